@@ -1,0 +1,40 @@
+# `make train` and `make test` set everything up themselves; `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install train test test-unit lint bench-digits clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+# The stamp is written last, so a broken-off installation is done again and a finished one never is.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed; try make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (only when they changed)
+
+train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
+	$(BIN)/python -m l2d.train $(ARGS)
+
+test: $(STAMP) ## all tests
+	$(BIN)/python -m pytest $(ARGS)
+
+test-unit: $(STAMP) ## the quick tests only
+	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+
+lint: $(STAMP) ## ruff (lint and format) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench-digits: $(STAMP) ## five methods x five seeds on digits: mean ± std, into bench/results/ and README.md
+	$(BIN)/python bench/digits.py
+
+clean: ## remove .venv and caches; runs/ stays
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,1 @@
+"""Two-stage learning to defer under expert imbalance: train a router over fixed experts."""

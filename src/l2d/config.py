@@ -1,0 +1,85 @@
+"""The types beneath conf/train.yaml: a misspelt key or a value of the wrong kind fails while the config is composed.
+
+Values are given in the yaml files alone. Groups that name a class (`_target_`) are checked by that class.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig
+
+CONF = Path(__file__).resolve().parent / "conf"
+
+
+@dataclass
+class Setup:
+    name: str = MISSING
+    coverage: list[float] = MISSING
+
+
+@dataclass
+class Cost:
+    name: str = MISSING
+    prices: Any = MISSING
+
+
+@dataclass
+class Recipe:
+    epochs: int = MISSING
+    batch_size: int = MISSING
+    optimizer: Any = MISSING
+    schedule: str = MISSING
+
+
+@dataclass
+class Trainer:
+    accelerator: str = MISSING
+    devices: int = MISSING
+    precision: str = MISSING
+    deterministic: bool = MISSING
+
+
+@dataclass
+class TrainConfig:
+    dataset: Any = MISSING
+    setup: Setup = MISSING
+    experts: Any = MISSING
+    cost: Cost = MISSING
+    method: Any = MISSING
+    router: Any = MISSING
+    recipe: Recipe = MISSING
+    trainer: Trainer = MISSING
+    logger: Any = MISSING
+    seed: int = MISSING
+    decision: str = MISSING
+    validation_fraction: float = MISSING
+    checkpoint: str = MISSING
+    runs_dir: str = MISSING
+    progress: bool = MISSING
+    force: bool = MISSING
+
+
+ConfigStore.instance().store(name="schema", node=TrainConfig)
+
+
+def compose(overrides: Sequence[str] = ()) -> DictConfig:
+    """The config that `python -m l2d.train OVERRIDES` would run with."""
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("train", overrides=list(overrides))
+
+
+def groups() -> dict[str, dict[str, str]]:
+    """{group: {choice: its one-line description}}, read off the files in conf/."""
+    return {
+        folder.name: {file.stem: _first_comment(file) for file in sorted(folder.glob("*.yaml"))}
+        for folder in sorted(CONF.iterdir())
+        if folder.is_dir()
+    }
+
+
+def _first_comment(file: Path) -> str:
+    return file.read_text(encoding="utf-8").splitlines()[0].removeprefix("#").strip()

@@ -1,0 +1,20 @@
+"""scikit-learn's handwritten digits: 1,797 real 8×8 images that come with the package."""
+
+import torch
+from sklearn.datasets import load_digits
+
+from l2d.data.arrays import Arrays, stratified_split
+
+TEST_FRACTION = 0.2
+
+
+class Digits:
+    """The test split is part of the dataset: the same whatever the run's seed."""
+
+    def load(self) -> Arrays:
+        """Pixel values are 0..16."""
+        digits = load_digits()
+        images = torch.from_numpy(digits.images).to(torch.uint8)[..., None]
+        labels = torch.from_numpy(digits.target).long()
+        train, test = stratified_split(labels, TEST_FRACTION, seed=0)
+        return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10)

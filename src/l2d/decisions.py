@@ -1,0 +1,47 @@
+"""From scores to an expert: the paper's argmax, and the argmax of the recovered conditional reward."""
+
+import torch
+from torch import Tensor
+
+DECISIONS = ("argmax", "posterior")
+
+
+def at_least_float32(scores: Tensor) -> Tensor:
+    """Half precision holds neither the differences of scores of 1e4 nor their ratio to a small ρ."""
+    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+def argmax_last(scores: Tensor) -> Tensor:
+    """argmax_k f(x, k), ties to the highest index. scores [..., p] -> [...]."""
+    return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)
+
+
+def stationary_log(log_matrix: Tensor) -> Tensor:
+    """The log of the stationary distribution of row-stochastic matrices given as logs, [..., p, p] -> [..., p].
+
+    Grassmann-Taksar-Heyman elimination: states are removed one by one, each state's flow handed to those that remain, with
+    additions, products and quotients of positive numbers alone. In logs, nothing cancels and nothing underflows.
+    """
+    p = log_matrix.shape[-1]
+    block, entering = log_matrix, []
+    for last in range(p - 1, 0, -1):
+        out = torch.logsumexp(block[..., last, :last], dim=-1, keepdim=True)
+        into = block[..., :last, last] - out
+        entering.append(into)
+        block = torch.logaddexp(block[..., :last, :last], into[..., :, None] + block[..., last, None, :last])
+    log_w = torch.zeros_like(log_matrix[..., 0, :1])
+    for into in reversed(entering):
+        log_w = torch.cat([log_w, torch.logsumexp(log_w + into, dim=-1, keepdim=True)], dim=-1)
+    return torch.log_softmax(log_w, dim=-1)
+
+
+def comp_sum_posterior(scores: Tensor, rho: Tensor) -> Tensor:
+    """p̂(k|x), the conditional reward that the comp-sum surrogate's minimiser stands for. [..., p], [p] -> [..., p].
+
+    Where Σ_k p_k ℓ̃_ρ(f, x, k) is least its gradient vanishes: Σ_k (p_k/ρ_k) S_kj = p_j/ρ_j with S_kj = softmax_j(f/ρ_k). So p/ρ
+    is stationary for S, and p̂ ∝ ρ ⊙ stationary(S). For equal ρ this is softmax(f/ρ).
+    """
+    scores = at_least_float32(scores)
+    rho = rho.to(scores)
+    log_matrix = torch.log_softmax(scores[..., None, :] / rho[:, None], dim=-1)
+    return torch.softmax(stationary_log(log_matrix) + rho.log(), dim=-1)

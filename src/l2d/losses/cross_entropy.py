@@ -1,0 +1,44 @@
+"""CE and CWCE: cross-entropy on the cheapest expert, plain or weighted by how rarely an expert is the cheapest."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from l2d.costs import cheapest
+from l2d.decisions import at_least_float32
+from l2d.losses.method import Method
+from l2d.margins import cheapest_counts
+
+
+def inverse_frequency_weights(counts: Tensor) -> Tensor:
+    """w_k = p·m_k⁻¹ / Σ_j m_j⁻¹: mean 1 over the experts. [p] -> [p]."""
+    inverse = 1 / counts
+    return len(counts) * inverse / inverse.sum()
+
+
+def weighted_cross_entropy(scores: Tensor, target: Tensor, weights: Tensor) -> Tensor:
+    """w_t·(log Σ_k e^{f_k} − f_t). scores [B, p], target t int [B], weights [p] -> [B].
+
+    Not F.cross_entropy's `weight`, whose mean divides by the weights; here every example counts as one.
+    """
+    scores = at_least_float32(scores)
+    return weights.to(scores)[target] * F.cross_entropy(scores, target, reduction="none")
+
+
+class CrossEntropy(Method):
+    """weighted=False: CE. weighted=True: CWCE."""
+
+    weights: Tensor
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        weights = inverse_frequency_weights(cheapest_counts(costs)) if weighted else torch.ones(self.num_outputs)
+        self.register_buffer("weights", weights.float())
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        return weighted_cross_entropy(outputs, cheapest(costs), self.weights)
+
+    def posterior(self, outputs: Tensor) -> Tensor:
+        """P(k is the cheapest | x): the weighted loss is least at softmax(f) ∝ w·p, so the weights are divided out."""
+        scores = at_least_float32(outputs)
+        return torch.softmax(scores - self.weights.to(scores).log(), dim=-1)

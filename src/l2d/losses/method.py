@@ -1,0 +1,40 @@
+"""What every method is: a loss per example, a decision and, where it has one, a posterior over experts."""
+
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from l2d.costs import check_costs
+from l2d.decisions import DECISIONS, argmax_last
+from l2d.errors import L2DError, check_choice
+
+
+class Method(nn.Module):
+    """Built from the training costs; whatever it takes from them is kept in buffers, so a checkpoint is enough to route.
+
+    A subclass sets `head` (what the router's last layer must be), may change `num_outputs`, and has `loss`; where its outputs
+    stand for a distribution over experts it has `posterior` too.
+    """
+
+    head: ClassVar[str] = "linear"
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:  # noqa: ARG002 (for methods that need it)
+        super().__init__()
+        check_costs(costs)
+        check_choice("decision", decision, DECISIONS)
+        if decision == "posterior" and type(self).posterior is Method.posterior:
+            raise L2DError(f"decision=posterior: {type(self).__name__} has no posterior; use decision=argmax")
+        self.decision = decision
+        self.num_outputs = costs.shape[1]
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        """One value per example: outputs [B, num_outputs], costs [B, p], labels [B] (−1 where unknown) -> [B]."""
+        raise NotImplementedError
+
+    def posterior(self, outputs: Tensor) -> Tensor:
+        """p̂(k|x) for outputs [B, num_outputs] -> [B, p]."""
+        raise NotImplementedError
+
+    def decide(self, outputs: Tensor) -> Tensor:
+        """The chosen expert, counted from 0, for outputs [B, num_outputs] -> [B]."""
+        return argmax_last(self.posterior(outputs) if self.decision == "posterior" else outputs)

@@ -1,0 +1,90 @@
+"""How good a routing is, and what it is to be held against. Arrays in, plain numbers out; sums in float64."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.costs import cheapest
+from l2d.margins import cheapest_counts
+
+
+@dataclass(frozen=True)
+class Score:
+    """deferral_loss = error_rate + mean_price."""
+
+    deferral_loss: float
+    error_rate: float
+    mean_price: float
+    ratios: list[float]
+
+
+def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
+    """The share of the inputs sent to each of the p experts."""
+    counts = torch.bincount(decisions, minlength=p)
+    return [int(c) / len(decisions) for c in counts]
+
+
+def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
+    """decisions int [N], costs [N, p] of the same rows, prices β [p]."""
+    paid = costs.double().gather(1, decisions[:, None]).mean()
+    price = prices.double()[decisions].mean()
+    return Score(float(paid), float(paid - price), float(price), deferral_ratios(decisions, costs.shape[1]))
+
+
+def random_score(costs: Tensor, prices: Tensor) -> Score:
+    """What an expert drawn uniformly for each input costs in expectation (exact, nothing is drawn)."""
+    paid, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
+    return Score(float(paid), float(paid - price), float(price), [1 / p] * p)
+
+
+def best_single(train_costs: Tensor) -> int:
+    """The expert with the least mean cost on the training split, ties to the first."""
+    return int(train_costs.double().mean(dim=0).argmin())
+
+
+def majority(train_costs: Tensor) -> int:
+    """The expert that is cheapest most often on the training split, ties to the first."""
+    return int(cheapest_counts(train_costs).argmax())
+
+
+def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> dict[str, Score]:
+    """The rows a router is held against; the fixed experts are chosen on training costs."""
+
+    def always(k: int) -> Score:
+        return score(torch.full((len(costs),), k), costs, prices)
+
+    return {
+        "oracle": score(cheapest(costs), costs, prices),
+        "best_single": always(best_single(train_costs)),
+        "random": random_score(costs, prices),
+        "majority": always(majority(train_costs)),
+    }
+
+
+def confusion(decisions: Tensor, costs: Tensor) -> list[list[int]]:
+    """Counts [p][p]: row = the oracle's expert, column = the router's."""
+    p = costs.shape[1]
+    return torch.bincount(cheapest(costs) * p + decisions, minlength=p * p).reshape(p, p).tolist()
+
+
+def collapsed_expert(ratios: list[float], oracle_ratios: list[float]) -> int | None:
+    """The expert that gets more than 95 % although the oracle's share is 10 points or more away, if there is one."""
+    for k, (ratio, oracle) in enumerate(zip(ratios, oracle_ratios, strict=True)):
+        if ratio > 0.95 and abs(ratio - oracle) >= 0.10 - 1e-12:
+            return k
+    return None
+
+
+def evaluate(decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor) -> dict[str, Any]:
+    """Everything that follows from the routing of one split, as plain numbers; experts are numbered from 1 in it."""
+    router = score(decisions, costs, prices)
+    rows = baselines(train_costs, costs, prices)
+    collapsed = collapsed_expert(router.ratios, rows["oracle"].ratios)
+    return asdict(router) | {
+        "baselines": {name: asdict(row) for name, row in rows.items()},
+        "confusion": confusion(decisions, costs),
+        "collapsed_expert": None if collapsed is None else collapsed + 1,
+        "prices": prices.tolist(),
+    }

@@ -1,0 +1,20 @@
+"""The rewards c̄_k of Section 3: how much is gained by ranking expert k above the others."""
+
+from torch import Tensor
+
+REWARDS = ("sum_others", "complement")
+
+
+def sum_others(costs: Tensor) -> Tensor:
+    """c̄_k = Σ_{k'≠k} c_{k'} (Lemma 1; MILD's). costs [..., p] -> [..., p]."""
+    return costs.sum(dim=-1, keepdim=True) - costs
+
+
+def complement(costs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+    """c̄_k = 1 − c_k/scale, at least 0 (Lemma 2; TDEF's). costs [..., p] -> [..., p]."""
+    return (1 - costs / scale).clamp(min=0)
+
+
+def complement_scale(costs: Tensor) -> float:
+    """The scale that brings the training costs into [0, 1], as Lemma 2 asks; 1 if they are there already."""
+    return max(1.0, float(costs.max()))

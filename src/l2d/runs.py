@@ -1,0 +1,106 @@
+"""The run folder: where it is, whether it is finished, and what makes it so."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filelock
+import numpy as np
+import yaml
+
+from l2d.errors import L2DError
+from l2d.files import write_atomically, write_json, write_text
+
+# Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
+RESULTS_VERSION = 1
+# Keys that cannot change a result.
+IRRELEVANT = ("logger", "runs_dir", "progress", "force")
+LOCK = ".lock"
+
+
+def variant(config: Mapping[str, Any]) -> str:
+    """A short hash of everything in the resolved config that can change the result, less the seed."""
+    relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
+    text = json.dumps([RESULTS_VERSION, relevant], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def choices(config: Mapping[str, Any]) -> dict[str, str]:
+    """The names that make up a cell."""
+    return {group: config[group]["name"] for group in ("dataset", "setup", "experts", "cost", "method")}
+
+
+def cell(config: Mapping[str, Any]) -> str:
+    """The run's place under runs_dir, without its seed."""
+    return "/".join([*choices(config).values(), variant(config)])
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """runs/<dataset>/<setup>/<experts>/<cost>/<method>/<variant>/seed=<s>/; finished if and only if metrics.json is there."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "RunFolder":
+        return cls(Path(config["runs_dir"]) / cell(config) / f"seed={config['seed']}")
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "metrics.json").exists()
+
+    def metrics(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
+        return content
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        last = self.checkpoints / "last.ckpt"
+        return last if last.exists() else None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder and hold it; the lock goes with the process, however that ends."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.path / LOCK)
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            raise L2DError(f"{self.path}: another process is working on this run") from None
+        except OSError as error:
+            raise L2DError(f"runs_dir: cannot write to {self.path} ({error.strerror})") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def clear(self) -> None:
+        """Forget everything, metrics.json first: what is left at any moment does not look finished."""
+        (self.path / "metrics.json").unlink(missing_ok=True)
+        for entry in self.path.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name != LOCK:
+                entry.unlink()
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        write_text(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+
+    def finish(self, metrics: Mapping[str, Any], arrays: Mapping[str, np.ndarray], timing: Mapping[str, Any]) -> None:
+        """Everything a reader may want beside metrics.json is whole before metrics.json appears."""
+
+        def save(path: Path) -> None:
+            np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+
+        write_atomically(self.path / "test.npz", save)
+        write_json(self.path / "timing.json", timing)
+        write_json(self.path / "metrics.json", metrics)
