@@ -2,6 +2,7 @@
 
 import csv
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,7 +112,7 @@ class WandbTracker(CsvTracker):
         return not self.wandb.login(prompt=False, verify=False)
 
     def _start(self, mode: str) -> Any:
-        arguments = {
+        arguments: dict[str, Any] = {
             "project": self.project,
             "entity": self.entity,
             "group": self.info.group,
@@ -134,7 +135,7 @@ class WandbTracker(CsvTracker):
     def _id(self) -> str:
         file = self.info.folder / "wandb_id.txt"
         if not file.exists():
-            write_text(file, self.wandb.util.generate_id())
+            write_text(file, secrets.token_hex(4))
         return file.read_text(encoding="utf-8").strip()
 
     @property

@@ -1,0 +1,44 @@
+"""Which expert knows which class."""
+
+import pytest
+
+from l2d.config import compose, groups
+from l2d.errors import L2DError
+from l2d.experts.partition import class_owners
+
+PAPER = {
+    "I": [0] * 7 + [1] * 2 + [2],
+    "II": [0] * 5 + [1] * 2 + [2] * 2 + [3],
+    "III": [0] * 4 + [1] * 2 + [2] * 2 + [3, 4],
+    "severe": [0] * 9 + [1],
+}
+
+
+@pytest.mark.parametrize("setup", PAPER)
+def test_the_papers_setups(setup: str) -> None:
+    coverage = compose([f"setup={setup}"]).setup.coverage
+    assert class_owners(coverage, 10).tolist() == PAPER[setup]
+    hundred = [owner for owner in PAPER[setup] for _ in range(10)]
+    assert class_owners(coverage, 100).tolist() == hundred
+
+
+def test_every_setup_file_is_covered_and_named() -> None:
+    assert set(groups()["setup"]) == set(PAPER)
+    assert all(compose([f"setup={name}"]).setup.name == name for name in PAPER)
+
+
+@pytest.mark.parametrize(
+    ("coverage", "words"),
+    [
+        ([1.0], "at least 2"),
+        ([], "at least 2"),
+        ([0.5, 0.4], "sum to 0.9, not 1"),
+        ([0.7, 0.7, -0.4], "above 0"),
+        ([1.0, 0.0], "above 0"),
+        ([float("nan"), 1.0], "above 0"),
+        ([0.97, 0.03], "expert 2 with 3% of 10 classes is left without a class"),
+    ],
+)
+def test_bad_coverage(coverage: list[float], words: str) -> None:
+    with pytest.raises(L2DError, match=rf"setup\.coverage.*{words}"):
+        class_owners(coverage, 10)

@@ -1,0 +1,44 @@
+"""Right on their classes, uniform over all classes elsewhere, drawn once per seed."""
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.data.arrays import Arrays
+from l2d.experts.partition import class_owners
+from l2d.experts.synthetic import SyntheticExperts, synthetic_predictions
+from l2d.seeding import stream
+
+
+@given(st.integers(0, 999))
+def test_always_right_at_home(seed: int) -> None:
+    labels = torch.arange(10).repeat(20)
+    owners = class_owners([0.4, 0.2, 0.2, 0.1, 0.1], 10)
+    predictions = synthetic_predictions(labels, owners, stream(seed))
+    for label, row in zip(labels.tolist(), predictions.tolist(), strict=True):
+        assert row[int(owners[label])] == label
+        assert all(0 <= guess < 10 for guess in row)
+
+
+def test_uniform_elsewhere() -> None:
+    """Off its classes an expert is right 1 time in 10: the guess runs over all classes, its own too. 5 σ on 45,000 draws."""
+    labels = torch.full((45_000,), 9)
+    guesses = synthetic_predictions(labels, class_owners([0.9, 0.1], 10), stream(0))[:, 0]
+    counts = torch.bincount(guesses, minlength=10)
+    assert ((counts - 4500).abs() < 5 * (45_000 * 0.1 * 0.9) ** 0.5).all()
+
+
+def test_experts_guess_independently() -> None:
+    predictions = synthetic_predictions(torch.full((5000,), 9), class_owners([0.5, 0.4, 0.1], 10), stream(0))
+    agree = float((predictions[:, 0] == predictions[:, 1]).double().mean())
+    assert 0.07 < agree < 0.13
+
+
+def test_once_per_seed() -> None:
+    labels = torch.arange(10).repeat(30)
+    arrays = Arrays(labels, labels, labels, labels, num_classes=10)
+    draw = SyntheticExperts().predict
+    train, test = draw(arrays, [0.9, 0.1], seed=3)
+    assert torch.equal(train, draw(arrays, [0.9, 0.1], seed=3)[0])
+    assert not torch.equal(train, test)
+    assert not torch.equal(train, draw(arrays, [0.9, 0.1], seed=4)[0])

@@ -1,0 +1,127 @@
+"""Σ_k c̄_k log Σ_k' exp((f_k' − f_k)/ρ_k), TDEF and MILD."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.config import compose
+from l2d.losses.comp_sum import CompSum, comp_sum_loss, comp_sum_terms
+from l2d.train import make
+
+COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]])
+RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None}
+
+
+def method(name: str, costs: torch.Tensor, *overrides: str) -> CompSum:
+    built = make(compose([f"method={name}", *overrides]).method, costs=costs, num_classes=10, decision="argmax")
+    assert isinstance(built, CompSum)
+    return built
+
+
+def test_terms_by_hand() -> None:
+    """f = (0, log 3), ρ = (1, 2): k = 1: log(1 + 3) = log 4. k = 2: log(e^(−log 3/2) + 1) = log(1 + 1/√3)."""
+    terms = comp_sum_terms(torch.tensor([[0.0, math.log(3)]], dtype=torch.float64), torch.tensor([1.0, 2.0]))
+    np.testing.assert_allclose(terms, [[math.log(4), math.log(1 + 1 / math.sqrt(3))]])
+
+
+@given(st.integers(2, 5), st.integers(0, 9999))
+def test_against_loops(p: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    f, rewards, rho = rng.normal(size=p), rng.random(p), rng.uniform(0.5, 5, p)
+    slow = sum(rewards[k] * math.log(sum(math.exp((f[j] - f[k]) / rho[k]) for j in range(p))) for k in range(p))
+    fast = comp_sum_loss(torch.tensor(f), torch.tensor(rewards), torch.tensor(rho))
+    assert float(fast) == pytest.approx(slow, rel=1e-9)
+
+
+def test_tdef_by_hand() -> None:
+    """Scores all 0: every term is log 3. Largest training cost 1.7, so rewards 1 − c/1.7: row 1 sums to 3 − 2/1.7."""
+    tdef = method("tdef", COSTS)
+    assert tdef.rho.tolist() == [1, 1, 1]
+    loss = tdef.loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
+    torch.testing.assert_close(loss, math.log(3) * torch.tensor([3 - 2 / 1.7, 3 - 3 / 1.7]))
+
+
+def test_mild_by_hand() -> None:
+    """Scores all 0: every term is log 3, whatever ρ. Rewards sum to (p − 1) Σ c: 2·2 and 2·3."""
+    mild = method("mild", COSTS)
+    loss = mild.loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
+    torch.testing.assert_close(loss, math.log(3) * torch.tensor([4.0, 6.0]))
+
+
+def test_mild_uses_each_experts_own_rho() -> None:
+    """Cheapest: expert 3 in row 1, expert 2 in row 2 → m = (0 → 1, 1, 1): equal shares. A third row breaks the tie."""
+    costs = torch.cat([COSTS, COSTS[1:]])
+    mild = method("mild", costs)
+    root = 2 ** (1 / 3)
+    torch.testing.assert_close(mild.rho, 5 + torch.tensor([1, root, 1]) / (root + 2))
+    f = torch.tensor([[0.0, 1.0, -1.0]])
+    slow = sum(
+        float(costs[0].sum() - costs[0, k])
+        * math.log(sum(math.exp(float(f[0, j] - f[0, k]) / float(mild.rho[k])) for j in range(3)))
+        for k in range(3)
+    )
+    assert float(mild.loss(f, costs[:1], torch.zeros(1))) == pytest.approx(slow, rel=1e-6)
+
+
+def test_options() -> None:
+    """Both rewards and every form of ρ with either method; the defaults are those of the paper and of its best setting."""
+    assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
+    assert method("mild", COSTS, "method.rho=[1,2,3]").rho.tolist() == [1, 2, 3]
+    uniform = method("mild", COSTS, "method.rho.rule=uniform", "method.rho.total=3", "method.rho.offset=0.5")
+    assert uniform.rho.tolist() == [1.5] * 3
+    swapped = method("tdef", COSTS, "method.rewards=sum_others")
+    torch.testing.assert_close(swapped.rewards(COSTS[:1]), torch.tensor([[1.3, 0.8, 1.9]]))
+    torch.testing.assert_close(
+        method("mild", COSTS, "method.rewards=complement").rewards(COSTS[:1]), 1 - COSTS[:1] / 1.7
+    )
+    mass = method("mild", COSTS, "method.rho.counts=reward_mass").rho
+    assert mass.min() > 5
+    assert not torch.equal(mass, method("mild", torch.cat([COSTS, COSTS[1:]])).rho)
+
+
+def test_the_scale_is_the_training_splits() -> None:
+    """A test row with a larger cost than any in training earns 0, not less, and does not change the others' rewards."""
+    tdef = method("tdef", COSTS)
+    torch.testing.assert_close(tdef.rewards(torch.tensor([[3.0, 0.0]])), torch.tensor([[0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("rho", [1e-2, 1.0, 1e3])
+def test_extreme_scores(dtype: torch.dtype, rho: float) -> None:
+    """f = (1e4, −1e4): the terms are 0 and 2e4/ρ exactly, up to the precision of float32."""
+    scores = torch.tensor([[1e4, -1e4]], dtype=dtype, requires_grad=True)
+    terms = comp_sum_terms(scores, torch.full((2,), rho))
+    spread = float(scores[0, 0] - scores[0, 1])
+    expected = [math.log1p(math.exp(-spread / rho)), spread / rho + math.log1p(math.exp(-spread / rho))]
+    np.testing.assert_allclose(terms.detach()[0], expected, rtol=1e-5, atol=1e-7)
+    terms.sum().backward()
+    assert scores.grad is not None
+    assert torch.isfinite(scores.grad).all()
+
+
+@given(st.integers(2, 5), st.integers(0, 9999), st.floats(-100, 100))
+def test_invariances(p: int, seed: int, shift: float) -> None:
+    """Adding a constant to all scores changes nothing; scaling scores and ρ together changes nothing; no term is negative."""
+    rng = torch.Generator().manual_seed(seed)
+    f = torch.randn(4, p, generator=rng, dtype=torch.float64)
+    rho = torch.rand(p, generator=rng, dtype=torch.float64) + 0.1
+    terms = comp_sum_terms(f, rho)
+    assert (terms >= 0).all()
+    torch.testing.assert_close(comp_sum_terms(f + shift, rho), terms)
+    torch.testing.assert_close(comp_sum_terms(3 * f, 3 * rho), terms)
+
+
+def test_gradient_points_to_the_cheap_expert() -> None:
+    """One step down the loss from equal scores must raise the score of the expert with the least cost, for both methods."""
+    costs = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    for name in ("tdef", "mild"):
+        scores = torch.zeros(2, 3, requires_grad=True)
+        method(name, costs, *(["method.rho=1.0"] if name == "mild" else [])).loss(
+            scores, costs, torch.zeros(2)
+        ).sum().backward()
+        assert scores.grad is not None
+        assert (-scores.grad).argmax(dim=1).tolist() == [1, 0], name

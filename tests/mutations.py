@@ -1,0 +1,103 @@
+"""The mutation check: put one mistake at a time into a copy of the source, and see that a test turns red.
+
+    python tests/mutations.py        # some minutes; writes docs/mutations.md, fails if a mistake survives
+
+The quick tests are run on a copy of the tree, so the checkout itself is never touched.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# what: (file, text, what it becomes)
+MUTATIONS = {
+    "sign of the price in the costs": ("costs.py", ".to(prices.dtype) + prices", ".to(prices.dtype) - prices"),
+    "errors and hits swapped in the costs": ("costs.py", "(predictions != labels", "(predictions == labels"),
+    "tie rule of the oracle": ("costs.py", "return costs.argmin(dim=-1)", "return costs.shape[-1] - 1 - costs.flip(-1).argmin(dim=-1)"),
+    "tie rule of the decision": ("decisions.py", "return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)", "return scores.argmax(dim=-1)"),
+    "sum_others: own cost added, not left out": ("rewards.py", "keepdim=True) - costs", "keepdim=True) + costs"),
+    "complement: sign": ("rewards.py", "(1 - costs / scale)", "(1 + costs / scale)"),
+    "complement: not clipped": ("rewards.py", ".clamp(min=0)", ""),
+    "comp-sum (tdef, mild): sign of the differences": (
+        "losses/comp_sum.py",
+        "scores[..., None, :] - scores[..., :, None]",
+        "scores[..., :, None] - scores[..., None, :]",
+    ),
+    "comp-sum: ρ of the other expert": ("losses/comp_sum.py", "rho.to(scores)[:, None], dim=-1", "rho.to(scores)[None, :], dim=-1"),
+    "comp-sum: sign of the loss": ("losses/comp_sum.py", "return (rewards * comp", "return -(rewards * comp"),
+    "ce, cwce: sign of the loss": ("losses/cross_entropy.py", "return weights.to(scores)[target] *", "return -weights.to(scores)[target] *"),
+    "cwce: weights by frequency, not its inverse": ("losses/cross_entropy.py", "inverse = 1 / counts", "inverse = counts"),
+    "cwce: posterior multiplied by the weights": ("losses/cross_entropy.py", "scores - self.weights", "scores + self.weights"),
+    "ldam: sign of the margin": ("losses/ldam.py", "(z - shift)", "(z + shift)"),
+    "ldam: larger margins for frequent experts": ("losses/ldam.py", "counts**-0.25", "counts**0.25"),
+    "ldam: sign of the loss": ("losses/ldam.py", "return F.cross_entropy(scale", "return -F.cross_entropy(scale"),
+    "ρ shifted by one expert": ("margins.py", "rho = total * tie_groups(shares, groups) + offset", "rho = total * tie_groups(shares, groups).roll(1) + offset"),
+    "ρ: sign of the offset": ("margins.py", "tie_groups(shares, groups) + offset", "tie_groups(shares, groups) - offset"),
+    "ρ: square root for the cube root": ("margins.py", "** (1 / 3)", "** (1 / 2)"),
+    "posterior: ρ left out": ("decisions.py", "stationary_log(log_matrix) + rho.log()", "stationary_log(log_matrix)"),
+    "posterior: transposed matrix": ("decisions.py", "scores[..., None, :] / rho[:, None]", "scores[..., None, :] / rho[None, :]"),
+    "the test split used for validation": ("datamodule.py", "self._batches(self.validation, EVAL_BATCH)", "self._batches(self.test, EVAL_BATCH)"),
+    "the validation split used for the test": ("datamodule.py", "self._batches(self.test, EVAL_BATCH)", "self._batches(self.validation, EVAL_BATCH)"),
+    "validation rows left in training": ("datamodule.py", "arrays.train_labels, train)", "arrays.train_labels)"),
+    "experts: wrong at home": ("experts/synthetic.py", "== torch.arange(p)", "!= torch.arange(p)"),
+    "experts: the same draw on train and test": ("experts/synthetic.py", '"experts", "test"', '"experts", "train"'),
+    "order of the batches the same every epoch": ("data/batches.py", '"order", self.epoch', '"order", 0'),
+    "best checkpoint: the highest loss": ("checkpoints.py", "current < self.best", "current > -self.best"),
+    "best single expert: the dearest": ("metrics.py", "mean(dim=0).argmin()", "mean(dim=0).argmax()"),
+    "error rate: price added": ("metrics.py", "float(paid - price), float(price), deferral", "float(paid + price), float(price), deferral"),
+    "validation ignores the decision rule": ("router.py", "self.method.decide(outputs)", "outputs.argmax(dim=1)"),
+    "metrics.json before the other files": (
+        "runs.py",
+        'write_atomically(self.path / "test.npz", save)',
+        'write_json(self.path / "metrics.json", metrics)\n        write_atomically(self.path / "test.npz", save)',
+    ),
+}  # fmt: skip
+
+
+def first_failure(tree: Path) -> str | None:
+    """The first test that fails in the copy, or None."""
+    command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode == 0:
+        return None
+    found = re.search(r"^(?:FAILED|ERROR) (\S+)", result.stdout, re.MULTILINE)
+    return found.group(1) if found else f"exit status {result.returncode}"
+
+
+def main() -> None:
+    rows, survivors = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "tree"
+        ignored = shutil.ignore_patterns(
+            ".git", ".venv", "runs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", ".gpu"
+        )
+        shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
+        if (red := first_failure(tree)) is not None:
+            sys.exit(f"the tests are red without any mutation: {red}")
+        for number, (what, (file, before, after)) in enumerate(MUTATIONS.items(), 1):
+            source = tree / "src" / "l2d" / file
+            original = source.read_text(encoding="utf-8")
+            if original.count(before) != 1:
+                sys.exit(f"{what}: {before!r} occurs {original.count(before)} times in {file}")
+            source.write_text(original.replace(before, after), encoding="utf-8")
+            failed = first_failure(tree)
+            source.write_text(original, encoding="utf-8")
+            print(f"[{number}/{len(MUTATIONS)}] {what}: {failed or 'SURVIVED'}", flush=True)
+            rows.append(f"| {what} | `src/l2d/{file}` | {f'`{failed}`' if failed else '**survived**'} |")
+            survivors += [] if failed else [what]
+    head = "# The mutation check\n\nOne mistake at a time in a copy of the source, and the first test that turned red. Made by\n"
+    head += "`python tests/mutations.py`, which runs the quick tests (`make test-unit`) for each.\n\n| mistake | in | caught by |\n|---|---|---|\n"
+    (ROOT / "docs" / "mutations.md").write_text(head + "\n".join(rows) + "\n", encoding="utf-8")
+    if survivors:
+        sys.exit(f"survived: {', '.join(survivors)}")
+
+
+if __name__ == "__main__":
+    main()

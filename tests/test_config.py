@@ -1,0 +1,94 @@
+"""Composition: every combination builds, typos fail, help is complete."""
+
+import itertools
+
+import pytest
+import torch
+from hydra.errors import HydraException
+
+from l2d.cli import help_text, one_line
+from l2d.config import CONF, compose, groups
+from l2d.errors import L2DError
+from l2d.train import build, make
+
+METHODS, SETUPS, COSTS = (sorted(groups()[group]) for group in ("method", "setup", "cost"))
+
+
+@pytest.mark.parametrize(("setup", "cost"), list(itertools.product(SETUPS, COSTS)))
+def test_every_composition_builds_and_takes_a_step(setup: str, cost: str) -> None:
+    """dataset × experts × setup × cost × method, with a narrow router; the widths and stems are built in the next test."""
+    for dataset, experts, method in itertools.product(groups()["dataset"], groups()["experts"], METHODS):
+        choice = [f"dataset={dataset}", f"experts={experts}", f"setup={setup}", f"cost={cost}", f"method={method}"]
+        data, router = build(compose([*choice, "router.width=2"]))
+        inputs, costs, labels = next(iter(data.train_dataloader()))
+        outputs = router(inputs)
+        assert outputs.shape == (len(inputs), router.method.num_outputs)
+        loss = router.method.loss(outputs, costs, labels).mean()
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert router.method.decide(outputs).max() < data.num_experts
+
+
+@pytest.mark.parametrize("router", sorted(groups()["router"]))
+def test_every_router_builds_with_every_head(router: str) -> None:
+    for head in ("linear", "cosine"):
+        make(compose([f"router={router}"]).router, mean=[0.5], std=[1.0], num_outputs=3, head=head)
+
+
+def test_the_other_groups_compose() -> None:
+    for group in ("recipe", "trainer", "logger"):
+        for choice in groups()[group]:
+            assert compose([f"{group}={choice}"])[group]
+
+
+def test_defaults() -> None:
+    cfg = compose()
+    named = {group: cfg[group].name for group in ("dataset", "setup", "experts", "cost", "method")}
+    assert named == {"dataset": "digits", "setup": "III", "experts": "synthetic", "cost": "error", "method": "mild"}
+    assert cfg.router.width == 16
+    assert compose(["router=resnet18"]).router.width == 64
+    assert cfg.method.rho == {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None}
+    assert (cfg.checkpoint, cfg.decision, cfg.seed) == ("last", "argmax", 0)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("method=mld", "mld"),
+        ("method.rhoo=1", "rhoo"),
+        ("sed=1", "sed"),
+        ("+sed=1", "sed"),
+        ("seed=abc", "seed"),
+        ("setup.coverage=[a,b]", "setup.coverage"),
+        ("recipe.epochs=1.5", "recipe.epochs"),
+        ("+setup.covrage=[1]", "covrage"),
+    ],
+)
+def test_typos_fail_while_composing(override: str, words: str) -> None:
+    with pytest.raises(HydraException) as caught:
+        compose([override])
+    line = one_line(caught.value)
+    assert "\n" not in line
+    assert words in line
+
+
+def test_unknown_keys_of_a_class_are_named() -> None:
+    cfg = compose(["+method.margin=3"])
+    with pytest.raises(L2DError, match=r"^method: .*'margin'.*CompSum"):
+        make(cfg.method, costs=torch.eye(2), num_classes=2, decision="argmax")
+
+
+def test_help_names_every_choice_and_what_it_means() -> None:
+    text = help_text("l2d")
+    for group, options in groups().items():
+        assert f"\n  {group}\n" in text
+        for choice, meaning in options.items():
+            assert len(meaning) > 10, f"{group}/{choice}.yaml must open with a comment that says what it is"
+            assert choice in text
+            assert meaning in text
+    for key in ("seed", "decision", "checkpoint", "validation_fraction", "runs_dir", "progress", "force"):
+        assert f"\n  {key}: " in text
+
+
+def test_files_are_named_so_that_they_load() -> None:
+    assert not [file for file in CONF.rglob("*") if file.is_file() and file.suffix != ".yaml"]

@@ -1,0 +1,47 @@
+"""What the documents name must exist."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from l2d.config import groups
+
+ROOT = Path(__file__).resolve().parent.parent
+PAPER = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
+# `src/l2d/costs.py: expert_costs` or `tests/losses/test_deferral.py: test_lemma_1`; a class's member as Class.member
+REFERENCE = re.compile(r"`((?:src/l2d|tests|conf|bench)/[\w/.]+?)(?:: ([\w.]+))?`")
+
+
+@pytest.mark.parametrize("reference", sorted(set(REFERENCE.findall(PAPER))), ids=":".join)
+def test_paper_to_code_names_what_exists(reference: tuple[str, str]) -> None:
+    file, name = reference
+    assert (ROOT / file).is_file(), file
+    if name.startswith("test_"):
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), reference
+    elif name:
+        found: object = importlib.import_module(file.removeprefix("src/").removesuffix(".py").replace("/", "."))
+        for attribute in name.split("."):
+            found = getattr(found, attribute)
+
+
+def test_paper_to_code_is_complete() -> None:
+    """Every row points to code or a test, or says that there is none yet."""
+    rows = [line for line in PAPER.splitlines() if line.startswith("| ") and not line.startswith("| in the paper")]
+    assert len(rows) > 40
+    for row in rows:
+        assert REFERENCE.search(row) or "not yet" in row, row
+
+
+def test_readme_lists_every_method() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for method in groups()["method"]:
+        assert f"| `{method}` |" in readme
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name} links to {target}"

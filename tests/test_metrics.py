@@ -1,0 +1,85 @@
+"""Scores, the rows a router is held against, and the collapse warning."""
+
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.metrics import baselines, best_single, collapsed_expert, confusion, evaluate, majority, random_score, score
+
+PRICES = torch.tensor([0.7, 0.2], dtype=torch.float64)
+# Expert 1 right, wrong, right; expert 2 wrong, right, right.
+COSTS = torch.tensor([[0.7, 1.2], [1.7, 0.2], [0.7, 0.2]], dtype=torch.float64)
+
+
+def test_score_by_hand() -> None:
+    """Sent to 1, 2, 1: costs .7 + .2 + .7 over 3, no errors, prices the same."""
+    assert asdict(score(torch.tensor([0, 1, 0]), COSTS, PRICES)) == {
+        "deferral_loss": pytest.approx(1.6 / 3),
+        "error_rate": pytest.approx(0, abs=1e-12),
+        "mean_price": pytest.approx(1.6 / 3),
+        "ratios": [2 / 3, 1 / 3],
+    }
+    assert score(torch.tensor([1, 0, 1]), COSTS, PRICES).error_rate == pytest.approx(2 / 3)
+
+
+def test_baselines_by_hand() -> None:
+    """On training, expert 1 is cheapest twice but expert 2 is cheaper on average: majority is 1, best single is 2."""
+    train = torch.tensor([[0.0, 0.1], [0.0, 0.1], [9.0, 0.1]])
+    assert majority(train) == 0
+    assert best_single(train) == 1
+    rows = baselines(train, COSTS, PRICES)
+    assert rows["majority"].ratios == [1, 0]
+    assert rows["majority"].deferral_loss == pytest.approx((0.7 + 1.7 + 0.7) / 3)
+    assert rows["best_single"].deferral_loss == pytest.approx((1.2 + 0.2 + 0.2) / 3)
+    assert rows["oracle"].deferral_loss == pytest.approx((0.7 + 0.2 + 0.2) / 3)
+    assert rows["oracle"].ratios == pytest.approx([1 / 3, 2 / 3])
+    assert asdict(rows["random"]) == asdict(random_score(COSTS, PRICES))
+    assert rows["random"].deferral_loss == pytest.approx((1.9 + 1.9 + 0.9) / 6)
+    assert rows["random"].mean_price == pytest.approx(0.45)
+
+
+@given(st.integers(1, 20), st.integers(2, 5), st.integers(0, 999))
+def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    costs, prices = rng.integers(0, 2, (n, p)) + (beta := rng.random(p)), beta
+    decisions = rng.integers(0, p, n)
+    ours = score(torch.tensor(decisions), torch.tensor(costs), torch.tensor(prices))
+    paid = sum(costs[i, decisions[i]] for i in range(n)) / n
+    wrong = sum(costs[i, decisions[i]] - prices[decisions[i]] for i in range(n)) / n
+    assert ours.deferral_loss == pytest.approx(paid)
+    assert ours.error_rate == pytest.approx(wrong, abs=1e-12)
+    assert ours.deferral_loss == pytest.approx(ours.error_rate + ours.mean_price)
+    assert ours.ratios == [sum(decisions == k) / n for k in range(p)]
+    rows = baselines(torch.tensor(costs), torch.tensor(costs), torch.tensor(prices))
+    for other in (ours, rows["best_single"], rows["random"], rows["majority"]):
+        assert rows["oracle"].deferral_loss <= other.deferral_loss + 1e-12
+    assert rows["best_single"].deferral_loss <= rows["majority"].deferral_loss + 1e-12
+    counts = confusion(torch.tensor(decisions), torch.tensor(costs))
+    oracle = costs.argmin(axis=1)
+    assert counts == [[int(sum((oracle == i) & (decisions == j))) for j in range(p)] for i in range(p)]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "oracle", "expected"),
+    [
+        ([0.96, 0.04], [0.86, 0.14], 0),
+        ([0.96, 0.04], [0.87, 0.13], None),
+        ([0.95, 0.05], [0.50, 0.50], None),
+        ([0.00, 1.00], [0.90, 0.10], 1),
+        ([1.00, 0.00], [0.95, 0.05], None),
+    ],
+)
+def test_collapse(ratios: list[float], oracle: list[float], expected: int | None) -> None:
+    assert collapsed_expert(ratios, oracle) == expected
+
+
+def test_evaluate_numbers_experts_from_one() -> None:
+    costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    result = evaluate(torch.tensor([1, 1]), costs, costs, torch.zeros(2))
+    assert result["collapsed_expert"] == 2
+    assert result["deferral_loss"] == 0.5
+    assert result["confusion"] == [[0, 1], [0, 1]]

@@ -1,0 +1,93 @@
+"""Where a run's folder is, when it is finished, who may write in it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2d.config import compose
+from l2d.errors import L2DError
+from l2d.files import write_atomically, write_json
+from l2d.runs import RunFolder, cell, variant
+from l2d.train import to_plain
+
+
+def config(*overrides: str) -> dict[str, object]:
+    return to_plain(compose(overrides))
+
+
+def test_path() -> None:
+    plain = config("seed=3", "setup=I", "cost=error_plus_cost", "method=tdef", "runs_dir=elsewhere")
+    expected = Path("elsewhere/digits/I/synthetic/error_plus_cost/tdef") / variant(plain) / "seed=3"
+    assert RunFolder.of(plain).path == expected
+    assert cell(plain) == str(expected.parent.relative_to("elsewhere"))
+
+
+@pytest.mark.parametrize("same", ["seed=1", "logger=wandb", "runs_dir=x", "progress=false", "force=true"])
+def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
+    assert variant(config(same)) == variant(config())
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",
+     "validation_fraction=0.2", "trainer.precision=bf16-mixed", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
+)  # fmt: skip
+def test_variant_follows_what_can(other: str) -> None:
+    assert variant(config(other)) != variant(config())
+
+
+def test_finish_writes_metrics_last(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with pytest.raises(ValueError, match="JSON"):
+        run.finish({"deferral_loss": 0.1}, {"scores": np.zeros(3)}, {"seconds": float("nan")})
+    assert not run.finished
+    with pytest.raises(ValueError, match="JSON"):
+        run.finish({"deferral_loss": float("nan")}, {"scores": np.zeros(3)}, {"seconds": 1.0})
+    assert not run.finished
+    run.finish({"deferral_loss": 0.1}, {"scores": np.zeros(3)}, {"seconds": 1.0})
+    assert run.finished
+    assert run.metrics() == {"deferral_loss": 0.1}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["metrics.json", "test.npz", "timing.json"]
+
+
+def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_json(file, {"x": 1})
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(file, fail)
+    assert json.loads(file.read_text()) == {"x": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "cell")
+    with run.locked(), pytest.raises(L2DError, match="another process"), RunFolder(tmp_path / "cell").locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_unwritable_folder_names_the_key(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with (
+        pytest.raises(L2DError, match=r"runs_dir: cannot write to .*file"),
+        RunFolder(tmp_path / "file" / "cell").locked(),
+    ):
+        pass
+
+
+def test_clear_keeps_the_lock(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with run.locked():
+        (tmp_path / "checkpoints").mkdir()
+        (tmp_path / "checkpoints" / "last.ckpt").write_text("x")
+        (tmp_path / "metrics.json").write_text("{}")
+        run.clear()
+        assert [entry.name for entry in tmp_path.iterdir()] in ([".lock"], [])

@@ -1,0 +1,41 @@
+"""The table a reader sees, the warning, the picture."""
+
+from typing import Any
+
+import torch
+
+from l2d.metrics import evaluate
+from l2d.summary import figure, format_table
+
+
+def metrics(decisions: list[int]) -> dict[str, Any]:
+    costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], dtype=torch.float64) + torch.tensor(
+        [0.5, 0.0]
+    )
+    return evaluate(torch.tensor(decisions), costs, costs, torch.tensor([0.5, 0.0]))
+
+
+def test_table() -> None:
+    """Two rows to each expert: oracle .5·.5 = .25; expert 1 always: .5 + .5; expert 2 always: .5."""
+    lines = format_table(metrics([0, 0, 1, 0])).splitlines()
+    assert lines[0].split("  ")[0] == "test split"
+    cells = {line[:26].strip(): line[26:].split() for line in lines if not line.startswith("-")}
+    assert cells["router"] == ["0.6250", "0.2500", "0.3750", "75.0%", "25.0%"]
+    assert cells["oracle"] == ["0.2500", "0.0000", "0.2500", "50.0%", "50.0%"]
+    assert cells["best single expert"] == ["0.5000", "0.5000", "0.0000", "0.0%", "100.0%"]
+    assert cells["random expert"] == ["0.7500", "0.5000", "0.2500", "50.0%", "50.0%"]
+    assert cells["always the majority expert"] == ["1.0000", "0.5000", "0.5000", "100.0%", "0.0%"]
+    assert "WARNING" not in format_table(metrics([0, 0, 1, 0]))
+
+
+def test_collapse_is_said() -> None:
+    text = format_table(metrics([1, 1, 1, 1]))
+    assert (
+        "WARNING: the router has collapsed: expert 2 gets 100.0% of the inputs, the oracle would give it 50.0%." in text
+    )
+
+
+def test_figure_shows_the_numbers() -> None:
+    bars, grid = figure(metrics([0, 0, 1, 0])).axes
+    assert [round(bar.get_height()) for bar in bars.patches] == [75, 25, 50, 50]
+    assert [text.get_text() for text in grid.texts] == ["2", "0", "1", "1"]

@@ -1,0 +1,119 @@
+"""History in the folder always; W&B offline, without a prompt, closed whatever happens."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+
+from l2d.errors import L2DError
+from l2d.runs import RunFolder
+from l2d.tracking import HistoryLogger, RunInfo, WandbTracker
+from l2d.train import to_plain, train
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_history_merges_an_epochs_rows_and_forgets_what_is_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "history.csv"
+    first = HistoryLogger(file)
+    for epoch in range(3):
+        first.log_metrics({"val/deferral_loss": 0.5 - epoch / 10, "epoch": epoch}, step=epoch)
+        first.log_metrics({"train/loss": 1.0, "epoch": epoch}, step=epoch)
+    assert [row["epoch"] for row in read(file)] == ["1", "2", "3"]
+    assert read(file)[1] == {"epoch": "2", "step": "1", "train/loss": "1.0", "val/deferral_loss": "0.4"}
+    resumed = HistoryLogger(file)
+    resumed.log_metrics({"val/deferral_loss": 0.4, "epoch": 1}, step=1)
+    assert [row["epoch"] for row in read(file)] == ["1", "2"]
+
+
+class FakeRun:
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+@pytest.fixture
+def info(tmp_path: Path) -> RunInfo:
+    return RunInfo(tmp_path, "digits/III", "seed=0", ["digits", "III"], {"seed": 0})
+
+
+def test_the_run_is_closed_when_training_raises(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun()
+    monkeypatch.setattr(WandbTracker, "_start", lambda *_: run)
+    with pytest.raises(RuntimeError), WandbTracker(info, project="l2d", entity=None, mode="offline"):
+        raise RuntimeError
+    assert run.exit_code == 1
+    with WandbTracker(info, project="l2d", entity=None, mode="offline"):
+        pass
+    assert run.exit_code == 0
+
+
+def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login is looked for without asking; WANDB_MODE and logger.mode come first."""
+    asked: list[dict[str, Any]] = []
+    logged_in = False
+
+    class Wandb:
+        @staticmethod
+        def login(**arguments: Any) -> bool:
+            asked.append(arguments)
+            return logged_in
+
+    def stays_offline(mode: str) -> bool:
+        tracker = WandbTracker(info, project="l2d", entity=None, mode=mode)
+        tracker.wandb = Wandb  # type: ignore[assignment]
+        return tracker._stay_offline()
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    assert stays_offline("auto")
+    assert asked == [{"prompt": False, "verify": False}]
+    logged_in = True
+    assert not stays_offline("auto")
+    assert stays_offline("offline")
+    assert not stays_offline("online")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert stays_offline("auto")
+
+
+def test_bad_mode(info: RunInfo) -> None:
+    with pytest.raises(L2DError, match=r"logger\.mode=loud"):
+        WandbTracker(info, project="l2d", entity=None, mode="loud")
+
+
+@pytest.mark.slow
+def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two runs in one process stay two runs; each carries its group, tags, curves, table, bars and confusion matrix."""
+    for key in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-such-netrc"))
+    ids = []
+    for seed in (0, 1):
+        cfg = tiny("logger=wandb", "recipe.epochs=1", f"seed={seed}")
+        train(cfg)
+        folder = RunFolder.of(to_plain(cfg)).path
+        (offline,) = (folder / "wandb").glob("offline-run-*")
+        ids.append((folder / "wandb_id.txt").read_text())
+        assert offline.name.endswith(ids[-1])
+        (record,) = offline.glob("*.wandb")
+        content = record.read_bytes()
+        for text in (
+            "digits/III/synthetic/error/mild/",
+            "val/deferral_loss",
+            "test/table",
+            "test/deferral_ratios",
+            "test/confusion",
+        ):
+            assert text.encode() in content, text
+        tables = [json.loads(file.read_text()) for file in offline.rglob("*.table.json")]
+        assert any("deferral loss" in table["columns"] for table in tables)
+        assert (folder / "history.csv").exists()
+    assert ids[0] != ids[1]

@@ -1,0 +1,281 @@
+"""Whole runs: same seed same bytes, crashes at every point, the command as people type it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig
+
+import l2d.train
+from l2d.checkpoints import EpochCheckpoint
+from l2d.errors import L2DError
+from l2d.losses.comp_sum import CompSum
+from l2d.runs import RunFolder
+from l2d.tracking import HistoryLogger
+from l2d.train import to_plain, train
+from tests.conftest import TINY, environment
+
+Tiny = Callable[..., DictConfig]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def folder(cfg: DictConfig) -> Path:
+    return RunFolder.of(to_plain(cfg)).path
+
+
+def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = tiny("cost=error_plus_cost")
+    metrics = train(cfg)
+    path = folder(cfg)
+    names = {entry.name for entry in path.iterdir()} - {".lock"}
+    assert names == {
+        "config.yaml",
+        "metrics.json",
+        "test.npz",
+        "timing.json",
+        "history.csv",
+        "deferral.png",
+        "checkpoints",
+    }
+    assert json.loads((path / "metrics.json").read_text()) == metrics
+    with np.load(path / "test.npz") as saved:
+        scores, costs, decisions = saved["scores"], saved["costs"], saved["decisions"]
+    assert (decisions == 4 - scores[:, ::-1].argmax(1)).all()  # ties to the highest index
+    assert metrics["deferral_loss"] == pytest.approx(costs[np.arange(360), decisions].mean())
+    assert metrics["rows"] == {"train": 1293, "validation": 144, "test": 360}
+    assert metrics["method_buffers"]["rho"][0] > 5
+    out = capsys.readouterr().out
+    assert out.rstrip().endswith(str(path))
+    assert f"{metrics['deferral_loss']:.4f}" in out
+
+
+def test_same_seed_same_bytes(tiny: Tiny, tmp_path: Path) -> None:
+    runs = [tiny(f"runs_dir={tmp_path / name}") for name in ("a", "b")]
+    files = []
+    for cfg in runs:
+        train(cfg)
+        files.append([(folder(cfg) / name).read_bytes() for name in ("metrics.json", "history.csv", "test.npz")])
+    assert files[0] == files[1]
+    other = tiny(f"runs_dir={tmp_path / 'a'}", "seed=1")
+    train(other)
+    assert (folder(other) / "metrics.json").read_bytes() != files[0][0]
+
+
+def test_finished_is_not_run_again_unless_forced(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = tiny()
+    train(cfg)
+    file = folder(cfg) / "metrics.json"
+    before, written = file.read_bytes(), file.stat().st_mtime_ns
+    capsys.readouterr()
+    train(cfg)
+    assert file.stat().st_mtime_ns == written
+    assert "finished already" in capsys.readouterr().out
+    train(tiny("force=true"))
+    assert file.stat().st_mtime_ns != written
+    assert file.read_bytes() == before
+
+
+class Crash(Exception):
+    """Stands for a kill: nothing catches it."""
+
+
+CRASHES = {
+    "in the first epoch": (CompSum, "loss", 2),
+    "in a later epoch": (CompSum, "loss", 9),
+    "before the best checkpoint": (EpochCheckpoint, "_save", 1),
+    "between the checkpoints": (EpochCheckpoint, "_save", 2),
+    "after an epoch": (EpochCheckpoint, "_save", 3),
+    "while the history is written": (HistoryLogger, "_write", 3),
+    "after training": (l2d.train, "load_weights", 1),
+    "before the result": (RunFolder, "finish", 1),
+}
+
+
+@pytest.mark.parametrize("where", CRASHES)
+@pytest.mark.parametrize("checkpoint", ["last", "best"])
+def test_resumes_to_the_same_result(
+    where: str, checkpoint: str, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbroken, broken = (tiny(f"runs_dir={tmp_path / name}", f"checkpoint={checkpoint}") for name in ("whole", "broken"))
+    train(unbroken)
+    owner, name, call = CRASHES[where]
+    original = getattr(owner, name)
+    calls = 0
+
+    def crashing(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise Crash
+        return original(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, crashing)
+        with pytest.raises(Crash):
+            train(broken)
+    assert not (folder(broken) / "metrics.json").exists()
+    train(broken)
+    for file in ("metrics.json", "history.csv", "test.npz"):
+        assert (folder(broken) / file).read_bytes() == (folder(unbroken) / file).read_bytes(), file
+
+
+def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
+    cfg = tiny("checkpoint=best", "recipe.epochs=5", "recipe.optimizer.lr=0.01")
+    metrics = train(cfg)
+    lines = (folder(cfg) / "history.csv").read_text().splitlines()
+    column = lines[0].split(",").index("val/deferral_loss")
+    curve = [float(line.split(",")[column]) for line in lines[1:]]
+    assert metrics["validation"]["deferral_loss"] == pytest.approx(min(curve), rel=1e-6)
+    assert min(curve) < curve[-1] or len(set(curve)) < len(curve)
+    last = train(tiny("checkpoint=last", "recipe.epochs=5", "recipe.optimizer.lr=0.01"))
+    assert last["validation"]["deferral_loss"] == pytest.approx(curve[-1], rel=1e-6)
+
+
+def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the test rows replaced by noise, the trained weights and everything logged on the way stay the same."""
+    from l2d.data.arrays import Arrays
+    from l2d.data.digits import Digits
+
+    runs = [tiny("checkpoint=best"), tiny("checkpoint=best", "runs_dir=other")]
+    monkeypatch.chdir(runs[0].runs_dir.rsplit("/", 1)[0])
+    train(runs[0])
+    load = Digits.load
+
+    def noisy(self: Digits) -> Arrays:
+        arrays = load(self)
+        noise = torch.randint(0, 16, arrays.test_inputs.shape, dtype=torch.uint8)
+        return Arrays(arrays.train_inputs, arrays.train_labels, noise, arrays.test_labels, 10)
+
+    monkeypatch.setattr(Digits, "load", noisy)
+    train(runs[1])
+    one, other = (folder(cfg) for cfg in runs)
+    assert (one / "history.csv").read_bytes() == (other / "history.csv").read_bytes()
+    weights = [torch.load(path / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"] for path in (one, other)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def test_diverging_training_is_one_line_and_not_finished(tiny: Tiny) -> None:
+    cfg = tiny("recipe.optimizer.lr=1e30")
+    with pytest.raises(L2DError, match=r"training diverged.*recipe\.optimizer\.lr"):
+        train(cfg)
+    assert not (folder(cfg) / "metrics.json").exists()
+    assert not (folder(cfg) / "checkpoints" / "last.ckpt").exists()
+
+
+def test_damaged_checkpoint_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = tiny()
+    monkeypatch.setattr(RunFolder, "finish", lambda *_: None)
+    train(cfg)
+    last = folder(cfg) / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.raises(L2DError, match=r"last\.ckpt: damaged checkpoint.*force=true"):
+        train(cfg)
+    monkeypatch.undo()
+    train(tiny("force=true"))
+
+
+BAD = {
+    "checkpoint=first": "checkpoint=first",
+    "decision=best": "decision=best",
+    "recipe.epochs=0": "recipe.epochs",
+    "recipe.schedule=linear": "recipe.schedule",
+    "setup.coverage=[0.5,0.4]": "setup.coverage",
+    "setup.coverage=[0.97,0.03]": "setup.coverage",
+    "setup.coverage=[1.0]": "setup.coverage",
+    "cost.prices=[0.1,-1,0,0,0]": "cost.prices",
+    "cost.prices=[0.1,nan,0,0,0]": "cost.prices",
+    "method.rho.offset=-5": "method.rho.offset=-5: rho of expert",
+    "validation_fraction=2": "validation_fraction",
+}
+
+
+@pytest.mark.parametrize("override", BAD)
+def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(L2DError) as caught:
+        train(tiny(override))
+    assert BAD[override] in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+def test_the_command(command: Command, tmp_path: Path) -> None:
+    first = command("recipe.epochs=1", tiny=True)
+    assert first.returncode == 0, first.stderr
+    assert "always the majority expert" in first.stdout
+    path = first.stdout.rstrip().splitlines()[-1]
+    assert (tmp_path / path / "metrics.json").exists()
+    again = command("recipe.epochs=1")
+    assert again.returncode == 0
+    assert "finished already" in again.stdout
+    # nothing is left beside runs/
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["method=mld"], "method/mld"),
+        (["method.rhoo=1"], "rhoo"),
+        (["method.rho.offset=-5"], "method.rho.offset=-5"),
+        (["runs_dir=/dev/null/x"], "runs_dir"),
+        (["recipe.optimizer.lr=1e30"], "recipe.optimizer.lr"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], words: str, command: Command, tmp_path: Path) -> None:
+    result = command(*arguments)
+    assert result.returncode != 0
+    (line,) = [line for line in result.stderr.splitlines() if line.strip()]
+    assert line.startswith("error: ")
+    assert words in line
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+@pytest.mark.slow
+def test_help(command: Command) -> None:
+    result = command("--help", tiny=False)
+    assert result.returncode == 0
+    assert "resnet18_slim" in result.stdout
+    assert "usage: python -m l2d.train" in result.stdout
+
+
+@pytest.mark.slow
+def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, tmp_path: Path) -> None:
+    good = command("-m", "recipe.epochs=1", "method=tdef,mild,ce,cwce,ldam", "seed=0,1")
+    assert good.returncode == 0, good.stderr
+    assert len(list(tmp_path.glob("runs/**/metrics.json"))) == 10
+    bad = command("-m", "recipe.epochs=1", "setup=I", "method.rho.offset=-5,1,2")
+    assert bad.returncode != 0
+    assert bad.stderr.rstrip().splitlines()[-1].startswith("error: method.rho.offset=-5")
+    assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
+
+
+@pytest.mark.slow
+def test_kill_9_and_resume(command: Command, tmp_path: Path) -> None:
+    arguments = ["recipe.epochs=30", "recipe.batch_size=64", "checkpoint=best"]
+    whole = command(*arguments, "runs_dir=whole")
+    assert whole.returncode == 0, whole.stderr
+    started = [sys.executable, "-m", "l2d.train", *TINY, *arguments, "runs_dir=killed"]
+    process = subprocess.Popen(started, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not any(tmp_path.glob("killed/**/best.ckpt")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not list(tmp_path.glob("killed/**/metrics.json")), "the run ended before it could be killed"
+    resumed = command(*arguments, "runs_dir=killed")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on after epoch" in resumed.stdout
+    one, other = (next(tmp_path.glob(f"{name}/**/metrics.json")) for name in ("whole", "killed"))
+    assert one.read_bytes() == other.read_bytes()
