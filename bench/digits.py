@@ -10,13 +10,13 @@ from pathlib import Path
 
 from l2d.config import compose, groups
 from l2d.runs import RunFolder
+from l2d.summary import format_table
 from l2d.train import to_plain, train
 from provenance import ROOT, commit, machine, versions
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]
 RESULTS = ROOT / "bench" / "results" / "digits.csv"
-MARKS = ("<!-- bench-digits -->", "<!-- /bench-digits -->")
 
 
 def main() -> None:
@@ -27,7 +27,11 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(rows)
     text = markdown(rows)
-    put_into(ROOT / "README.md", text)
+    put_into(ROOT / "README.md", "bench-digits", text)
+    cfg = compose([*SETTING, "method=mild"])
+    put_into(
+        ROOT / "README.md", "example", f"```\n{format_table(train(cfg))}\n\n{RunFolder.of(to_plain(cfg)).path}\n```"
+    )
     print(f"\n{text}")
 
 
@@ -68,11 +72,12 @@ def markdown(rows: list[dict[str, object]]) -> str:
     return "\n".join(lines)
 
 
-def put_into(file: Path, text: str) -> None:
-    """Replace what stands between the marks."""
-    before, rest = file.read_text(encoding="utf-8").split(MARKS[0], 1)
-    after = rest.split(MARKS[1], 1)[1]
-    file.write_text(f"{before}{MARKS[0]}\n{text}\n{MARKS[1]}{after}", encoding="utf-8")
+def put_into(file: Path, name: str, text: str) -> None:
+    """Replace what stands between the marks of that name."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, rest = file.read_text(encoding="utf-8").split(start, 1)
+    after = rest.split(end, 1)[1]
+    file.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ hypothesis.settings.register_profile("l2d", deadline=None, derandomize=True, max
 hypothesis.settings.load_profile("l2d")
 
 # A router and a schedule small enough that a whole run takes about a second.
-TINY = ["router.width=2", "recipe.epochs=3", "recipe.batch_size=256", "trainer.accelerator=cpu", "progress=false"]
+TINY = ["router.width=2", "recipe.epochs=3", "recipe.batch_size=512", "trainer.accelerator=cpu", "progress=false"]
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,8 @@ def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run `python -m l2d.train`, tiny, as a person would, in an empty folder."""
 
     def run(*arguments: str, module: str = "l2d.train", tiny: bool = True) -> subprocess.CompletedProcess[str]:
-        given = [*(TINY if tiny else []), *arguments]
+        flags = [argument for argument in arguments if argument.startswith("-")]  # Hydra wants them first
+        given = [*flags, *(TINY if tiny else []), *(argument for argument in arguments if argument not in flags)]
         return subprocess.run(
             [sys.executable, "-m", module, *given],
             cwd=tmp_path,

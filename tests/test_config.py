@@ -47,7 +47,14 @@ def test_defaults() -> None:
     assert named == {"dataset": "digits", "setup": "III", "experts": "synthetic", "cost": "error", "method": "mild"}
     assert cfg.router.width == 16
     assert compose(["router=resnet18"]).router.width == 64
-    assert cfg.method.rho == {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None}
+    assert cfg.method.rho == {
+        "rule": "theory",
+        "total": 1.0,
+        "offset": 5.0,
+        "counts": "cheapest",
+        "groups": None,
+        "values": None,
+    }
     assert (cfg.checkpoint, cfg.decision, cfg.seed) == ("last", "argmax", 0)
 
 
@@ -57,11 +64,9 @@ def test_defaults() -> None:
         ("method=mld", "mld"),
         ("method.rhoo=1", "rhoo"),
         ("sed=1", "sed"),
-        ("+sed=1", "sed"),
         ("seed=abc", "seed"),
         ("setup.coverage=[a,b]", "setup.coverage"),
         ("recipe.epochs=1.5", "recipe.epochs"),
-        ("+setup.covrage=[1]", "covrage"),
     ],
 )
 def test_typos_fail_while_composing(override: str, words: str) -> None:
@@ -70,6 +75,14 @@ def test_typos_fail_while_composing(override: str, words: str) -> None:
     line = one_line(caught.value)
     assert "\n" not in line
     assert words in line
+
+
+@pytest.mark.parametrize(
+    ("override", "key"), [("+sed=1", "sed"), ("+setup.covrage=[1]", "setup.covrage"), ("+recipe.lr=1", "recipe.lr")]
+)
+def test_added_keys_that_nothing_reads_are_refused(override: str, key: str) -> None:
+    with pytest.raises(L2DError, match=rf"^{key}: unknown key"):
+        build(compose([override]))
 
 
 def test_unknown_keys_of_a_class_are_named() -> None:

@@ -12,7 +12,7 @@ from l2d.rewards import sum_others
 
 # Cheapest, first of equals: experts 1, 1, 2 (so m = 2, 1, and 0 lifted to 1 for expert 3).
 COSTS = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
-RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None}
+RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
 
 
 def test_counts_by_hand() -> None:
@@ -74,12 +74,13 @@ def test_bad_groups(groups: list[list[int]]) -> None:
 def test_numbers_and_lists() -> None:
     assert build_rho(5.2, COSTS, COSTS).tolist() == [5.2] * 3
     assert build_rho([1, 2, 3.5], COSTS, COSTS).tolist() == [1, 2, 3.5]
+    assert build_rho({**RULE, "values": [1, 2, 3.5]}, COSTS, COSTS).tolist() == [1, 2, 3.5]
 
 
 @pytest.mark.parametrize(
     ("rho", "words"),
     [
-        ({**RULE, "offset": -0.3}, r"method\.rho\.offset=-0\.3: rho of expert 2 would be"),
+        ({**RULE, "offset": -0.35}, r"method\.rho\.offset=-0\.35: rho of expert 2 would be"),
         ({**RULE, "total": 0.0, "offset": 0.0}, "rho of expert 1"),
         ({**RULE, "rule": "theroy"}, r"method\.rho\.rule=theroy: unknown; choose one of uniform, theory"),
         ({**RULE, "counts": "none"}, r"method\.rho\.counts=none"),

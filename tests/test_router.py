@@ -1,12 +1,16 @@
 """The Lightning module: what it optimises, and a curve that pins the whole chain."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
+from l2d.data.arrays import Arrays
+from l2d.data.digits import Digits
 from l2d.router import Router
 from l2d.train import build
 
@@ -16,9 +20,7 @@ class Losses(pl.Callback):
         self.values: list[float] = []
         self.rates: list[float] = []
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, _: pl.LightningModule, outputs: dict[str, torch.Tensor], *__: object
-    ) -> None:  # type: ignore[override]
+    def on_train_batch_end(self, trainer: pl.Trainer, _: pl.LightningModule, outputs: Any, *__: Any) -> None:
         self.values.append(float(outputs["loss"]))
         self.rates.append(trainer.optimizers[0].param_groups[0]["lr"])
 
@@ -41,20 +43,30 @@ def fit(cfg: DictConfig, steps: int) -> tuple[Losses, Router]:
 
 
 GOLDEN = {
-    "mild": [],
-    "tdef": [],
-    "ce": [],
-    "cwce": [],
-    "ldam": [],
+    "mild": [30.035512924194336, 30.11772346496582, 30.14982032775879, 29.100500106811523],
+    "tdef": [2.738128900527954, 2.627894163131714, 2.746401786804199, 2.919027090072632],
+    "ce": [1.6495100259780884, 1.4987120628356934, 1.650091528892517, 1.6500717401504517],
+    "cwce": [1.585440754890442, 1.450655460357666, 1.5583049058914185, 1.570617437362671],
+    "ldam": [20.469118118286133, 22.711345672607422, 19.980411529541016, 20.337995529174805],
 }
 
 
 @pytest.mark.parametrize("method", GOLDEN)
-def test_golden_curve(method: str, tiny: Callable[..., DictConfig]) -> None:
+def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first four losses of a seeded run. A change anywhere (data, experts, costs, loss, weights, order, optimizer) shows here.
+
+    Before the first step the residual branches are zero and only the shortcuts are left, which subsample: an 8×8 image is seen through
+    its corner alone, which in digits is blank, and batch normalisation turns rounding into features. So the images are rolled by half.
 
     If the change was meant, print the new values, put them in, and raise RESULTS_VERSION in src/l2d/runs.py.
     """
+    load = Digits.load
+
+    def rolled(self: Digits) -> Arrays:
+        arrays = load(self)
+        return replace(arrays, train_inputs=arrays.train_inputs.roll((4, 4), dims=(1, 2)))
+
+    monkeypatch.setattr(Digits, "load", rolled)
     losses, _ = fit(tiny(f"method={method}", "recipe.batch_size=64", "cost=error_plus_cost"), steps=4)
     assert losses.values == pytest.approx(GOLDEN[method], rel=1e-5)
 
@@ -63,13 +75,14 @@ def test_first_loss_is_the_mean_of_the_methods_losses(tiny: Callable[..., DictCo
     cfg = tiny("recipe.batch_size=64")
     data, router = build(cfg)
     inputs, costs, labels = next(iter(data.train_dataloader()))
-    expected = router.method.loss(router(inputs), costs, labels).sum() / len(inputs)
+    with torch.no_grad():
+        expected = router.method.loss(router(inputs), costs, labels).sum() / len(inputs)
     assert fit(cfg, steps=1)[0].values == pytest.approx([float(expected)], rel=1e-6)
 
 
 def test_cosine_and_constant_schedules(tiny: Callable[..., DictConfig]) -> None:
     """Half-way through a cosine the rate is half of what it was; a constant one does not move."""
-    cosine, _ = fit(tiny("recipe.batch_size=256"), steps=6)
+    cosine, _ = fit(tiny(), steps=6)
     assert cosine.rates[2] == pytest.approx(0.5e-3, rel=1e-5)
     assert cosine.rates[-1] == pytest.approx(0, abs=1e-9)
     assert fit(tiny("recipe.schedule=constant"), steps=3)[0].rates == [1e-3] * 3
@@ -78,7 +91,7 @@ def test_cosine_and_constant_schedules(tiny: Callable[..., DictConfig]) -> None:
 def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> None:
     """val/deferral_loss is the mean cost of what `decide` chooses on the validation rows, whichever decision that is."""
     for decision in ("argmax", "posterior"):
-        data, router = build(tiny(f"decision={decision}", "method.rho=[0.2,1,1,3,3]"))
+        data, router = build(tiny(f"decision={decision}", "method.rho.values=[0.2,1,1,3,3]"))
         trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
         (logged,) = trainer.validate(router, dataloaders=data.val_dataloader(), verbose=False)
         with torch.no_grad():

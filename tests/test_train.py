@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 
 import l2d.train
 from l2d.checkpoints import EpochCheckpoint
+from l2d.config import compose
 from l2d.errors import L2DError
 from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder
@@ -88,9 +89,25 @@ class Crash(Exception):
     """Stands for a kill: nothing catches it."""
 
 
+# A rate at which every epoch moves the validation loss, up and down.
+LIVELY = ["recipe.optimizer.lr=0.02", "router.width=4", "recipe.epochs=4", "recipe.schedule=constant", "seed=2"]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of two runs that nothing disturbed."""
+    runs = {}
+    for checkpoint in ("last", "best"):
+        cfg = compose([*TINY, *LIVELY, f"checkpoint={checkpoint}", f"runs_dir={tmp_path_factory.mktemp(checkpoint)}"])
+        train(cfg)
+        runs[checkpoint] = folder(cfg)
+    assert (runs["last"] / "test.npz").read_bytes() != (runs["best"] / "test.npz").read_bytes()
+    return runs
+
+
 CRASHES = {
     "in the first epoch": (CompSum, "loss", 2),
-    "in a later epoch": (CompSum, "loss", 9),
+    "in a later epoch": (CompSum, "loss", 10),
     "before the best checkpoint": (EpochCheckpoint, "_save", 1),
     "between the checkpoints": (EpochCheckpoint, "_save", 2),
     "after an epoch": (EpochCheckpoint, "_save", 3),
@@ -100,13 +117,18 @@ CRASHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", CRASHES)
 @pytest.mark.parametrize("checkpoint", ["last", "best"])
 def test_resumes_to_the_same_result(
-    where: str, checkpoint: str, tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str,
+    checkpoint: str,
+    unbroken: dict[str, Path],
+    tiny: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    unbroken, broken = (tiny(f"runs_dir={tmp_path / name}", f"checkpoint={checkpoint}") for name in ("whole", "broken"))
-    train(unbroken)
+    broken = tiny(f"runs_dir={tmp_path / 'broken'}", f"checkpoint={checkpoint}", *LIVELY)
     owner, name, call = CRASHES[where]
     original = getattr(owner, name)
     calls = 0
@@ -125,7 +147,7 @@ def test_resumes_to_the_same_result(
     assert not (folder(broken) / "metrics.json").exists()
     train(broken)
     for file in ("metrics.json", "history.csv", "test.npz"):
-        assert (folder(broken) / file).read_bytes() == (folder(unbroken) / file).read_bytes(), file
+        assert (folder(broken) / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
 
 
 def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
@@ -195,6 +217,8 @@ BAD = {
     "cost.prices=[0.1,nan,0,0,0]": "cost.prices",
     "method.rho.offset=-5": "method.rho.offset=-5: rho of expert",
     "validation_fraction=2": "validation_fraction",
+    "recipe.optimizer.lr=-1": "recipe.optimizer=",
+    "+recipe.optimizer.momentun=0.9": "recipe.optimizer=",
 }
 
 
@@ -205,6 +229,13 @@ def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -
     assert BAD[override] in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("override", ["trainer.accelerator=abacus", "trainer.precision=7", "trainer.devices=-7"])
+def test_bad_trainer_is_one_line(override: str, tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"^trainer="):
+        train(tiny(override))
+    assert not list(tmp_path.rglob("metrics.json"))
 
 
 @pytest.mark.slow
@@ -261,8 +292,21 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
 
 
 @pytest.mark.slow
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    started = [sys.executable, "-m", "l2d.train", *TINY, "recipe.epochs=500"]
+    process = subprocess.Popen(started, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not any(tmp_path.glob("runs/**/last.ckpt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert said.strip().splitlines()[-1].startswith("interrupted; the same command goes on")
+
+
+@pytest.mark.slow
 def test_kill_9_and_resume(command: Command, tmp_path: Path) -> None:
-    arguments = ["recipe.epochs=30", "recipe.batch_size=64", "checkpoint=best"]
+    arguments = ["recipe.epochs=20", "recipe.batch_size=128", "checkpoint=best"]
     whole = command(*arguments, "runs_dir=whole")
     assert whole.returncode == 0, whole.stderr
     started = [sys.executable, "-m", "l2d.train", *TINY, *arguments, "runs_dir=killed"]

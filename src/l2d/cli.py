@@ -57,7 +57,7 @@ def run_command(job: Callable[[DictConfig], Any], description: str) -> None:
     def guarded(cfg: DictConfig) -> Any:
         try:
             return job(cfg)
-        except L2DError as error:
+        except (L2DError, OSError) as error:
             if full or HydraConfig.get().mode == RunMode.MULTIRUN:
                 raise  # Hydra names the job, goes on with the others, and raises this at the end
             sys.exit(f"error: {one_line(error)}")

@@ -4,13 +4,15 @@ Values are given in the yaml files alone. Groups that name a class (`_target_`) 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig
+
+from l2d.errors import L2DError
 
 CONF = Path(__file__).resolve().parent / "conf"
 
@@ -64,6 +66,15 @@ class TrainConfig:
 
 
 ConfigStore.instance().store(name="schema", node=TrainConfig)
+
+
+def check_keys(cfg: DictConfig) -> None:
+    """Refuse keys that nothing reads: `+key=value` puts them past the types above."""
+    for name, node in {"": TrainConfig, "setup": Setup, "cost": Cost, "recipe": Recipe, "trainer": Trainer}.items():
+        known = {field.name for field in fields(node)}
+        for key in map(str, cfg[name] if name else cfg):
+            if key not in known:
+                raise L2DError(f"{f'{name}.{key}' if name else key}: unknown key; there are {', '.join(sorted(known))}")
 
 
 def compose(overrides: Sequence[str] = ()) -> DictConfig:

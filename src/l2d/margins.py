@@ -69,10 +69,12 @@ def rho_by_rule(
 
 
 def build_rho(rho: float | Sequence[float] | Mapping[str, Any], costs: Tensor, rewards: Tensor) -> Tensor:
-    """ρ as float64 [p] from a number, a list of p numbers, or the keys rule, total, offset, counts, groups.
+    """ρ as float64 [p] from a number, p numbers, or the keys rule, total, offset, counts, groups and values (p numbers, no rule).
 
     costs and rewards are those of the training split, [N, p].
     """
+    if isinstance(rho, Mapping) and rho["values"] is not None:
+        rho = rho["values"]
     if isinstance(rho, Mapping):
         check_choice("method.rho.counts", rho["counts"], COUNTS)
         counts = cheapest_counts(costs) if rho["counts"] == "cheapest" else reward_mass(rewards)

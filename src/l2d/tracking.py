@@ -122,15 +122,16 @@ class WandbTracker(CsvTracker):
             "dir": str(self.info.folder),
             "id": self._id(),
             "resume": "allow",
+            "mode": mode,
         }
         settings = self.wandb.Settings(init_timeout=30, silent=True)
         try:
-            return self.wandb.init(**arguments, mode=mode, settings=settings)
+            return self.wandb.init(**arguments, settings=settings)
         except Exception as error:
             if mode == "offline" or self.mode == "online":
                 raise
             print(f"W&B cannot be reached ({type(error).__name__}); logging offline", file=sys.stderr)
-            return self.wandb.init(**arguments, mode="offline", settings=settings)
+            return self.wandb.init(**(arguments | {"mode": "offline"}), settings=settings)
 
     def _id(self) -> str:
         file = self.info.folder / "wandb_id.txt"

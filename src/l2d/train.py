@@ -12,11 +12,13 @@ import torch
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning.callbacks import TQDMProgressBar
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from l2d import metrics as metrics_
 from l2d.checkpoints import EpochCheckpoint, load_weights, read_checkpoint
 from l2d.cli import run_command
+from l2d.config import check_keys
 from l2d.datamodule import DeferralData
 from l2d.errors import L2DError, check_choice
 from l2d.files import write_atomically
@@ -90,6 +92,7 @@ def make_partial(node: DictConfig) -> Any:
 
 def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     """dataset -> experts -> costs -> method -> router."""
+    check_keys(cfg)
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
     if cfg.recipe.epochs < 1:
         raise L2DError(f"recipe.epochs={cfg.recipe.epochs}: must be at least 1")
@@ -107,25 +110,37 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     mean, std = data.pixel_statistics()
     network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)
     optimizer = make_partial(cfg.recipe.optimizer)
+    try:
+        optimizer(network.parameters())
+    except (TypeError, ValueError) as error:
+        raise L2DError(f"recipe.optimizer={to_plain(cfg.recipe.optimizer)}: {error}") from error
     return data, Router(network=network, method=method, optimizer=optimizer, schedule=cfg.recipe.schedule)
 
 
 def make_trainer(cfg: DictConfig, run: RunFolder, tracker: CsvTracker, data: DeferralData) -> pl.Trainer:
+    quieten()
+    try:
+        return pl.Trainer(
+            accelerator=cfg.trainer.accelerator,
+            devices=cfg.trainer.devices,
+            precision=cfg.trainer.precision,
+            deterministic=cfg.trainer.deterministic,
+            max_epochs=cfg.recipe.epochs,
+            logger=tracker.loggers,
+            callbacks=[EpochCheckpoint(run.checkpoints), *([TQDMProgressBar()] if cfg.progress else [])],
+            enable_progress_bar=cfg.progress,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            log_every_n_steps=min(50, len(data.train_dataloader())),
+        )
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        raise L2DError(f"trainer={to_plain(cfg.trainer)}: {str(error).splitlines()[0]}") from error
+
+
+def quieten() -> None:
+    """Lightning tells the user about itself; the bars and the table are enough."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
-    return pl.Trainer(
-        accelerator=cfg.trainer.accelerator,
-        devices=cfg.trainer.devices,
-        precision=cfg.trainer.precision,
-        deterministic=cfg.trainer.deterministic,
-        max_epochs=cfg.recipe.epochs,
-        logger=tracker.loggers,
-        callbacks=[EpochCheckpoint(run.checkpoints), *([TQDMProgressBar()] if cfg.progress else [])],
-        enable_progress_bar=cfg.progress,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-        log_every_n_steps=min(50, len(data.train_dataloader())),
-    )
 
 
 def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder) -> None:
@@ -133,7 +148,10 @@ def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder)
     last = run.last_checkpoint
     if last is not None:
         print(f"going on after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
-    trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
+    try:
+        trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
+    except SystemExit:  # Lightning's answer to Ctrl-C
+        raise SystemExit(f"interrupted; the same command goes on after the last finished epoch: {run.path}") from None
 
 
 def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[Metrics, dict[str, Tensor]]:

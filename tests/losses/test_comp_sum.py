@@ -13,7 +13,6 @@ from l2d.losses.comp_sum import CompSum, comp_sum_loss, comp_sum_terms
 from l2d.train import make
 
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]])
-RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None}
 
 
 def method(name: str, costs: torch.Tensor, *overrides: str) -> CompSum:
@@ -70,7 +69,7 @@ def test_mild_uses_each_experts_own_rho() -> None:
 def test_options() -> None:
     """Both rewards and every form of ρ with either method; the defaults are those of the paper and of its best setting."""
     assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
-    assert method("mild", COSTS, "method.rho=[1,2,3]").rho.tolist() == [1, 2, 3]
+    assert method("mild", COSTS, "method.rho.values=[1,2,3]").rho.tolist() == [1, 2, 3]
     uniform = method("mild", COSTS, "method.rho.rule=uniform", "method.rho.total=3", "method.rho.offset=0.5")
     assert uniform.rho.tolist() == [1.5] * 3
     swapped = method("tdef", COSTS, "method.rewards=sum_others")
@@ -95,7 +94,7 @@ def test_extreme_scores(dtype: torch.dtype, rho: float) -> None:
     """f = (1e4, −1e4): the terms are 0 and 2e4/ρ exactly, up to the precision of float32."""
     scores = torch.tensor([[1e4, -1e4]], dtype=dtype, requires_grad=True)
     terms = comp_sum_terms(scores, torch.full((2,), rho))
-    spread = float(scores[0, 0] - scores[0, 1])
+    spread = float((scores[0, 0] - scores[0, 1]).detach())
     expected = [math.log1p(math.exp(-spread / rho)), spread / rho + math.log1p(math.exp(-spread / rho))]
     np.testing.assert_allclose(terms.detach()[0], expected, rtol=1e-5, atol=1e-7)
     terms.sum().backward()

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from l2d.config import compose, groups
 from l2d.errors import L2DError
@@ -18,7 +16,7 @@ def training_costs(n: int = 200, seed: int = 0, p: int = P) -> torch.Tensor:
     """Imbalanced: expert k is right with a probability that falls with k; every expert is the cheapest somewhere."""
     rng = torch.Generator().manual_seed(seed)
     wrong = torch.rand(n, p, generator=rng) < torch.linspace(0.2, 0.9, p)
-    wrong[:p] = ~torch.eye(p, dtype=torch.bool)
+    wrong[:p] = ~torch.eye(p, dtype=torch.bool)[:n]
     return wrong.double() + torch.linspace(0.5, 0.1, p).double()
 
 
@@ -127,14 +125,12 @@ def test_training_learns_the_cheapest_expert(name: str) -> None:
     assert method.decide(outputs.detach()).tolist() == [0, 1, 2, 3]
 
 
-@given(st.integers(0, 999))
-def test_state_is_all_in_the_checkpoint(seed: int) -> None:
+def test_state_is_all_in_the_checkpoint(name: str) -> None:
     """A method built from other costs and then loaded gives the same losses: nothing taken from the costs lives outside buffers."""
-    for name in METHODS:
-        original, other = build(name, costs=training_costs(seed=seed)), build(name, costs=training_costs(50, seed + 1))
-        other.load_state_dict(original.state_dict())
-        outputs, costs, labels = batch(original)
-        assert torch.equal(original.loss(outputs, costs, labels), other.loss(outputs, costs, labels))
+    original, other = build(name), build(name, costs=2 * training_costs(50, seed=1).flip(1))
+    other.load_state_dict(original.state_dict())
+    outputs, costs, labels = batch(original)
+    assert torch.equal(original.loss(outputs, costs, labels), other.loss(outputs, costs, labels))
 
 
 def test_bad_costs_and_decisions_are_refused(name: str) -> None:

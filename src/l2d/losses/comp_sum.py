@@ -31,7 +31,7 @@ def comp_sum_loss(scores: Tensor, rewards: Tensor, rho: Tensor) -> Tensor:
 class CompSum(Method):
     """Σ_k c̄_k ℓ̃_ρ. TDEF: rewards complement, ρ = 1. MILD: rewards sum_others, ρ from the experts' imbalance.
 
-    rho: a number, one number per expert, or a rule with the keys rule, total, offset, counts, groups.
+    rho: a number, one number per expert, or a rule with the keys of conf/method/mild.yaml.
     """
 
     rho: Tensor
