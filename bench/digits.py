@@ -8,10 +8,11 @@ import json
 import statistics
 from pathlib import Path
 
+from l2d.build import to_plain
 from l2d.config import compose, groups
 from l2d.runs import RunFolder
 from l2d.summary import format_table
-from l2d.train import to_plain, train
+from l2d.train import train
 from provenance import ROOT, commit, machine, versions
 
 SEEDS = range(5)

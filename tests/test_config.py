@@ -6,19 +6,19 @@ import pytest
 import torch
 from hydra.errors import HydraException
 
+from l2d.build import PLAIN, build, make, speed, switched_off, to_plain
 from l2d.cli import help_text, one_line
 from l2d.config import CONF, compose, groups
 from l2d.errors import L2DError
-from l2d.train import build, make
 
 METHODS, SETUPS, COSTS = (sorted(groups()[group]) for group in ("method", "setup", "cost"))
 
 
 @pytest.mark.parametrize(("setup", "cost"), list(itertools.product(SETUPS, COSTS)))
 def test_every_composition_builds_and_takes_a_step(setup: str, cost: str) -> None:
-    """dataset × experts × setup × cost × method, with a narrow router; the widths and stems are built in the next test."""
-    for dataset, experts, method in itertools.product(groups()["dataset"], groups()["experts"], METHODS):
-        choice = [f"dataset={dataset}", f"experts={experts}", f"setup={setup}", f"cost={cost}", f"method={method}"]
+    """experts × setup × cost × method, with a narrow router; the widths and stems are built in the next test."""
+    for experts, method in itertools.product(groups()["experts"], METHODS):
+        choice = [f"experts={experts}", f"setup={setup}", f"cost={cost}", f"method={method}"]
         data, router = build(compose([*choice, "router.width=2"]))
         inputs, costs, labels = next(iter(data.train_dataloader()))
         outputs = router(inputs)
@@ -36,9 +36,36 @@ def test_every_router_builds_with_every_head(router: str) -> None:
 
 
 def test_the_other_groups_compose() -> None:
-    for group in ("recipe", "trainer", "logger"):
+    for group in ("dataset", "recipe", "trainer", "logger"):
         for choice in groups()[group]:
-            assert compose([f"{group}={choice}"])[group]
+            assert to_plain(compose([f"{group}={choice}"]))[group]
+
+
+@pytest.mark.parametrize("dataset", sorted(groups()["dataset"]))
+def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
+    """The paper's recipe leaves SVHN as it is; digits come with a router and a recipe of their own."""
+    fast, paper = (compose([f"dataset={dataset}", f"recipe={recipe}"]) for recipe in ("fast", "paper"))
+    assert fast.dataset.name == dataset
+    expected = {"svhn": ("crop", "none"), "digits": ("none", "none")}.get(dataset, ("crop_flip", "crop_flip"))
+    assert (fast.recipe.augment, paper.recipe.augment) == expected
+    default = compose([f"dataset={dataset}"])
+    assert (default.router.width, default.recipe.batch_size) == ((16, 64) if dataset == "digits" else (64, 1024))
+
+
+def test_the_papers_recipe() -> None:
+    recipe = compose(["dataset=cifar10", "recipe=paper"]).recipe
+    assert (recipe.epochs, recipe.batch_size, recipe.schedule) == (200, 1024, "constant")
+    assert recipe.optimizer == {"_target_": "torch.optim.Adam", "lr": 1e-3, "weight_decay": 1e-3}
+
+
+def test_a_cpu_switches_speed_off_and_says_so() -> None:
+    cfg = compose(["dataset=svhn", "trainer.accelerator=cpu"])
+    assert speed(cfg) == PLAIN
+    assert (
+        switched_off(cfg)
+        == "recipe.precision=32-true recipe.channels_last=false recipe.compile=false recipe.fused=false"
+    )
+    assert switched_off(compose(["trainer.accelerator=cpu"])) == ""
 
 
 def test_defaults() -> None:

@@ -1,5 +1,6 @@
 """The splits, and that costs belong to their rows."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from l2d.experts.synthetic import SyntheticExperts
 def build(**changes: Any) -> DeferralData:
     arguments: dict[str, Any] = {
         "dataset": Digits(),
+        "data_dir": Path(),
         "experts": SyntheticExperts(),
         "coverage": [0.4, 0.2, 0.2, 0.1, 0.1],
         "prices": None,
         "validation_fraction": 0.1,
         "batch_size": 64,
+        "augment": "none",
+        "on_device": "auto",
         "seed": 0,
     }
     return DeferralData(**{**arguments, **changes})
@@ -34,7 +38,7 @@ def test_sizes_and_disjointness() -> None:
     data = build()
     splits = [as_rows(split.inputs) for split in (data.train, data.validation, data.test)]
     assert [len(rows) for rows in splits] == [1293, 144, 360]
-    assert len({row for rows in splits for row in rows}) == len({*as_rows(Digits().load().train_inputs)}) + 360
+    assert len({row for rows in splits for row in rows}) == len({*as_rows(Digits().load(Path()).train_inputs)}) + 360
     assert not {*splits[0]} & {*splits[1]}
     assert not {*splits[1]} & {*splits[2]}
     assert not {*splits[0]} & {*splits[2]}
@@ -45,7 +49,7 @@ def test_validation_is_not_the_test_split() -> None:
     validation = torch.cat([inputs for inputs, _, _ in data.val_dataloader()])
     test = torch.cat([inputs for inputs, _, _ in data.predict_dataloader()])
     assert torch.equal(validation, data.validation.inputs)
-    assert torch.equal(test, Digits().load().test_inputs)
+    assert torch.equal(test, Digits().load(Path()).test_inputs)
 
 
 def test_seed_moves_validation_and_experts_but_not_test_images() -> None:
@@ -68,7 +72,7 @@ def test_costs_belong_to_their_rows(prices: str | None) -> None:
 
 
 def test_labels_belong_to_their_images() -> None:
-    source = Digits().load()
+    source = Digits().load(Path())
     known = dict(zip(as_rows(source.train_inputs), source.train_labels.tolist(), strict=True))
     data = build()
     for split in (data.train, data.validation):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
 
+from l2d.build import build
 from l2d.data.arrays import Arrays
 from l2d.data.digits import Digits
 from l2d.router import Router
-from l2d.train import build
 
 
 class Losses(pl.Callback):
@@ -62,8 +63,8 @@ def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch:
     """
     load = Digits.load
 
-    def rolled(self: Digits) -> Arrays:
-        arrays = load(self)
+    def rolled(self: Digits, data_dir: Path) -> Arrays:
+        arrays = load(self, data_dir)
         return replace(arrays, train_inputs=arrays.train_inputs.roll((4, 4), dims=(1, 2)))
 
     monkeypatch.setattr(Digits, "load", rolled)

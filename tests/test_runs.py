@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from l2d.build import to_plain
 from l2d.config import compose
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json
 from l2d.runs import RunFolder, cell, variant
-from l2d.train import to_plain
 
 
 def config(*overrides: str) -> dict[str, object]:
@@ -24,7 +24,7 @@ def test_path() -> None:
     assert cell(plain) == str(expected.parent.relative_to("elsewhere"))
 
 
-@pytest.mark.parametrize("same", ["seed=1", "logger=wandb", "runs_dir=x", "progress=false", "force=true"])
+@pytest.mark.parametrize("same", ["seed=1", "logger=wandb", "runs_dir=x", "data_dir=y", "progress=false", "force=true"])
 def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
     assert variant(config(same)) == variant(config())
 
@@ -32,7 +32,7 @@ def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
 @pytest.mark.parametrize(
     "other",
     ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",
-     "validation_fraction=0.2", "trainer.precision=bf16-mixed", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
+     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
 )  # fmt: skip
 def test_variant_follows_what_can(other: str) -> None:
     assert variant(config(other)) != variant(config())

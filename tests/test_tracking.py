@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
+from l2d.build import to_plain
 from l2d.errors import L2DError
 from l2d.runs import RunFolder
 from l2d.tracking import HistoryLogger, RunInfo, WandbTracker
-from l2d.train import to_plain, train
+from l2d.train import train
 
 
 def read(file: Path) -> list[dict[str, str]]:

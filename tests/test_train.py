@@ -16,13 +16,14 @@ import torch
 from omegaconf import DictConfig
 
 import l2d.train
-from l2d.checkpoints import EpochCheckpoint
+from l2d.build import to_plain
+from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.config import compose
 from l2d.errors import L2DError
 from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder
 from l2d.tracking import HistoryLogger
-from l2d.train import to_plain, train
+from l2d.train import train
 from tests.conftest import TINY, environment
 
 Tiny = Callable[..., DictConfig]
@@ -108,11 +109,11 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 CRASHES = {
     "in the first epoch": (CompSum, "loss", 2),
     "in a later epoch": (CompSum, "loss", 10),
-    "before the best checkpoint": (EpochCheckpoint, "_save", 1),
-    "between the checkpoints": (EpochCheckpoint, "_save", 2),
-    "after an epoch": (EpochCheckpoint, "_save", 3),
+    "before the first checkpoint": (EpochCheckpoint, "_save", 1),
+    "after an epoch": (EpochCheckpoint, "_save", 2),
+    "before the last checkpoint": (EpochCheckpoint, "_save", 4),
     "while the history is written": (HistoryLogger, "_write", 3),
-    "after training": (l2d.train, "load_weights", 1),
+    "after training": (l2d.train, "evaluate", 1),
     "before the result": (RunFolder, "finish", 1),
 }
 
@@ -172,8 +173,8 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     train(runs[0])
     load = Digits.load
 
-    def noisy(self: Digits) -> Arrays:
-        arrays = load(self)
+    def noisy(self: Digits, data_dir: Path) -> Arrays:
+        arrays = load(self, data_dir)
         noise = torch.randint(0, 16, arrays.test_inputs.shape, dtype=torch.uint8)
         return Arrays(arrays.train_inputs, arrays.train_labels, noise, arrays.test_labels, 10)
 
@@ -181,7 +182,7 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     train(runs[1])
     one, other = (folder(cfg) for cfg in runs)
     assert (one / "history.csv").read_bytes() == (other / "history.csv").read_bytes()
-    weights = [torch.load(path / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"] for path in (one, other)]
+    weights = [read_checkpoint(path / "checkpoints" / "last.ckpt")["state_dict"] for path in (one, other)]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
@@ -217,6 +218,8 @@ BAD = {
     "cost.prices=[0.1,nan,0,0,0]": "cost.prices",
     "method.rho.offset=-5": "method.rho.offset=-5: rho of expert",
     "validation_fraction=2": "validation_fraction",
+    "recipe.augment=rotate": "recipe.augment=rotate",
+    "trainer.data_on_device=maybe": "trainer.data_on_device=maybe",
     "recipe.optimizer.lr=-1": "recipe.optimizer=",
     "+recipe.optimizer.momentun=0.9": "recipe.optimizer=",
 }
@@ -231,7 +234,7 @@ def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("override", ["trainer.accelerator=abacus", "trainer.precision=7", "trainer.devices=-7"])
+@pytest.mark.parametrize("override", ["trainer.accelerator=abacus", "trainer.devices=-7"])
 def test_bad_trainer_is_one_line(override: str, tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=r"^trainer="):
         train(tiny(override))
@@ -291,6 +294,37 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
     assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
 
 
+def test_checkpoints_take_at_most_a_tenth_of_the_time(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes that take ten times as long as an epoch are skipped, but for the first and the last."""
+    saved: list[int] = []
+    original = EpochCheckpoint._save
+
+    def slow(self: EpochCheckpoint, trainer: Any) -> None:
+        original(self, trainer)
+        saved.append(trainer.current_epoch + 1)
+        self.write_seconds = 1000.0
+
+    monkeypatch.setattr(EpochCheckpoint, "_save", slow)
+    train(tiny("recipe.epochs=4"))
+    assert saved == [1, 4]
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_router(command: Command, tmp_path: Path) -> None:
+    """DDP on two CPU processes: one folder, finished once; the batches are the same, so the result is close to that of one."""
+    one = command("recipe.epochs=2", "seed=2", "runs_dir=one")
+    two = command("recipe.epochs=2", "seed=2", "runs_dir=two", "trainer.devices=2")
+    assert one.returncode == 0, one.stderr
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.count("always the majority expert") == 1
+    files = [next(tmp_path.glob(f"{name}/**/metrics.json")) for name in ("one", "two")]
+    results = [json.loads(file.read_text()) for file in files]
+    assert results[0]["rows"] == results[1]["rows"]
+    assert len(list(tmp_path.glob("two/**/metrics.json"))) == 1
+    scores = [np.load(file.parent / "test.npz")["scores"] for file in files]
+    assert scores[0].shape == scores[1].shape == (360, 5)
+
+
 @pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     started = [sys.executable, "-m", "l2d.train", *TINY, "recipe.epochs=500"]
@@ -312,7 +346,7 @@ def test_kill_9_and_resume(command: Command, tmp_path: Path) -> None:
     started = [sys.executable, "-m", "l2d.train", *TINY, *arguments, "runs_dir=killed"]
     process = subprocess.Popen(started, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not any(tmp_path.glob("killed/**/best.ckpt")) and time.monotonic() < deadline:
+    while not any(tmp_path.glob("killed/**/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGKILL)

@@ -1,55 +1,63 @@
 """Checkpoints that a killed run can go on from."""
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from l2d.errors import L2DError
 from l2d.files import write_atomically
 
 MONITOR = "val/deferral_loss"
+# Of the time spent training, at most this share goes into writing checkpoints.
+SHARE = 0.1
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
-    """After every epoch: best.ckpt if the validation deferral loss is a new low (the first of equals), then last.ckpt.
+    """last.ckpt after every epoch, or, where epochs are shorter than ten writes, after as many as keep writing below a tenth.
 
-    In this order, so that a kill between the two repeats the epoch, with the same outcome. Lightning's ModelCheckpoint moves files
-    in from another folder, which is not atomic across filesystems.
+    With keep_best, the weights of the epoch with the least validation deferral loss (the first of equals) travel inside last.ckpt,
+    so that there is never one without the other. Lightning's ModelCheckpoint moves files in from another folder, which is not
+    atomic across filesystems.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.best = float("inf")
-        self.best_epoch = 0
+    def __init__(self, folder: Path, keep_best: bool) -> None:
+        self.folder, self.keep_best = folder, keep_best
+        self.best, self.best_weights = float("inf"), dict[str, Tensor]()
+        self.written_at, self.write_seconds = time.monotonic(), 0.0
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        current = float(trainer.callback_metrics[MONITOR])
-        if current < self.best:
-            self.best, self.best_epoch = current, trainer.current_epoch + 1
-            self._save(trainer, "best.ckpt")
-        self._save(trainer, "last.ckpt")
+    def on_train_epoch_end(self, trainer: pl.Trainer, router: pl.LightningModule) -> None:
+        if self.keep_best and (current := float(trainer.callback_metrics[MONITOR])) < self.best:
+            self.best = current
+            self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
+        last_epoch = trainer.current_epoch + 1 == trainer.max_epochs
+        due = last_epoch or time.monotonic() - self.written_at >= self.write_seconds / SHARE
+        if trainer.strategy.broadcast(due):  # every rank must take part, or none
+            self._save(trainer)
 
-    def _save(self, trainer: pl.Trainer, name: str) -> None:
+    def _save(self, trainer: pl.Trainer) -> None:
+        started = time.monotonic()
+        last = self.folder / "last.ckpt"
         if trainer.is_global_zero:
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / name, trainer.save_checkpoint)
+            write_atomically(last, trainer.save_checkpoint)
+        else:
+            trainer.save_checkpoint(last)  # waits for rank 0, writes nothing
+        self.written_at = time.monotonic()
+        self.write_seconds = self.written_at - started
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_epoch": self.best_epoch}
+        return {"best": self.best, "best_weights": self.best_weights}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best, self.best_epoch = state_dict["best"], state_dict["best_epoch"]
-
-
-def load_weights(router: pl.LightningModule, path: Path) -> None:
-    """Put the weights of a checkpoint into the router; nothing else in the file is unpickled."""
-    router.load_state_dict(read_checkpoint(path)["state_dict"])
+        self.best, self.best_weights = state_dict["best"], state_dict["best_weights"]
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The checkpoint's content, or a line that names the file and the way out."""
+    """The checkpoint's content, or a line that names the file and the way out; only tensors and plain values are unpickled."""
     try:
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:

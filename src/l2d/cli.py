@@ -12,30 +12,27 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from l2d.config import CONF, groups
+from l2d.config import CONF, default_choices, groups
 from l2d.errors import L2DError
 
+MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
-def help_text(description: str) -> str:
+
+def help_text(description: str, module: str = "l2d.train") -> str:
     """The groups, each choice with the first line of its file, then the keys of train.yaml with theirs."""
     lines = [
         description,
         "",
-        "usage: python -m l2d.train [group=choice ...] [key=value ...]",
+        f"usage: python -m {module} [group=choice ...] [key=value ...]",
         "",
         "groups, and their choices:",
     ]
     for group, options in groups().items():
         lines.append(f"  {group}")
         lines += [f"    {choice:<16} {meaning}" for choice, meaning in options.items()]
-    text = (CONF / "train.yaml").read_text(encoding="utf-8")
-    defaults, keys = text.split("  - _self_\n", 1)
-    chosen = [
-        line.removeprefix("  - ").replace(": ", "=")
-        for line in defaults.splitlines()
-        if ": " in line and line.startswith("  - ")
-    ]
-    lines += ["", f"defaults: {' '.join(chosen)} (a dataset may bring its own router and recipe)", "", "keys:"]
+    keys = (CONF / "train.yaml").read_text(encoding="utf-8").split("  - _self_\n", 1)[1]
+    chosen = " ".join(f"{group}={choice}" for group, choice in default_choices().items())
+    lines += ["", f"defaults: {chosen} (other datasets: router=resnet18 recipe=fast)", "", "keys:"]
     lines += [f"  {line}" for line in keys.split("\nhydra:", 1)[0].strip().splitlines()]
     lines += [
         "",
@@ -48,33 +45,41 @@ def help_text(description: str) -> str:
     return "\n".join(lines)
 
 
-def run_command(job: Callable[[DictConfig], Any], description: str) -> None:
+def run_command(job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train") -> None:
     """Run a Hydra job. A mistake of the user's ends in one line and status 1; HYDRA_FULL_ERROR=1 shows where it arose."""
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(help_text(description))
+        print(help_text(description, module))
         return
-
-    def guarded(cfg: DictConfig) -> Any:
-        try:
-            return job(cfg)
-        except (L2DError, OSError) as error:
-            if full or HydraConfig.get().mode == RunMode.MULTIRUN:
-                raise  # Hydra names the job, goes on with the others, and raises this at the end
-            sys.exit(f"error: {one_line(error)}")
-
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting
+    failed = 0
+
+    def guarded(cfg: DictConfig) -> Any:
+        nonlocal failed
+        try:
+            return job(cfg)
+        except MISTAKES as error:
+            if full:
+                raise
+            if HydraConfig.get().mode != RunMode.MULTIRUN:
+                sys.exit(f"error: {one_line(error)}")
+            failed += 1
+            print(f"error: {' '.join(HydraConfig.get().overrides.task)}: {one_line(error)}", file=sys.stderr)
+            raise  # Hydra goes on with the other runs and raises this at the end
+
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(guarded)()
-    except (L2DError, HydraException, OmegaConfBaseException, OSError) as error:
+    except MISTAKES as error:
         if full:
             raise
-        sys.exit(f"error: {one_line(error)}")
+        sys.exit(f"error: {failed} of the runs failed, see above" if failed else f"error: {one_line(error)}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on after the last epoch that was saved")
 
 
 def one_line(error: BaseException) -> str:
     """The message on one line. Hydra puts the key into one exception and the reason into its cause: both are wanted."""
-    parts = [" ".join(str(error).split())]
+    parts = [" ".join(str(error).split()).replace(", set env var HYDRA_FULL_ERROR=1 to see chained exception.", "")]
     cause = error.__cause__
     if isinstance(error, HydraException) and cause is not None:
         reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__

@@ -35,14 +35,19 @@ class Recipe:
     batch_size: int = MISSING
     optimizer: Any = MISSING
     schedule: str = MISSING
+    augment: str = MISSING
+    precision: str = MISSING
+    channels_last: bool = MISSING
+    compile: str = MISSING
+    fused: bool = MISSING
 
 
 @dataclass
 class Trainer:
     accelerator: str = MISSING
     devices: int = MISSING
-    precision: str = MISSING
     deterministic: bool = MISSING
+    data_on_device: str = MISSING
 
 
 @dataclass
@@ -60,6 +65,7 @@ class TrainConfig:
     decision: str = MISSING
     validation_fraction: float = MISSING
     checkpoint: str = MISSING
+    data_dir: str = MISSING
     runs_dir: str = MISSING
     progress: bool = MISSING
     force: bool = MISSING
@@ -81,6 +87,13 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
     """The config that `python -m l2d.train OVERRIDES` would run with."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose("train", overrides=list(overrides))
+
+
+def default_choices() -> dict[str, str]:
+    """{group: the choice taken when nothing is said}."""
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        chosen = hydra.compose("train", return_hydra_config=True).hydra.runtime.choices
+    return {group: str(chosen[group]) for group in groups()}
 
 
 def groups() -> dict[str, dict[str, str]]:

@@ -54,6 +54,11 @@ def check_costs(costs: Tensor) -> None:
         )
 
 
+def paid(costs: Tensor, decisions: Tensor) -> Tensor:
+    """c_k of the chosen expert. costs [N, p], decisions int [N] -> [N]."""
+    return costs.gather(-1, decisions[..., None]).squeeze(-1)
+
+
 def cheapest(costs: Tensor) -> Tensor:
     """argmin_k c_k [..., p] -> [...], ties to the first expert: the oracle's choice."""
     return costs.argmin(dim=-1)

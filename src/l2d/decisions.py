@@ -42,6 +42,9 @@ def comp_sum_posterior(scores: Tensor, rho: Tensor) -> Tensor:
     is stationary for S, and p̂ ∝ ρ ⊙ stationary(S). For equal ρ this is softmax(f/ρ).
     """
     scores = at_least_float32(scores)
+    scores = scores - scores.amax(
+        dim=-1, keepdim=True
+    )  # before the division: large scores leave no room for differences
     rho = rho.to(scores)
     log_matrix = torch.log_softmax(scores[..., None, :] / rho[:, None], dim=-1)
     return torch.softmax(stationary_log(log_matrix) + rho.log(), dim=-1)

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+TEMPORARY = ".tmp"
+
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp{path.suffix}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}{path.suffix}")
     try:
         write(temporary)
         with temporary.open("rb") as file:

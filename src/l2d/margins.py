@@ -10,6 +10,7 @@ from l2d.costs import cheapest
 from l2d.errors import L2DError, check_choice
 
 RULES = ("uniform", "theory")
+KEYS = ("rule", "total", "offset", "counts", "groups", "values")
 COUNTS = ("cheapest", "reward_mass")
 
 
@@ -59,6 +60,8 @@ def rho_by_rule(
     p = len(counts)
     shares = rho_shares(counts) if rule == "theory" else torch.full((p,), 1 / p, dtype=torch.float64)
     rho = total * tie_groups(shares, groups) + offset
+    if not rho.isfinite().all():
+        raise L2DError(f"method.rho.total={total:g}, method.rho.offset={offset:g}: must be finite")
     k = int(rho.argmin())
     if not rho[k] > 0:
         raise L2DError(
@@ -73,6 +76,8 @@ def build_rho(rho: float | Sequence[float] | Mapping[str, Any], costs: Tensor, r
 
     costs and rewards are those of the training split, [N, p].
     """
+    if isinstance(rho, Mapping) and {*rho} != {*KEYS}:
+        raise L2DError(f"method.rho={dict(rho)}: must have the keys {', '.join(KEYS)}, and no others")
     if isinstance(rho, Mapping) and rho["values"] is not None:
         rho = rho["values"]
     if isinstance(rho, Mapping):

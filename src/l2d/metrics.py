@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from l2d.costs import cheapest
+from l2d.costs import cheapest, paid
 from l2d.margins import cheapest_counts
 
 
@@ -28,15 +28,15 @@ def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
 
 def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
     """decisions int [N], costs [N, p] of the same rows, prices β [p]."""
-    paid = costs.double().gather(1, decisions[:, None]).mean()
+    cost = paid(costs.double(), decisions).mean()
     price = prices.double()[decisions].mean()
-    return Score(float(paid), float(paid - price), float(price), deferral_ratios(decisions, costs.shape[1]))
+    return Score(float(cost), float(cost - price), float(price), deferral_ratios(decisions, costs.shape[1]))
 
 
 def random_score(costs: Tensor, prices: Tensor) -> Score:
     """What an expert drawn uniformly for each input costs in expectation (exact, nothing is drawn)."""
-    paid, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
-    return Score(float(paid), float(paid - price), float(price), [1 / p] * p)
+    cost, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
+    return Score(float(cost), float(cost - price), float(price), [1 / p] * p)
 
 
 def best_single(train_costs: Tensor) -> int:

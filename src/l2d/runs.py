@@ -14,20 +14,29 @@ import numpy as np
 import yaml
 
 from l2d.errors import L2DError
-from l2d.files import write_atomically, write_json, write_text
+from l2d.files import TEMPORARY, write_atomically, write_json, write_text
 
 # Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
 RESULTS_VERSION = 1
 # Keys that cannot change a result.
-IRRELEVANT = ("logger", "runs_dir", "progress", "force")
+IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force")
 LOCK = ".lock"
 
 
 def variant(config: Mapping[str, Any]) -> str:
     """A short hash of everything in the resolved config that can change the result, less the seed."""
     relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
-    text = json.dumps([RESULTS_VERSION, relevant], sort_keys=True)
+    text = json.dumps([RESULTS_VERSION, _numbers_alike(relevant)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _numbers_alike(value: Any) -> Any:
+    """offset=5 on the command line and 5.0 in a file are one setting."""
+    if isinstance(value, Mapping):
+        return {key: _numbers_alike(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers_alike(item) for item in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def choices(config: Mapping[str, Any]) -> dict[str, str]:
@@ -48,11 +57,14 @@ class RunFolder:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "RunFolder":
-        return cls(Path(config["runs_dir"]) / cell(config) / f"seed={config['seed']}")
+        return cls(Path(config["runs_dir"]).expanduser() / cell(config) / f"seed={config['seed']}")
 
     @property
     def finished(self) -> bool:
-        return (self.path / "metrics.json").exists()
+        try:
+            return (self.path / "metrics.json").exists()
+        except OSError as error:
+            raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
 
     def metrics(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
@@ -79,6 +91,8 @@ class RunFolder:
         except OSError as error:
             raise L2DError(f"runs_dir: cannot write to {self.path} ({error.strerror})") from error
         try:
+            for left in self.path.rglob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
+                left.unlink(missing_ok=True)
             yield
         finally:
             lock.release()

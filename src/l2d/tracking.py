@@ -13,7 +13,7 @@ from typing import Any, Self
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from l2d.errors import check_choice
+from l2d.errors import L2DError, check_choice
 from l2d.files import write_atomically, write_text
 from l2d.summary import collapse_warning, table
 
@@ -101,15 +101,21 @@ class WandbTracker(CsvTracker):
         import wandb  # takes seconds to import, so only where it is asked for
 
         self.wandb = wandb
-        self.run = self._start("offline" if self._stay_offline() else "online")
+        self.run = self._start(self._effective_mode())
         return self
 
-    def _stay_offline(self) -> bool:
-        if self.mode != "auto":
-            return self.mode == "offline"
-        if "WANDB_MODE" in os.environ:
-            return os.environ["WANDB_MODE"] != "online"
-        return not self.wandb.login(prompt=False, verify=False)
+    def _effective_mode(self) -> str:
+        """Online needs a login, which is looked for and never asked for."""
+        wanted = os.environ.get("WANDB_MODE", "auto") if self.mode == "auto" else self.mode
+        if wanted not in ("auto", "online"):
+            return wanted
+        if self.wandb.login(prompt=False, verify=False):
+            return "online"
+        if wanted == "online":
+            raise L2DError(
+                "logger.mode=online: not logged in to Weights & Biases; run `wandb login`, or use logger.mode=offline"
+            )
+        return "offline"
 
     def _start(self, mode: str) -> Any:
         arguments: dict[str, Any] = {
@@ -128,9 +134,10 @@ class WandbTracker(CsvTracker):
         try:
             return self.wandb.init(**arguments, settings=settings)
         except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             if mode == "offline" or self.mode == "online":
-                raise
-            print(f"W&B cannot be reached ({type(error).__name__}); logging offline", file=sys.stderr)
+                raise L2DError(f"logger.mode={self.mode}: Weights & Biases did not start ({reason})") from error
+            print(f"Weights & Biases cannot be reached ({reason}); logging offline", file=sys.stderr)
             return self.wandb.init(**(arguments | {"mode": "offline"}), settings=settings)
 
     def _id(self) -> str:

@@ -6,9 +6,9 @@ from torch import nn
 
 from l2d.backbones.heads import CosineHead, make_head
 from l2d.backbones.vision import ResNet18
+from l2d.build import make
 from l2d.config import compose
 from l2d.errors import L2DError
-from l2d.train import make
 
 
 def build(name: str, *overrides: str, channels: int = 3, head: str = "linear") -> ResNet18:

@@ -1,15 +1,23 @@
-"""Every row once an epoch, in an order that depends on the seed and the epoch alone."""
+"""Every row once an epoch, in an order that depends on the seed and the epoch alone; resident, streamed, divided among ranks."""
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.data.batches import Batches
+from l2d.data.augment import crop_flip, draw
+from l2d.data.batches import Batches, Inputs, fits
+from l2d.seeding import derive_seed
+
+CPU = torch.device("cpu")
 
 
-def batches(n: int, size: int, seed: int | None = 0) -> Batches:
-    rows = torch.arange(n)
-    return Batches(rows, torch.stack([rows, -rows], 1).float(), rows * 10, size, seed)
+def batches(n: int, size: int, seed: int | None = 0, rank: int = 0, world: int = 1, resident: bool = True) -> Batches:
+    """A split of the even rows of 2n inputs; input i is the number i."""
+    rows = torch.arange(n) * 2
+    costs = torch.stack([rows, -rows], 1).float()
+    return Batches(
+        Inputs(torch.arange(2 * n), CPU, resident), rows, costs, rows * 10, size, seed=seed, rank=rank, world=world
+    )
 
 
 @given(st.integers(1, 200), st.integers(1, 64), st.sampled_from([None, 0, 7]))
@@ -19,17 +27,30 @@ def test_each_row_once_in_even_batches(n: int, size: int, seed: int | None) -> N
     assert len(parts) == len(loader)
     sizes = [len(inputs) for inputs, _, _ in parts]
     assert max(sizes) <= size
-    assert max(sizes) - min(sizes) <= 1
+    assert len({*sizes[:-1]}) <= 1
+    assert max(sizes) - sizes[-1] < len(sizes)
     seen = torch.cat([inputs for inputs, _, _ in parts])
-    assert sorted(seen.tolist()) == list(range(n))
+    assert sorted(seen.tolist()) == list(range(0, 2 * n, 2))
     if seed is None:
-        assert seen.tolist() == list(range(n))
+        assert seen.tolist() == list(range(0, 2 * n, 2))
+
+
+@given(st.integers(4, 200), st.integers(4, 64), st.integers(2, 4), st.booleans())
+def test_ranks_are_disjoint_complete_and_in_step(n: int, size: int, world: int, resident: bool) -> None:
+    loaders = [batches(n, size, rank=rank, world=world, resident=resident) for rank in range(world)]
+    parts = [list(loader) for loader in loaders]
+    assert len({len(part) for part in parts}) == len({len(loader) for loader in loaders}) == 1
+    assert len(parts[0]) == len(loaders[0])
+    assert all(len(inputs) > 0 for part in parts for inputs, _, _ in part)
+    seen = [int(row) for part in parts for inputs, _, _ in part for row in inputs]
+    assert sorted(seen) == list(range(0, 2 * n, 2))
 
 
 def test_rows_stay_together() -> None:
-    for inputs, costs, labels in batches(50, 7):
-        assert torch.equal(labels, inputs * 10)
-        assert torch.equal(costs[:, 0], inputs.float())
+    for resident in (True, False):
+        for inputs, costs, labels in batches(50, 7, resident=resident):
+            assert torch.equal(labels, inputs * 10)
+            assert torch.equal(costs[:, 0], inputs.float())
 
 
 def order(loader: Batches, epoch: int) -> list[int]:
@@ -45,3 +66,29 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
     torch.manual_seed(5)
     assert order(loader, 0) == first
     assert order(batches(100, 10, seed=1), 0) != first
+    assert order(batches(100, 10, resident=False), 0) == first
+
+
+def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training() -> None:
+    """Batches = gather, then crop_flip with the epoch's own draws; without a seed the images come as they are."""
+    images = torch.randint(1, 255, (20, 8, 8, 3), dtype=torch.uint8)
+    rows, costs = torch.arange(20), torch.zeros(20, 2)
+
+    def run(seed: int | None, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        loader = Batches(Inputs(images, CPU, True), rows, costs, rows, 6, seed=seed, augment="crop_flip", pad=1)
+        loader.set_epoch(epoch)
+        parts = list(loader)
+        return torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
+
+    got, labels = run(3, 5)
+    draws = draw(20, 1, torch.Generator().manual_seed(derive_seed(3, "augment", 5)))
+    assert torch.equal(got, crop_flip(images[labels], draws, flip=True))
+    again, same = run(3, 5)
+    assert torch.equal(got, again)
+    assert torch.equal(labels, same)
+    assert not torch.equal(run(3, 6)[0][run(3, 6)[1].argsort()], got[labels.argsort()])
+    assert torch.equal(run(None, 5)[0], images)
+
+
+def test_a_set_on_the_cpu_always_fits() -> None:
+    assert fits(torch.zeros(10), CPU)

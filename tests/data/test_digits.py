@@ -1,5 +1,7 @@
 """Digits and the splits."""
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -11,7 +13,7 @@ from l2d.data.digits import Digits
 
 
 def test_all_of_scikit_learns_digits_once() -> None:
-    arrays = Digits().load()
+    arrays = Digits().load(Path())
     assert arrays.train_inputs.shape == (1437, 8, 8, 1)
     assert arrays.test_inputs.shape == (360, 8, 8, 1)
     assert arrays.train_inputs.dtype == torch.uint8
@@ -28,7 +30,7 @@ def test_all_of_scikit_learns_digits_once() -> None:
 
 
 def test_test_split_is_fixed_and_stratified() -> None:
-    first, second = Digits().load(), Digits().load()
+    first, second = Digits().load(Path()), Digits().load(Path())
     assert torch.equal(first.test_inputs, second.test_inputs)
     total = torch.bincount(torch.cat([first.train_labels, first.test_labels]))
     assert ((torch.bincount(first.test_labels) - 0.2 * total).abs() < 1).all()

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.build import make
 from l2d.config import compose
 from l2d.losses.comp_sum import CompSum, comp_sum_loss, comp_sum_terms
-from l2d.train import make
 
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]])
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from l2d.build import make
 from l2d.config import compose, groups
 from l2d.errors import L2DError
 from l2d.losses.method import Method
-from l2d.train import make
 
 P, CLASSES = 4, 10
 METHODS = sorted(groups()["method"])

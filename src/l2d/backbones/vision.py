@@ -37,7 +37,10 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         pixels = images.permute(0, 3, 1, 2).to(self.mean.dtype)
-        return self.head(self.net((pixels - self.mean) / self.std))
+        features = self.net((pixels - self.mean) / self.std)
+        # In half precision scores would tie, and ties decide for the last expert.
+        with torch.autocast(images.device.type, enabled=False):
+            return self.head(features.float())
 
 
 def _resnet18(width: int, stem: str, in_channels: int) -> ResNet:

@@ -1,29 +1,76 @@
-"""Batches of (input, costs, label) straight from tensors that already lie on the device."""
+"""Batches of (input, costs, label): gathered on the device where the set lies there, streamed from the host where it does not."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from l2d.data.augment import crop_flip, draw
 from l2d.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
 
 
-class Batches:
-    """Every row exactly once a pass, in batches whose sizes differ by at most one.
+class Inputs:
+    """A set's inputs within reach of a device: copied there whole (resident), or in pinned host memory and sent by the batch."""
 
-    Equal sizes leave no tail of one or two rows, on which batch normalisation fails or misleads. With a seed the order is a
-    permutation that depends on the seed and the epoch alone, so a resumed run sees the same batches as an unbroken one.
+    def __init__(self, inputs: Tensor, device: torch.device, resident: bool) -> None:
+        self.device, self.resident = device, resident
+        if resident:
+            self.tensor = inputs.to(device)
+        else:
+            self.tensor = inputs.pin_memory() if device.type == "cuda" else inputs
+
+    def take(self, rows: Tensor) -> Tensor:
+        """Inputs of some rows, on the device. `rows` lie where the inputs lie."""
+        picked = self.tensor[rows]
+        if self.resident:
+            return picked
+        return (picked.pin_memory() if self.device.type == "cuda" else picked).to(self.device, non_blocking=True)
+
+
+def fits(inputs: Tensor, device: torch.device) -> bool:
+    """Whether a set may lie on the device: it takes less than half of what is free there."""
+    if device.type != "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return inputs.nbytes < free / 2
+
+
+class Batches:
+    """Every row exactly once a pass. All batches have the same size but the last, which is smaller by less than their number.
+
+    Even batches leave no tail of one or two rows, on which batch normalisation fails or misleads, and one size means one
+    compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the CPU: a resumed run
+    sees the same batches as an unbroken one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own rows of the
+    common order; `batch_size` is that of all ranks together.
+
+    inputs: of all rows; rows [n]: this split's among them; costs [n, p] and labels [n]: of the split.
     """
 
-    def __init__(self, inputs: Tensor, costs: Tensor, labels: Tensor, batch_size: int, seed: int | None = None) -> None:
-        self.tensors = (inputs, costs, labels)
-        self.batch_size = batch_size
-        self.seed = seed
-        self.epoch = 0
-
     batch_sampler = None
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        rows: Tensor,
+        costs: Tensor,
+        labels: Tensor,
+        batch_size: int,
+        *,
+        seed: int | None = None,
+        augment: str = "none",
+        pad: int = 0,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.inputs, self.rows = inputs, rows
+        self.costs, self.labels = costs.to(inputs.device), labels.to(inputs.device)
+        self.seed, self.augment, self.pad, self.rank, self.world = seed, augment, pad, rank, world
+        self.epoch = 0
+        share = -(-len(rows) // world)
+        self.number = -(-share // max(1, batch_size // world))
+        self.batch_size = -(-share // self.number)
 
     @property
     def sampler(self) -> "Batches":
@@ -33,17 +80,42 @@ class Batches:
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
 
+    @property
+    def sizes(self) -> list[int]:
+        """Rows in each of this rank's batches."""
+        n = len(range(self.rank, len(self.rows), self.world))
+        return [len(range(n)[part]) for part in self._parts(n)]
+
     def __len__(self) -> int:
-        return -(-len(self.tensors[0]) // self.batch_size)
+        return self.number
 
     def __iter__(self) -> Iterator[Batch]:
-        for rows in self._order().tensor_split(len(self)):
-            inputs, costs, labels = (tensor[rows] for tensor in self.tensors)
-            yield inputs, costs, labels
+        device, resident = self.inputs.device, self.inputs.resident
+        order, draws = self._draw()
+        rows, on_device = self.rows[order], order.to(device)
+        rows = rows.to(device) if resident else rows
+        draws = draws.to(device) if draws is not None else None
+        for part in self._parts(len(order)):
+            inputs = self.inputs.take(rows[part])
+            if draws is not None:
+                inputs = crop_flip(inputs, draws[part], flip=self.augment == "crop_flip")
+            yield inputs, self.costs[on_device[part]], self.labels[on_device[part]]
 
-    def _order(self) -> Tensor:
-        n, device = len(self.tensors[0]), self.tensors[0].device
-        if self.seed is None:
-            return torch.arange(n, device=device)
-        generator = torch.Generator(device).manual_seed(derive_seed(self.seed, "order", self.epoch))
-        return torch.randperm(n, generator=generator, device=device)
+    def _draw(self) -> tuple[Tensor, Tensor | None]:
+        """This rank's positions within the split, in this epoch's order, and their augmentation."""
+        n = len(self.rows)
+        order, draws = torch.arange(n), None
+        if self.seed is not None:
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", self.epoch))
+            order = torch.randperm(n, generator=generator)
+        if self.seed is not None and self.augment != "none":
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", self.epoch))
+            draws = draw(n, self.pad, generator)[self.rank :: self.world]
+        return order[self.rank :: self.world], draws
+
+    def _parts(self, n: int) -> list[slice]:
+        if self.world == 1:
+            return [slice(start, start + self.batch_size) for start in range(0, n, self.batch_size)]
+        # Ranks must make the same number of steps although one may have a row less.
+        ends = [n * (i + 1) // self.number for i in range(self.number)]
+        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

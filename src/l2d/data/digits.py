@@ -1,5 +1,7 @@
 """scikit-learn's handwritten digits: 1,797 real 8×8 images that come with the package."""
 
+from pathlib import Path
+
 import torch
 from sklearn.datasets import load_digits
 
@@ -11,7 +13,7 @@ TEST_FRACTION = 0.2
 class Digits:
     """The test split is part of the dataset: the same whatever the run's seed."""
 
-    def load(self) -> Arrays:
+    def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002 (comes with scikit-learn)
         """Pixel values are 0..16."""
         digits = load_digits()
         images = torch.from_numpy(digits.images).to(torch.uint8)[..., None]

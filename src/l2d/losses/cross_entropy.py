@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from l2d.costs import cheapest
 from l2d.decisions import at_least_float32
+from l2d.errors import L2DError
 from l2d.losses.method import Method
 from l2d.margins import cheapest_counts
 
@@ -32,6 +33,8 @@ class CrossEntropy(Method):
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        if not isinstance(weighted, bool):
+            raise L2DError(f"method.weighted={weighted}: must be true or false")
         weights = inverse_frequency_weights(cheapest_counts(costs)) if weighted else torch.ones(self.num_outputs)
         self.register_buffer("weights", weights.float())
 

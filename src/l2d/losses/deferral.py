@@ -3,12 +3,13 @@
 import torch
 from torch import Tensor
 
+from l2d.costs import paid
 from l2d.decisions import argmax_last
 
 
 def deferral_loss(scores: Tensor, costs: Tensor) -> Tensor:
     """L_def(f, x, y) = c_{k*}(x, y), k* = argmax_k f(x, k), ties to the highest index. [B, p], [B, p] -> [B]."""
-    return costs.gather(-1, argmax_last(scores)[..., None]).squeeze(-1)
+    return paid(costs, argmax_last(scores))
 
 
 def cost_sensitive_loss(scores: Tensor, rewards: Tensor) -> Tensor:

@@ -1,0 +1,104 @@
+"""From a config to objects: the one place that calls `instantiate`."""
+
+import inspect
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from hydra.utils import instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from l2d.config import check_keys
+from l2d.datamodule import Dataset, DeferralData
+from l2d.errors import L2DError, check_choice
+from l2d.router import Router
+from l2d.seeding import derive_seed
+
+PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
+
+
+def to_plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved config as plain dicts and lists."""
+    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def make(node: DictConfig, **arguments: Any) -> Any:
+    """The object that a config group names, from the group's own keys and what only the run knows."""
+    factory = make_partial(node)
+    try:
+        inspect.signature(factory.func).bind(**factory.keywords, **arguments)
+    except TypeError as error:
+        raise L2DError(f"{node._get_full_key('')}: {error} ({factory.func.__qualname__})") from None
+    try:
+        return factory(**arguments)
+    except (TypeError, ValueError) as error:  # values of the wrong kind: only the class knows what it takes
+        raise L2DError(f"{node._get_full_key('')}={factory.keywords}: {error}") from error
+
+
+def make_partial(node: DictConfig) -> Any:
+    """As `make`, with arguments still to come."""
+    own = {key: value for key, value in to_plain(node).items() if key not in ("name", "augment")}
+    return instantiate(own, _partial_=True, _convert_="all")
+
+
+def make_dataset(cfg: DictConfig) -> Dataset:
+    dataset: Dataset = make(cfg.dataset)
+    return dataset
+
+
+def on_gpu(cfg: DictConfig) -> bool:
+    return cfg.trainer.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+
+
+def speed(cfg: DictConfig) -> dict[str, Any]:
+    """The recipe's precision, channels_last, compile and fused; on a CPU they are off."""
+    return {key: cfg.recipe[key] for key in PLAIN} if on_gpu(cfg) else PLAIN
+
+
+def switched_off(cfg: DictConfig) -> str:
+    """What the recipe asks for and this machine does not do, as the overrides that would say so."""
+    used = speed(cfg)
+    return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in PLAIN if used[key] != cfg.recipe[key])
+
+
+def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
+    """dataset -> experts -> costs -> method -> router."""
+    check_keys(cfg)
+    check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
+    if cfg.recipe.epochs < 1:
+        raise L2DError(f"recipe.epochs={cfg.recipe.epochs}: must be at least 1")
+    data = DeferralData(
+        dataset=make_dataset(cfg),
+        data_dir=Path(cfg.data_dir),
+        experts=make(cfg.experts),
+        coverage=list(cfg.setup.coverage),
+        prices=to_plain(cfg.cost)["prices"],
+        validation_fraction=cfg.validation_fraction,
+        batch_size=cfg.recipe.batch_size,
+        augment=cfg.recipe.augment,
+        on_device=cfg.trainer.data_on_device,
+        seed=cfg.seed,
+    )
+    pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
+    method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)
+    mean, std = data.pixel_statistics()
+    network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)
+    fast = speed(cfg)
+    optimizer = partial(make_partial(cfg.recipe.optimizer), **({"fused": True} if fast["fused"] else {}))
+    try:
+        optimizer(network.parameters())
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise L2DError(f"recipe.optimizer={to_plain(cfg.recipe.optimizer)}: {error}") from error
+    router = Router(
+        network=network,
+        method=method,
+        optimizer=optimizer,
+        schedule=cfg.recipe.schedule,
+        channels_last=fast["channels_last"],
+        compile_mode=fast["compile"],
+    )
+    return data, router

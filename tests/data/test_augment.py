@@ -1,0 +1,64 @@
+"""Crops and flips of a batch against a slow reference, one pixel at a time."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.data.augment import crop_flip, draw
+
+
+def slowly(image: np.ndarray, dy: int, dx: int, flip: bool) -> np.ndarray:
+    """out[i, j] = padded[i + dy, j' + dx] with j' = j, or mirrored."""
+    h, w, c = image.shape
+    out = np.zeros_like(image)
+    for i in range(h):
+        for j in range(w):
+            y, x = i + dy, (w - 1 - j if flip else j) + dx
+            if 0 <= y < h and 0 <= x < w:
+                out[i, j] = image[y, x]
+    return out
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(2, 6),
+    st.integers(2, 6),
+    st.integers(1, 3),
+    st.integers(0, 4),
+    st.booleans(),
+    st.integers(0, 999),
+)
+def test_against_loops(b: int, h: int, w: int, c: int, pad: int, flip: bool, seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    images = torch.randint(1, 256, (b, h, w, c), generator=rng, dtype=torch.uint8)
+    draws = draw(b, pad, rng)
+    got = crop_flip(images, draws, flip)
+    assert got.dtype == torch.uint8
+    for image, (dy, dx, mirrored), out in zip(images.numpy(), draws.tolist(), got.numpy(), strict=True):
+        np.testing.assert_array_equal(out, slowly(image, dy, dx, flip and bool(mirrored)))
+
+
+def test_by_hand() -> None:
+    """Shift one down in the source: the first row is the old second, the last is padding. Flipped: columns swap."""
+    image = torch.tensor([[1, 2], [3, 4]], dtype=torch.uint8)[None, :, :, None]
+    assert crop_flip(image, torch.tensor([[1, 0, 0]]), flip=True)[0, :, :, 0].tolist() == [[3, 4], [0, 0]]
+    assert crop_flip(image, torch.tensor([[0, 0, 1]]), flip=True)[0, :, :, 0].tolist() == [[2, 1], [4, 3]]
+    assert crop_flip(image, torch.tensor([[0, 0, 1]]), flip=False)[0, :, :, 0].tolist() == [[1, 2], [3, 4]]
+
+
+def test_draws_are_uniform_and_independent() -> None:
+    draws = draw(90_000, 4, torch.Generator().manual_seed(0))
+    for column, values in ((0, range(-4, 5)), (1, range(-4, 5)), (2, range(2))):
+        counts = torch.tensor([int((draws[:, column] == value).sum()) for value in values]).float()
+        expected = 90_000 / len(values)
+        assert counts.sum() == 90_000
+        assert ((counts - expected).abs() < 5 * expected**0.5).all()
+    assert torch.corrcoef(draws.T.float()).triu(1).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_no_shift_changes_nothing(dtype: torch.dtype) -> None:
+    images = torch.randint(0, 256, (5, 4, 4, 3)).to(dtype)
+    assert torch.equal(crop_flip(images, torch.zeros(5, 3, dtype=torch.long), flip=True), images)
