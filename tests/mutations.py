@@ -42,15 +42,22 @@ MUTATIONS = {
     "ρ: square root for the cube root": ("margins.py", "** (1 / 3)", "** (1 / 2)"),
     "posterior: ρ left out": ("decisions.py", "stationary_log(log_matrix) + rho.log()", "stationary_log(log_matrix)"),
     "posterior: transposed matrix": ("decisions.py", "scores[..., None, :] / rho[:, None]", "scores[..., None, :] / rho[None, :]"),
-    "the test split used for validation": ("datamodule.py", "self._batches(self.validation, EVAL_BATCH)", "self._batches(self.test, EVAL_BATCH)"),
-    "the validation split used for the test": ("datamodule.py", "self._batches(self.test, EVAL_BATCH)", "self._batches(self.validation, EVAL_BATCH)"),
-    "validation rows left in training": ("datamodule.py", "arrays.train_labels, train)", "arrays.train_labels)"),
+    "the test split used for validation": ("datamodule.py", "self._in_order(self.validation)", "self._in_order(self.test)"),
+    "the validation split used for the test": ("datamodule.py", "self._in_order(self.test)", "self._in_order(self.validation)"),
+    "validation rows left in training": ("datamodule.py", "arrays.train_inputs, train, train_pred", "arrays.train_inputs, torch.arange(len(arrays.train_labels)), train_pred"),
+    "crop: sign of the vertical shift": ("data/augment.py", "+ draws[:, :1]", "- draws[:, :1]"),
+    "crop: shifted before the flip": ("data/augment.py", "x.flip(1), x)", "-x.flip(1), x)"),
+    "flip: everything": ("data/augment.py", "draws[:, 2:].bool()", "draws[:, 2:] >= 0"),
+    "augmentation the same every epoch": ("data/batches.py", '"augment", self.epoch', '"augment", 0'),
+    "ranks see the same rows": ("data/batches.py", "return order[self.rank :: self.world], draws", "return order[:: self.world], draws"),
+    "SVHN: channels first": ("data/images.py", "split.data.transpose(0, 2, 3, 1)", "split.data.transpose(0, 3, 2, 1)"),
+    "checksums never looked at": ("data/prepared.py", 'if checksum(file) != known["sha256"]', "if False"),
     "experts: wrong at home": ("experts/synthetic.py", "== torch.arange(p)", "!= torch.arange(p)"),
     "experts: the same draw on train and test": ("experts/synthetic.py", '"experts", "test"', '"experts", "train"'),
     "order of the batches the same every epoch": ("data/batches.py", '"order", self.epoch', '"order", 0'),
-    "best checkpoint: the highest loss": ("checkpoints.py", "current < self.best", "current > -self.best"),
+    "best checkpoint: the highest loss": ("checkpoints.py", "< self.best:", "> -self.best:"),
     "best single expert: the dearest": ("metrics.py", "mean(dim=0).argmin()", "mean(dim=0).argmax()"),
-    "error rate: price added": ("metrics.py", "float(paid - price), float(price), deferral", "float(paid + price), float(price), deferral"),
+    "error rate: price added": ("metrics.py", "float(cost - price), float(price), deferral", "float(cost + price), float(price), deferral"),
     "validation ignores the decision rule": ("router.py", "self.method.decide(outputs)", "outputs.argmax(dim=1)"),
     "metrics.json before the other files": (
         "runs.py",
@@ -79,6 +86,7 @@ def main() -> None:
             ".git", ".venv", "runs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", ".gpu"
         )
         shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
+        (tree / "docs" / "mutations.md").touch()  # other documents link to what this script writes
         if (red := first_failure(tree)) is not None:
             sys.exit(f"the tests are red without any mutation: {red}")
         for number, (what, (file, before, after)) in enumerate(MUTATIONS.items(), 1):

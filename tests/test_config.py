@@ -130,5 +130,15 @@ def test_help_names_every_choice_and_what_it_means() -> None:
         assert f"\n  {key}: " in text
 
 
+def test_help_names_the_defaults() -> None:
+    assert "\ndefaults: cost=error dataset=digits experts=synthetic logger=csv method=mild recipe=small" in help_text(
+        "l2d"
+    )
+    assert (
+        "router=resnet18_slim setup=III trainer=default (other datasets: router=resnet18 recipe=fast)\n"
+        in help_text("l2d")
+    )
+
+
 def test_files_are_named_so_that_they_load() -> None:
     assert not [file for file in CONF.rglob("*") if file.is_file() and file.suffix != ".yaml"]

@@ -113,7 +113,7 @@ def test_one_expert_is_refused() -> None:
     [
         ({"validation_fraction": 0.0}, "validation_fraction"),
         ({"validation_fraction": 1.5}, "validation_fraction"),
-        ({"batch_size": 1}, "recipe.batch_size"),
+        ({"batch_size": 2}, "recipe.batch_size"),
     ],
 )
 def test_bad_values(changes: dict[str, Any], key: str) -> None:

@@ -92,6 +92,13 @@ def test_posterior_makes_the_surrogate_stationary() -> None:
     assert gradient.abs().max() < 1e-12
 
 
+def test_large_scores_keep_their_differences() -> None:
+    """f/ρ of 1e6 has no room in float32 for a difference of .1: the maximum is taken off first."""
+    scores = torch.tensor([[1e4 + 1 / 1024, 1e4, 1e4 - 1]])
+    exact = comp_sum_posterior(scores.double(), torch.full((3,), 1e-2))
+    torch.testing.assert_close(comp_sum_posterior(scores, torch.full((3,), 1e-2)).double(), exact, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("rho", [[1e-2] * 3, [1e3] * 3, [1e-2, 1.0, 1e3], [1e3, 1.0, 1e-2]])
 def test_posterior_of_extreme_scores(dtype: torch.dtype, rho: list[float]) -> None:

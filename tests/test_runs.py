@@ -24,7 +24,19 @@ def test_path() -> None:
     assert cell(plain) == str(expected.parent.relative_to("elsewhere"))
 
 
-@pytest.mark.parametrize("same", ["seed=1", "logger=wandb", "runs_dir=x", "data_dir=y", "progress=false", "force=true"])
+@pytest.mark.parametrize(
+    "same",
+    [
+        "method.rho.offset=5",
+        "method.rho.total=1",
+        "seed=1",
+        "logger=wandb",
+        "runs_dir=x",
+        "data_dir=y",
+        "progress=false",
+        "force=true",
+    ],
+)
 def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
     assert variant(config(same)) == variant(config())
 

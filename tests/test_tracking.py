@@ -69,20 +69,22 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
             asked.append(arguments)
             return logged_in
 
-    def stays_offline(mode: str) -> bool:
+    def effective(mode: str) -> str:
         tracker = WandbTracker(info, project="l2d", entity=None, mode=mode)
         tracker.wandb = Wandb  # type: ignore[assignment]
-        return tracker._stay_offline()
+        return tracker._effective_mode()
 
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    assert stays_offline("auto")
-    assert asked == [{"prompt": False, "verify": False}]
+    assert effective("auto") == "offline"
+    with pytest.raises(L2DError, match=r"logger\.mode=online: not logged in"):
+        effective("online")
     logged_in = True
-    assert not stays_offline("auto")
-    assert stays_offline("offline")
-    assert not stays_offline("online")
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    assert stays_offline("auto")
+    assert effective("auto") == effective("online") == "online"
+    assert all(arguments == {"prompt": False, "verify": False} for arguments in asked)
+    assert effective("offline") == "offline"
+    for mode in ("offline", "disabled"):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        assert effective("auto") == mode
 
 
 def test_bad_mode(info: RunInfo) -> None:

@@ -63,7 +63,8 @@ class Router(pl.LightningModule):
     def on_train_epoch_end(self) -> None:
         """Once an epoch, before the checkpoint is written: a step that looked would make the device wait."""
         for name in ("train/loss", "val/loss"):  # the second sees the epoch's last step too
-            if not torch.isfinite(loss := self.trainer.callback_metrics[name]):
+            loss = self.trainer.callback_metrics.get(name)
+            if loss is not None and not torch.isfinite(loss):
                 raise L2DError(
                     f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1}; lower recipe.optimizer.lr"
                 )

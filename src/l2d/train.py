@@ -41,7 +41,7 @@ def train(cfg: DictConfig) -> Metrics:
     if run.finished and not cfg.force:
         return report_finished(run)
     data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
-    main = rank_zero_only.rank == 0  # of several processes on one run, one holds and writes the folder
+    main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
     with run.locked() if main else nullcontext():
         if main and run.finished and not cfg.force:
             return report_finished(run)

@@ -11,7 +11,7 @@ from l2d.data.augment import crop_flip, draw
 
 def slowly(image: np.ndarray, dy: int, dx: int, flip: bool) -> np.ndarray:
     """out[i, j] = padded[i + dy, j' + dx] with j' = j, or mirrored."""
-    h, w, c = image.shape
+    h, w, _ = image.shape
     out = np.zeros_like(image)
     for i in range(h):
         for j in range(w):

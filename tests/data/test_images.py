@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.error import URLError
 
 import numpy as np
 import pytest
@@ -19,9 +20,10 @@ from PIL import Image
 from scipy.io import savemat
 from torchvision import datasets
 
-from l2d.data import images, prepared
+from l2d.data import prepared
 from l2d.data.images import CIFAR10, CIFAR100, SVHN, ImageSet, TinyImageNet
 from l2d.errors import L2DError
+from l2d.files import write_atomically, write_json
 
 RNG = np.random.default_rng(0)
 
@@ -39,7 +41,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing may be fetched: every opener fails at once, as without a network."""
 
     def refuse(*_: object, **__: object) -> None:
-        raise images.URLError("no network in tests")
+        raise URLError("no network in tests")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
 
@@ -107,7 +109,7 @@ def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndar
     """MATLAB files [32, 32, 3, N]; the digit 0 is labelled 10 in them."""
     root.mkdir(parents=True, exist_ok=True)
     splits = dict(datasets.SVHN.split_list)
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for split, n in (("train", 7), ("test", 5)):
         x, y = pixels(n), np.arange(n)
         file = root / f"{split}_32x32.mat"
@@ -247,8 +249,8 @@ def test_a_broken_off_preparation_is_done_anew(call: int, tmp_path: Path, monkey
         return write
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepared, "write_atomically", dying(prepared.write_atomically))
-        patch.setattr(prepared, "write_json", dying(prepared.write_json))
+        patch.setattr(prepared, "write_atomically", dying(write_atomically))
+        patch.setattr(prepared, "write_json", dying(write_json))
         with pytest.raises(KeyboardInterrupt):
             SVHN().load(tmp_path)
     assert not (tmp_path / "svhn" / "meta.json").exists()
@@ -258,6 +260,7 @@ def test_a_broken_off_preparation_is_done_anew(call: int, tmp_path: Path, monkey
 PREPARE = """
 import sys, time
 from pathlib import Path
+from urllib.error import URLError
 import numpy as np
 from l2d.data.images import ImageSet
 

@@ -76,8 +76,14 @@ def test_lemmas_as_printed_fail_on_ties() -> None:
     assert cost_sensitive_loss(scores, sum_others(costs)).item() == 0
 
 
-@given(st.integers(2, 5), st.integers(2, 6), st.integers(0, 9999), st.sampled_from(["sum_others", "complement"]))
-def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, rewards: str) -> None:
+@given(
+    st.integers(2, 5),
+    st.integers(2, 6),
+    st.integers(0, 9999),
+    st.sampled_from(["sum_others", "complement"]),
+    st.booleans(),
+)
+def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, rewards: str, ties: bool) -> None:
     """Eq. (new): E_(x,y)[Σ_k c̄_k 1[k ≠ k*]] = E_(x,k)~P[C(x) 1[k ≠ k*]], by enumerating a finite world.
 
     C(x) = E_y|x Σ_k c̄_k, p(k|x) = E_y|x c̄_k / C(x), P(x, k) = p(k|x) D(x).
@@ -86,7 +92,7 @@ def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, r
     labels = 3
     marginal, conditional = rng.dirichlet(np.ones(inputs)), rng.dirichlet(np.ones(labels), inputs)
     costs = torch.tensor(rng.random((inputs, labels, p)))
-    scores = torch.tensor(rng.normal(size=(inputs, p)))
+    scores = draw(inputs, p, seed, ties)[0]
     c_bar = sum_others(costs) if rewards == "sum_others" else complement(costs)
     left = sum(
         marginal[x] * conditional[x, y] * float(cost_sensitive_loss(scores[x][None], c_bar[x, y][None]))
@@ -97,7 +103,7 @@ def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, r
     for x in range(inputs):
         expected = sum(conditional[x, y] * c_bar[x, y].numpy() for y in range(labels))
         total = expected.sum()
-        chosen = int(np.argmax(scores[x].numpy()))
+        chosen = max(range(p), key=lambda k: (float(scores[x, k]), k))
         right += sum(marginal[x] * (expected[k] / total) * total for k in range(p) if k != chosen)
     np.testing.assert_allclose(left, right)
     # and less the constant of the lemma it is the expected deferral loss itself

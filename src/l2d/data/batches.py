@@ -69,7 +69,8 @@ class Batches:
         self.seed, self.augment, self.pad, self.rank, self.world = seed, augment, pad, rank, world
         self.epoch = 0
         share = -(-len(rows) // world)
-        self.number = -(-share // max(1, batch_size // world))
+        # at most as many as the rank with the fewest rows has rows: every rank steps as often
+        self.number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
         self.batch_size = -(-share // self.number)
 
     @property
