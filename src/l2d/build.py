@@ -16,6 +16,8 @@ from l2d.errors import L2DError, check_choice
 from l2d.router import Router
 from l2d.seeding import derive_seed
 
+# Keys of a group that other parts of the config read; its class does not take them.
+FOR_THE_CONFIG = ("name", "fast", "paper")
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
 
 
@@ -41,7 +43,7 @@ def make(node: DictConfig, **arguments: Any) -> Any:
 
 def make_partial(node: DictConfig) -> Any:
     """As `make`, with arguments still to come."""
-    own = {key: value for key, value in to_plain(node).items() if key not in ("name", "augment")}
+    own = {key: value for key, value in to_plain(node).items() if key not in FOR_THE_CONFIG}
     return instantiate(own, _partial_=True, _convert_="all")
 
 

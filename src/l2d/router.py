@@ -39,7 +39,7 @@ class Router(pl.LightningModule):
         check_choice("recipe.schedule", schedule, SCHEDULES)
         check_choice("recipe.compile", compile_mode, COMPILE_MODES)
         if channels_last:
-            network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            network = network.to(memory_format=torch.channels_last)
         if compile_mode != "false":
             network.compile(mode=compile_mode, dynamic=False)
         self.compiled_batch = 0
