@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from l2d.costs import check_costs, expert_costs, expert_prices
 from l2d.data.arrays import Arrays, stratified_split
 from l2d.data.augment import AUGMENTS
-from l2d.data.batches import Batches, Inputs, fits
+from l2d.data.batches import Batch, Batches, Inputs, fits
 from l2d.errors import L2DError, check_choice
 from l2d.seeding import derive_seed
 
@@ -132,6 +132,9 @@ class DeferralData(pl.LightningDataModule):
     def predict_dataloader(self) -> Batches:
         """The test split, in order."""
         return self._in_order(self.test)
+
+    def transfer_batch_to_device(self, batch: Batch, *_: Any) -> Batch:
+        return batch  # it comes from there
 
     def _in_order(self, split: Split) -> Batches:
         return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, EVAL_BATCH)

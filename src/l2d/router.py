@@ -40,34 +40,45 @@ class Router(pl.LightningModule):
         check_choice("recipe.compile", compile_mode, COMPILE_MODES)
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
-        if compile_mode != "false":
-            network.compile(mode=compile_mode, dynamic=False)
-        self.compiled_batch = 0
         self.network = network
         self.method = method
         self.make_optimizer = optimizer
         self.schedule = schedule
+        self.compiled_batch = 0
+        self.compiled_losses: Callable[..., Tensor] = self.losses
+        if compile_mode != "false":
+            self.compiled_losses = torch.compile(self.losses, mode=compile_mode, dynamic=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        if not self.training:
-            return self.network.forward(inputs)
-        self.compiled_batch = self.compiled_batch or len(inputs)
-        return self.network(inputs) if len(inputs) == self.compiled_batch else self.network.forward(inputs)
+        return self.network(inputs)
+
+    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        return self.method.loss(self.network(inputs), costs, labels)
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
-        inputs, costs, labels = batch
-        loss = self.method.loss(self(inputs), costs, labels).mean()
-        self.log("train/loss", loss, on_step=False, on_epoch=True, batch_size=len(inputs))
+        self.compiled_batch = self.compiled_batch or len(batch[0])
+        losses = self.compiled_losses if len(batch[0]) == self.compiled_batch else self.losses
+        loss = losses(*batch).mean()
+        # Lightning's own log() takes as long as the rest of a step's bookkeeping together.
+        self.loss_sum = self.loss_sum + loss.detach() * len(batch[0])
+        self.rows_seen += len(batch[0])
         return loss
+
+    def on_train_epoch_start(self) -> None:
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.rows_seen = 0
 
     def on_train_epoch_end(self) -> None:
         """Once an epoch, before the checkpoint is written: a step that looked would make the device wait."""
-        for name in ("train/loss", "val/loss"):  # the second sees the epoch's last step too
-            loss = self.trainer.callback_metrics.get(name)
-            if loss is not None and not torch.isfinite(loss):
+        measured = {"train/loss": self.loss_sum / self.rows_seen}
+        if "val/loss" in self.trainer.callback_metrics:  # sees the epoch's last step too
+            measured["val/loss"] = self.trainer.callback_metrics["val/loss"]
+        for name, loss in measured.items():
+            if not torch.isfinite(loss):
                 raise L2DError(
                     f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1}; lower recipe.optimizer.lr"
                 )
+        self.log("train/loss", measured["train/loss"], sync_dist=True)
         self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
 
     def validation_step(self, batch: Batch, _: int) -> None:

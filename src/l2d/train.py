@@ -81,6 +81,7 @@ def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callba
             use_distributed_sampler=False,  # Batches divides the rows itself
             precision=speed(cfg)["precision"],
             deterministic=cfg.trainer.deterministic,
+            benchmark=not cfg.trainer.deterministic,  # cuDNN tries its algorithms on the first batches and keeps the fastest
             max_epochs=cfg.recipe.epochs,
             logger=tracker.loggers,
             callbacks=[*callbacks, *([TQDMProgressBar(refresh_rate=10)] if cfg.progress else [])],

@@ -17,6 +17,7 @@ class ResNet18(nn.Module):
 
     width: channels of the first stage (64 is the usual ResNet-18), doubled at each of the next three.
     stem: 3x3 keeps the resolution (small images), 7x7 is ImageNet's (stride 2, then max-pooling).
+    zero_init: start every residual branch at zero, as timm does.
     mean, std: per channel, in units of the raw pixel values.
     """
 
@@ -24,7 +25,15 @@ class ResNet18(nn.Module):
     std: Tensor
 
     def __init__(
-        self, *, width: int, stem: str, mean: Sequence[float], std: Sequence[float], num_outputs: int, head: str
+        self,
+        *,
+        width: int,
+        stem: str,
+        zero_init: bool,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_outputs: int,
+        head: str,
     ) -> None:
         super().__init__()
         check_choice("router.stem", stem, STEMS)
@@ -32,7 +41,7 @@ class ResNet18(nn.Module):
             raise L2DError(f"router.width={width}: must be an even number, at least 2")
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
-        self.net = _resnet18(width, stem, in_channels=len(mean))
+        self.net = _resnet18(width, stem, zero_init, in_channels=len(mean))
         self.head = make_head(head, self.net.num_features, num_outputs)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -43,7 +52,7 @@ class ResNet18(nn.Module):
             return self.head(features.float())
 
 
-def _resnet18(width: int, stem: str, in_channels: int) -> ResNet:
+def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:
     # timm fixes the stem's width at 64 unless the stem is "deep", when it is twice stem_width; only the first convolution of
     # that stem differs from the plain one, and it is replaced here.
     net = ResNet(
@@ -53,11 +62,12 @@ def _resnet18(width: int, stem: str, in_channels: int) -> ResNet:
         stem_type="deep",
         stem_width=width // 2,
         num_classes=0,
+        zero_init_last=zero_init,
     )
     if stem == "3x3":
         net.conv1 = nn.Conv2d(in_channels, width, 3, stride=1, padding=1, bias=False)
         net.maxpool = nn.Identity()
     else:
         net.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
-    net.init_weights()
+    net.init_weights(zero_init_last=zero_init)
     return net
