@@ -21,7 +21,7 @@ def commit() -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
     try:
-        changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "conf", "bench/*.py")
+        changed = git("status", "--porcelain", "--", "src", "conf")
         return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"

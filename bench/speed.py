@@ -36,13 +36,8 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 
 def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """Data and router as recipe=fast builds them, but neither compiled nor on the device."""
-    overrides = [
-        f"dataset={arguments.dataset}",
-        f"data_dir={arguments.data_dir}",
-        "recipe.compile=false",
-        "recipe.channels_last=false",
-    ]
-    return build(compose(overrides))
+    plain = ["recipe.compile=false", "recipe.channels_last=false"]
+    return build(compose([f"dataset={arguments.dataset}", f"data_dir={arguments.data_dir}", *plain]))
 
 
 def rate(step: Callable[[Batch], None], epochs: Iterable[Iterable[Batch]]) -> float:
@@ -72,18 +67,12 @@ def bare(arguments: argparse.Namespace) -> float:
         for _ in range(arguments.epochs):
             order = torch.randperm(len(images), device="cuda")
             draws = draw(len(images), 4, torch.Generator()).cuda()
-            full = len(images) // BATCH
-            yield (
-                (
-                    crop_flip(images[order[i * BATCH : (i + 1) * BATCH]], draws[i * BATCH : (i + 1) * BATCH], flip),
-                    costs[order[i * BATCH : (i + 1) * BATCH]],
-                )
-                for i in range(full)
-            )
+            full = order[: len(images) // BATCH * BATCH]
+            yield ((crop_flip(images[rows], draws[: len(rows)], flip), costs[rows]) for rows in full.split(BATCH))
 
     def step(batch: Batch) -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            loss = method.loss(compiled(batch[0]), batch[1], batch[1]).mean()
+            loss: torch.Tensor = method.loss(compiled(batch[0]), batch[1], batch[1]).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -112,9 +101,8 @@ def plain(arguments: argparse.Namespace) -> float:
     data, router = parts(arguments)
     network, method = router.network.cuda(), router.method.cuda()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-3)
-    loader = DataLoader(
-        Transformed(data), BATCH, shuffle=True, drop_last=True, num_workers=8, pin_memory=True, persistent_workers=True
-    )
+    workers: dict[str, Any] = {"num_workers": 8, "pin_memory": True, "persistent_workers": True}
+    loader = DataLoader(Transformed(data), BATCH, shuffle=True, drop_last=True, **workers)
 
     def step(batch: Batch) -> None:
         images, costs = (tensor.cuda(non_blocking=True) for tensor in batch)
@@ -128,14 +116,8 @@ def plain(arguments: argparse.Namespace) -> float:
 
 def l2d(arguments: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        command = [
-            sys.executable,
-            "-m",
-            "l2d.train",
-            f"dataset={arguments.dataset}",
-            f"data_dir={arguments.data_dir}",
-            f"runs_dir={folder}",
-        ]
+        where = [f"dataset={arguments.dataset}", f"data_dir={arguments.data_dir}", f"runs_dir={folder}"]
+        command = [sys.executable, "-m", "l2d.train", *where]
         launched = time.time()
         subprocess.run(
             [*command, f"recipe.epochs={arguments.epochs}", *arguments.override], check=True, stdout=subprocess.DEVNULL

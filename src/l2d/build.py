@@ -82,7 +82,7 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
         validation_fraction=cfg.validation_fraction,
         batch_size=cfg.recipe.batch_size,
         augment=cfg.recipe.augment,
-        on_device=cfg.trainer.data_on_device,
+        on_device=str(cfg.trainer.data_on_device).lower(),
         seed=cfg.seed,
     )
     pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
@@ -101,6 +101,6 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
         optimizer=optimizer,
         schedule=cfg.recipe.schedule,
         channels_last=fast["channels_last"],
-        compile_mode=fast["compile"],
+        compile_mode=str(fast["compile"]).lower(),  # false comes as a boolean from the command line
     )
     return data, router

@@ -44,6 +44,7 @@ class Router(pl.LightningModule):
         self.method = method
         self.make_optimizer = optimizer
         self.schedule = schedule
+        self.loss_sum, self.rows_seen = torch.zeros(()), 0
         self.compiled_batch = 0
         self.compiled_losses: Callable[..., Tensor] = self.losses
         if compile_mode != "false":
