@@ -58,7 +58,8 @@ def bare(arguments: argparse.Namespace) -> float:
     data, router = parts(arguments)
     network = router.network.cuda().to(memory_format=torch.channels_last)
     method = router.method.cuda()
-    compiled = torch.compile(network, dynamic=False)
+    torch.backends.cudnn.benchmark = True
+    compiled: Any = torch.compile(network, dynamic=False, mode="reduce-overhead")
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-3, fused=True)
     images, costs = data.train.inputs.cuda(), data.train.costs.float().cuda()
     flip = data.augment == "crop_flip"
@@ -72,7 +73,7 @@ def bare(arguments: argparse.Namespace) -> float:
 
     def step(batch: Batch) -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            loss: torch.Tensor = method.loss(compiled(batch[0]), batch[1], batch[1]).mean()
+            loss = method.loss(compiled(batch[0]), batch[1], batch[1]).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)

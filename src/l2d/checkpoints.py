@@ -13,7 +13,7 @@ from l2d.files import write_atomically
 
 MONITOR = "val/deferral_loss"
 # Of the time spent training, at most this share goes into writing checkpoints.
-SHARE = 0.1
+SHARE = 0.05
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
