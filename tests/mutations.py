@@ -67,9 +67,30 @@ MUTATIONS = {
 }  # fmt: skip
 
 
+CHEAP_FIRST = [
+    *(
+        f"tests/test_{name}.py"
+        for name in ("costs", "rewards", "margins", "decisions", "metrics", "datamodule", "runs", "router")
+    ),
+    *(f"tests/{name}" for name in ("losses", "experts", "data")),
+]
+
+
 def first_failure(tree: Path) -> str | None:
     """The first test that fails in the copy, or None."""
-    command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-m",
+        "not slow",
+        "-p",
+        "no:cacheprovider",
+        "--durations=0",
+        *CHEAP_FIRST,
+        "tests",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if result.returncode == 0:

@@ -85,6 +85,15 @@ def test_unequal_rho_is_not_consistent_by_argmax() -> None:
     np.testing.assert_allclose(comp_sum_posterior(f, rho), p, atol=1e-6)
 
 
+def test_swapping_mass_keeps_the_sums_for_equal_rho_only() -> None:
+    """Eq. (property-h-mu): two scores become log(e^{f_2} + μ) and log(e^{f_1} − μ). With ρ = 1 for all, Σ_k e^{f_k/ρ} stays; at another
+    ρ it does not, so with unequal ρ it cannot stay for every ρ_k' at once."""
+    f, mu = np.array([0.0, 1.0, -0.5]), 0.3
+    moved = np.array([np.log(np.exp(f[1]) + mu), np.log(np.exp(f[0]) - mu), f[2]])
+    np.testing.assert_allclose(np.exp(f).sum(), np.exp(moved).sum())
+    assert abs(np.exp(f / 0.3).sum() - np.exp(moved / 0.3).sum()) > 1
+
+
 def rho_margin(u: np.ndarray, rho: float) -> np.ndarray:
     return np.clip(1 - u / rho, 0, 1)
 
