@@ -36,8 +36,8 @@ def main() -> None:
     text = markdown(rows)
     put_into(ROOT / "README.md", "bench-digits", text)
     example = compose([*SETTING, "method=mild"])
-    table = format_table(train(in_folder(example, code)))
-    put_into(ROOT / "README.md", "example", f"```\n{table}\n\n{RunFolder.of(to_plain(example)).path}\n```")
+    path = RunFolder.of(to_plain(example)).path
+    put_into(ROOT / "README.md", "example", f"```\n{format_table(train(in_folder(example, code)))}\n\n{path}\n```")
     print(f"\n{text}")
     means = {row["method"]: float(row["mean"]) for row in rows}
     stds = {row["method"]: float(row["std"]) for row in rows}
