@@ -67,15 +67,6 @@ MUTATIONS = {
 }  # fmt: skip
 
 
-CHEAP_FIRST = [
-    *(
-        f"tests/test_{name}.py"
-        for name in ("costs", "rewards", "margins", "decisions", "metrics", "datamodule", "runs", "router")
-    ),
-    *(f"tests/{name}" for name in ("losses", "experts", "data")),
-]
-
-
 def first_failure(tree: Path) -> str | None:
     """The first test that fails in the copy, or None."""
     command = [
