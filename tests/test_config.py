@@ -101,6 +101,8 @@ def test_typos_fail_while_composing(override: str, words: str) -> None:
         compose([override])
     line = one_line(caught.value)
     assert "\n" not in line
+    assert "To append" not in line
+    assert "search path" not in line
     assert words in line
 
 

@@ -4,6 +4,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ def test_history_merges_an_epochs_rows_and_forgets_what_is_repeated(tmp_path: Pa
 
 
 class FakeRun:
+    settings = SimpleNamespace(mode="offline")
+
     def __init__(self) -> None:
         self.exit_code: int | None = None
 

@@ -229,8 +229,12 @@ BAD = {
     "method.rho=null": "method=",
     "method.rho.groups=[4,5]": "method=",
     "+method.rho.ofset=1": "method.rho=",
-    "router.width=abc": "router=",
-    "router.width=4.5": "router.width=4.5",
+    "router.width=abc": "router.width=abc: must be of type int",
+    "router.zero_init=1": "router.zero_init=1: must be of type bool",
+    "recipe.precision=foo": "recipe.precision=foo",
+    "seed=-1": "seed=-1",
+    "setup.name=../../x": "setup.name=../../x",
+    "router.width=4.5": "router.width=4.5: must be of type int",
     "recipe.optimizer.lr=-1": "recipe.optimizer=",
     "+recipe.optimizer.momentun=0.9": "recipe.optimizer=",
 }
@@ -274,7 +278,7 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
         (["method.rhoo=1"], "rhoo"),
         (["method.rho.offset=-5"], "method.rho.offset=-5"),
         (["runs_dir=/dev/null/x"], "runs_dir"),
-        (["recipe.optimizer._target_=torch.optim.Adm"], "torch.optim.Adm"),
+        (["recipe.optimizer._target_=torch.optim.Adm"], "recipe.optimizer._target_=torch.optim.Adm: no such class"),
         (["recipe.optimizer.lr=1e30"], "recipe.optimizer.lr"),
     ],
 )

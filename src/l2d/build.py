@@ -7,6 +7,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig, OmegaConf
 
@@ -18,6 +19,9 @@ from l2d.seeding import derive_seed
 
 # Keys of a group that other parts of the config read; its class does not take them.
 FOR_THE_CONFIG = ("name", "fast", "paper")
+# What a plainly annotated argument takes; other annotations are the class's own business.
+KINDS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
 
 
@@ -31,20 +35,29 @@ def to_plain(cfg: DictConfig) -> dict[str, Any]:
 def make(node: DictConfig, **arguments: Any) -> Any:
     """The object that a config group names, from the group's own keys and what only the run knows."""
     factory = make_partial(node)
+    group = node._get_full_key("")
+    signature = inspect.signature(factory.func)
     try:
-        inspect.signature(factory.func).bind(**factory.keywords, **arguments)
+        signature.bind(**factory.keywords, **arguments)
     except TypeError as error:
-        raise L2DError(f"{node._get_full_key('')}: {error} ({factory.func.__qualname__})") from None
+        raise L2DError(f"{group}: {error} ({factory.func.__qualname__})") from None
+    for key, value in factory.keywords.items():
+        kind = signature.parameters[key].annotation if key in signature.parameters else Any
+        if kind in KINDS and not (isinstance(value, KINDS[kind]) and (kind is bool or not isinstance(value, bool))):
+            raise L2DError(f"{group}.{key}={value}: must be of type {kind.__name__}")
     try:
         return factory(**arguments)
     except (TypeError, ValueError) as error:  # values of the wrong kind: only the class knows what it takes
-        raise L2DError(f"{node._get_full_key('')}={factory.keywords}: {error}") from error
+        raise L2DError(f"{group}={factory.keywords}: {error}") from error
 
 
 def make_partial(node: DictConfig) -> Any:
     """As `make`, with arguments still to come."""
     own = {key: value for key, value in to_plain(node).items() if key not in FOR_THE_CONFIG}
-    return instantiate(own, _partial_=True, _convert_="all")
+    try:
+        return instantiate(own, _partial_=True, _convert_="all")
+    except InstantiationException as error:
+        raise L2DError(f"{node._get_full_key('')}._target_={own.get('_target_')}: no such class") from error
 
 
 def make_dataset(cfg: DictConfig) -> Dataset:
@@ -70,6 +83,9 @@ def switched_off(cfg: DictConfig) -> str:
 def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     """dataset -> experts -> costs -> method -> router."""
     check_keys(cfg)
+    check_choice("recipe.precision", cfg.recipe.precision, PRECISIONS)
+    if not 0 <= cfg.seed < 2**32:
+        raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
     if cfg.recipe.epochs < 1:
         raise L2DError(f"recipe.epochs={cfg.recipe.epochs}: must be at least 1")

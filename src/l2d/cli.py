@@ -1,6 +1,7 @@
 """What every command shares: help read off conf/, and mistakes answered in one line."""
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -39,6 +40,7 @@ def help_text(description: str, module: str = "l2d.train") -> str:
         "examples:",
         "  python -m l2d.train setup=I method=tdef method.rho=5.2",
         "  python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1     ten runs, one after the other",
+        "  (flags such as -m come first)",
         "  python -m l2d.train --cfg job                                     print the composed config, run nothing",
         "  python -m l2d.train --hydra-help                                  Hydra's own flags",
     ]
@@ -79,7 +81,8 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
 
 def one_line(error: BaseException) -> str:
     """The message on one line. Hydra puts the key into one exception and the reason into its cause: both are wanted."""
-    parts = [" ".join(str(error).split()).replace(", set env var HYDRA_FULL_ERROR=1 to see chained exception.", "")]
+    text = re.sub(r"To append to your config use \S+|Config search path:.*", "", " ".join(str(error).split()))
+    parts = [text.strip()]
     cause = error.__cause__
     if isinstance(error, HydraException) and cause is not None:
         reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,11 @@ def _numbers_alike(value: Any) -> Any:
 
 def choices(config: Mapping[str, Any]) -> dict[str, str]:
     """The names that make up a cell."""
-    return {group: config[group]["name"] for group in ("dataset", "setup", "experts", "cost", "method")}
+    names = {group: str(config[group]["name"]) for group in ("dataset", "setup", "experts", "cost", "method")}
+    for group, name in names.items():
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise L2DError(f"{group}.name={name}: becomes a folder, so letters, digits, '_', '-' and '.' only")
+    return names
 
 
 def cell(config: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def collapse_warning(metrics: Mapping[str, Any]) -> list[str]:
     ours, oracle = metrics["ratios"][k - 1], metrics["baselines"]["oracle"]["ratios"][k - 1]
     return [
         f"WARNING: the router has collapsed: expert {k} gets {ours:.1%} of the inputs, the oracle would give it {oracle:.1%}."
-        " Try a larger method.rho.offset, more epochs or another method."
+        " Try more epochs, a larger ρ (method.rho) or another method."
     ]
 
 

@@ -187,3 +187,8 @@ class WandbTracker(CsvTracker):
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self.run.finish(exit_code=0 if kind is None else 1)
+        if self.run.settings.mode == "offline":
+            print(
+                f"Weights & Biases: kept offline; `wandb sync {self.info.folder}/wandb/offline-run-*` sends it",
+                file=sys.stderr,
+            )
