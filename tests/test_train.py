@@ -129,6 +129,7 @@ def test_resumes_to_the_same_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("l2d.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
     broken = tiny(f"runs_dir={tmp_path / 'broken'}", f"checkpoint={checkpoint}", *LIVELY)
     owner, name, call = CRASHES[where]
     original = getattr(owner, name)
@@ -346,7 +347,15 @@ def test_two_processes_train_one_router(command: Command, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
     started = [sys.executable, "-m", "l2d.train", *TINY, "recipe.epochs=500"]
-    process = subprocess.Popen(started, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        started,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        # a shell that runs the tests in the background has it ignored, and children inherit that
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 120
     while not any(tmp_path.glob("runs/**/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.05)
