@@ -17,7 +17,7 @@ SHARE = 0.05
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
-    """last.ckpt after every epoch, or, where epochs are shorter than ten writes, after as many as keep writing below a tenth.
+    """last.ckpt after every epoch, or, where epochs are shorter than twenty writes, after as many as keep writing below 5 %.
 
     With keep_best, the weights of the epoch with the least validation deferral loss (the first of equals) travel inside last.ckpt,
     so that there is never one without the other. Lightning's ModelCheckpoint moves files in from another folder, which is not
