@@ -1,75 +1,152 @@
-"""Training speed on a GPU: l2d.train beside a bare loop on the same data and the plain way, in one run.
+"""How fast image sets train on a GPU, and what they take: everything in docs/speed.md between the marks comes from here.
 
-    python bench/speed.py --data-dir data --dataset svhn
+    python bench/speed.py --data-dir data                 # all measurements, about eight minutes on one H200
+    python bench/speed.py --data-dir data --only l2d bare # some of them
+    python bench/speed_docs.py                            # docs/speed.md from bench/results/speed.csv
 
+Speed is taken on SVHN, batches of 1,024, median epoch, the first left out:
+- l2d: `python -m l2d.train`, recipe=fast, with an empty and then with a full compile cache.
+- streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
 - bare: a hand-written loop, images on the GPU, the same network, augmentation, loss, precision and compilation, nothing else.
-- plain: a DataLoader with torchvision transforms and 8 workers, default precision, no compilation.
-- l2d: `python -m l2d.train` with recipe=fast, from timing.json: the median epoch, the first left out.
+- plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
+- matmul: a large bf16 matrix product, for what the hardware reaches.
 
-All with batches of 1,024. Writes bench/results/speed.csv.
+svhn, cifar10: recipe=fast as it is, three seeds, tested. cifar100, tiny_imagenet: three epochs for speed and memory, on random
+pixels where data_dir does not hold the set.
 """
 
 import argparse
 import csv
 import json
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from l2d.build import build
 from l2d.config import compose
-from l2d.data.augment import crop_flip, draw
+from l2d.data.augment import crop_flip
 from provenance import ROOT, commit, machine, versions
+from speed_docs import read
 
-BATCH = 1024
+RESULTS = ROOT / "bench" / "results" / "speed.csv"
+BATCH, EPOCHS, SEEDS = 1024, 6, (0, 1, 2)
+COLUMNS = (
+    *("what", "dataset", "data", "n", "images_per_second", "tflops", "start_seconds", "steps_seconds", "deferral_loss"),
+    *("validation_deferral_loss", "gpu_memory_gib", "host_memory_gib", "epochs", "seed", "command"),
+    *("commit", "machine", "versions"),
+)
+SHAPES = {"cifar100": (50_000, 10_000, 32, 100), "tiny_imagenet": (100_000, 10_000, 64, 200)}
+Row = dict[str, Any]
 Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def l2d(
+    data_dir: str, dataset: str, *overrides: str, seeds: Iterable[int] = (0,), runs_dir: str | None = None
+) -> list[Row]:
+    """One row per seed of `python -m l2d.train overrides`, from the run folders, which are kept where runs_dir says so."""
+    with nullcontext(runs_dir) if runs_dir else tempfile.TemporaryDirectory() as folder:
+        arguments = ["-m", f"dataset={dataset}", *overrides, f"seed={','.join(map(str, seeds))}"]
+        where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
+        launched = time.time()
+        subprocess.run(
+            [sys.executable, "-m", "l2d.train", *arguments, *where],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        rows = []
+        for file in sorted((Path(folder) / dataset).rglob("timing.json")):
+            timing = json.loads(file.read_text())
+            metrics = json.loads((file.parent / "metrics.json").read_text())
+            row = {key: timing[key] for key in COLUMNS if key in timing} | {
+                "n": metrics["rows"]["train"],
+                "start_seconds": timing["first_step_at"] - launched,
+                "deferral_loss": metrics["deferral_loss"],
+                "validation_deferral_loss": metrics["validation"]["deferral_loss"],
+                "epochs": metrics["epochs"],
+                "seed": int(file.parent.name.removeprefix("seed=")),
+                "command": f"python -m l2d.train {' '.join(arguments)}",
+            }
+            rows.append(row if row["seed"] == 0 else row | {"start_seconds": ""})  # later runs started with the first
+    return rows
+
+
+def svhn(arguments: argparse.Namespace, *overrides: str) -> list[Row]:
+    return l2d(arguments.data_dir, "svhn", f"recipe.epochs={EPOCHS}", *overrides)
+
+
+def cold_and_warm(arguments: argparse.Namespace) -> list[Row]:
+    """The compile cache is a new one, so the first run fills it and the second finds it full."""
+    [cold] = l2d(arguments.data_dir, "svhn", "recipe.epochs=2")
+    return [cold | {"what": "cold"}, *svhn(arguments)]
+
+
+def whole(arguments: argparse.Namespace, dataset: str) -> list[Row]:
+    return l2d(arguments.data_dir, dataset, seeds=SEEDS, runs_dir=arguments.runs_dir)
+
+
+def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
+    """Three epochs; random pixels have the right shape and number, which is all that speed and memory see."""
+    if (Path(arguments.data_dir) / dataset).exists():
+        return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
+    train, test, size, classes = SHAPES[dataset]
+    generator = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / dataset
+        place.mkdir()
+        for split, n in (("train", train), ("test", test)):
+            np.save(place / f"{split}_images.npy", generator.integers(0, 256, (n, size, size, 3), dtype=np.uint8))
+            np.save(place / f"{split}_labels.npy", np.arange(n) % classes)
+        rows = l2d(folder, dataset, "recipe.epochs=3")
+    return [row | {"data": "random pixels", "deferral_loss": "", "validation_deferral_loss": ""} for row in rows]
 
 
 def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:
     """Data and router as recipe=fast builds them, but neither compiled nor on the device."""
-    plain = ["recipe.compile=false", "recipe.channels_last=false"]
-    return build(compose([f"dataset={arguments.dataset}", f"data_dir={arguments.data_dir}", *plain]))
+    off = ["recipe.compile=false", "recipe.channels_last=false"]
+    return build(compose(["dataset=svhn", f"data_dir={arguments.data_dir}", *off]))
 
 
-def rate(step: Callable[[Batch], None], epochs: Iterable[Iterable[Batch]]) -> float:
-    """Images per second of the median epoch, the first left out."""
-    rates = []
-    for epoch in epochs:
+def rate(step: Callable[[Batch], None], epoch: Callable[[], Iterable[Batch]], epochs: int) -> Row:
+    """The median epoch's images per second, the first left out."""
+    rates, images = [], 0
+    for _ in range(epochs):
         torch.cuda.synchronize()
         started, images = time.perf_counter(), 0
-        for batch in epoch:
+        for batch in epoch():
             step(batch)
             images += len(batch[0])
         torch.cuda.synchronize()
         rates.append(images / (time.perf_counter() - started))
-    return statistics.median(rates[1:])
+    return {"images_per_second": statistics.median(rates[1:]), "n": images, "epochs": epochs}
 
 
-def bare(arguments: argparse.Namespace) -> float:
+def bare(arguments: argparse.Namespace) -> list[Row]:
     data, router = parts(arguments)
     network = router.network.cuda().to(memory_format=torch.channels_last)
     method = router.method.cuda()
     torch.backends.cudnn.benchmark = True
     compiled: Any = torch.compile(network, dynamic=False, mode="reduce-overhead")
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-3, fused=True)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
     images, costs = data.train.inputs.cuda(), data.train.costs.float().cuda()
-    flip = data.augment == "crop_flip"
 
-    def epochs() -> Iterator[Iterator[Batch]]:
-        for _ in range(arguments.epochs):
-            order = torch.randperm(len(images), device="cuda")
-            draws = draw(len(images), 4, torch.Generator()).cuda()
-            full = order[: len(images) // BATCH * BATCH]
-            yield ((crop_flip(images[rows], draws[: len(rows)], flip), costs[rows]) for rows in full.split(BATCH))
+    def epoch() -> Iterator[Batch]:
+        order = torch.randperm(len(images), device="cuda")
+        draws = torch.randint(-4, 5, (len(images), 2), device="cuda")
+        for rows in order[: len(images) // BATCH * BATCH].split(BATCH):
+            yield crop_flip(images[rows], draws[rows], flip=False), costs[rows]
 
     def step(batch: Batch) -> None:
         with torch.autocast("cuda", torch.bfloat16):
@@ -78,89 +155,108 @@ def bare(arguments: argparse.Namespace) -> float:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return rate(step, epochs())
+    return [rate(step, epoch, EPOCHS)]
 
 
-class Transformed(torch.utils.data.Dataset[Batch]):
-    """One image at a time through torchvision's transforms, as tutorials do it."""
+class Images(Dataset[Batch]):
+    """One image at a time, as torchvision's datasets give them."""
 
     def __init__(self, data: Any) -> None:
-        self.rows = TensorDataset(data.train.inputs, data.train.costs.float())
-        steps = [transforms.ToPILImage(), transforms.RandomCrop(32, padding=4)]
-        steps += [transforms.RandomHorizontalFlip()] if data.augment == "crop_flip" else []
-        self.transform = transforms.Compose([*steps, transforms.PILToTensor()])
+        mean, std = (torch.tensor(values) / 255 for values in data.pixel_statistics())
+        self.images, self.costs = data.train.inputs.numpy(), data.train.costs.float()
+        self.transform = transforms.Compose(
+            [transforms.RandomCrop(32, padding=4), transforms.ToTensor(), transforms.Normalize(mean, std)]
+        )
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Batch:
-        image, costs = self.rows[index]
-        return self.transform(image.numpy()).permute(1, 2, 0), costs
+        return self.transform(Image.fromarray(self.images[index])), self.costs[index]
 
 
-def plain(arguments: argparse.Namespace) -> float:
+def plain(arguments: argparse.Namespace) -> list[Row]:
     data, router = parts(arguments)
     network, method = router.network.cuda(), router.method.cuda()
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-3)
+    torch.backends.cudnn.benchmark = False
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     workers: dict[str, Any] = {"num_workers": 8, "pin_memory": True, "persistent_workers": True}
-    loader = DataLoader(Transformed(data), BATCH, shuffle=True, drop_last=True, **workers)
+    loader = DataLoader(Images(data), BATCH, shuffle=True, drop_last=True, **workers)
 
     def step(batch: Batch) -> None:
         images, costs = (tensor.cuda(non_blocking=True) for tensor in batch)
-        loss = method.loss(network(images), costs, costs).mean()
+        loss = method.loss(network.head(network.net(images)), costs, costs).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
-    return rate(step, [loader] * 3)
+    return [rate(step, lambda: loader, 4)]
 
 
-def l2d(arguments: argparse.Namespace) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        where = [f"dataset={arguments.dataset}", f"data_dir={arguments.data_dir}", f"runs_dir={folder}"]
-        command = [sys.executable, "-m", "l2d.train", *where]
-        launched = time.time()
-        subprocess.run(
-            [*command, f"recipe.epochs={arguments.epochs}", *arguments.override], check=True, stdout=subprocess.DEVNULL
-        )
-        timing: dict[str, Any] = json.loads(next(Path(folder).rglob("timing.json")).read_text())
-    return timing | {"start_seconds": timing["first_step_at"] - launched}
+def matmul(_: argparse.Namespace) -> list[Row]:
+    n, repeats = 8192, 50
+    a, b = (torch.randn(n, n, device="cuda", dtype=torch.bfloat16) for _ in "ab")
+    for count in (5, repeats):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        for _repeat in range(count):
+            a @ b
+        torch.cuda.synchronize()
+    return [{"tflops": 2 * n**3 * repeats / (time.perf_counter() - started) / 1e12, "n": n}]
+
+
+MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
+    "l2d": cold_and_warm,
+    "bare": bare,
+    "plain": plain,
+    "streamed": lambda arguments: svhn(arguments, "trainer.data_on_device=false"),
+    "deterministic": lambda arguments: svhn(arguments, "trainer.deterministic=true"),
+    "matmul": matmul,
+    "svhn": lambda arguments: whole(arguments, "svhn"),
+    "cifar10": lambda arguments: whole(arguments, "cifar10"),
+    "cifar100": lambda arguments: sized(arguments, "cifar100"),
+    "tiny_imagenet": lambda arguments: sized(arguments, "tiny_imagenet"),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--dataset", default="svhn", choices=["svhn", "cifar10", "cifar100"])
-    parser.add_argument("--epochs", type=int, default=6)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "speed.csv")
-    parser.add_argument("override", nargs="*", help="more overrides for l2d.train")
+    parser.add_argument("--runs-dir", help="keep the run folders of svhn and cifar10 here")
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    # twice: the second finds the first one's compilations in the cache
-    cold, warm = l2d(arguments), l2d(arguments)
-    rates = {"l2d": warm["images_per_second"], "bare": bare(arguments), "plain": plain(arguments)}
-    row = {
-        "dataset": arguments.dataset,
-        **{f"{name}_images_per_second": round(value) for name, value in rates.items()},
-        "ratio_to_bare": round(rates["l2d"] / rates["bare"], 3),
-        "ratio_to_plain": round(rates["l2d"] / rates["plain"], 2),
-        "start_seconds_cold": round(cold["start_seconds"], 1),
-        "start_seconds_warm": round(warm["start_seconds"], 1),
-        "gpu_memory_gib": round(warm["gpu_memory_gib"], 2),
-        "host_memory_gib": round(warm["host_memory_gib"], 2),
-        "epochs": arguments.epochs,
-        "commit": commit(),
-        "machine": machine(),
-        "versions": versions(),
-    }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    new = not arguments.out.exists()
-    with arguments.out.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(row))
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
-    for key, value in row.items():
-        print(f"{key:>24}  {value}")
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+        measure(arguments)
+
+
+def measure(arguments: argparse.Namespace) -> None:
+    for what in arguments.only:
+        started = time.time()
+        rows = [
+            {"what": what, "dataset": what if what in (*SHAPES, "cifar10") else "svhn", "data": "real"}
+            | row
+            | {"commit": commit(), "machine": machine(), "versions": versions()}
+            for row in MEASUREMENTS[what](arguments)
+        ]
+        keep(rows, arguments.out)
+        rates = ", ".join(f"{row['images_per_second']:,.0f} images/s" for row in rows if "images_per_second" in row)
+        print(f"{what}: {rates} ({time.time() - started:.0f} s)", flush=True)
+
+
+def keep(rows: list[Row], file: Path) -> None:
+    """New rows take the place of older ones of the same measurement."""
+    new = {row["what"] for row in rows}
+    others = [row for row in read(file) if row["what"] not in new] if file.exists() else []
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as content:
+        writer = csv.DictWriter(content, COLUMNS, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(others)
+        writer.writerows(
+            {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()} for row in rows
+        )
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Router(pl.LightningModule):
         self.make_optimizer = optimizer
         self.schedule = schedule
         self.loss_sum, self.rows_seen = torch.zeros(()), 0
-        self.compiled_batch = 0
+        self.full_batch = 0
         self.compiled_losses: Callable[..., Tensor] = self.losses
         if compile_mode != "false":
             self.compiled_losses = torch.compile(self.losses, mode=compile_mode, dynamic=False)
@@ -57,9 +57,10 @@ class Router(pl.LightningModule):
         return self.method.loss(self.network(inputs), costs, labels)
 
     def training_step(self, batch: Batch, _: int) -> Tensor:
-        self.compiled_batch = self.compiled_batch or len(batch[0])
-        losses = self.compiled_losses if len(batch[0]) == self.compiled_batch else self.losses
-        loss = losses(*batch).mean()
+        self.full_batch = self.full_batch or len(batch[0])
+        full = len(batch[0]) == self.full_batch
+        search_convolutions(full)
+        loss = (self.compiled_losses if full else self.losses)(*batch).mean()
         # Lightning's own log() takes as long as the rest of a step's bookkeeping together.
         self.loss_sum = self.loss_sum + loss.detach() * len(batch[0])
         self.rows_seen += len(batch[0])
@@ -81,6 +82,12 @@ class Router(pl.LightningModule):
                 )
         self.log("train/loss", measured["train/loss"], sync_dist=True)
         self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_validation_start(self) -> None:
+        search_convolutions(False)
+
+    def on_predict_start(self) -> None:
+        search_convolutions(False)
 
     def validation_step(self, batch: Batch, _: int) -> None:
         inputs, costs, labels = batch
@@ -107,3 +114,11 @@ class Router(pl.LightningModule):
             peak = optimizer.param_groups[0]["lr"]
             scheduler = OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=0.2, cycle_momentum=False)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def search_convolutions(on: bool) -> None:
+    """Whether cuDNN tries its algorithms on shapes it has not met and keeps the fastest, which takes a second or more per shape.
+
+    Worth it for full training batches, the shape of nearly every step. Off where the user asked for determinism.
+    """
+    torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()

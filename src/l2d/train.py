@@ -40,6 +40,8 @@ def train(cfg: DictConfig) -> Metrics:
     run = RunFolder.of(config)
     if run.finished and not cfg.force:
         return report_finished(run)
+    if str(speed(cfg)["compile"]).lower() != "false":
+        torch.compiler.reset()  # a process's ninth compilation of the same code would otherwise silently run uncompiled
     data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
     main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
     with run.locked() if main else nullcontext():
@@ -81,7 +83,6 @@ def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callba
             use_distributed_sampler=False,  # Batches divides the rows itself
             precision=speed(cfg)["precision"],
             deterministic=cfg.trainer.deterministic,
-            benchmark=not cfg.trainer.deterministic,  # cuDNN tries its algorithms on the first batches and keeps the fastest
             max_epochs=cfg.recipe.epochs,
             logger=tracker.loggers,
             callbacks=[*callbacks, *([TQDMProgressBar(refresh_rate=10)] if cfg.progress else [])],
@@ -120,7 +121,10 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
         "method_buffers": buffers,
         "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(decisions)},
     }
-    return metrics, {"scores": outputs, "costs": data.test.costs, "decisions": decisions}
+    arrays = {"scores": outputs, "costs": data.test.costs, "decisions": decisions}
+    if router.method.has_posterior:
+        arrays["posterior"] = router.method.posterior(outputs)
+    return metrics, arrays
 
 
 def predict(trainer: pl.Trainer, router: Router, batches: Any) -> Tensor:

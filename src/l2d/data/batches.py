@@ -9,6 +9,7 @@ from l2d.data.augment import crop_flip, draw
 from l2d.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
+Drawn = tuple[Tensor, Tensor | None]
 
 
 class Inputs:
@@ -68,6 +69,7 @@ class Batches:
         self.costs, self.labels = costs.to(inputs.device), labels.to(inputs.device)
         self.seed, self.augment, self.pad, self.rank, self.world = seed, augment, pad, rank, world
         self.epoch = 0
+        self._ahead: tuple[int, Drawn] | None = None
         share = -(-len(rows) // world)
         # at most as many as the rank with the fewest rows has rows: every rank steps as often
         self.number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
@@ -92,25 +94,27 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         device, resident = self.inputs.device, self.inputs.resident
-        order, draws = self._draw()
+        order, draws = self._ahead[1] if self._ahead and self._ahead[0] == self.epoch else self._draw(self.epoch)
         rows, on_device = self.rows[order], order.to(device)
         rows = rows.to(device) if resident else rows
         draws = draws.to(device) if draws is not None else None
-        for part in self._parts(len(order)):
+        for number, part in enumerate(self._parts(len(order)), start=1):
+            if self.seed is not None and number == self.number:  # while the device still works off this epoch
+                self._ahead = self.epoch + 1, self._draw(self.epoch + 1)
             inputs = self.inputs.take(rows[part])
             if draws is not None:
                 inputs = crop_flip(inputs, draws[part], flip=self.augment == "crop_flip")
             yield inputs, self.costs[on_device[part]], self.labels[on_device[part]]
 
-    def _draw(self) -> tuple[Tensor, Tensor | None]:
-        """This rank's positions within the split, in this epoch's order, and their augmentation."""
+    def _draw(self, epoch: int) -> Drawn:
+        """This rank's positions within the split, in an epoch's order, and their augmentation."""
         n = len(self.rows)
         order, draws = torch.arange(n), None
         if self.seed is not None:
-            generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", self.epoch))
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
             order = torch.randperm(n, generator=generator)
         if self.seed is not None and self.augment != "none":
-            generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", self.epoch))
+            generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
             draws = draw(n, self.pad, generator)[self.rank :: self.world]
         return order[self.rank :: self.world], draws
 

@@ -22,10 +22,14 @@ class Method(nn.Module):
         super().__init__()
         check_costs(costs)
         check_choice("decision", decision, DECISIONS)
-        if decision == "posterior" and type(self).posterior is Method.posterior:
+        if decision == "posterior" and not self.has_posterior:
             raise L2DError(f"decision=posterior: {type(self).__name__} has no posterior; use decision=argmax")
         self.decision = decision
         self.num_outputs = costs.shape[1]
+
+    @property
+    def has_posterior(self) -> bool:
+        return type(self).posterior is not Method.posterior
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         """One value per example: outputs [B, num_outputs], costs [B, p], labels [B] (−1 where unknown) -> [B]."""

@@ -1,0 +1,106 @@
+"""Several runs on one GPU at once: is it faster? Workers with lists of different lengths: 4, 3, 2 and 1 are at work in turn.
+
+    python bench/sharing.py --data-dir data --runs-dir runs
+
+The runs are cells of Table 1, recipe=fast, and stay in runs_dir. A run's images (training rows × epochs) are spread evenly over its
+time, data, compilation, validation and test included; images/s at k workers are those of the spells in which exactly k were at
+work. Every worker has trained an epoch before the clock starts. Writes bench/results/sharing.csv.
+"""
+
+import argparse
+import csv
+import json
+import multiprocessing
+import os
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+from provenance import ROOT, commit, machine, versions
+
+# The longer a worker's list, the later it is alone.
+LISTS = [
+    ["svhn III tdef 0", "svhn III tdef 1", "svhn III tdef 2", "svhn I mild 2", "cifar10 I mild 1", "cifar10 I tdef 1"],
+    ["svhn I tdef 0", "svhn I mild 0", "svhn I tdef 1", "svhn I mild 1", "svhn I tdef 2"],
+    ["cifar10 III tdef 2", "cifar10 I mild 0", "cifar10 I tdef 0"],
+    ["cifar10 III tdef 0", "cifar10 III tdef 1"],
+]  # fmt: skip
+
+
+def work(cells: list[str], data_dir: str, runs_dir: str, ready: "multiprocessing.synchronize.Barrier") -> None:
+    from l2d.config import compose
+    from l2d.train import train
+
+    def run(cell: str, *overrides: str) -> None:
+        dataset, setup, method, seed = cell.split()
+        choice = [f"dataset={dataset}", f"setup={setup}", f"method={method}", f"seed={seed}"]
+        train(compose([*choice, f"data_dir={data_dir}", "progress=false", *overrides]))
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(cells[0], "recipe.epochs=1", f"runs_dir={folder}")
+    ready.wait()
+    for cell in cells:
+        run(cell, f"runs_dir={runs_dir}")
+
+
+def rates(spans: list[tuple[float, float, float]]) -> dict[int, tuple[float, float]]:
+    """(start, end, images) of every run -> by number at work at once: images/s and seconds."""
+    moments = sorted({moment for start, end, _ in spans for moment in (start, end)})
+    images, seconds = dict[int, float](), dict[int, float]()
+    for left, right in pairwise(moments):
+        active = [(n, end - start) for start, end, n in spans if start <= left and right <= end]
+        if active:
+            k, length = len(active), right - left
+            images[k] = images.get(k, 0.0) + sum(n * length / whole for n, whole in active)
+            seconds[k] = seconds.get(k, 0.0) + length
+    return {k: (images[k] / seconds[k], seconds[k]) for k in sorted(images)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument(
+        "--runs-dir", required=True, help="a new folder: finished runs would be skipped and not measured"
+    )
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "sharing.csv")
+    arguments = parser.parse_args()
+    if Path(arguments.runs_dir).exists() and any(Path(arguments.runs_dir).iterdir()):
+        parser.error(f"--runs-dir {arguments.runs_dir}: is not empty")
+    context = multiprocessing.get_context("spawn")
+    ready = context.Barrier(len(LISTS))
+    workers = [
+        context.Process(target=work, args=(cells, arguments.data_dir, arguments.runs_dir, ready)) for cells in LISTS
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    spans = []
+    for file in Path(arguments.runs_dir).rglob("timing.json"):
+        timing, metrics = (json.loads((file.parent / name).read_text()) for name in ("timing.json", "metrics.json"))
+        images = metrics["rows"]["train"] * metrics["epochs"]
+        spans.append((timing["started_at"], timing["started_at"] + timing["total_seconds"], images))
+    rows = [
+        {
+            "runs_at_once": k,
+            "images_per_second": round(rate),
+            "svhn_runs_per_gpu_hour": round(rate * 3600 / (65_932 * 15)),
+            "seconds": round(seconds, 1),
+            "cpu_cores": os.cpu_count(),
+            "commit": commit(),
+            "machine": machine(),
+            "versions": versions(),
+        }
+        for k, (rate, seconds) in rates(spans).items()
+    ]
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.out.open("w", newline="", encoding="utf-8") as content:
+        writer = csv.DictWriter(content, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    for row in rows:
+        print(f"{row['runs_at_once']} at once: {row['images_per_second']:,} images/s over {row['seconds']} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""docs/speed.md between its marks, from bench/results/*.csv."""
+
+import csv
+import re
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from l2d.backbones.vision import ResNet18
+from provenance import ROOT
+
+DOCS = ROOT / "docs" / "speed.md"
+PAPER = {"svhn": 0.0353, "cifar10": 0.0903}  # Table 1 (a), setup III, MILD, 200 epochs, mean of 5
+Row = dict[str, Any]
+
+
+def gflop_per_image() -> float:
+    """Forward and backward of ResNet-18 on one 32×32 image, two per multiply-add."""
+    network = ResNet18(
+        width=64, stem="3x3", zero_init=False, mean=[0.0] * 3, std=[1.0] * 3, num_outputs=5, head="linear"
+    )
+    with FlopCounterMode(display=False) as counter:
+        network(torch.zeros(2, 32, 32, 3, dtype=torch.uint8)).sum().backward()
+    return counter.get_total_flops() / 2 / 1e9
+
+
+def table(head: str, rows: list[list[str]]) -> str:
+    columns = head.count("|") + 1
+    return "\n".join([f"| {head} |", "|---" * columns + "|", *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def source(rows: list[Row], command: str) -> str:
+    """Command, n, machine, versions and commits of a table."""
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    n = ", ".join(sorted({f"{int(row['n']):,}" for row in rows if row.get("n")}))
+    return f"`{command}`; n = {n} training images; {rows[0]['machine']}; {rows[0]['versions']}; commit {commits}."
+
+
+def speed(by: dict[str, list[Row]]) -> str:
+    """Images per second, each beside l2d.train's."""
+    ours = float(by["l2d"][0]["images_per_second"])
+    names = {
+        "l2d": "`l2d.train`, recipe=fast",
+        "bare": "bare loop: same data, augmentation, precision and compilation, nothing else",
+        "plain": "DataLoader, torchvision's RandomCrop, ToTensor, Normalize, 8 workers, default precision",
+        "streamed": "`l2d.train`, images in pinned host memory (`trainer.data_on_device=false`)",
+        "deterministic": "`l2d.train`, `trainer.deterministic=true`",
+    }
+    rows = []
+    for what, name in names.items():
+        rate = float(by[what][0]["images_per_second"])
+        rows.append([name, f"{rate:,.0f}", f"{ours / rate:.3f}" if what != "l2d" else ""])
+    gflop, peak = gflop_per_image(), float(by["matmul"][0]["tflops"])
+    reached = ours * gflop / 1e3
+    return (
+        table("SVHN, batches of 1,024, median epoch | images/s | l2d.train ÷ this", rows)
+        + f"\n\n{source([by[what][0] for what in names], 'python bench/speed.py')}\n\n"
+        + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
+        + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s that a bf16 matrix product of 8,192 × 8,192 reached in the same run."
+    )
+
+
+def reached(by: dict[str, list[Row]]) -> str:
+    """What recipe=fast gives, mean over seeds."""
+
+    def values(rows: list[Row], key: str) -> list[float]:
+        return [float(row[key]) for row in rows]
+
+    lines = []
+    for name in ("svhn", "cifar10"):
+        rows = by[name]
+        losses = values(rows, "deferral_loss")
+        seconds = values(rows, "steps_seconds")
+        lines.append(
+            [
+                f"{name}, {rows[0]['epochs']} epochs",
+                f"{statistics.mean(losses):.4f} ({', '.join(f'{loss:.4f}' for loss in losses)})",
+                f"{statistics.mean(values(rows, 'validation_deferral_loss')):.4f}",
+                ", ".join(f"{value:.1f}" for value in seconds) + " s",
+                f"{PAPER[name]:.4f}",
+            ]
+        )
+    head = "setup III, error, MILD | test deferral loss, mean (seeds 0, 1, 2) | validation | first to last step | paper, 200 epochs"
+    commands = " and ".join(sorted({str(by[name][0]["command"]) for name in ("svhn", "cifar10")}))
+    return table(head, lines) + f"\n\n{source([by[name][0] for name in ('svhn', 'cifar10')], commands)}"
+
+
+def start(by: dict[str, list[Row]]) -> str:
+    """From the command to the first step."""
+    lines = [
+        [name, f"{float(by[what][0]['start_seconds']):.1f} s"]
+        for what, name in (("cold", "empty compile cache"), ("l2d", "full compile cache"))
+    ]
+    rows = [by[what][0] for what in ("cold", "l2d")]
+    return (
+        table("from the command to the end of the first step | SVHN", lines)
+        + f"\n\n{source(rows, 'python bench/speed.py')}"
+    )
+
+
+def memory(by: dict[str, list[Row]]) -> str:
+    """Peak memory of each set."""
+    rows = [by[name][0] for name in ("svhn", "cifar10", "cifar100", "tiny_imagenet")]
+    lines = [
+        [
+            row["dataset"] + (" (random pixels)" if row["data"] != "real" else ""),
+            f"{int(row['n']):,}",
+            f"{float(row['images_per_second']):,.0f}",
+            f"{float(row['gpu_memory_gib']):.2f} GiB",
+            f"{float(row['host_memory_gib']):.2f} GiB",
+        ]
+        for row in rows
+    ]
+    head = "recipe=fast | training images | images/s | GPU memory, peak | host memory, peak"
+    return table(head, lines) + f"\n\n{source(rows, 'python bench/speed.py')}"
+
+
+PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
+    "speed": speed,
+    "reached": reached,
+    "start": start,
+    "memory": memory,
+}
+
+
+def write_docs(rows: list[Row], file: Path = DOCS) -> None:
+    by: dict[str, list[Row]] = {}
+    for row in rows:
+        by.setdefault(row["what"], []).append(row)
+    text = file.read_text(encoding="utf-8")
+    for name, part in PARTS.items():
+        new = f"<!-- {name} -->\n{part(by)}\n<!-- /{name} -->"
+        text = re.sub(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, new=new: new, text, flags=re.DOTALL)  # type: ignore[misc]
+    file.write_text(text, encoding="utf-8")
+
+
+def read(file: Path) -> list[Row]:
+    with file.open(newline="", encoding="utf-8") as content:
+        return list(csv.DictReader(content))
+
+
+if __name__ == "__main__":
+    write_docs(read(ROOT / "bench" / "results" / "speed.csv"))
