@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from l2d.backbones.vision import ResNet18
 from provenance import ROOT
 
+RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs" / "speed.md"
 PAPER = {"svhn": 0.0353, "cifar10": 0.0903}  # Table 1 (a), setup III, MILD, 200 epochs, mean of 5
 Row = dict[str, Any]
@@ -52,13 +53,16 @@ def speed(by: dict[str, list[Row]]) -> str:
     }
     rows = []
     for what, name in names.items():
+        if what not in by:
+            rows.append([name, "not measured", ""])
+            continue
         rate = float(by[what][0]["images_per_second"])
         rows.append([name, f"{rate:,.0f}", f"{ours / rate:.3f}" if what != "l2d" else ""])
     gflop, peak = gflop_per_image(), float(by["matmul"][0]["tflops"])
     reached = ours * gflop / 1e3
     return (
         table("SVHN, batches of 1,024, median epoch | images/s | l2d.train ÷ this", rows)
-        + f"\n\n{source([by[what][0] for what in names], 'python bench/speed.py')}\n\n"
+        + f"\n\n{source([by[what][0] for what in names if what in by], 'python bench/speed.py')}\n\n"
         + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
         + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s that a bf16 matrix product of 8,192 × 8,192 reached in the same run."
     )
@@ -119,11 +123,45 @@ def memory(by: dict[str, list[Row]]) -> str:
     return table(head, lines) + f"\n\n{source(rows, 'python bench/speed.py')}"
 
 
+def kernels(_: dict[str, list[Row]]) -> str:
+    """The kernels of one step by kind."""
+    rows = read(RESULTS / "kernels.csv")
+    times = {
+        "convolutions (cuDNN)": 0.0,
+        "batch normalisation, ReLU, additions (compiled)": 0.0,
+        "everything else": 0.0,
+    }
+    for row in rows:
+        conv = re.search("fprop|dgrad|wgrad|onvolution", row["kernel"])
+        kind = 1 if row["kernel"].startswith("triton") else 0 if conv else 2
+        times[list(times)[kind]] += float(row["ms"])
+    lines = [[kind, f"{ms:.1f} ms"] for kind, ms in times.items()]
+    step = 1024 * gflop_per_image() / times["convolutions (cuDNN)"]
+    text = f"`python bench/variants.py`, the {len(rows)} longest kernels of a step of 1,024 images; "
+    text += f"the convolutions run at {step:.0f} TFLOP/s."
+    return table("kernels of one step | time", lines) + f"\n\n{text}"
+
+
+def variants(_: dict[str, list[Row]]) -> str:
+    """More compilation, for the bare step."""
+    rows = read(RESULTS / "variants.csv")
+    lines = [
+        [row["variant"], f"{int(row['images_per_second']):,}", f"{row['ready_seconds'] or 'compiled already'}"]
+        for row in rows
+    ]
+    first = rows[0]
+    text = f"`python bench/variants.py coordinate_descent`; {first['steps']} steps of {first['batch']} random images; "
+    text += f"{first['machine']}; {first['versions']}; commit {first['commit']}."
+    return table("bare step as one CUDA graph | images/s | ready after, s", lines) + f"\n\n{text}"
+
+
 PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
     "speed": speed,
     "reached": reached,
     "start": start,
     "memory": memory,
+    "kernels": kernels,
+    "variants": variants,
 }
 
 
@@ -144,4 +182,4 @@ def read(file: Path) -> list[Row]:
 
 
 if __name__ == "__main__":
-    write_docs(read(ROOT / "bench" / "results" / "speed.csv"))
+    write_docs(read(RESULTS / "speed.csv"))

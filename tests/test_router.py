@@ -99,3 +99,21 @@ def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> N
             chosen = router.method.decide(router.eval()(data.validation.inputs))
         paid = data.validation.costs.gather(1, chosen[:, None]).mean()
         assert logged["val/deferral_loss"] == pytest.approx(float(paid), rel=1e-5)
+
+
+def test_convolutions_are_searched_for_full_batches_only(tiny: Callable[..., DictConfig]) -> None:
+    data, router = build(tiny("recipe.batch_size=300"))
+    batches = list(data.train_dataloader())
+    assert len(batches[0][0]) > len(batches[-1][0])
+    searched = []
+    for batch in (batches[0], batches[-1], batches[1]):
+        router.training_step(batch, 0)
+        searched.append(torch.backends.cudnn.benchmark)
+    router.on_validation_start()
+    assert [*searched, torch.backends.cudnn.benchmark] == [True, False, True, False]
+    torch.use_deterministic_algorithms(True)
+    try:
+        router.training_step(batches[0], 0)
+        assert not torch.backends.cudnn.benchmark
+    finally:
+        torch.use_deterministic_algorithms(False)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from omegaconf import DictConfig
 
 import l2d.train
-from l2d.build import to_plain
+from l2d.build import build, to_plain
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.config import compose
 from l2d.errors import L2DError
@@ -51,6 +52,7 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     assert json.loads((path / "metrics.json").read_text()) == metrics
     with np.load(path / "test.npz") as saved:
         scores, costs, decisions = saved["scores"], saved["costs"], saved["decisions"]
+        assert np.allclose(saved["posterior"].sum(1), 1, atol=1e-5)
     assert (decisions == 4 - scores[:, ::-1].argmax(1)).all()  # ties to the highest index
     assert metrics["deferral_loss"] == pytest.approx(costs[np.arange(360), decisions].mean())
     assert metrics["rows"] == {"train": 1293, "validation": 144, "test": 360}
@@ -58,6 +60,20 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert out.rstrip().endswith(str(path))
     assert f"{metrics['deferral_loss']:.4f}" in out
+
+
+def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def watched(cfg: DictConfig) -> Any:
+        assert not any(router() for router in alive)
+        data, router = build(cfg)
+        alive.append(weakref.ref(router))
+        return data, router
+
+    monkeypatch.setattr(l2d.train, "build", watched)
+    for seed in range(2):
+        train(tiny("recipe.epochs=1", f"seed={seed}"))
 
 
 def test_same_seed_same_bytes(tiny: Tiny, tmp_path: Path) -> None:

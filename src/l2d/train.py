@@ -1,7 +1,9 @@
 """Train and score one router: python -m l2d.train dataset=digits setup=III method=mild."""
 
 import dataclasses
+import gc
 import logging
+import sys
 import warnings
 from contextlib import nullcontext
 from typing import Any
@@ -40,8 +42,7 @@ def train(cfg: DictConfig) -> Metrics:
     run = RunFolder.of(config)
     if run.finished and not cfg.force:
         return report_finished(run)
-    if str(speed(cfg)["compile"]).lower() != "false":
-        torch.compiler.reset()  # a process's ninth compilation of the same code would otherwise silently run uncompiled
+    forget_earlier_runs()
     data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
     main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
     with run.locked() if main else nullcontext():
@@ -69,6 +70,17 @@ def train(cfg: DictConfig) -> Metrics:
             run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timer.record(len(data.train)))
             print(f"\n{format_table(metrics)}\n\n{run.path}")
     return metrics
+
+
+def forget_earlier_runs() -> None:
+    """A sweep's runs share a process. Trainer, router and data refer to each other, so memory is freed only when Python looks for
+    such cycles; and a process's ninth compilation of the same code would silently run uncompiled."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
 
 
 def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], steps: int) -> pl.Trainer:

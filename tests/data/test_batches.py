@@ -92,3 +92,11 @@ def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training() -> None:
 
 def test_a_set_on_the_cpu_always_fits() -> None:
     assert fits(torch.zeros(10), CPU)
+
+
+def test_an_epoch_drawn_ahead_is_the_epoch_itself() -> None:
+    going_on, fresh = batches(40, 8), batches(40, 8)
+    order(going_on, 3)
+    assert order(going_on, 4) == order(fresh, 4)
+    assert order(going_on, 4) == order(fresh, 4)  # again, though the one ahead is the fifth now
+    assert order(going_on, 9) == order(fresh, 9)
