@@ -13,8 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from l2d.build import to_plain
-from l2d.config import compose, groups
+from l2d.config import compose, groups, to_plain
 from l2d.runs import RunFolder
 from l2d.summary import format_table
 from l2d.train import train

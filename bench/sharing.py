@@ -2,9 +2,9 @@
 
     python bench/sharing.py --data-dir data --runs-dir runs
 
-The runs are cells of Table 1, recipe=fast, and stay in runs_dir. A run's images (training rows × epochs) are spread evenly over its
-time, data, compilation, validation and test included; images/s at k workers are those of the spells in which exactly k were at
-work. Every worker has trained an epoch before the clock starts. Writes bench/results/sharing.csv.
+The runs are cells of Table 1, recipe=fast, and stay in runs_dir. Images/s at k are those trained on while exactly k workers were at
+work, by the time of their epochs; data, compilation, validation and test, in which a worker trains nothing, count as time. Every
+worker has trained an epoch before the clock starts. Writes bench/results/sharing.csv.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from provenance import ROOT, commit, machine, versions
 
@@ -38,21 +39,35 @@ def work(cells: list[str], data_dir: str, runs_dir: str, ready: "multiprocessing
 
     with tempfile.TemporaryDirectory() as folder:
         run(cells[0], "recipe.epochs=1", f"runs_dir={folder}")
-    ready.wait()
+    ready.wait(timeout=300)
     for cell in cells:
         run(cell, f"runs_dir={runs_dir}")
 
 
-def rates(spans: list[tuple[float, float, float]]) -> dict[int, tuple[float, float]]:
-    """(start, end, images) of every run -> by number at work at once: images/s and seconds."""
-    moments = sorted({moment for start, end, _ in spans for moment in (start, end)})
+SVHN_RUN = 65_931 * 15  # images in one run of recipe=fast
+Span = tuple[float, float]
+
+
+def epochs_of(timing: dict[str, Any], images: int) -> list[tuple[float, float, int]]:
+    """(start, end, images) of each epoch; what lies between epochs (validation, checkpoints) is spread evenly."""
+    later = timing["epoch_seconds"][1:]
+    pause = (timing["last_step_at"] - timing["first_step_at"] - sum(later)) / max(1, len(later) + 1)
+    moment, found = timing["last_step_at"], []
+    for seconds in reversed(later):
+        found.append((moment - seconds, moment, images))
+        moment -= seconds + pause
+    return [(timing["first_step_at"], max(moment, timing["first_step_at"]), images), *reversed(found)]
+
+
+def rates(workers: list[Span], epochs: list[tuple[float, float, int]]) -> dict[int, tuple[float, float]]:
+    """By the number of workers at work at once: images/s and for how many seconds. Within an epoch images come evenly."""
+    moments = sorted({moment for span in (*workers, *((s, e) for s, e, _ in epochs)) for moment in span})
     images, seconds = dict[int, float](), dict[int, float]()
     for left, right in pairwise(moments):
-        active = [(n, end - start) for start, end, n in spans if start <= left and right <= end]
-        if active:
-            k, length = len(active), right - left
-            images[k] = images.get(k, 0.0) + sum(n * length / whole for n, whole in active)
-            seconds[k] = seconds.get(k, 0.0) + length
+        if k := sum(start <= left and right <= end for start, end in workers):
+            done = sum(n * (right - left) / (end - start) for start, end, n in epochs if start <= left and right <= end)
+            images[k] = images.get(k, 0.0) + done
+            seconds[k] = seconds.get(k, 0.0) + right - left
     return {k: (images[k] / seconds[k], seconds[k]) for k in sorted(images)}
 
 
@@ -75,23 +90,30 @@ def main() -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    spans = []
-    for file in Path(arguments.runs_dir).rglob("timing.json"):
-        timing, metrics = (json.loads((file.parent / name).read_text()) for name in ("timing.json", "metrics.json"))
-        images = metrics["rows"]["train"] * metrics["epochs"]
-        spans.append((timing["started_at"], timing["started_at"] + timing["total_seconds"], images))
+    if any(worker.exitcode for worker in workers):
+        parser.exit(1, "a worker failed\n")
+    spans, epochs = [], []
+    for cells in LISTS:
+        own = []
+        for cell in cells:
+            dataset, setup, method, seed = cell.split()
+            [file] = Path(arguments.runs_dir).glob(f"{dataset}/{setup}/*/*/{method}/*/seed={seed}/timing.json")
+            timing = json.loads(file.read_text())
+            own.append((timing["started_at"], timing["started_at"] + timing["total_seconds"]))
+            epochs += epochs_of(timing, json.loads((file.parent / "metrics.json").read_text())["rows"]["train"])
+        spans.append((own[0][0], own[-1][1]))
     rows = [
         {
             "runs_at_once": k,
             "images_per_second": round(rate),
-            "svhn_runs_per_gpu_hour": round(rate * 3600 / (65_932 * 15)),
+            "svhn_runs_per_gpu_hour": round(rate * 3600 / SVHN_RUN),
             "seconds": round(seconds, 1),
             "cpu_cores": os.cpu_count(),
             "commit": commit(),
             "machine": machine(),
             "versions": versions(),
         }
-        for k, (rate, seconds) in rates(spans).items()
+        for k, (rate, seconds) in rates(spans, epochs).items()
     ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     with arguments.out.open("w", newline="", encoding="utf-8") as content:

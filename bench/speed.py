@@ -1,4 +1,4 @@
-"""How fast image sets train on a GPU, and what they take: everything in docs/speed.md between the marks comes from here.
+"""How fast image sets train on a GPU, and what they take: most of docs/speed.md comes from here (the rest from bench/variants.py).
 
     python bench/speed.py --data-dir data                 # all measurements, about eight minutes on one H200
     python bench/speed.py --data-dir data --only l2d bare # some of them
@@ -9,6 +9,7 @@ Speed is taken on SVHN, batches of 1,024, median epoch, the first left out:
 - streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
 - bare: a hand-written loop, images on the GPU, the same network, augmentation, loss, precision and compilation, nothing else.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
+  plain_uint8: the same, the workers hand out uint8 and the GPU normalises.
 - matmul: a large bf16 matrix product, for what the hardware reaches.
 
 svhn, cifar10: recipe=fast as it is, three seeds, tested. cifar100, tiny_imagenet: three epochs for speed and memory, on random
@@ -38,6 +39,7 @@ from torchvision import transforms
 from l2d.build import build
 from l2d.config import compose
 from l2d.data.augment import crop_flip
+from l2d.data.prepared import is_prepared
 from provenance import ROOT, commit, machine, versions
 from speed_docs import read
 
@@ -66,7 +68,7 @@ def l2d(
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        rows = []
+        rows: list[Row] = []
         for file in sorted((Path(folder) / dataset).rglob("timing.json")):
             timing = json.loads(file.read_text())
             metrics = json.loads((file.parent / "metrics.json").read_text())
@@ -80,6 +82,7 @@ def l2d(
                 "command": f"python -m l2d.train {' '.join(arguments)}",
             }
             rows.append(row if row["seed"] == 0 else row | {"start_seconds": ""})  # later runs started with the first
+    assert len(rows) == len(list(seeds)), f"{len(rows)} runs found"
     return rows
 
 
@@ -99,7 +102,7 @@ def whole(arguments: argparse.Namespace, dataset: str) -> list[Row]:
 
 def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
     """Three epochs; random pixels have the right shape and number, which is all that speed and memory see."""
-    if (Path(arguments.data_dir) / dataset).exists():
+    if is_prepared(Path(arguments.data_dir) / dataset):
         return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
     train, test, size, classes = SHAPES[dataset]
     generator = np.random.default_rng(0)
@@ -138,7 +141,12 @@ def bare(arguments: argparse.Namespace) -> list[Row]:
     network = router.network.cuda().to(memory_format=torch.channels_last)
     method = router.method.cuda()
     torch.backends.cudnn.benchmark = True
-    compiled: Any = torch.compile(network, dynamic=False, mode="reduce-overhead")
+
+    def losses(images: torch.Tensor, costs: torch.Tensor) -> torch.Tensor:
+        loss: torch.Tensor = method.loss(network(images), costs, costs)
+        return loss
+
+    compiled: Any = torch.compile(losses, dynamic=False, mode="reduce-overhead")
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
     images, costs = data.train.inputs.cuda(), data.train.costs.float().cuda()
 
@@ -150,7 +158,7 @@ def bare(arguments: argparse.Namespace) -> list[Row]:
 
     def step(batch: Batch) -> None:
         with torch.autocast("cuda", torch.bfloat16):
-            loss = method.loss(compiled(batch[0]), batch[1], batch[1]).mean()
+            loss = compiled(*batch).mean()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -161,12 +169,11 @@ def bare(arguments: argparse.Namespace) -> list[Row]:
 class Images(Dataset[Batch]):
     """One image at a time, as torchvision's datasets give them."""
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, normalised: bool) -> None:
         mean, std = (torch.tensor(values) / 255 for values in data.pixel_statistics())
         self.images, self.costs = data.train.inputs.numpy(), data.train.costs.float()
-        self.transform = transforms.Compose(
-            [transforms.RandomCrop(32, padding=4), transforms.ToTensor(), transforms.Normalize(mean, std)]
-        )
+        end = [transforms.ToTensor(), transforms.Normalize(mean, std)] if normalised else [transforms.PILToTensor()]
+        self.transform = transforms.Compose([transforms.RandomCrop(32, padding=4), *end])
 
     def __len__(self) -> int:
         return len(self.images)
@@ -175,17 +182,18 @@ class Images(Dataset[Batch]):
         return self.transform(Image.fromarray(self.images[index])), self.costs[index]
 
 
-def plain(arguments: argparse.Namespace) -> list[Row]:
+def plain(arguments: argparse.Namespace, normalised: bool = True) -> list[Row]:
     data, router = parts(arguments)
     network, method = router.network.cuda(), router.method.cuda()
     torch.backends.cudnn.benchmark = False
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     workers: dict[str, Any] = {"num_workers": 8, "pin_memory": True, "persistent_workers": True}
-    loader = DataLoader(Images(data), BATCH, shuffle=True, drop_last=True, **workers)
+    loader = DataLoader(Images(data, normalised), BATCH, shuffle=True, drop_last=True, **workers)
 
     def step(batch: Batch) -> None:
         images, costs = (tensor.cuda(non_blocking=True) for tensor in batch)
-        loss = method.loss(network.head(network.net(images)), costs, costs).mean()
+        outputs = network.head(network.net(images)) if normalised else network(images.permute(0, 2, 3, 1))
+        loss = method.loss(outputs, costs, costs).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -209,6 +217,7 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "l2d": cold_and_warm,
     "bare": bare,
     "plain": plain,
+    "plain_uint8": lambda arguments: plain(arguments, normalised=False),
     "streamed": lambda arguments: svhn(arguments, "trainer.data_on_device=false"),
     "deterministic": lambda arguments: svhn(arguments, "trainer.deterministic=true"),
     "matmul": matmul,
@@ -226,6 +235,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    if arguments.runs_dir and Path(arguments.runs_dir).exists():
+        parser.error(
+            f"--runs-dir {arguments.runs_dir}: must be a new folder, or finished runs would be taken for measured ones"
+        )
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         measure(arguments)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from hydra.errors import HydraException
 
-from l2d.build import PLAIN, build, make, speed, switched_off, to_plain
+from l2d.build import PLAIN, build, make, speed, switched_off
 from l2d.cli import help_text, one_line
-from l2d.config import CONF, compose, groups
+from l2d.config import CONF, compose, groups, to_plain
 from l2d.errors import L2DError
 
 METHODS, SETUPS, COSTS = (sorted(groups()[group]) for group in ("method", "setup", "cost"))

@@ -11,7 +11,8 @@ ORDER = [
     *("costs", "rewards", "margins", "decisions", "metrics"),
     *("data", "backbones", "losses", "experts", "datamodule", "checkpoints", "router"),
     *("build", "timing"),
-    *("summary", "tracking", "runs", "cli", "train", "data.prepare"),
+    *("summary", "tracking", "runs", "sweep", "cli", "train", "data.prepare"),
+    *("report", "dashboard"),
 ]
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2d.build import to_plain
-from l2d.config import compose
+from l2d.config import compose, to_plain
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json
 from l2d.runs import RunFolder, cell, variant

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig
 
-from l2d.build import to_plain
+from l2d.config import to_plain
 from l2d.errors import L2DError
 from l2d.runs import RunFolder
 from l2d.tracking import HistoryLogger, RunInfo, WandbTracker

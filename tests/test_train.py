@@ -17,9 +17,9 @@ import torch
 from omegaconf import DictConfig
 
 import l2d.train
-from l2d.build import build, to_plain
+from l2d.build import build
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
-from l2d.config import compose
+from l2d.config import compose, to_plain
 from l2d.errors import L2DError
 from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder

@@ -9,9 +9,9 @@ import pytorch_lightning as pl
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from l2d.config import check_keys
+from l2d.config import check_keys, to_plain
 from l2d.datamodule import Dataset, DeferralData
 from l2d.errors import L2DError, check_choice
 from l2d.router import Router
@@ -23,13 +23,6 @@ FOR_THE_CONFIG = ("name", "fast", "paper")
 KINDS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
-
-
-def to_plain(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved config as plain dicts and lists."""
-    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}
 
 
 def make(node: DictConfig, **arguments: Any) -> Any:
@@ -91,7 +84,7 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
         raise L2DError(f"recipe.epochs={cfg.recipe.epochs}: must be at least 1")
     data = DeferralData(
         dataset=make_dataset(cfg),
-        data_dir=Path(cfg.data_dir),
+        data_dir=Path(cfg.data_dir).expanduser(),
         experts=make(cfg.experts),
         coverage=list(cfg.setup.coverage),
         prices=to_plain(cfg.cost)["prices"],

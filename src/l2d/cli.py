@@ -3,7 +3,9 @@
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -13,8 +15,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from l2d.config import CONF, default_choices, groups
-from l2d.errors import L2DError
+from l2d.config import CONF, default_choices, groups, launchers
+from l2d.errors import Busy, L2DError
+from l2d.sweep import write_error
 
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
@@ -31,7 +34,9 @@ def help_text(description: str, module: str = "l2d.train") -> str:
     for group, options in groups().items():
         lines.append(f"  {group}")
         lines += [f"    {choice:<16} {meaning}" for choice, meaning in options.items()]
-    keys = (CONF / "train.yaml").read_text(encoding="utf-8").split("  - _self_\n", 1)[1]
+    lines += ["", "hydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"]
+    lines += [f"    {choice:<16} {meaning}" for choice, meaning in launchers().items()]
+    keys = (CONF / "train.yaml").read_text(encoding="utf-8").split("\n\n", 1)[1]
     chosen = " ".join(f"{group}={choice}" for group, choice in default_choices().items())
     lines += ["", f"defaults: {chosen} (other datasets: router=resnet18 recipe=fast)", "", "keys:"]
     lines += [f"  {line}" for line in keys.split("\nhydra:", 1)[0].strip().splitlines()]
@@ -40,6 +45,8 @@ def help_text(description: str, module: str = "l2d.train") -> str:
         "examples:",
         "  python -m l2d.train setup=I method=tdef method.rho=5.2",
         "  python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1     ten runs, one after the other",
+        "  python -m l2d.train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
+        "  python -m l2d.report runs                                         tables and plots of what is finished",
         "  (flags such as -m come first)",
         "  python -m l2d.train --cfg job                                     print the composed config, run nothing",
         "  python -m l2d.train --hydra-help                                  Hydra's own flags",
@@ -47,34 +54,46 @@ def help_text(description: str, module: str = "l2d.train") -> str:
     return "\n".join(lines)
 
 
-def run_command(job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train") -> None:
+class Guard:
+    """A Hydra job whose mistakes end in one line. A class, not a closure: launchers send it to other processes."""
+
+    def __init__(self, job: Callable[[DictConfig], Any], full: bool) -> None:
+        self.job, self.full = job, full
+
+    def __call__(self, cfg: DictConfig) -> Any:
+        hydra_cfg = HydraConfig.get()
+        if hydra_cfg.mode != RunMode.MULTIRUN:
+            return self.job(cfg)
+        try:
+            return self.job(cfg)
+        except Busy:
+            return None  # whoever holds it will finish it; the sweep looks again at the end
+        except Exception as error:
+            # The sweep goes on with its other runs and lists this one at the end.
+            reason = one_line(error) if isinstance(error, MISTAKES) else f"{type(error).__name__}: {one_line(error)}"
+            print(f"error: {' '.join(hydra_cfg.overrides.task)}: {reason}", file=sys.stderr)
+            if self.full:
+                traceback.print_exc()
+            write_error(Path(hydra_cfg.sweep.dir), hydra_cfg.job.num, f"{reason}\n\n{traceback.format_exc()}")
+            return None
+
+
+def run_command(
+    job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train", sweeper: str = "cells"
+) -> None:
     """Run a Hydra job. A mistake of the user's ends in one line and status 1; HYDRA_FULL_ERROR=1 shows where it arose."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(help_text(description, module))
         return
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting
-    failed = 0
-
-    def guarded(cfg: DictConfig) -> Any:
-        nonlocal failed
-        try:
-            return job(cfg)
-        except MISTAKES as error:
-            if full:
-                raise
-            if HydraConfig.get().mode != RunMode.MULTIRUN:
-                sys.exit(f"error: {one_line(error)}")
-            failed += 1
-            print(f"error: {' '.join(HydraConfig.get().overrides.task)}: {one_line(error)}", file=sys.stderr)
-            raise  # Hydra goes on with the other runs and raises this at the end
-
+    sys.argv.append(f"hydra/sweeper={sweeper}")
     try:
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(guarded)()
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(Guard(job, full))()
     except MISTAKES as error:
         if full:
             raise
-        sys.exit(f"error: {failed} of the runs failed, see above" if failed else f"error: {one_line(error)}")
+        sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on after the last epoch that was saved")
 

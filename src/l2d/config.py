@@ -10,7 +10,7 @@ from typing import Any
 
 import hydra
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from l2d.errors import L2DError
 
@@ -69,9 +69,17 @@ class TrainConfig:
     runs_dir: str = MISSING
     progress: bool = MISSING
     force: bool = MISSING
+    dry_run: bool = MISSING
 
 
 ConfigStore.instance().store(name="schema", node=TrainConfig)
+
+
+def to_plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved config as plain dicts and lists."""
+    config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
 
 
 def check_keys(cfg: DictConfig) -> None:
@@ -93,7 +101,7 @@ def default_choices() -> dict[str, str]:
     """{group: the choice taken when nothing is said}."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         chosen = hydra.compose("train", return_hydra_config=True).hydra.runtime.choices
-    return {group: str(chosen[group]) for group in groups()}
+    return {group: str(chosen[group]) for group in groups() if chosen[group] is not None}
 
 
 def groups() -> dict[str, dict[str, str]]:
@@ -101,9 +109,15 @@ def groups() -> dict[str, dict[str, str]]:
     return {
         folder.name: {file.stem: _first_comment(file) for file in sorted(folder.glob("*.yaml"))}
         for folder in sorted(CONF.iterdir())
-        if folder.is_dir()
+        if folder.is_dir() and folder.name != "hydra"
     }
 
 
+def launchers() -> dict[str, str]:
+    """{launcher: its one-line description}: how the runs of a sweep are spread."""
+    return {file.stem: _first_comment(file) for file in sorted((CONF / "hydra" / "launcher").glob("*.yaml"))}
+
+
 def _first_comment(file: Path) -> str:
-    return file.read_text(encoding="utf-8").splitlines()[0].removeprefix("#").strip()
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if not line.startswith("# @package")).removeprefix("#").strip()

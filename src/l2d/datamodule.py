@@ -89,10 +89,7 @@ class DeferralData(pl.LightningDataModule):
         everything = torch.arange(len(arrays.test_labels))
         self.test = self._split(arrays.test_inputs, everything, test_predictions, arrays.test_labels)
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
-        if min(self.train_dataloader().sizes) < 2:
-            raise L2DError(
-                f"recipe.batch_size={batch_size}: leaves a batch of one row, which batch normalisation cannot take"
-            )
+        self.train_dataloader()  # here rather than in training: a bad batch size leaves nothing behind
 
     def _split(self, source: Tensor, rows: Tensor, predictions: Tensor, labels: Tensor) -> Split:
         costs = expert_costs(predictions[rows], labels[rows], self.prices)
@@ -112,7 +109,7 @@ class DeferralData(pl.LightningDataModule):
     def train_dataloader(self) -> Batches:
         """A crop moves by up to an eighth of the image: 4 of 32 pixels, as is usual."""
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer is not None else (0, 1)
-        return Batches(
+        batches = Batches(
             self._inputs(self.train),
             self.train.rows,
             self.train.costs.float(),
@@ -124,6 +121,11 @@ class DeferralData(pl.LightningDataModule):
             rank=rank,
             world=world,
         )
+        if min(batches.sizes) < 2:
+            raise L2DError(
+                f"recipe.batch_size={self.batch_size}: leaves a batch of one row, which batch normalisation cannot take"
+            )
+        return batches
 
     def val_dataloader(self) -> Batches:
         """The validation split, in order; whole on every rank, so that no average over ranks is needed."""

@@ -14,13 +14,13 @@ import filelock
 import numpy as np
 import yaml
 
-from l2d.errors import L2DError
+from l2d.errors import Busy, L2DError
 from l2d.files import TEMPORARY, write_atomically, write_json, write_text
 
 # Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
 RESULTS_VERSION = 1
 # Keys that cannot change a result.
-IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force")
+IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run")
 LOCK = ".lock"
 
 
@@ -75,6 +75,23 @@ class RunFolder:
         content: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
         return content
 
+    def timing(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.path / "timing.json").read_text(encoding="utf-8"))
+        return content
+
+    @property
+    def held(self) -> bool:
+        """Whether a process is working on it now."""
+        lock = filelock.FileLock(self.path / LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except filelock.Timeout:
+            return True
+        except OSError:  # no such folder
+            return False
+        lock.release()
+        return False
+
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
@@ -92,7 +109,7 @@ class RunFolder:
             lock = filelock.FileLock(self.path / LOCK)
             lock.acquire(blocking=False)
         except filelock.Timeout:
-            raise L2DError(f"{self.path}: another process is working on this run") from None
+            raise Busy(f"{self.path}: another process is working on this run") from None
         except OSError as error:
             raise L2DError(f"runs_dir: cannot write to {self.path} ({error.strerror})") from error
         try:

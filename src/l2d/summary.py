@@ -28,7 +28,13 @@ def table(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 def format_table(metrics: Mapping[str, Any]) -> str:
     """The table as aligned text, with a warning beneath it when the router has collapsed."""
-    header, rows = table(metrics)
+    lines = aligned(*table(metrics)).splitlines()
+    lines.insert(3, lines[1])
+    return "\n".join(lines + collapse_warning(metrics))
+
+
+def aligned(header: list[str], rows: list[list[str]]) -> str:
+    """Columns under each other, the first to the left and the others to the right, with a line beneath the header."""
     widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
     lines = [
         "  ".join(
@@ -38,8 +44,7 @@ def format_table(metrics: Mapping[str, Any]) -> str:
         for line in [header, *rows]
     ]
     lines.insert(1, "-" * len(lines[0]))
-    lines.insert(3, "-" * len(lines[0]))
-    return "\n".join(lines + collapse_warning(metrics))
+    return "\n".join(lines)
 
 
 def collapse_warning(metrics: Mapping[str, Any]) -> list[str]:

@@ -16,25 +16,29 @@ class Timer(pl.Callback):
         self.first_step_at = self.last_step_at = 0.0
         self.epoch_seconds: list[float] = []
         self._epoch_started = 0.0
+        self._device = torch.device("cpu")
+
+    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        self._device = trainer.strategy.root_device
 
     def on_train_epoch_start(self, *_: Any) -> None:
         self._epoch_started = time.time()
 
     def on_train_batch_end(self, *_: Any) -> None:
         if not self.first_step_at:
-            _wait()
+            self._wait()
             self.first_step_at = time.time()
 
     def on_validation_start(self, *_: Any) -> None:
         """The last batch of the epoch has been sent off."""
-        _wait()
+        self._wait()
         self.last_step_at = time.time()
         self.epoch_seconds.append(self.last_step_at - self._epoch_started)
 
     def record(self, images: int) -> dict[str, Any]:
         """images: in the training split. The first epoch, which compiles, is left out of the rate where there are others."""
         rated = sorted(self.epoch_seconds[1:] or self.epoch_seconds)
-        gpu = torch.cuda.is_available()
+        gpu = self._device.type == "cuda"
         return {
             "started_at": self.started_at,
             "first_step_at": self.first_step_at,
@@ -43,13 +47,12 @@ class Timer(pl.Callback):
             "steps_seconds": self.last_step_at - self.first_step_at,
             "epoch_seconds": self.epoch_seconds,
             "images_per_second": images / rated[len(rated) // 2] if rated else None,
-            "device": torch.cuda.get_device_name() if gpu else "cpu",
-            "gpu_memory_gib": torch.cuda.max_memory_allocated() / 2**30 if gpu else 0.0,
+            "device": torch.cuda.get_device_name(self._device) if gpu else "cpu",
+            "gpu_memory_gib": torch.cuda.max_memory_allocated(self._device) / 2**30 if gpu else 0.0,
             "host_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             "torch": torch.__version__,
         }
 
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)

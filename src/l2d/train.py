@@ -19,9 +19,10 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from l2d import metrics as metrics_
-from l2d.build import build, make, speed, switched_off, to_plain
+from l2d.build import build, make, speed, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
+from l2d.config import to_plain
 from l2d.datamodule import DeferralData
 from l2d.decisions import at_least_float32
 from l2d.errors import L2DError
@@ -42,6 +43,9 @@ def train(cfg: DictConfig) -> Metrics:
     run = RunFolder.of(config)
     if run.finished and not cfg.force:
         return report_finished(run)
+    if cfg.dry_run:
+        print(f"{'begun' if run.last_checkpoint else 'missing'}, nothing done (dry_run=true)\n{run.path}")
+        return {}
     forget_earlier_runs()
     data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
     main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
@@ -75,12 +79,12 @@ def train(cfg: DictConfig) -> Metrics:
 def forget_earlier_runs() -> None:
     """A sweep's runs share a process. Trainer, router and data refer to each other, so memory is freed only when Python looks for
     such cycles; and a process's ninth compilation of the same code would silently run uncompiled."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
 
 
 def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], steps: int) -> pl.Trainer:
@@ -162,4 +166,6 @@ def job(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(job, "Train a router over fixed experts, score it on the test split, keep everything in runs/.")
+    from l2d import train as this  # by its name, so that other processes can import it
+
+    run_command(this.job, "Train a router over fixed experts, score it on the test split, keep everything in runs/.")

@@ -100,3 +100,12 @@ def test_an_epoch_drawn_ahead_is_the_epoch_itself() -> None:
     assert order(going_on, 4) == order(fresh, 4)
     assert order(going_on, 4) == order(fresh, 4)  # again, though the one ahead is the fifth now
     assert order(going_on, 9) == order(fresh, 9)
+
+
+def test_a_ranks_batches_have_the_one_size_that_is_compiled() -> None:
+    for n in (45_000, 65_931, 90_000):
+        for world in (1, 2, 3, 4, 8):
+            for rank in range(world):
+                sizes = batches(n, 1024, rank=rank, world=world).sizes
+                assert len(set(sizes[:-1])) == 1
+                assert sizes[-1] <= sizes[0]

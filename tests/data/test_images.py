@@ -298,3 +298,16 @@ def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path)
     assert [out.strip() for out, _ in outcomes] == ["20", "20"], outcomes
     assert (tmp_path / "reads.txt").read_text().count("read") == 2  # the killed one's, and one of the two
     assert any("another process is preparing slow" in error for _, error in outcomes)
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"files": {}}', "[]"])
+def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
+    arrays = {
+        f"{split}_{kind}": np.zeros((4, 8, 8, 3) if kind == "images" else 4, dtype=np.uint8)
+        for split in ("train", "test")
+        for kind in ("images", "labels")
+    }
+    prepared.write_prepared(tmp_path, arrays, 2)
+    (tmp_path / "meta.json").write_text(content)
+    with pytest.raises(L2DError, match=r"meta\.json: damaged"):
+        prepared.load_prepared(tmp_path, 2)

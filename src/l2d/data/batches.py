@@ -13,21 +13,22 @@ Drawn = tuple[Tensor, Tensor | None]
 
 
 class Inputs:
-    """A set's inputs within reach of a device: copied there whole (resident), or in pinned host memory and sent by the batch."""
+    """A set's inputs within reach of a device: copied there whole (resident), or sent by the batch through pinned memory."""
 
     def __init__(self, inputs: Tensor, device: torch.device, resident: bool) -> None:
         self.device, self.resident = device, resident
         if resident:
             self.tensor = inputs.to(device)
         else:
-            self.tensor = inputs.pin_memory() if device.type == "cuda" else inputs
+            self.tensor = inputs
 
     def take(self, rows: Tensor) -> Tensor:
         """Inputs of some rows, on the device. `rows` lie where the inputs lie."""
-        picked = self.tensor[rows]
         if self.resident:
-            return picked
-        return (picked.pin_memory() if self.device.type == "cuda" else picked).to(self.device, non_blocking=True)
+            return self.tensor[rows]
+        shape = (len(rows), *self.tensor.shape[1:])
+        batch = torch.empty(shape, dtype=self.tensor.dtype, pin_memory=self.device.type == "cuda")
+        return torch.index_select(self.tensor, 0, rows, out=batch).to(self.device, non_blocking=True)
 
 
 def fits(inputs: Tensor, device: torch.device) -> bool:
@@ -119,8 +120,9 @@ class Batches:
         return order[self.rank :: self.world], draws
 
     def _parts(self, n: int) -> list[slice]:
-        if self.world == 1:
-            return [slice(start, start + self.batch_size) for start in range(0, n, self.batch_size)]
-        # Ranks must make the same number of steps although one may have a row less.
+        starts = range(0, n, self.batch_size)
+        if len(starts) == self.number:
+            return [slice(start, start + self.batch_size) for start in starts]
+        # A rank with a row less would be done a step early; ranks must make the same number of steps.
         ends = [n * (i + 1) // self.number for i in range(self.number)]
         return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

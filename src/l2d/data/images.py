@@ -64,8 +64,8 @@ class ImageSet:
             return self.read(data_dir / self.name, download=True)
         except (URLError, OSError, RuntimeError) as error:
             raise L2DError(
-                f"dataset={self.name}: neither prepared arrays nor raw files in {data_dir / self.name} or {data_dir}, and the"
-                f" download failed ({' '.join(str(error).split())}); with network, run"
+                f"dataset={self.name}: neither prepared arrays nor undamaged raw files in {data_dir / self.name} or {data_dir}, and"
+                f" the download failed ({' '.join(str(error).split())}); with network, run"
                 f" python -m l2d.data.prepare dataset={self.name} data_dir={data_dir}, or set data_dir to a folder that has them"
             ) from error
 
@@ -147,8 +147,11 @@ class TinyImageNet(ImageSet):
 
 def _decode(files: list[tuple[Path, int]], what: str) -> tuple[np.ndarray, np.ndarray]:
     def pixels(file: Path) -> np.ndarray:
-        with Image.open(file) as image:
-            return np.asarray(image.convert("RGB"))  # some are grey
+        try:
+            with Image.open(file) as image:
+                return np.asarray(image.convert("RGB"))  # some are grey
+        except OSError as error:
+            raise L2DError(f"{file}: damaged ({error}); delete it, or {file.parents[2]}, and prepare again") from error
 
     with ThreadPoolExecutor() as pool:
         images = list(tqdm(pool.map(pixels, (file for file, _ in files)), desc=f"decoding {what}", total=len(files)))

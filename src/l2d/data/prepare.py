@@ -9,7 +9,7 @@ from l2d.cli import run_command
 
 
 def job(cfg: DictConfig) -> None:
-    arrays = make_dataset(cfg).load(Path(cfg.data_dir))
+    arrays = make_dataset(cfg).load(Path(cfg.data_dir).expanduser())
     for split, images in (("train", arrays.train_inputs), ("test", arrays.test_inputs)):
         print(
             f"{cfg.dataset.name} {split}: {len(images):,} images {list(images.shape[1:])}, {arrays.num_classes} classes"
@@ -17,4 +17,4 @@ def job(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(job, "Download and prepare a dataset.", module="l2d.data.prepare")
+    run_command(job, "Download and prepare a dataset.", module="l2d.data.prepare", sweeper="basic")

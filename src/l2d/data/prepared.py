@@ -87,12 +87,16 @@ def check_arrays(folder: Path, arrays: Mapping[str, np.ndarray], num_classes: in
 
 
 def verify(folder: Path) -> None:
-    meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    for name, known in meta["files"].items():
+    try:
+        meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        known = {f"{name}.npy": meta["files"][f"{name}.npy"]["sha256"] for name in NAMES}
+    except (ValueError, KeyError, TypeError) as error:
+        raise L2DError(f"{folder / 'meta.json'}: damaged; delete {folder} and prepare it again") from error
+    for name, sha256 in known.items():
         file = folder / name
         if not file.exists():
             raise L2DError(f"{file}: missing; delete {folder} and prepare it again")
-        if checksum(file) != known["sha256"]:
+        if checksum(file) != sha256:
             raise L2DError(
                 f"{file}: damaged, its checksum is not that in meta.json; delete {folder} and prepare it again"
             )

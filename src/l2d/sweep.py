@@ -1,0 +1,183 @@
+"""Many runs from one command. What is finished, begun or missing is read off the run folders, never remembered."""
+
+import logging
+import os
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from l2d.config import to_plain
+from l2d.errors import L2DError
+from l2d.runs import RunFolder, choices
+from l2d.summary import aligned
+from l2d.tracking import report_sweep
+
+# A run that ends without result and without error was killed; one that kills its worker twice is left alone.
+ATTEMPTS = 2
+POLL_SECONDS = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One run of a sweep: the overrides that make it, where it lives, and what it is called."""
+
+    overrides: tuple[str, ...]
+    run: RunFolder
+    names: dict[str, str]
+    seed: int
+    epochs: int
+
+    @property
+    def title(self) -> str:
+        return " ".join([*self.names.values(), f"seed={self.seed}"])
+
+    @property
+    def state(self) -> str:
+        if self.run.finished:
+            return "finished"
+        return "begun" if self.run.last_checkpoint else "missing"
+
+
+def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
+    """What `python -m l2d.train -m` does: list the cells, run those that are not finished, say how it went."""
+    assert sweeper.config is not None
+    assert sweeper.hydra_context is not None
+    assert sweeper.launcher is not None
+    loader, launcher = sweeper.hydra_context.config_loader, sweeper.launcher
+    given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
+    grid = sweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)[0]
+    configs = [loader.load_sweep_config(sweeper.config, list(overrides)) for overrides in grid]
+    cells = [make_cell(overrides, config) for overrides, config in zip(grid, configs, strict=True)]
+    if sweeper.config.dry_run:
+        print(listing(cells))
+        return
+    folder = Path(f"{sweeper.config.hydra.sweep.dir}_{os.getpid()}")
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(sweeper.config, folder / "multirun.yaml")
+    logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
+
+    def launch(todo: Sequence[Cell], first: int) -> None:
+        own = f"hydra.sweep.dir='{folder}'"  # else every run would name the folder by its own clock
+        launcher.launch([[*cell.overrides, own] for cell in todo], initial_job_idx=first)
+
+    force = bool(sweeper.config.force)
+    failed = run_cells(cells, launch, folder, force)
+    report_sweep(to_plain(sweeper.config.logger), folder.name, results(cells)[0], results(cells)[1])
+    print(f"\n{aligned(*results(cells))}")
+    if failed:
+        lines = [f"  {cell.title}: {reason}\n    {cell.run.path}" for cell, reason in failed.items()]
+        print("\nfailed:\n" + "\n".join(lines) + f"\n(what Python said: {folder}/*.error)")
+        raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
+
+
+def make_cell(overrides: Sequence[str], config: DictConfig) -> Cell:
+    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    plain = to_plain(job)
+    return Cell(
+        tuple(overrides), RunFolder.of(plain), choices(plain), int(plain["seed"]), int(plain["recipe"]["epochs"])
+    )
+
+
+def run_cells(
+    cells: Sequence[Cell], launch: Callable[[Sequence[Cell], int], None], folder: Path, force: bool = False
+) -> dict[Cell, str]:
+    """Launch what is not finished until everything is, has failed, or died too often. Returns the failed with their reasons.
+
+    A cell that another process holds is left to it, waited for at the end, and taken over if that process dies.
+    launch(todo, number): runs some cells, the first under that number; a run leaves what went wrong in folder/<number>.error.
+    """
+    failed: dict[Cell, str] = {}
+    launched: Counter[Cell] = Counter()
+    number, said = 0, False
+    todo = [cell for cell in cells if force or not cell.run.finished]
+    print(f"{len(cells)} runs, {len(cells) - len(todo)} of them finished already")
+    while todo:
+        numbers = {cell: number + i for i, cell in enumerate(todo)}
+        trouble = ""
+        try:
+            launch(todo, number)
+        except Exception as error:  # the launcher's own: a worker was killed, a cluster went away
+            trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            print(f"the launcher stopped ({trouble})")
+        number += len(todo)
+        launched.update(todo)
+        waiting: list[Cell] = []
+        for cell in todo:
+            if cell.run.finished:
+                continue
+            if (file := folder / f"{numbers[cell]}.error").exists():
+                failed[cell] = file.read_text(encoding="utf-8").splitlines()[0]
+            elif cell.run.held:
+                waiting.append(cell)
+                launched[cell] -= 1
+            elif launched[cell] >= ATTEMPTS:
+                failed[cell] = f"ended without a result, {ATTEMPTS} times{f' ({trouble})' if trouble else ''}; killed?"
+        todo = [cell for cell in todo if not (cell.run.finished or cell in failed or cell in waiting)]
+        while waiting and not todo:
+            if not said:
+                print(f"{len(waiting)} runs are in the hands of another process; waiting for it")
+                said = True
+            time.sleep(POLL_SECONDS)
+            todo = [cell for cell in waiting if not cell.run.finished and not cell.run.held]
+            waiting = [cell for cell in waiting if not cell.run.finished and cell not in todo]
+        todo += waiting
+    return failed
+
+
+def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
+    """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss."""
+    found: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    wanted: Counter[tuple[str, ...]] = Counter()
+    for cell in cells:
+        key = (*cell.names.values(), cell.run.path.parent.name)
+        wanted[key] += 1
+        if cell.run.finished:
+            found[key].append(float(cell.run.metrics()["deferral_loss"]))
+    rows = []
+    for key, number in wanted.items():
+        losses = found[key]
+        mean = f"{statistics.mean(losses):.4f}" if losses else "-"
+        spread = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else "-"
+        rows.append([*key, f"{len(losses)}/{number}", mean, spread])
+    names = list(cells[0].names) if cells else []
+    return [*names, "variant", "seeds", "deferral loss", "std"], rows
+
+
+def listing(cells: Sequence[Cell]) -> str:
+    """Every cell, its state, and what the rest should take, judged by finished runs of the same dataset and length."""
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for cell in cells:
+        if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
+            seconds[cell.names["dataset"], cell.epochs].append(float(taken))
+    rows, total, unknown = [], 0.0, 0
+    for cell in cells:
+        known = seconds.get((cell.names["dataset"], cell.epochs))
+        left = 0.0 if cell.state == "finished" else statistics.mean(known) if known else None
+        total += left or 0.0
+        unknown += left is None
+        took = "" if cell.state == "finished" else "?" if left is None else f"{left:.0f} s"
+        rows.append([*cell.names.values(), str(cell.seed), cell.state, took])
+    states = Counter(cell.state for cell in cells)
+    text = ", ".join(f"{states[state]} {state}" for state in ("finished", "begun", "missing"))
+    estimate = f"about {total / 3600:.2f} h one after the other" if total or not unknown else "no estimate"
+    if unknown:
+        estimate += f"; {unknown} without a finished neighbour (same dataset, same epochs) to judge by"
+    header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
+    return f"{aligned(header, rows)}\n\n{len(cells)} runs: {text}; left to do: {estimate}"
+
+
+def write_error(folder: Path, number: Any, text: str) -> None:
+    """Where the sweep looks. A full disk must not hide the error that it caused, which is on stderr already."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.error").write_text(text, encoding="utf-8")
+    except OSError:
+        pass
