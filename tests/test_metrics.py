@@ -8,7 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.metrics import baselines, best_single, collapsed_expert, confusion, evaluate, majority, random_score, score
+from l2d.metrics import (
+    baselines,
+    best_single,
+    calibration,
+    collapsed_expert,
+    confusion,
+    evaluate,
+    majority,
+    random_score,
+    score,
+)
 
 PRICES = torch.tensor([0.7, 0.2], dtype=torch.float64)
 # Expert 1 right, wrong, right; expert 2 wrong, right, right.
@@ -83,3 +93,23 @@ def test_evaluate_numbers_experts_from_one() -> None:
     assert result["collapsed_expert"] == 2
     assert result["deferral_loss"] == 0.5
     assert result["confusion"] == [[0, 1], [0, 1]]
+    assert result["experts"] == [{"error_rate": 0.5, "price": 0.0}, {"error_rate": 0.5, "price": 0.0}]
+
+
+def test_calibration_by_hand() -> None:
+    posterior = torch.tensor([[0.95, 0.05], [0.95, 0.05], [0.3, 0.7]])
+    mass = torch.tensor([[3.0, 1.0], [0.0, 0.0], [0.0, 2.0]])
+    rows = calibration(posterior, mass)
+    # the second row carries nothing and counts for nothing
+    expected = [[4 / 12, 0.05, 0.25], [2 / 12, 0.3, 0.0], [2 / 12, 0.7, 1.0], [4 / 12, 0.95, 0.75]]
+    for row, wanted in zip(rows, expected, strict=True):
+        assert row == pytest.approx(wanted)
+    assert calibration(posterior, torch.zeros(3, 2)) == []
+
+
+@given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 1000))
+def test_a_true_posterior_is_calibrated(n: int, p: int, seed: int) -> None:
+    mass = torch.rand(n, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for weight, predicted, observed in calibration(mass / mass.sum(1, keepdim=True), mass):
+        assert weight > 0
+        assert predicted == pytest.approx(observed)

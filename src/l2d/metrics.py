@@ -77,6 +77,25 @@ def collapsed_expert(ratios: list[float], oracle_ratios: list[float]) -> int | N
     return None
 
 
+def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[float]]:
+    """Per bin of p̂ that is not empty: its weight, mean p̂, and the share of the mass that was really there.
+
+    posterior p̂ [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x], so within a set of (x, k) chosen by x alone Σ mass_k is expected to
+    be Σ p̂_k·C(x) with C = Σ_j mass_j: every pair is weighed by C(x).
+    """
+    p_hat, mass = posterior.double(), mass.double()
+    total = mass.sum(dim=1, keepdim=True).expand_as(mass)
+    place = (p_hat * bins).long().clamp(0, bins - 1).flatten()
+
+    def per_bin(values: Tensor) -> Tensor:
+        return torch.zeros(bins, dtype=torch.float64).index_add(0, place, values.flatten())
+
+    weight = per_bin(total)
+    predicted, observed = per_bin(p_hat * total) / weight, per_bin(mass) / weight
+    rows = torch.stack([weight / weight.sum(), predicted, observed], dim=1)
+    return [row for row, w in zip(rows.tolist(), weight.tolist(), strict=True) if w > 0]
+
+
 def evaluate(decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor) -> dict[str, Any]:
     """Everything that follows from the routing of one split, as plain numbers; experts are numbered from 1 in it."""
     router = score(decisions, costs, prices)
@@ -87,4 +106,8 @@ def evaluate(decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tens
         "confusion": confusion(decisions, costs),
         "collapsed_expert": None if collapsed is None else collapsed + 1,
         "prices": prices.tolist(),
+        "experts": [
+            {"error_rate": float(cost - price), "price": float(price)}
+            for cost, price in zip(costs.double().mean(dim=0), prices.double(), strict=True)
+        ],
     }

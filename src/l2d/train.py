@@ -140,6 +140,7 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     arrays = {"scores": outputs, "costs": data.test.costs, "decisions": decisions}
     if router.method.has_posterior:
         arrays["posterior"] = router.method.posterior(outputs)
+        metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
     return metrics, arrays
 
 

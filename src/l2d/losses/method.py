@@ -39,6 +39,10 @@ class Method(nn.Module):
         """p̂(k|x) for outputs [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
+    def mass(self, costs: Tensor) -> Tensor:
+        """What the posterior estimates each expert's share of, for costs [N, p] -> [N, p]."""
+        raise NotImplementedError
+
     def decide(self, outputs: Tensor) -> Tensor:
         """The chosen expert, counted from 0, for outputs [B, num_outputs] -> [B]."""
         return argmax_last(self.posterior(outputs) if self.decision == "posterior" else outputs)
