@@ -1,8 +1,8 @@
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -10,6 +10,9 @@ import torch
 from omegaconf import DictConfig
 
 from l2d.config import compose
+
+if TYPE_CHECKING:
+    from tests.forker import Child, Forker
 
 # One thread each: tests that start processes would otherwise slow each other many times over.
 torch.set_num_threads(1)
@@ -31,24 +34,31 @@ def tiny(tmp_path: Path) -> Callable[..., DictConfig]:
     return lambda *overrides: compose([*TINY, f"runs_dir={tmp_path / 'runs'}", *overrides])
 
 
-@pytest.fixture
-def command(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `python -m l2d.train`, tiny, as a person would, in an empty folder."""
+@pytest.fixture(scope="session")
+def forker() -> Iterator["Forker"]:
+    from tests.forker import Forker
 
-    def run(*arguments: str, module: str = "l2d.train", tiny: bool = True) -> subprocess.CompletedProcess[str]:
+    server = Forker()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path, forker: "Forker") -> Callable[..., "Child"]:
+    """Start `python -m l2d.train`, tiny, as a person would, in an empty folder."""
+
+    def run(*arguments: str, module: str = "l2d.train", tiny: bool = True, cwd: Path = tmp_path) -> "Child":
         flags = [argument for argument in arguments if argument.startswith("-")]  # Hydra wants them first
         given = [*flags, *(TINY if tiny else []), *(argument for argument in arguments if argument not in flags)]
-        return subprocess.run(
-            [sys.executable, "-m", module, *given],
-            cwd=tmp_path,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        return forker.start(module, given, cwd)
 
     return run
+
+
+@pytest.fixture
+def command(start: Callable[..., "Child"]) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run it to its end."""
+    return lambda *arguments, **options: start(*arguments, **options).wait()
 
 
 def environment() -> dict[str, str]:

@@ -325,7 +325,8 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
     assert bad.returncode != 0
     lines = [line for line in bad.stderr.splitlines() if line.startswith("error: ")]
     assert "method.rho.offset=-5: method.rho.offset=-5: rho of expert" in lines[0].replace(" seed=0", "")
-    assert lines[-1] == "error: 1 of the runs failed, see above"
+    assert lines[-1] == "error: 1 of 3 runs failed; the same command tries them again"
+    assert "failed:\n  digits I synthetic error mild seed=0: method.rho.offset=-5" in bad.stdout
     assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
 
 

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from l2d.config import check_keys, to_plain
 from l2d.datamodule import Dataset, DeferralData
 from l2d.errors import L2DError, check_choice
-from l2d.router import Router
+from l2d.router import COMPILE_MODES, SCHEDULES, Router
 from l2d.seeding import derive_seed
 
 # Keys of a group that other parts of the config read; its class does not take them.
@@ -58,6 +58,10 @@ def make_dataset(cfg: DictConfig) -> Dataset:
     return dataset
 
 
+def fingerprint(cfg: DictConfig) -> str:
+    return make_dataset(cfg).fingerprint(Path(cfg.data_dir).expanduser())
+
+
 def on_gpu(cfg: DictConfig) -> bool:
     return cfg.trainer.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
 
@@ -80,6 +84,12 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     if not 0 <= cfg.seed < 2**32:
         raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
+    check_choice("recipe.schedule", cfg.recipe.schedule, SCHEDULES)  # before data are downloaded
+    check_choice("recipe.compile", str(cfg.recipe.compile).lower(), COMPILE_MODES)
+    if not isinstance(cfg.recipe.optimizer, DictConfig):
+        raise L2DError(
+            f"recipe.optimizer={cfg.recipe.optimizer}: must be a mapping with _target_, as in conf/recipe/fast.yaml"
+        )
     if cfg.recipe.epochs < 1:
         raise L2DError(f"recipe.epochs={cfg.recipe.epochs}: must be at least 1")
     data = DeferralData(

@@ -78,16 +78,15 @@ class Guard:
             return None
 
 
-def run_command(
-    job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train", sweeper: str = "cells"
-) -> None:
+def run_command(job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train") -> None:
     """Run a Hydra job. A mistake of the user's ends in one line and status 1; HYDRA_FULL_ERROR=1 shows where it arose."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(help_text(description, module))
         return
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting
-    sys.argv.append(f"hydra/sweeper={sweeper}")
+    if module != "l2d.train":
+        sys.argv.append("hydra/sweeper=basic")  # l2d's own goes by the run folders of l2d.train
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(Guard(job, full))()
     except MISTAKES as error:
@@ -95,7 +94,9 @@ def run_command(
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on after the last epoch that was saved")
+        sys.exit(
+            "interrupted; the same command goes on" + " after the last epoch that was saved" * (module == "l2d.train")
+        )
 
 
 def one_line(error: BaseException) -> str:

@@ -97,6 +97,14 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
         return hydra.compose("train", overrides=list(overrides))
 
 
+def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:
+    """What an experiment among the overrides sweeps over, as {key: "choice,choice"}."""
+    experiment = [override for override in overrides if override.startswith("experiment=")]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        params = hydra.compose("train", overrides=experiment, return_hydra_config=True).hydra.sweeper.params
+    return {str(key): str(value) for key, value in (params or {}).items()}
+
+
 def default_choices() -> dict[str, str]:
     """{group: the choice taken when nothing is said}."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):

@@ -25,6 +25,10 @@ class Dataset(Protocol):
 
     def load(self, data_dir: Path) -> Arrays: ...
 
+    def fingerprint(self, data_dir: Path) -> str:
+        """Different for different data, without reading them; empty where it is not known."""
+        ...
+
 
 class Experts(Protocol):
     """What conf/experts/*.yaml builds."""

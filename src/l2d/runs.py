@@ -131,6 +131,17 @@ class RunFolder:
     def write_config(self, config: Mapping[str, Any]) -> None:
         write_text(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
 
+    def check_data(self, fingerprint: str) -> None:
+        """Refuse to go on with, or to take for finished, what was begun on other data."""
+        file = self.path / "data.txt"
+        known = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+        if known and fingerprint and known != fingerprint:
+            raise L2DError(
+                f"data_dir: {self.path} was run on other data; use another runs_dir, or force=true to run it anew"
+            )
+        if fingerprint and not known and not self.finished:
+            write_text(file, fingerprint + "\n")
+
     def finish(self, metrics: Mapping[str, Any], arrays: Mapping[str, np.ndarray], timing: Mapping[str, Any]) -> None:
         """Everything a reader may want beside metrics.json is whole before metrics.json appears."""
 

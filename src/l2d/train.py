@@ -19,7 +19,7 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from l2d import metrics as metrics_
-from l2d.build import build, make, speed, switched_off
+from l2d.build import build, fingerprint, make, speed, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
 from l2d.config import to_plain
@@ -42,6 +42,7 @@ def train(cfg: DictConfig) -> Metrics:
     config = to_plain(cfg)
     run = RunFolder.of(config)
     if run.finished and not cfg.force:
+        run.check_data(fingerprint(cfg))
         return report_finished(run)
     if cfg.dry_run:
         print(f"{'begun' if run.last_checkpoint else 'missing'}, nothing done (dry_run=true)\n{run.path}")
@@ -55,6 +56,7 @@ def train(cfg: DictConfig) -> Metrics:
         if main and cfg.force:
             run.clear()
         if main:
+            run.check_data(fingerprint(cfg))
             run.write_config(config)
             if off := switched_off(cfg):
                 print(f"no GPU here, so as if with {off}")

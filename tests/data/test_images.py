@@ -24,6 +24,7 @@ from l2d.data import prepared
 from l2d.data.images import CIFAR10, CIFAR100, SVHN, ImageSet, TinyImageNet
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json
+from l2d.runs import RunFolder
 
 RNG = np.random.default_rng(0)
 
@@ -311,3 +312,50 @@ def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "meta.json").write_text(content)
     with pytest.raises(L2DError, match=r"meta\.json: damaged"):
         prepared.load_prepared(tmp_path, 2)
+
+
+def test_other_data_are_not_taken_for_finished(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.check_data("aaaa")
+    run.check_data("aaaa")
+    run.check_data("")  # not known: nothing to say
+    with pytest.raises(L2DError, match="was run on other data"):
+        run.check_data("bbbb")
+
+
+def test_fingerprint_follows_the_arrays(tmp_path: Path) -> None:
+    arrays = {
+        f"{split}_{kind}": np.zeros((4, 8, 8, 3) if kind == "images" else 4, dtype=np.uint8)
+        for split in ("train", "test")
+        for kind in ("images", "labels")
+    }
+    assert prepared.fingerprint(tmp_path) == ""
+    prepared.write_prepared(tmp_path, arrays, 2)
+    first = prepared.fingerprint(tmp_path)
+    assert first
+    arrays["test_labels"][0] = 1
+    prepared.write_prepared(tmp_path, arrays, 2)
+    assert prepared.fingerprint(tmp_path) != first
+
+
+def test_splits_of_different_shape_are_refused(tmp_path: Path) -> None:
+    arrays = {
+        "train_images": np.zeros((4, 32, 32, 3), np.uint8),
+        "train_labels": np.zeros(4, np.uint8),
+        "test_images": np.zeros((4, 28, 28, 1), np.uint8),
+        "test_labels": np.zeros(4, np.uint8),
+    }
+    with pytest.raises(L2DError, match=r"training images are \[32, 32, 3\], test images \[28, 28, 1\]"):
+        prepared.write_prepared(tmp_path, arrays, 10)
+
+
+def test_damaged_raw_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", offline)
+    monkeypatch.setattr("torchvision.datasets.svhn.download_url", offline)
+    (tmp_path / "train_32x32.mat").write_text("junk")
+    with pytest.raises(L2DError, match=r"damaged or not complete: .*train_32x32\.mat"):
+        SVHN().load(tmp_path)

@@ -14,10 +14,12 @@ from torchvision.datasets.utils import check_integrity, download_and_extract_arc
 from tqdm import tqdm
 
 from l2d.data.arrays import Arrays
-from l2d.data.prepared import is_prepared, load_prepared, write_prepared
+from l2d.data.prepared import NAMES, fingerprint, is_prepared, load_prepared, write_prepared
 from l2d.errors import L2DError
+from l2d.files import TEMPORARY
 
 Raw = dict[str, np.ndarray]
+ARRAYS = tuple(f"{name}.npy" for name in NAMES)
 
 
 class ImageSet:
@@ -25,6 +27,10 @@ class ImageSet:
 
     name: ClassVar[str]
     num_classes: ClassVar[int]
+    raw: ClassVar[tuple[str, ...]]  # what the original files are called
+
+    def fingerprint(self, data_dir: Path) -> str:
+        return fingerprint(data_dir / self.name)
 
     def load(self, data_dir: Path) -> Arrays:
         """The prepared arrays, made first where they are not there yet."""
@@ -46,6 +52,8 @@ class ImageSet:
         except OSError as error:
             raise L2DError(f"data_dir={data_dir}: cannot be written to ({error.strerror})") from error
         try:
+            for left in (data_dir / self.name).glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
+                left.unlink(missing_ok=True)
             if not is_prepared(data_dir / self.name):
                 print(f"preparing {self.name} in {data_dir / self.name}", file=sys.stderr)
                 write_prepared(data_dir / self.name, self.find(data_dir), self.num_classes)
@@ -59,12 +67,17 @@ class ImageSet:
                 return self.read(root, download=False)
             except (RuntimeError, FileNotFoundError):
                 continue  # not there, or not whole
+        places = [root / name for root in (data_dir / self.name, data_dir) for name in (*self.raw, *ARRAYS)]
+        broken = ", ".join(str(place) for place in places if place.exists())
+        if broken:
+            print(f"damaged or not complete: {broken}; downloading", file=sys.stderr)
         try:
             (data_dir / self.name).mkdir(exist_ok=True)
             return self.read(data_dir / self.name, download=True)
         except (URLError, OSError, RuntimeError) as error:
+            found = f"damaged or not complete: {broken}" if broken else "neither prepared arrays nor raw files"
             raise L2DError(
-                f"dataset={self.name}: neither prepared arrays nor undamaged raw files in {data_dir / self.name} or {data_dir}, and"
+                f"dataset={self.name}: {found} in {data_dir / self.name} or {data_dir}, and"
                 f" the download failed ({' '.join(str(error).split())}); with network, run"
                 f" python -m l2d.data.prepare dataset={self.name} data_dir={data_dir}, or set data_dir to a folder that has them"
             ) from error
@@ -87,6 +100,7 @@ class CIFAR10(ImageSet):
     """50,000 + 10,000 images, 32×32, 10 classes."""
 
     name, num_classes = "cifar10", 10
+    raw = ("cifar-10-python.tar.gz", "cifar-10-batches-py")
     source: ClassVar[type[datasets.CIFAR10]] = datasets.CIFAR10
 
     def read(self, root: Path, download: bool) -> Raw:
@@ -100,6 +114,7 @@ class CIFAR100(CIFAR10):
     """50,000 + 10,000 images, 32×32, 100 classes."""
 
     name, num_classes = "cifar100", 100
+    raw = ("cifar-100-python.tar.gz", "cifar-100-python")
     source = datasets.CIFAR100
 
 
@@ -107,6 +122,7 @@ class SVHN(ImageSet):
     """73,257 + 26,032 house-number digits, 32×32."""
 
     name, num_classes = "svhn", 10
+    raw = ("train_32x32.mat", "test_32x32.mat")
 
     def read(self, root: Path, download: bool) -> Raw:
         splits = [datasets.SVHN(str(root), split=split, download=download) for split in ("train", "test")]
@@ -117,6 +133,7 @@ class TinyImageNet(ImageSet):
     """100,000 training images and, as the test split, the 10,000 labelled validation images; 64×64, 200 classes."""
 
     name, num_classes = "tiny_imagenet", 200
+    raw = ("tiny-imagenet-200.zip", "tiny-imagenet-200")
     url: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5: ClassVar[str] = "90528d7ca1a48142e341f4ef8d21d0de"
     sizes: ClassVar[tuple[int, int]] = (100_000, 10_000)
@@ -154,5 +171,6 @@ def _decode(files: list[tuple[Path, int]], what: str) -> tuple[np.ndarray, np.nd
             raise L2DError(f"{file}: damaged ({error}); delete it, or {file.parents[2]}, and prepare again") from error
 
     with ThreadPoolExecutor() as pool:
-        images = list(tqdm(pool.map(pixels, (file for file, _ in files)), desc=f"decoding {what}", total=len(files)))
+        decoded = pool.map(pixels, (file for file, _ in files))
+        images = list(tqdm(decoded, desc=f"decoding {what}", total=len(files), disable=None))  # no bars in a log
     return np.stack(images), np.array([label for _, label in files])

@@ -17,4 +17,4 @@ def job(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_command(job, "Download and prepare a dataset.", module="l2d.data.prepare", sweeper="basic")
+    run_command(job, "Download and prepare a dataset.", module="l2d.data.prepare")

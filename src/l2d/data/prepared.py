@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,11 @@ from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json
 
 NAMES = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def again(folder: Path) -> str:
+    """What to do about a damaged set. Raw files may lie in the same folder and are to stay."""
+    return f"delete the .npy files and meta.json in {folder} and prepare it again"
 
 
 def is_prepared(folder: Path) -> bool:
@@ -42,11 +48,11 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
     """The arrays, memory-mapped, after their checksums were found right."""
     if (folder / "meta.json").exists():
         verify(folder)
-        arrays = open_arrays(folder)
-    else:
-        arrays = open_arrays(folder)
-        check_arrays(folder, arrays, num_classes)
-        write_meta(folder, arrays, num_classes)
+    arrays = open_arrays(folder)
+    check_arrays(folder, arrays, num_classes)
+    if not (folder / "meta.json").exists():
+        with suppress(OSError):  # a folder that only others may write to
+            write_meta(folder, arrays, num_classes)
 
     def labels(name: str) -> Tensor:
         return torch.from_numpy(np.asarray(arrays[name], dtype=np.int64))
@@ -68,7 +74,7 @@ def open_arrays(folder: Path) -> dict[str, np.ndarray]:
             # "c": private pages, so that torch may take them for writable; nothing reaches the file
             arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
         except (OSError, ValueError) as error:
-            raise L2DError(f"{file}: not a readable array ({error}); delete {folder} and prepare it again") from error
+            raise L2DError(f"{file}: not a readable array ({error}); {again(folder)}") from error
     return arrays
 
 
@@ -79,6 +85,9 @@ def check_arrays(folder: Path, arrays: Mapping[str, np.ndarray], num_classes: in
         where = folder / f"{split}_images.npy"
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
             raise L2DError(f"{where}: expected uint8 images [N, H, W, C], found {images.dtype} {list(images.shape)}")
+        if images.shape[1:] != arrays["train_images"].shape[1:]:
+            shapes = [list(arrays[f"{name}_images"].shape[1:]) for name in ("train", "test")]
+            raise L2DError(f"{where}: training images are {shapes[0]}, test images {shapes[1]}; they must be alike")
         where = folder / f"{split}_labels.npy"
         if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
             raise L2DError(f"{where}: expected {len(images)} integers, found {labels.dtype} {list(labels.shape)}")
@@ -91,15 +100,23 @@ def verify(folder: Path) -> None:
         meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
         known = {f"{name}.npy": meta["files"][f"{name}.npy"]["sha256"] for name in NAMES}
     except (ValueError, KeyError, TypeError) as error:
-        raise L2DError(f"{folder / 'meta.json'}: damaged; delete {folder} and prepare it again") from error
+        raise L2DError(f"{folder / 'meta.json'}: damaged; {again(folder)}") from error
     for name, sha256 in known.items():
         file = folder / name
         if not file.exists():
-            raise L2DError(f"{file}: missing; delete {folder} and prepare it again")
+            raise L2DError(f"{file}: missing; {again(folder)}")
         if checksum(file) != sha256:
-            raise L2DError(
-                f"{file}: damaged, its checksum is not that in meta.json; delete {folder} and prepare it again"
-            )
+            raise L2DError(f"{file}: damaged, its checksum is not that in meta.json; {again(folder)}")
+
+
+def fingerprint(folder: Path) -> str:
+    """What the arrays are, by the checksums in meta.json; empty where there is none."""
+    try:
+        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+        sums = [meta["files"][f"{name}.npy"]["sha256"] for name in NAMES]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
 def checksum(file: Path) -> str:

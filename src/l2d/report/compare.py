@@ -1,0 +1,165 @@
+"""What the tables say: means over seeds, the paper's numbers, paired intervals, error and price. Plain numbers in and out."""
+
+import csv
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from l2d.report.read import Cell, flat
+from l2d.runs import IRRELEVANT
+
+REFERENCE = "tdef"  # methods are held against it, as in the paper
+FEW = 3  # fewer seeds than this are marked
+BASELINES = {
+    "oracle": "oracle",
+    "best_single": "best single expert",
+    "random": "random expert",
+    "majority": "majority expert",
+}
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and the sample standard deviation where there are two values or more."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[float, float, float] | None:
+    """Mean difference over the common seeds and its 95 % interval (t); None with fewer than two common seeds."""
+    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if len(differences) < 2:
+        return None
+    mean, std = statistics.fmean(differences), statistics.stdev(differences)
+    half = float(stats.t.ppf(0.975, len(differences) - 1)) * std / math.sqrt(len(differences))
+    return mean, mean - half, mean + half
+
+
+@cache
+def paper() -> dict[tuple[str, str, str, str, str], dict[str, Any]]:
+    """The paper's numbers by (dataset, setup, experts, cost, method). The first table to give a cell counts."""
+    found: dict[tuple[str, str, str, str, str], dict[str, Any]] = {}
+    with (Path(__file__).parent / "paper.csv").open(newline="", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            if row["mean"] and row["table"].isdigit():
+                key = (row["dataset"], row["setup"], row["experts"], row["cost"], row["method"])
+                ratios = [float(ratio) / 100 for ratio in row["ratios"].split()]
+                found.setdefault(key, {"mean": float(row["mean"]), "std": float(row["std"]), "ratios": ratios})
+    return found
+
+
+def losses(cell: Cell) -> dict[int, float]:
+    return {seed: float(run["deferral_loss"]) for seed, run in cell.runs.items()}
+
+
+def mean_of(runs: Iterable[Mapping[str, Any]], key: str) -> float:
+    return statistics.fmean(float(run[key]) for run in runs)
+
+
+def mean_ratios(runs: Iterable[Mapping[str, Any]]) -> list[float]:
+    return [statistics.fmean(column) for column in zip(*(run["ratios"] for run in runs), strict=True)]
+
+
+def labels(cells: Sequence[Cell]) -> dict[Cell, str]:
+    """The method's name, with what tells apart several variants of one method within a block."""
+    by_method: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        by_method[cell.names[:5]].append(cell)
+    found: dict[Cell, str] = {}
+    for group in by_method.values():
+        if len(group) == 1:
+            found[group[0]] = group[0].method
+            continue
+        configs = [
+            {k: v for k, v in flat(cell.config()).items() if k.split(".")[0] not in (*IRRELEVANT, "seed")}
+            for cell in group
+        ]
+        keys = sorted({key for config in configs for key in config})
+        apart = [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
+        for cell, config in zip(group, configs, strict=True):
+            said = " ".join(f"{key.removeprefix('method.')}={config[key]}" for key in apart if key in config)
+            found[cell] = f"{cell.method} ({said or cell.names[5]})"
+    return found
+
+
+def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """One entry per cell and per baseline of a block, in the order of the tables."""
+    blocks: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
+    for cell in cells:
+        blocks[cell.block].append(cell)
+    names = labels(cells)
+    entries: list[dict[str, Any]] = []
+    for block, members in blocks.items():
+        place = dict(zip(("dataset", "setup", "experts", "cost"), block, strict=True))
+        reference = next((cell for cell in members if cell.method == REFERENCE and cell.runs), None)
+        for cell in members:
+            entries.append(place | {"label": names[cell]} | _entry(cell, reference))
+        with_runs = [cell for cell in members if cell.runs]
+        if with_runs:
+            most = max(with_runs, key=lambda cell: len(cell.runs))
+            for key, title in BASELINES.items():
+                rows = [run["baselines"][key] for run in most.runs.values()]
+                entries.append(place | {"label": title, "kind": "baseline"} | _scores(rows))
+    return entries
+
+
+def _scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    mean, std = mean_std([float(row["deferral_loss"]) for row in rows])
+    return {
+        "mean": mean,
+        "std": std,
+        "error_rate": mean_of(rows, "error_rate"),
+        "mean_price": mean_of(rows, "mean_price"),
+        "ratios": mean_ratios(rows),
+        "seeds": len(rows),
+    }
+
+
+def _entry(cell: Cell, reference: Cell | None) -> dict[str, Any]:
+    known = paper().get((*cell.block, cell.method))
+    entry: dict[str, Any] = {
+        "kind": "router",
+        "method": cell.method,
+        "variant": cell.names[5],
+        "folder": str(cell.folder),
+        "seeds": len(cell.runs),
+        "wanted": len(cell.wanted) or None,
+        "few": len(cell.runs) < max(FEW, len(cell.wanted)),
+        "paper": known,
+    }
+    if not cell.runs:
+        return entry | {"mean": None}
+    runs = list(cell.runs.values())
+    entry |= _scores(runs)
+    entry["oracle_ratios"] = mean_ratios([run["baselines"]["oracle"] for run in runs])
+    entry["collapsed"] = sum(run.get("collapsed_expert") is not None for run in runs)
+    entry["confusion"] = [
+        [statistics.fmean(column) for column in zip(*rows, strict=True)]
+        for rows in zip(*(run["confusion"] for run in runs), strict=True)
+    ]
+    entry["prices"] = runs[0]["prices"]
+    entry["experts_alone"] = runs[0].get("experts")
+    entry["calibration"] = next((run["calibration"] for run in runs if run.get("calibration")), None)
+    if known:
+        entry["off_by_std"] = (entry["mean"] - known["mean"]) / known["std"] if known["std"] else None
+    if reference is not None and reference is not cell:
+        entry["against_reference"] = paired_interval(losses(cell), losses(reference))
+    return entry
+
+
+def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of (price, error) points, those that no mixture of others beats: the lower left convex hull, by price."""
+    hull: list[tuple[float, float]] = []
+    for x, y in sorted(set(points)):
+        if hull and y >= hull[-1][1]:
+            continue  # dearer and no better
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) >= (y - hull[-2][1]) * (
+            hull[-1][0] - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((x, y))
+    return hull

@@ -1,0 +1,52 @@
+"""One self-contained page: the data as JSON inside it, tables and plots drawn by the script in page.html."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from l2d.report.compare import lower_hull
+from l2d.report.read import Cell
+from l2d.report.tables import COSTS, DATASETS, EXPERTS
+
+TEMPLATE = Path(__file__).with_name("page.html")
+DIGITS = 8
+
+
+def page(entries: Sequence[Mapping[str, Any]], cells: Sequence[Cell], title: str) -> str:
+    curves = {str(cell.folder): cell.curve() for cell in cells}
+    shown = [dict(entry) | {"curve": curves.get(str(entry.get("folder")), [])} for entry in entries]
+    data = {
+        "title": title,
+        "runs": sum(len(cell.runs) for cell in cells),
+        "entries": shown,
+        "hulls": hulls(entries),
+        "names": {"dataset": DATASETS, "experts": EXPERTS, "cost": COSTS},
+    }
+    # "</" would end the script element that the data stand in
+    text = json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    return TEMPLATE.read_text(encoding="utf-8").replace("__DATA__", text)
+
+
+def hulls(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Per block: what mixtures of single experts reach, as (price, error)."""
+    points: dict[str, set[tuple[float, float]]] = defaultdict(set)
+    for entry in entries:
+        for expert in entry.get("experts_alone") or []:
+            points[_block(entry)].add((expert["price"], expert["error_rate"]))
+    return {block: lower_hull(found) for block, found in points.items()}
+
+
+def _block(entry: Mapping[str, Any]) -> str:
+    return "/".join(str(entry[key]) for key in ("dataset", "setup", "experts", "cost"))
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, Mapping):
+        return {key: _rounded(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_rounded(item) for item in value]
+    return value

@@ -1,0 +1,142 @@
+"""Commands without their imports: one process imports l2d, and forks a child for every command that a test runs.
+
+`python -m l2d.train` spends seven of its eight seconds on imports. The child is a process like any other: it has its own folder, its own
+output, dies by any signal.
+"""
+
+import contextlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from tests.conftest import environment
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Child:
+    """A command that runs."""
+
+    def __init__(self, forker: "Forker", arguments: list[str], pid: int, out: Path, err: Path) -> None:
+        self.forker, self.arguments, self.pid, self.out, self.err = forker, arguments, pid, out, err
+
+    def kill(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def poll(self) -> int | None:
+        code: int | None = self.forker.ask({"poll": self.pid})["code"]
+        return code
+
+    def wait(self, timeout: float = 240) -> subprocess.CompletedProcess[str]:
+        limit = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > limit:
+                self.kill(9)
+                raise subprocess.TimeoutExpired(self.arguments, timeout, self.out.read_text(), self.err.read_text())
+            time.sleep(0.02)
+        return subprocess.CompletedProcess(self.arguments, code, self.out.read_text(), self.err.read_text())
+
+
+class Forker:
+    def __init__(self) -> None:
+        self.server = subprocess.Popen(
+            [sys.executable, "-m", "tests.forker"],
+            cwd=ROOT,
+            env=environment(),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.number = 0
+        self.outputs = tempfile.TemporaryDirectory()
+
+    def ask(self, request: dict[str, object]) -> dict[str, int | None]:
+        assert self.server.stdin
+        assert self.server.stdout
+        print(json.dumps(request), file=self.server.stdin, flush=True)
+        answer: dict[str, int | None] = json.loads(self.server.stdout.readline())
+        return answer
+
+    def start(self, module: str, arguments: list[str], cwd: Path) -> Child:
+        self.number += 1
+        out, err = (Path(self.outputs.name, f"{self.number}.{name}") for name in ("out", "err"))
+        request: dict[str, object] = {
+            "module": module,
+            "arguments": arguments,
+            "cwd": str(cwd),
+            "out": str(out),
+            "err": str(err),
+        }
+        pid = self.ask(request)["pid"]
+        assert pid
+        return Child(self, arguments, pid, out, err)
+
+    def close(self) -> None:
+        assert self.server.stdin
+        self.server.stdin.close()
+        self.server.wait(timeout=10)
+        assert self.server.stdout
+        self.server.stdout.close()
+        self.outputs.cleanup()
+
+
+def serve() -> None:
+    """One request a line, one answer a line."""
+    import torch
+
+    import l2d.data.prepare
+    import l2d.train  # noqa: F401
+
+    torch.set_num_threads(1)
+    codes: dict[int, int] = {}
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "poll" in request:
+            pid = request["poll"]
+            if pid not in codes:
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    codes[pid] = os.waitstatus_to_exitcode(status)
+            answer = {"code": codes.get(pid)}
+        else:
+            pid = os.fork()
+            if pid == 0:
+                run(request)
+            answer = {"pid": pid}
+        print(json.dumps(answer), flush=True)
+
+
+def run(request: dict[str, str]) -> None:
+    code = 1
+    try:
+        os.setsid()
+        os.chdir(request["cwd"])
+        for number, flags, name in ((0, os.O_RDONLY, os.devnull), (1, os.O_WRONLY, "out"), (2, os.O_WRONLY, "err")):
+            file = os.open(request.get(name, name), flags | (os.O_CREAT if number else 0), 0o644)
+            os.dup2(file, number)
+        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w")))
+        sys.argv = [request["module"], *request["arguments"]]
+        sys.modules.pop(request["module"], None)  # runpy warns of a module that is there already
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        code = 0
+    except SystemExit as leave:
+        code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        if isinstance(leave.code, str):
+            print(leave.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    serve()

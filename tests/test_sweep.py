@@ -1,0 +1,317 @@
+"""Sweeps: what is finished is skipped, what is broken off goes on, nobody does what another does; killed, raced, out of space."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import filelock
+import pytest
+
+from l2d.config import compose, sweep_axes, to_plain
+from l2d.runs import RunFolder
+from l2d.sweep import ATTEMPTS, Cell, listing, results, run_cells
+from tests.conftest import TINY, environment
+from tests.forker import Child
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+Start = Callable[..., Child]
+GRID = ["-m", "setup=I,III", "method=tdef,mild", "seed=0,1", "recipe.batch_size=256"]
+
+
+def make_cells(folder: Path, n: int = 3) -> list[Cell]:
+    names = {"dataset": "digits", "method": "mild"}
+    return [Cell((f"seed={seed}",), RunFolder(folder / f"seed={seed}"), names, seed, 3) for seed in range(n)]
+
+
+def finish(cell: Cell, loss: float = 0.25) -> None:
+    cell.run.path.mkdir(parents=True, exist_ok=True)
+    (cell.run.path / "timing.json").write_text(json.dumps({"total_seconds": 100.0}))
+    (cell.run.path / "metrics.json").write_text(json.dumps({"deferral_loss": loss}))
+
+
+class Launcher:
+    """Stands in for Hydra's: `behave` says what becomes of a cell."""
+
+    def __init__(self, behave: Callable[[Cell, int], None]) -> None:
+        self.behave, self.rounds = behave, list[list[int]]()
+
+    def __call__(self, todo: Sequence[Cell], first: int) -> None:
+        self.rounds.append([cell.seed for cell in todo])
+        for i, cell in enumerate(todo):
+            self.behave(cell, first + i)
+
+
+def test_only_what_is_not_finished_is_launched(tmp_path: Path) -> None:
+    cells = make_cells(tmp_path)
+    finish(cells[1])
+    launcher = Launcher(lambda cell, _: finish(cell))
+    assert run_cells(cells, launcher, tmp_path) == {}
+    assert launcher.rounds == [[0, 2]]
+    assert run_cells(cells, launcher, tmp_path) == {}
+    assert launcher.rounds == [[0, 2]]
+    run_cells(cells, launcher, tmp_path, force=True)
+    assert launcher.rounds[1:] == [[0, 1, 2]]
+
+
+def test_an_error_is_listed_and_not_tried_again(tmp_path: Path) -> None:
+    def behave(cell: Cell, number: int) -> None:
+        if cell.seed == 1:
+            (tmp_path / f"{number}.error").write_text("key=3: too large\n\nTraceback …")
+        else:
+            finish(cell)
+
+    launcher = Launcher(behave)
+    failed = run_cells(make_cells(tmp_path), launcher, tmp_path)
+    assert {cell.seed: reason for cell, reason in failed.items()} == {1: "key=3: too large"}
+    assert launcher.rounds == [[0, 1, 2]]
+
+
+def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
+    times: list[int] = []
+
+    def behave(cell: Cell, _: int) -> None:
+        times.append(cell.seed)
+        if cell.seed == 0 or (cell.seed == 1 and times.count(1) > 1):
+            finish(cell)
+
+    launcher = Launcher(behave)
+    failed = run_cells(make_cells(tmp_path), launcher, tmp_path)
+    assert launcher.rounds == [[0, 1, 2], [1, 2]]
+    assert [cell.seed for cell in failed] == [2]
+    assert f"{ATTEMPTS} times" in failed[next(iter(failed))]
+
+
+def test_a_launcher_that_breaks_does_not_lose_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = make_cells(tmp_path)
+
+    def behave(cell: Cell, number: int) -> None:
+        if number == 1:
+            raise RuntimeError("a worker was killed\nlong story")
+        finish(cell)
+
+    assert run_cells(cells, Launcher(behave), tmp_path) == {}
+    assert "the launcher stopped (RuntimeError: a worker was killed)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+    """It finishes, or it dies and its run is taken over."""
+    monkeypatch.setattr("l2d.sweep.POLL_SECONDS", 0.01)
+    cells = make_cells(tmp_path, 2)
+    cells[0].run.path.mkdir(parents=True)
+    lock = filelock.FileLock(cells[0].run.path / ".lock")
+    lock.acquire()
+    asleep: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        asleep.append(seconds)
+        if len(asleep) == 3:
+            if not dies:
+                finish(cells[0])
+            lock.release()
+
+    monkeypatch.setattr("l2d.sweep.time.sleep", sleep)
+
+    def behave(cell: Cell, _: int) -> None:
+        if not (cell.seed == 0 and lock.is_locked):
+            finish(cell)
+
+    launcher = Launcher(behave)
+    assert run_cells(cells, launcher, tmp_path) == {}
+    assert launcher.rounds == ([[0, 1], [0]] if dies else [[0, 1]])
+    assert all(cell.run.finished for cell in cells)
+
+
+def test_listing_and_results(tmp_path: Path) -> None:
+    cells = make_cells(tmp_path, 4)
+    finish(cells[0], 0.2)
+    finish(cells[1], 0.4)
+    (cells[2].run.path / "checkpoints").mkdir(parents=True)
+    (cells[2].run.path / "checkpoints" / "last.ckpt").touch()
+    text = listing(cells)
+    assert "2 finished, 1 begun, 1 missing" in text
+    assert "about 0.06 h" in text  # two runs of 100 s
+    assert "2 without" not in text
+    header, rows = results(cells)
+    assert dict(zip(header, rows[0], strict=True)) == {
+        **cells[0].names,
+        "variant": tmp_path.name,
+        "seeds": "2/4",
+        "deferral loss": "0.3000",
+        "std": "0.1414",
+    }
+
+
+def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
+    assert "no estimate; 3 without a finished neighbour" in listing(make_cells(tmp_path))
+
+
+@pytest.mark.parametrize("experiment", ["table1_error", "table1_cost"])
+def test_experiments_pin_rho(experiment: str) -> None:
+    """A later default of mild must not change a table."""
+    axes = sweep_axes([f"experiment={experiment}"])
+    assert axes["dataset"].split(",") == ["cifar10", "cifar100", "svhn", "tiny_imagenet"]
+    assert axes["setup"].split(",") == ["I", "II", "III"]
+    assert len(axes["seed"].split(",")) == 5
+    assert "mild_paper" in axes["method"]
+    cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
+    pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
+    assert cfg["method"]["rho"] == pinned
+    text = (Path(__file__).parent.parent / "conf" / "method" / "mild_paper.yaml").read_text()
+    assert all(f"{key}:" in text for key in pinned)  # said in the file itself, not taken from mild.yaml
+    assert cfg["cost"]["name"] == {"table1_error": "error", "table1_cost": "error_plus_cost"}[experiment]
+
+
+def finished(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("metrics.json"))}
+
+
+@pytest.mark.slow
+def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
+    """Killed at 20 random moments and started again until done: the same results, and nothing done twice."""
+    whole = command(*GRID, "runs_dir=whole")
+    assert whole.returncode == 0, whole.stderr
+    reference = finished(tmp_path / "whole")
+    assert len(reference) == 8
+    moments = random.Random(0)
+    written: dict[str, int] = {}
+    for _ in range(20):
+        sweep = start(*GRID, "runs_dir=chaos")
+        time.sleep(moments.uniform(0.2, 2.5))
+        sweep.kill(signal.SIGKILL)
+        sweep.wait()
+        for name in finished(tmp_path / "chaos"):
+            stamp = (tmp_path / "chaos" / name).stat().st_mtime_ns
+            assert written.setdefault(name, stamp) == stamp, f"{name} was written twice"
+    last = command(*GRID, "runs_dir=chaos")
+    assert last.returncode == 0, last.stderr
+    assert finished(tmp_path / "chaos") == reference
+    assert all((tmp_path / "chaos" / name).stat().st_mtime_ns == stamp for name, stamp in written.items())
+    again = command(*GRID, "runs_dir=chaos", "dry_run=true")
+    assert "8 finished, 0 begun, 0 missing" in again.stdout
+
+
+@pytest.mark.slow
+def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None:
+    sweeps = [start(*GRID, "recipe.epochs=2") for _ in range(3)]
+    ended = [sweep.wait() for sweep in sweeps]
+    assert [one.returncode for one in ended] == [0, 0, 0], [one.stderr for one in ended]
+    assert len(finished(tmp_path / "runs")) == 8
+    trained = sum(one.stdout.count("always the majority expert") - one.stdout.count("nothing done") for one in ended)
+    assert trained == 8
+
+
+@pytest.mark.slow
+def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Path) -> None:
+    sweep = start(*GRID, "recipe.epochs=2")
+    while not finished(tmp_path / "runs"):
+        time.sleep(0.05)
+        assert sweep.poll() is None
+    sweep.kill(signal.SIGINT)
+    ended = sweep.wait()
+    assert ended.returncode == 1
+    assert "interrupted; the same command goes on" in ended.stderr
+    assert command(*GRID, "recipe.epochs=2").returncode == 0
+    assert len(finished(tmp_path / "runs")) == 8
+
+
+@pytest.mark.slow
+def test_a_run_folder_deleted_under_its_run(start: Start, tmp_path: Path) -> None:
+    """Said in one line; the other runs go on."""
+    sweep = start("-m", "seed=0,1", "recipe.epochs=400")
+    folder: list[Path] = []
+    while not folder:
+        folder = [file.parent for file in tmp_path.glob("runs/**/seed=0/history.csv")]
+        time.sleep(0.02)
+        assert sweep.poll() is None
+    shutil.rmtree(folder[0])
+    deadline = time.monotonic() + 60
+    while "error: " not in sweep.err.read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    sweep.kill(signal.SIGKILL)
+    line = next(line for line in sweep.wait().stderr.splitlines() if line.startswith("error: "))
+    assert "No such file or directory" in line
+    assert "seed=0" in line
+
+
+@pytest.mark.slow
+def test_full_disk(command: Command, tmp_path: Path) -> None:
+    """Said clearly, nothing that looks finished; with space again the sweep goes on."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        sweep = ["-m", "seed=0,1", f"runs_dir={disk}", "router.width=8", "recipe.epochs=1"]
+        full = command(*sweep)
+        assert full.returncode == 1
+        assert "No space left on device" in full.stderr + full.stdout or "unexpected pos" in full.stderr
+        assert not finished(disk)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        assert command(*sweep).returncode == 0
+        assert len(finished(disk)) == 2
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def launch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """With launchers of their own processes a fork is of no use."""
+    given = ["-m", *TINY, "recipe.epochs=1", *arguments]
+    return subprocess.run(
+        [sys.executable, "-m", "l2d.train", *given],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_ray(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_ray_launcher")
+    options = ["hydra.launcher.ray.init.num_cpus=2", "+hydra.launcher.ray.init.include_dashboard=false"]
+    result = launch(tmp_path, "seed=0,1", "method.rho.offset=-5,5", "hydra/launcher=ray", *options)
+    assert result.returncode == 1
+    assert "error: 2 of 4 runs failed" in result.stderr
+    assert "rho of expert" in result.stdout
+    assert len(finished(tmp_path / "runs")) == 2
+
+
+@pytest.mark.slow
+def test_submitit_on_this_machine(tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    result = launch(tmp_path, "seed=0,1", "hydra/launcher=submitit_local")
+    assert result.returncode == 0, result.stderr
+    assert len(finished(tmp_path / "runs")) == 2
+
+
+@pytest.mark.slow
+def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
+    """A worker dies by SIGKILL: the sweep says so and finishes all the same."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    given = ["-m", *TINY, "recipe.epochs=30", "seed=0,1", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "l2d.train", *given], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/**/history.csv")):
+        time.sleep(0.1)
+        assert time.monotonic() < deadline
+    workers = subprocess.run(["pgrep", "-P", str(sweep.pid)], capture_output=True, text=True, check=True).stdout.split()
+    os.kill(max(map(int, workers)), signal.SIGKILL)
+    out, _ = sweep.communicate(timeout=240)
+    assert sweep.returncode == 0, out
+    assert "the launcher stopped" in out
+    assert len(finished(tmp_path / "runs")) == 2
