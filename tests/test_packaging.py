@@ -44,7 +44,13 @@ def test_wheel(tmp_path: Path) -> None:
         str(file.relative_to(installed / "l2d" / "conf")) for file in (installed / "l2d" / "conf").rglob("*.yaml")
     }
     assert packed == {str(file.relative_to(CONF)) for file in CONF.rglob("*.yaml")}
-    assert (installed / "l2d" / "py.typed").exists()
+    for file in (
+        "l2d/py.typed",
+        "l2d/report/page.html",
+        "l2d/report/paper.csv",
+        "hydra_plugins/l2d_sweeper/__init__.py",
+    ):
+        assert (installed / file).exists(), file
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     command = [sys.executable, "-m", "l2d.train", "--cfg", "job", "method=tdef"]
     result = subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True, check=True)

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import filelock
+import hydra
 import pytest
 
-from l2d.config import compose, sweep_axes, to_plain
+from l2d.config import CONF, compose, launchers, sweep_axes, to_plain
 from l2d.runs import RunFolder
 from l2d.sweep import ATTEMPTS, Cell, listing, results, run_cells
 from tests.conftest import TINY, environment
@@ -281,7 +282,7 @@ def launch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_ray(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
-    options = ["hydra.launcher.ray.init.num_cpus=2", "+hydra.launcher.ray.init.include_dashboard=false"]
+    options = ["+hydra.launcher.ray.init.num_cpus=2", "+hydra.launcher.ray.init.include_dashboard=false"]
     result = launch(tmp_path, "seed=0,1", "method.rho.offset=-5,5", "hydra/launcher=ray", *options)
     assert result.returncode == 1
     assert "error: 2 of 4 runs failed" in result.stderr
@@ -315,3 +316,16 @@ def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     assert sweep.returncode == 0, out
     assert "the launcher stopped" in out
     assert len(finished(tmp_path / "runs")) == 2
+
+
+@pytest.mark.parametrize("name", sorted(launchers()))
+def test_launchers_compose(name: str) -> None:
+    """Each says in its first line what it is for, and fits the plugin it builds upon."""
+    assert launchers()[name]
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = hydra.compose("train", overrides=[f"hydra/launcher={name}"], return_hydra_config=True)
+    target = cfg.hydra.launcher._target_
+    assert target.startswith("hydra_plugins.")
+    if name.startswith("gpus_"):
+        number = int(name.removeprefix("gpus_"))
+        assert (cfg.hydra.launcher.ray.init.num_gpus, cfg.hydra.launcher.ray.remote.num_gpus) == (number, 0.5)
