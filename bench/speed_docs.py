@@ -172,13 +172,32 @@ PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
 }
 
 
-def write_docs(rows: list[Row], file: Path = DOCS) -> None:
+def sharing(_: dict[str, list[Row]]) -> str:
+    """Runs at once on one GPU."""
+    rows = read(RESULTS / "sharing.csv")
+    lines = [
+        [row["runs_at_once"], f"{int(row['images_per_second']):,}", row["svhn_runs_per_gpu_hour"], row["seconds"]]
+        for row in rows
+    ]
+    first = rows[0]
+    text = f"`python bench/sharing.py`: 16 runs of Table 1 (a), recipe=fast; {first['machine']}, {first['cpu_cores']} CPU cores; "
+    text += f"{first['versions']}; commit {first['commit']}. The shorter the time measured, the rougher the figure."
+    head = "runs at once | images/s, all together | runs like SVHN's per GPU-hour | measured for, s"
+    return table(head, lines) + f"\n\n{text}"
+
+
+def write_docs(rows: list[Row]) -> None:
     by: dict[str, list[Row]] = {}
     for row in rows:
         by.setdefault(row["what"], []).append(row)
+    fill(DOCS, {name: part(by) for name, part in PARTS.items()})
+    fill(DOCS.with_name("scaling.md"), {"sharing": sharing(by)})
+
+
+def fill(file: Path, parts: dict[str, str]) -> None:
     text = file.read_text(encoding="utf-8")
-    for name, part in PARTS.items():
-        new = f"<!-- {name} -->\n{part(by)}\n<!-- /{name} -->"
+    for name, part in parts.items():
+        new = f"<!-- {name} -->\n{part}\n<!-- /{name} -->"
         text = re.sub(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, new=new: new, text, flags=re.DOTALL)  # type: ignore[misc]
     file.write_text(text, encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -51,39 +52,46 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     assert sweeper.config is not None
     assert sweeper.hydra_context is not None
     assert sweeper.launcher is not None
-    loader, launcher = sweeper.hydra_context.config_loader, sweeper.launcher
+    config, loader, launcher = sweeper.config, sweeper.hydra_context.config_loader, sweeper.launcher
     given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
     grid = sweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)[0]
-    configs = [loader.load_sweep_config(sweeper.config, list(overrides)) for overrides in grid]
-    cells = [make_cell(overrides, config) for overrides, config in zip(grid, configs, strict=True)]
-    if sweeper.config.dry_run:
+    cells = make_cells(grid, lambda overrides: loader.load_sweep_config(config, overrides))
+    if config.dry_run:
         print(listing(cells))
         return
-    folder = Path(f"{sweeper.config.hydra.sweep.dir}_{os.getpid()}")
+    folder = Path(f"{config.hydra.sweep.dir}_{os.getpid()}")
     folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(sweeper.config, folder / "multirun.yaml")
+    OmegaConf.save(config, folder / "multirun.yaml")
     logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
 
     def launch(todo: Sequence[Cell], first: int) -> None:
         own = f"hydra.sweep.dir='{folder}'"  # else every run would name the folder by its own clock
         launcher.launch([[*cell.overrides, own] for cell in todo], initial_job_idx=first)
 
-    force = bool(sweeper.config.force)
-    failed = run_cells(cells, launch, folder, force)
-    report_sweep(to_plain(sweeper.config.logger), folder.name, results(cells)[0], results(cells)[1])
-    print(f"\n{aligned(*results(cells))}")
+    failed = run_cells(cells, launch, folder, bool(config.force))
+    header, rows = results(cells)
+    report_sweep(to_plain(config.logger), folder.name, header, rows)
+    print(f"\n{aligned(header, rows)}")
     if failed:
         lines = [f"  {cell.title}: {reason}\n    {cell.run.path}" for cell, reason in failed.items()]
         print("\nfailed:\n" + "\n".join(lines) + f"\n(what Python said: {folder}/*.error)")
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 
-def make_cell(overrides: Sequence[str], config: DictConfig) -> Cell:
-    job = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    plain = to_plain(job)
-    return Cell(
-        tuple(overrides), RunFolder.of(plain), choices(plain), int(plain["seed"]), int(plain["recipe"]["epochs"])
-    )
+def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]) -> list[Cell]:
+    """One cell per combination. Composing takes a tenth of a second, so combinations that differ in the seed share it."""
+    composed: dict[tuple[str, ...], dict[str, Any]] = {}
+    cells = []
+    for overrides in grid:
+        others = tuple(text for text in overrides if not re.fullmatch(r"seed=\d+", text))
+        if others not in composed:
+            config = compose(list(others))
+            composed[others] = to_plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+        seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
+        plain = composed[others] | ({"seed": seeds[-1]} if seeds else {})
+        epochs = int(plain["recipe"]["epochs"])
+        cells.append(Cell(tuple(overrides), RunFolder.of(plain), choices(plain), int(plain["seed"]), epochs))
+    return cells
 
 
 def run_cells(

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from l2d.report.__main__ import chosen, main
 from l2d.report.compare import lower_hull, paired_interval, paper, summarise
-from l2d.report.page import page
+from l2d.report.page import TEMPLATE, page
 from l2d.report.read import read_cells
 from l2d.report.tables import escape, latex, markdown
 
@@ -226,7 +226,7 @@ def test_the_page_in_a_browser(runs: Path, tmp_path: Path) -> None:
     file = tmp_path / "index.html"
     file.write_text(page(summarise(cells), cells, "runs"), encoding="utf-8")
     shown = in_browser(file, "", tmp_path)
-    assert shown.count("<figure>") == 6
+    assert shown.count("<figcaption>") - TEMPLATE.read_text().count("<figcaption>") == 6
     assert "SVHN · setup I · synthetic · error · mild" in html.unescape(shown)
     column = "[...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('deferral loss'))"
     order = "document.title = [...document.querySelectorAll('tbody tr')].map((r) => r.cells[4].textContent).join('|')"
