@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,6 +118,7 @@ def run(request: dict[str, str]) -> None:
     code = 1
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         os.chdir(request["cwd"])
         for number, flags, name in ((0, os.O_RDONLY, os.devnull), (1, os.O_WRONLY, "out"), (2, os.O_WRONLY, "err")):
             file = os.open(request.get(name, name), flags | (os.O_CREAT if number else 0), 0o644)

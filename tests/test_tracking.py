@@ -123,3 +123,16 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
         assert any("deferral loss" in table["columns"] for table in tables)
         assert (folder / "history.csv").exists()
     assert ids[0] != ids[1]
+
+
+@pytest.mark.slow
+def test_an_offline_sweep_loses_and_merges_nothing(command: Callable[..., Any], tmp_path: Path) -> None:
+    """One offline run for each run of the sweep, under ids of their own, and one with the sweep's table."""
+    result = command("-m", "logger=wandb", "recipe.epochs=1", "method=tdef,mild", "seed=0,1")
+    assert result.returncode == 0, result.stderr
+    runs = sorted(tmp_path.glob("runs/digits/**/wandb/offline-run-*"))
+    assert len({run.name.rsplit("-", 1)[1] for run in runs}) == len(runs) == 4
+    (summary,) = tmp_path.glob("runs/.sweeps/*/wandb/offline-run-*")
+    [table] = [json.loads(file.read_text()) for file in summary.rglob("*.table.json")]
+    assert [row[4] for row in table["data"]] == ["tdef", "mild"]
+    assert [row[6] for row in table["data"]] == ["2/2", "2/2"]

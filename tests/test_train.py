@@ -1,5 +1,6 @@
 """Whole runs: same seed same bytes, crashes at every point, the command as people type it."""
 
+import csv
 import json
 import os
 import signal
@@ -359,6 +360,40 @@ def test_two_processes_train_one_router(command: Command, tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("two/**/metrics.json"))) == 1
     scores = [np.load(file.parent / "test.npz")["scores"] for file in files]
     assert scores[0].shape == scores[1].shape == (360, 5)
+    losses = []
+    for file in files:
+        with (file.parent / "history.csv").open(newline="") as lines:
+            losses.append([float(row["train/loss"]) for row in csv.DictReader(lines)])
+    assert losses[1] == pytest.approx(losses[0], rel=0.1)  # batch normalisation sees half a batch
+
+
+@pytest.mark.slow
+def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) -> None:
+    """From arrays that somebody put there, through prepare and train; where the images lie changes nothing."""
+    folder = tmp_path / "data" / "svhn"
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for split, n in (("train", 240), ("test", 60)):
+        np.save(folder / f"{split}_images.npy", generator.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8))
+        np.save(folder / f"{split}_labels.npy", np.arange(n) % 10)
+    prepared = command("dataset=svhn", module="l2d.data.prepare", tiny=False)
+    assert prepared.returncode == 0, prepared.stderr
+    assert "svhn train: 240 images [32, 32, 3], 10 classes" in prepared.stdout
+    results = []
+    for where in ("true", "false"):
+        options = ["recipe.batch_size=64", "recipe.epochs=2", f"trainer.data_on_device={where}", f"runs_dir={where}"]
+        run = command("dataset=svhn", *options)
+        assert run.returncode == 0, run.stderr
+        (file,) = tmp_path.glob(f"{where}/**/test.npz")
+        assert (file.parent / "data.txt").exists()
+        results.append(file.read_bytes())
+    assert results[0] == results[1]
+    np.save(folder / "test_labels.npy", np.zeros(60, dtype=np.int64))
+    (folder / "meta.json").unlink()
+    assert command("dataset=svhn", module="l2d.data.prepare", tiny=False).returncode == 0
+    other = command("dataset=svhn", *options)
+    assert other.returncode == 1
+    assert "was run on other data" in other.stderr
 
 
 @pytest.mark.slow

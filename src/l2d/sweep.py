@@ -70,7 +70,7 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
 
     failed = run_cells(cells, launch, folder, bool(config.force))
     header, rows = results(cells)
-    report_sweep(to_plain(config.logger), folder.name, header, rows)
+    report_sweep(to_plain(config.logger), folder, header, rows)
     print(f"\n{aligned(header, rows)}")
     if failed:
         lines = [f"  {cell.title}: {reason}\n    {cell.run.path}" for cell, reason in failed.items()]

@@ -4,7 +4,6 @@ import csv
 import os
 import secrets
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -195,11 +194,10 @@ class WandbTracker(CsvTracker):
             )
 
 
-def report_sweep(logger: Mapping[str, Any], name: str, header: list[str], rows: list[list[str]]) -> None:
-    """A sweep's table as a W&B run of its own, where its runs went to W&B."""
+def report_sweep(logger: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
+    """A sweep's table as a W&B run of its own, kept in the sweep's folder, where its runs went to W&B."""
     if not str(logger["_target_"]).endswith("WandbTracker"):
         return
-    folder = Path(tempfile.mkdtemp(prefix="l2d_sweep_"))
-    info = RunInfo(folder, "sweeps", name, ["sweep"], {})
+    info = RunInfo(folder, "sweeps", folder.name, ["sweep"], {})
     with WandbTracker(info, logger["project"], logger["entity"], logger["mode"]) as tracker:
         tracker.run.log({"sweep": tracker.wandb.Table(columns=header, data=rows)})
