@@ -381,10 +381,15 @@ def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) ->
     assert "svhn train: 240 images [32, 32, 3], 10 classes" in prepared.stdout
     results = []
     for where in ("true", "false"):
-        options = ["recipe.batch_size=64", "recipe.epochs=2", f"trainer.data_on_device={where}", f"runs_dir={where}"]
+        options = [
+            "recipe.batch_size=64",
+            "recipe.epochs=2",
+            f"trainer.data_on_device={where}",
+            f"runs_dir=runs_{where}",
+        ]
         run = command("dataset=svhn", *options)
         assert run.returncode == 0, run.stderr
-        (file,) = tmp_path.glob(f"{where}/**/test.npz")
+        (file,) = tmp_path.glob(f"runs_{where}/**/test.npz")
         assert (file.parent / "data.txt").exists()
         results.append(file.read_bytes())
     assert results[0] == results[1]
