@@ -1,6 +1,7 @@
 """The mutation check: put one mistake at a time into a copy of the source, and see that a test turns red.
 
-    python tests/mutations.py        # some minutes; writes docs/mutations.md, fails if a mistake survives
+    python tests/mutations.py           # half an hour; writes docs/mutations.md, fails if a mistake survives
+    python tests/mutations.py sweep ρ   # only those with one of these words in their name; the other rows stay
 
 The quick tests are run on a copy of the tree, so the checkout itself is never touched.
 """
@@ -48,13 +49,13 @@ MUTATIONS = {
     "crop: sign of the vertical shift": ("data/augment.py", "+ draws[:, :1]", "- draws[:, :1]"),
     "crop: shifted before the flip": ("data/augment.py", "x.flip(1), x)", "-x.flip(1), x)"),
     "flip: everything": ("data/augment.py", "draws[:, 2:].bool()", "draws[:, 2:] >= 0"),
-    "augmentation the same every epoch": ("data/batches.py", '"augment", self.epoch', '"augment", 0'),
+    "augmentation the same every epoch": ("data/batches.py", '"augment", epoch', '"augment", 0'),
     "ranks see the same rows": ("data/batches.py", "return order[self.rank :: self.world], draws", "return order[:: self.world], draws"),
     "SVHN: channels first": ("data/images.py", "split.data.transpose(0, 2, 3, 1)", "split.data.transpose(0, 3, 2, 1)"),
-    "checksums never looked at": ("data/prepared.py", 'if checksum(file) != known["sha256"]', "if False"),
+    "checksums never looked at": ("data/prepared.py", 'if checksum(file) != sha256', "if False"),
     "experts: wrong at home": ("experts/synthetic.py", "== torch.arange(p)", "!= torch.arange(p)"),
     "experts: the same draw on train and test": ("experts/synthetic.py", '"experts", "test"', '"experts", "train"'),
-    "order of the batches the same every epoch": ("data/batches.py", '"order", self.epoch', '"order", 0'),
+    "order of the batches the same every epoch": ("data/batches.py", '"order", epoch', '"order", 0'),
     "best checkpoint: the highest loss": ("checkpoints.py", "< self.best:", "> -self.best:"),
     "best single expert: the dearest": ("metrics.py", "mean(dim=0).argmin()", "mean(dim=0).argmax()"),
     "error rate: price added": ("metrics.py", "float(cost - price), float(price), deferral", "float(cost + price), float(price), deferral"),
@@ -64,6 +65,18 @@ MUTATIONS = {
         'write_atomically(self.path / "test.npz", save)',
         'write_json(self.path / "metrics.json", metrics)\n        write_atomically(self.path / "test.npz", save)',
     ),
+    "calibration: rows not weighed by their mass": ("metrics.py", "per_bin(p_hat * total) / weight", "per_bin(p_hat) / weight"),
+    "calibration: predicted and observed swapped": ("metrics.py", "weight.sum(), predicted, observed]", "weight.sum(), observed, predicted]"),
+    "report: sign of the paired difference": ("report/compare.py", "ours[seed] - theirs[seed]", "theirs[seed] - ours[seed]"),
+    "report: normal in place of t": ("report/compare.py", "stats.t.ppf(0.975, len(differences) - 1)", "stats.norm.ppf(0.975)"),
+    "report: sign of the distance from the paper": ("report/compare.py", 'entry["mean"] - known["mean"]', 'known["mean"] - entry["mean"]'),
+    "report: upper hull": ("report/compare.py", "hull and y >= hull[-1][1]", "hull and y <= hull[-1][1]"),
+    "sweep: finished runs launched again": ("sweep.py", "if force or not cell.run.finished", "if True"),
+    "sweep: killed runs not tried again": ("sweep.py", "ATTEMPTS = 2", "ATTEMPTS = 1"),
+    "sweep: held runs given up": ("sweep.py", "elif cell.run.held:", "elif False:"),
+    "other data taken for finished": ("runs.py", "known != fingerprint", "known == ''"),
+    "the next epoch's order used for this one": ("data/batches.py", "self._ahead[0] == self.epoch", "self._ahead[0] >= self.epoch"),
+    "cuDNN searched for odd batches": ("router.py", "search_convolutions(full)", "search_convolutions(True)"),
 }  # fmt: skip
 
 
@@ -78,8 +91,18 @@ def first_failure(tree: Path) -> str | None:
     return found.group(1) if found else f"exit status {result.returncode}"
 
 
+def kept_rows() -> dict[str, str]:
+    """The rows that docs/mutations.md has already."""
+    file = ROOT / "docs" / "mutations.md"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
+
+
 def main() -> None:
-    rows, survivors = [], []
+    rows, survivors = kept_rows(), []
+    chosen = {
+        what: m for what, m in MUTATIONS.items() if not sys.argv[1:] or any(word in what for word in sys.argv[1:])
+    }
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(
@@ -89,7 +112,7 @@ def main() -> None:
         (tree / "docs" / "mutations.md").touch()  # other documents link to what this script writes
         if (red := first_failure(tree)) is not None:
             sys.exit(f"the tests are red without any mutation: {red}")
-        for number, (what, (file, before, after)) in enumerate(MUTATIONS.items(), 1):
+        for number, (what, (file, before, after)) in enumerate(chosen.items(), 1):
             source = tree / "src" / "l2d" / file
             original = source.read_text(encoding="utf-8")
             if original.count(before) != 1:
@@ -97,12 +120,14 @@ def main() -> None:
             source.write_text(original.replace(before, after), encoding="utf-8")
             failed = first_failure(tree)
             source.write_text(original, encoding="utf-8")
-            print(f"[{number}/{len(MUTATIONS)}] {what}: {failed or 'SURVIVED'}", flush=True)
-            rows.append(f"| {what} | `src/l2d/{file}` | {f'`{failed}`' if failed else '**survived**'} |")
+            print(f"[{number}/{len(chosen)}] {what}: {failed or 'SURVIVED'}", flush=True)
+            rows[what] = f"| {what} | `src/l2d/{file}` | {f'`{failed}`' if failed else '**survived**'} |"
             survivors += [] if failed else [what]
     head = "# The mutation check\n\nOne mistake at a time in a copy of the source, and the first test that turned red. Made by\n"
     head += "`python tests/mutations.py`, which runs the quick tests (`make test-unit`) for each.\n\n| mistake | in | caught by |\n|---|---|---|\n"
-    (ROOT / "docs" / "mutations.md").write_text(head + "\n".join(rows) + "\n", encoding="utf-8")
+    (ROOT / "docs" / "mutations.md").write_text(
+        head + "\n".join(rows[what] for what in MUTATIONS if what in rows) + "\n", encoding="utf-8"
+    )
     if survivors:
         sys.exit(f"survived: {', '.join(survivors)}")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from l2d.config import groups
+from tests.mutations import MUTATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
@@ -45,3 +46,9 @@ def test_links_in_the_documents_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+@pytest.mark.slow  # or it would catch every mutation itself
+def test_mutations_still_fit_the_source() -> None:
+    for what, (file, before, _) in MUTATIONS.items():
+        assert (ROOT / "src" / "l2d" / file).read_text(encoding="utf-8").count(before) == 1, what
