@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from l2d.dashboard import CHARTS, SECTIONS, workspace
+from l2d.dashboard import CELL, SECTIONS, TABLES, workspace
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:wandb_workspaces.*")
@@ -14,5 +14,9 @@ def test_the_specification_names_what_the_tracker_logs() -> None:
     spec = json.loads(built._to_model().model_dump_json())
     text = json.dumps(spec)
     assert (spec["entity"], spec["project"]) == ("someone", "l2d")
-    for key in [*(metric for metrics in SECTIONS.values() for metric in metrics), *CHARTS.values()]:
+    for key in [
+        *(metric for metrics in SECTIONS.values() for metric in metrics),
+        *TABLES,
+        *(f"{group}.value.name" for group in CELL),
+    ]:
         assert key in text

@@ -9,15 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
 import hydra
 import pytest
+import torch
+from omegaconf import DictConfig
 
+from l2d.build import make
 from l2d.config import CONF, compose, launchers, sweep_axes, to_plain
 from l2d.runs import RunFolder
 from l2d.sweep import ATTEMPTS, Cell, listing, results, run_cells
+from l2d.sweep import make_cells as grid_cells
 from tests.conftest import TINY, environment
 from tests.forker import Child
 
@@ -40,19 +45,20 @@ def finish(cell: Cell, loss: float = 0.25) -> None:
 class Launcher:
     """Stands in for Hydra's: `behave` says what becomes of a cell."""
 
-    def __init__(self, behave: Callable[[Cell, int], None]) -> None:
-        self.behave, self.rounds = behave, list[list[int]]()
+    def __init__(self, behave: Callable[[Cell, int], None], folder: Path) -> None:
+        self.behave, self.folder, self.rounds = behave, folder, list[list[int]]()
 
     def __call__(self, todo: Sequence[Cell], first: int) -> None:
         self.rounds.append([cell.seed for cell in todo])
         for i, cell in enumerate(todo):
+            (self.folder / f"{first + i}.started").touch()
             self.behave(cell, first + i)
 
 
 def test_only_what_is_not_finished_is_launched(tmp_path: Path) -> None:
     cells = make_cells(tmp_path)
     finish(cells[1])
-    launcher = Launcher(lambda cell, _: finish(cell))
+    launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
     assert run_cells(cells, launcher, tmp_path) == {}
     assert launcher.rounds == [[0, 2]]
     assert run_cells(cells, launcher, tmp_path) == {}
@@ -68,7 +74,7 @@ def test_an_error_is_listed_and_not_tried_again(tmp_path: Path) -> None:
         else:
             finish(cell)
 
-    launcher = Launcher(behave)
+    launcher = Launcher(behave, tmp_path)
     failed = run_cells(make_cells(tmp_path), launcher, tmp_path)
     assert {cell.seed: reason for cell, reason in failed.items()} == {1: "key=3: too large"}
     assert launcher.rounds == [[0, 1, 2]]
@@ -82,7 +88,7 @@ def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
         if cell.seed == 0 or (cell.seed == 1 and times.count(1) > 1):
             finish(cell)
 
-    launcher = Launcher(behave)
+    launcher = Launcher(behave, tmp_path)
     failed = run_cells(make_cells(tmp_path), launcher, tmp_path)
     assert launcher.rounds == [[0, 1, 2], [1, 2]]
     assert [cell.seed for cell in failed] == [2]
@@ -97,8 +103,63 @@ def test_a_launcher_that_breaks_does_not_lose_the_sweep(tmp_path: Path, capsys: 
             raise RuntimeError("a worker was killed\nlong story")
         finish(cell)
 
-    assert run_cells(cells, Launcher(behave), tmp_path) == {}
+    assert run_cells(cells, Launcher(behave, tmp_path), tmp_path) == {}
     assert "the launcher stopped (RuntimeError: a worker was killed)" in capsys.readouterr().out
+
+
+def test_a_run_that_kills_its_worker_does_not_take_the_others_along(tmp_path: Path) -> None:
+    """The first cell breaks the launcher before the others have started: they are launched again until they are done."""
+
+    def behave(cell: Cell, _: int) -> None:
+        if cell.seed == 0:
+            raise RuntimeError("killed")
+        finish(cell)
+
+    failed = run_cells(make_cells(tmp_path, 4), Launcher(behave, tmp_path), tmp_path)
+    assert [cell.seed for cell in failed] == [0]
+
+
+def test_a_launcher_that_never_starts_anything_is_given_up(tmp_path: Path) -> None:
+    def launch(*_: object) -> None:
+        raise RuntimeError("no cluster")
+
+    failed = run_cells(make_cells(tmp_path), launch, tmp_path)
+    assert set(failed.values()) == {"never started (RuntimeError: no cluster)"}
+
+
+def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
+    """An old result is not taken for the new one."""
+    cells = make_cells(tmp_path, 2)
+    for cell in cells:
+        finish(cell)
+
+    def behave(cell: Cell, number: int) -> None:
+        if cell.seed == 0:
+            (tmp_path / f"{number}.error").touch()  # no room for the reason
+        else:
+            os.utime(cell.run.path / "metrics.json", ns=(1, 1))
+
+    failed = run_cells(cells, Launcher(behave, tmp_path), tmp_path, force=True)
+    assert {cell.seed: reason for cell, reason in failed.items()} == {0: "failed, and there was no room to say why"}
+
+
+def test_finished_on_other_data(tmp_path: Path) -> None:
+    [cell] = make_cells(tmp_path, 1)
+    cell = replace(cell, data="bbbb")
+    finish(cell)
+    (cell.run.path / "data.txt").write_text("aaaa\n")
+    failed = run_cells([cell], Launcher(lambda *_: None, tmp_path), tmp_path)
+    assert "was run on other data" in failed[cell]
+
+
+def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
+    def compose_here(overrides: list[str]) -> DictConfig:
+        return compose([*overrides, f"runs_dir={tmp_path}"])
+
+    cells = grid_cells(
+        [["method=mild", "seed=1"], ["method=mild_paper", "seed=1"], ["method=mild", "seed=1"]], compose_here
+    )
+    assert [cell.overrides for cell in cells] == [("method=mild", "seed=1")]
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -124,7 +185,7 @@ def test_what_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: p
         if not (cell.seed == 0 and lock.is_locked):
             finish(cell)
 
-    launcher = Launcher(behave)
+    launcher = Launcher(behave, tmp_path)
     assert run_cells(cells, launcher, tmp_path) == {}
     assert launcher.rounds == ([[0, 1], [0]] if dies else [[0, 1]])
     assert all(cell.run.finished for cell in cells)
@@ -161,13 +222,25 @@ def test_experiments_pin_rho(experiment: str) -> None:
     assert axes["dataset"].split(",") == ["cifar10", "cifar100", "svhn", "tiny_imagenet"]
     assert axes["setup"].split(",") == ["I", "II", "III"]
     assert len(axes["seed"].split(",")) == 5
-    assert "mild_paper" in axes["method"]
+    assert {"mild_paper", "tdef_paper", "mild_uniform", "tdef_uniform"} <= set(axes["method"].split(","))
+    assert to_plain(compose(["method=tdef_paper"]))["method"]["rho"] == 1.0
     cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
     pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
     assert cfg["method"]["rho"] == pinned
     text = (Path(__file__).parent.parent / "conf" / "method" / "mild_paper.yaml").read_text()
     assert all(f"{key}:" in text for key in pinned)  # said in the file itself, not taken from mild.yaml
     assert cfg["cost"]["name"] == {"table1_error": "error", "table1_cost": "error_plus_cost"}[experiment]
+
+
+def test_controls_have_the_mean_of_milds_rho() -> None:
+    costs = torch.rand(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rho = {}
+    for name in ("mild_paper", "mild_uniform", "tdef_uniform"):
+        method = make(compose([f"method={name}"]).method, costs=costs, num_classes=4, decision="argmax")
+        rho[name] = method.rho
+    assert rho["mild_paper"].std() > 0
+    for name in ("mild_uniform", "tdef_uniform"):
+        assert torch.allclose(rho[name], rho["mild_paper"].mean().expand(4))
 
 
 def finished(folder: Path) -> dict[str, bytes]:
@@ -256,7 +329,8 @@ def test_full_disk(command: Command, tmp_path: Path) -> None:
         sweep = ["-m", "seed=0,1", f"runs_dir={disk}", "router.width=8", "recipe.epochs=1"]
         full = command(*sweep)
         assert full.returncode == 1
-        assert "No space left on device" in full.stderr + full.stdout or "unexpected pos" in full.stderr
+        assert "error: 2 of 2 runs failed" in full.stderr
+        assert "Traceback" not in full.stderr
         assert not finished(disk)
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         assert command(*sweep).returncode == 0

@@ -5,6 +5,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from l2d.config import CONF, default_choices, groups, launchers
 from l2d.errors import Busy, L2DError
-from l2d.sweep import write_error
+from l2d.sweep import PLACES, write_error
 
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
@@ -62,19 +63,25 @@ class Guard:
 
     def __call__(self, cfg: DictConfig) -> Any:
         hydra_cfg = HydraConfig.get()
-        if hydra_cfg.mode != RunMode.MULTIRUN:
+        if hydra_cfg.mode != RunMode.MULTIRUN or not hydra_cfg.sweeper._target_.endswith("CellSweeper"):
             return self.job(cfg)
+        folder, number = Path(hydra_cfg.sweep.dir), hydra_cfg.job.num
+        started = folder / f"{number}.started"
+        with suppress(OSError):  # a full disk will show itself soon enough
+            started.touch()
         try:
             return self.job(cfg)
         except Busy:
+            started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
         except Exception as error:
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if isinstance(error, MISTAKES) else f"{type(error).__name__}: {one_line(error)}"
-            print(f"error: {' '.join(hydra_cfg.overrides.task)}: {reason}", file=sys.stderr)
+            said = [text for text in hydra_cfg.overrides.task if text.split("=")[0] not in PLACES]
+            print(f"error: {' '.join(said)}: {reason}", file=sys.stderr)
             if self.full:
                 traceback.print_exc()
-            write_error(Path(hydra_cfg.sweep.dir), hydra_cfg.job.num, f"{reason}\n\n{traceback.format_exc()}")
+            write_error(folder, number, f"{reason}\n\n{traceback.format_exc()}")
             return None
 
 

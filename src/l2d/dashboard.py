@@ -12,7 +12,12 @@ SECTIONS = {
     "Validation": ["val/deferral_loss", "val/loss", "val/agrees_with_oracle"],
     "Training": ["train/loss", "lr"],
 }
-CHARTS = {"Inputs sent to each expert": "test/deferral_ratios", "Router against oracle": "test/confusion"}
+TABLES = (
+    "test/table",
+    "test/deferral_ratios_table",
+    "test/confusion_table",
+)  # W&B keeps a plot's data under its name + _table
+CELL = ("dataset", "setup", "experts", "cost", "method")
 
 
 def workspace(entity: str, project: str) -> Any:
@@ -30,15 +35,13 @@ def workspace(entity: str, project: str) -> Any:
             drawn = [panels.LinePlot(title=metric, x="epoch", y=[metric]) for metric in metrics]
         return spaces.Section(name=name, panels=drawn, is_open=True)
 
-    media = spaces.Section(
-        name="Deferral", panels=[panels.MediaBrowser(title=title, media_keys=[key]) for title, key in CHARTS.items()]
-    )
+    tables = spaces.Section(name="Tables", panels=[panels.WeavePanelSummaryTable(table_name=name) for name in TABLES])
     return spaces.Workspace(
         entity=entity,
         project=project,
         name="l2d",
-        sections=[*(section(name, metrics) for name, metrics in SECTIONS.items()), media],
-        runset_settings=spaces.RunsetSettings(groupby=[spaces.Config("dataset.name"), spaces.Config("method.name")]),
+        sections=[*(section(name, metrics) for name, metrics in SECTIONS.items()), tables],
+        runset_settings=spaces.RunsetSettings(groupby=[spaces.Config(f"{group}.name") for group in CELL]),
     )
 
 

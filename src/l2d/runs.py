@@ -82,15 +82,25 @@ class RunFolder:
     @property
     def held(self) -> bool:
         """Whether a process is working on it now."""
+        if not (self.path / LOCK).exists():  # asking would make it
+            return False
         lock = filelock.FileLock(self.path / LOCK)
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
             return True
-        except OSError:  # no such folder
+        except OSError:
             return False
         lock.release()
         return False
+
+    @property
+    def stamp(self) -> int:
+        """When it was finished, in nanoseconds; 0 where it is not."""
+        try:
+            return (self.path / "metrics.json").stat().st_mtime_ns
+        except OSError:
+            return 0
 
     @property
     def checkpoints(self) -> Path:
@@ -107,7 +117,7 @@ class RunFolder:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(self.path / LOCK)
-            lock.acquire(blocking=False)
+            lock.acquire(timeout=0.5)  # `held` takes it for a moment
         except filelock.Timeout:
             raise Busy(f"{self.path}: another process is working on this run") from None
         except OSError as error:

@@ -1,12 +1,13 @@
 """Many runs from one command. What is finished, begun or missing is read off the run folders, never remembered."""
 
 import logging
-import os
 import re
 import statistics
+import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from l2d.build import fingerprint
 from l2d.config import to_plain
 from l2d.errors import L2DError
 from l2d.runs import RunFolder, choices
@@ -24,6 +26,8 @@ from l2d.tracking import report_sweep
 # A run that ends without result and without error was killed; one that kills its worker twice is left alone.
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
+# Keys that name a place; workers get them absolute.
+PLACES = ("runs_dir", "data_dir")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,7 @@ class Cell:
     names: dict[str, str]
     seed: int
     epochs: int
+    data: str = ""
 
     @property
     def title(self) -> str:
@@ -54,44 +59,57 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     assert sweeper.launcher is not None
     config, loader, launcher = sweeper.config, sweeper.hydra_context.config_loader, sweeper.launcher
     given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
+    for text in given:
+        if re.match(r"experiment=.*,", text):
+            raise L2DError(f"{text}: one experiment at a time")
     grid = sweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)[0]
     cells = make_cells(grid, lambda overrides: loader.load_sweep_config(config, overrides))
     if config.dry_run:
         print(listing(cells))
         return
-    folder = Path(f"{config.hydra.sweep.dir}_{os.getpid()}")
-    folder.mkdir(parents=True, exist_ok=True)
+    place = Path(config.hydra.sweep.dir).expanduser().absolute()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{place.name}_", dir=place.parent))
     OmegaConf.save(config, folder / "multirun.yaml")
     logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
+    # The same places for workers that start in another folder; and one folder for what they have to say.
+    places = {key: Path(config[key]).expanduser().absolute() for key in PLACES} | {"hydra.sweep.dir": folder}
+    own = [f"{key}='{path}'" for key, path in places.items()]
 
     def launch(todo: Sequence[Cell], first: int) -> None:
-        own = f"hydra.sweep.dir='{folder}'"  # else every run would name the folder by its own clock
-        launcher.launch([[*cell.overrides, own] for cell in todo], initial_job_idx=first)
+        launcher.launch([[*cell.overrides, *own] for cell in todo], initial_job_idx=first)
 
     failed = run_cells(cells, launch, folder, bool(config.force))
     header, rows = results(cells)
-    report_sweep(to_plain(config.logger), folder, header, rows)
     print(f"\n{aligned(header, rows)}")
     if failed:
         lines = [f"  {cell.title}: {reason}\n    {cell.run.path}" for cell, reason in failed.items()]
         print("\nfailed:\n" + "\n".join(lines) + f"\n(what Python said: {folder}/*.error)")
+    try:
+        report_sweep(to_plain(config.logger), folder, header, rows)
+    except (L2DError, OSError) as error:
+        print(f"warning: the sweep's table did not reach Weights & Biases ({error})")
+    if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 
 def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]) -> list[Cell]:
-    """One cell per combination. Composing takes a tenth of a second, so combinations that differ in the seed share it."""
-    composed: dict[tuple[str, ...], dict[str, Any]] = {}
-    cells = []
+    """One cell per run folder. Composing takes a tenth of a second, so combinations that differ in the seed share it."""
+    composed: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {}
+    cells: dict[Path, Cell] = {}
     for overrides in grid:
         others = tuple(text for text in overrides if not re.fullmatch(r"seed=\d+", text))
         if others not in composed:
             config = compose(list(others))
-            composed[others] = to_plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+            plain = to_plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
+            composed[others] = plain, fingerprint(config)
         seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
-        plain = composed[others] | ({"seed": seeds[-1]} if seeds else {})
-        epochs = int(plain["recipe"]["epochs"])
-        cells.append(Cell(tuple(overrides), RunFolder.of(plain), choices(plain), int(plain["seed"]), epochs))
-    return cells
+        plain, data = composed[others]
+        plain = plain | ({"seed": seeds[-1]} if seeds else {})
+        run = RunFolder.of(plain)
+        cell = Cell(tuple(overrides), run, choices(plain), int(plain["seed"]), int(plain["recipe"]["epochs"]), data)
+        cells.setdefault(run.path, cell)
+    return list(cells.values())
 
 
 def run_cells(
@@ -100,44 +118,75 @@ def run_cells(
     """Launch what is not finished until everything is, has failed, or died too often. Returns the failed with their reasons.
 
     A cell that another process holds is left to it, waited for at the end, and taken over if that process dies.
-    launch(todo, number): runs some cells, the first under that number; a run leaves what went wrong in folder/<number>.error.
+    launch(todo, number): runs some cells, the first under that number. A run leaves folder/<number>.started, and what went wrong in
+    folder/<number>.error; one that only started was killed, one that did not even start may be launched again and again, as
+    long as others get on.
     """
-    failed: dict[Cell, str] = {}
-    launched: Counter[Cell] = Counter()
-    number, said = 0, False
-    todo = [cell for cell in cells if force or not cell.run.finished]
+    stamps = {cell: cell.run.stamp for cell in cells}
+    failed = {cell: reason for cell in cells if not force and (reason := wrong_data(cell))}
+    todo = [cell for cell in cells if force or (not cell.run.finished and cell not in failed)]
     print(f"{len(cells)} runs, {len(cells) - len(todo)} of them finished already")
+    attempts: Counter[Cell] = Counter()
+    number, stuck, said = 0, 0, False
+
+    def done(cell: Cell) -> bool:
+        return cell.run.finished and not (force and cell.run.stamp == stamps[cell])
+
     while todo:
         numbers = {cell: number + i for i, cell in enumerate(todo)}
+        number += len(todo)
         trouble = ""
         try:
-            launch(todo, number)
+            launch(todo, number - len(todo))
         except Exception as error:  # the launcher's own: a worker was killed, a cluster went away
             trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             print(f"the launcher stopped ({trouble})")
-        number += len(todo)
-        launched.update(todo)
         waiting: list[Cell] = []
+        started = [cell for cell in todo if (folder / f"{numbers[cell]}.started").exists()]
         for cell in todo:
-            if cell.run.finished:
-                continue
-            if (file := folder / f"{numbers[cell]}.error").exists():
-                failed[cell] = file.read_text(encoding="utf-8").splitlines()[0]
-            elif cell.run.held:
+            if (error_line := read_error(folder, numbers[cell])) is not None:
+                failed[cell] = error_line
+            elif not done(cell) and cell.run.held:
                 waiting.append(cell)
-                launched[cell] -= 1
-            elif launched[cell] >= ATTEMPTS:
-                failed[cell] = f"ended without a result, {ATTEMPTS} times{f' ({trouble})' if trouble else ''}; killed?"
-        todo = [cell for cell in todo if not (cell.run.finished or cell in failed or cell in waiting)]
+            elif not done(cell) and cell in started:
+                attempts[cell] += 1
+                if attempts[cell] >= ATTEMPTS:
+                    failed[cell] = (
+                        f"ended without a result, {ATTEMPTS} times{f' ({trouble})' if trouble else ''}; killed?"
+                    )
+        stuck = 0 if started or waiting or any(map(done, todo)) else stuck + 1
+        todo = [cell for cell in todo if not (done(cell) or cell in failed or cell in waiting)]
+        if stuck >= ATTEMPTS:
+            failed |= dict.fromkeys(todo, f"never started ({trouble or 'the launcher did nothing'})")
+            todo = []
         while waiting and not todo:
             if not said:
                 print(f"{len(waiting)} runs are in the hands of another process; waiting for it")
                 said = True
             time.sleep(POLL_SECONDS)
-            todo = [cell for cell in waiting if not cell.run.finished and not cell.run.held]
-            waiting = [cell for cell in waiting if not cell.run.finished and cell not in todo]
+            todo = [cell for cell in waiting if not done(cell) and not cell.run.held]
+            waiting = [cell for cell in waiting if not done(cell) and cell not in todo]
         todo += waiting
     return failed
+
+
+def wrong_data(cell: Cell) -> str:
+    """Why a finished run cannot be taken for this one, or nothing."""
+    try:
+        if cell.run.finished:
+            cell.run.check_data(cell.data)
+    except L2DError as error:
+        return str(error)
+    return ""
+
+
+def read_error(folder: Path, number: int) -> str | None:
+    """The first line of what went wrong, if anything did."""
+    try:
+        lines = (folder / f"{number}.error").read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    return lines[0] if lines else "failed, and there was no room to say why"
 
 
 def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
@@ -160,7 +209,10 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
 
 
 def listing(cells: Sequence[Cell]) -> str:
-    """Every cell, its state, and what the rest should take, judged by finished runs of the same dataset and length."""
+    """Every cell, its state, and what the rest should take, judged by finished runs of the same dataset and length.
+
+    Runs that shared a device took longer than they would have alone; so may those to come.
+    """
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for cell in cells:
         if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
@@ -184,8 +236,5 @@ def listing(cells: Sequence[Cell]) -> str:
 
 def write_error(folder: Path, number: Any, text: str) -> None:
     """Where the sweep looks. A full disk must not hide the error that it caused, which is on stderr already."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
         (folder / f"{number}.error").write_text(text, encoding="utf-8")
-    except OSError:
-        pass

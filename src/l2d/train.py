@@ -25,7 +25,7 @@ from l2d.cli import run_command
 from l2d.config import to_plain
 from l2d.datamodule import DeferralData
 from l2d.decisions import at_least_float32
-from l2d.errors import L2DError
+from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
 from l2d.router import Router
 from l2d.runs import RunFolder, cell, choices
@@ -47,9 +47,11 @@ def train(cfg: DictConfig) -> Metrics:
     if cfg.dry_run:
         print(f"{'begun' if run.last_checkpoint else 'missing'}, nothing done (dry_run=true)\n{run.path}")
         return {}
+    main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
+    if main and run.held:  # before data and router are built for nothing
+        raise Busy(f"{run.path}: another process is working on this run")
     forget_earlier_runs()
     data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
-    main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
     with run.locked() if main else nullcontext():
         if main and run.finished and not cfg.force:
             return report_finished(run)

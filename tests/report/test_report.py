@@ -115,6 +115,30 @@ def test_variants_are_told_apart(runs: Path) -> None:
     assert {"mild (rho=1)", "mild (rho=5.2)"} <= labels
 
 
+def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
+    """A control with another ρ is no reference, and the paper's number is not its own."""
+    for seed in range(3):
+        write_run(runs, "svhn/I/synthetic/error/tdef/0000", seed, 0.5, rho=5.2)
+    entries = summarise(read_cells(runs))
+    assert entry(entries, "mild")["against_reference"][0] == pytest.approx(-0.025)
+    control, plain = entry(entries, "tdef (rho=5.2)"), entry(entries, "tdef (rho=1)")
+    assert control["against_reference"][0] == pytest.approx(0.44)
+    assert control["paper"] is None
+    assert plain["paper"]["mean"] == 0.0468
+    assert "against_reference" not in plain
+
+
+def test_seeds_are_averaged(runs: Path) -> None:
+    more = {"experts": [{"error_rate": 0.6, "price": 0.0}] * 3, "calibration": [[1.0, 0.25, 0.5]]}
+    write_run(runs, "svhn/I/synthetic/error/ce/dddd", 0, 0.1)
+    write_run(runs, "svhn/I/synthetic/error/ce/dddd", 1, 0.1, **more)
+    ce = entry(summarise(read_cells(runs)), "ce")
+    assert [expert["error_rate"] for expert in ce["experts_alone"]] == pytest.approx([0.5, 0.65, 0.7])
+    # .5 at (.2, .25) and 1 at (.25, .5) meet in one bin
+    assert ce["calibration"][0] == pytest.approx([0.75, 0.7 / 3, 1.25 / 3])
+    assert ce["calibration"][1] == pytest.approx([0.25, 0.8, 0.7])
+
+
 def test_unfinished_and_damaged_runs_are_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (runs / "svhn/I/synthetic/error/mild/bbbb/seed=5").mkdir()
     bad = runs / "svhn/I/synthetic/error/mild/bbbb/seed=6"
@@ -131,7 +155,10 @@ def test_markdown_and_latex(runs: Path) -> None:
     assert "| SVHN | I | mild | 2 (few) | **0.0300 ± 0.0141** | 0.0254 ± 0.0016 | +2.9 |" in text
     assert "| SVHN | I | tdef | 3 | 0.0600 ± 0.0100 | 0.0468 ± 0.0015 | +8.8 |  | 50.0 / 30.0 / 20.0 |" in text
     tex = latex(entries)
-    assert r"mild & (I) & SVHN & \textbf{0.0300 $\pm$ 0.0141} & 0.0254 $\pm$ 0.0016 & 50.00 & 30.00 & 20.00 \\" in tex
+    assert (
+        r"mild & (I) & SVHN & \textbf{0.0300 $\pm$ 0.0141}$^\dagger$ & 0.0254 $\pm$ 0.0016 & 50.00 & 30.00 & 20.00 \\"
+        in tex
+    )
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
     for line in tex.splitlines():
         if line.endswith(r"\\") and "multicolumn" not in line:

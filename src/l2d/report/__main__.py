@@ -52,7 +52,7 @@ def chosen(runs_dir: Path, overrides: list[str], finished: list[Cell]) -> list[C
     for cell in cells.values():
         runs = found[cell.names].runs if cell.names in found else {}
         cell.runs.update({seed: runs[seed] for seed in cell.wanted if seed in runs})
-    return list(cells.values())
+    return list({cell.names: cell for cell in cells.values()}.values())  # mild and mild_paper may be one and the same
 
 
 def main() -> None:

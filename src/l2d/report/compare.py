@@ -74,16 +74,40 @@ def labels(cells: Sequence[Cell]) -> dict[Cell, str]:
         if len(group) == 1:
             found[group[0]] = group[0].method
             continue
-        configs = [
-            {k: v for k, v in flat(cell.config()).items() if k.split(".")[0] not in (*IRRELEVANT, "seed")}
-            for cell in group
-        ]
+        configs = [settings(cell) for cell in group]
         keys = sorted({key for config in configs for key in config})
         apart = [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
         for cell, config in zip(group, configs, strict=True):
-            said = " ".join(f"{key.removeprefix('method.')}={config[key]}" for key in apart if key in config)
+            said = " ".join(
+                f"{key.removeprefix('method.')}={config[key]}" for key in apart if config.get(key) is not None
+            )
             found[cell] = f"{cell.method} ({said or cell.names[5]})"
     return found
+
+
+def settings(cell: Cell) -> dict[str, Any]:
+    """Everything in a cell's config that can change the result, flat, less the seed."""
+    return {key: value for key, value in flat(cell.config()).items() if key.split(".")[0] not in (*IRRELEVANT, "seed")}
+
+
+def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
+    """Whether the paper's number is for this variant: tdef has ρ = 1, mild one ρ per expert by the theory's rule."""
+    if method == REFERENCE:
+        return bool(found.get("method.rho", 1.0) == 1)
+    return method != "mild" or found.get("method.rho.rule", "theory") == "theory"
+
+
+def reference_of(cell: Cell, members: Sequence[Cell], known: Mapping[Cell, dict[str, Any]]) -> Cell | None:
+    """The plain tdef that differs from a cell in the method alone."""
+
+    def rest(one: Cell) -> dict[str, Any]:
+        return {key: value for key, value in known[one].items() if not key.startswith("method.")}
+
+    for other in members:
+        same = other.method == REFERENCE and other.runs and other is not cell
+        if same and as_in_the_paper(known[other], REFERENCE) and rest(other) == rest(cell):
+            return other
+    return None
 
 
 def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -95,9 +119,13 @@ def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
     for block, members in blocks.items():
         place = dict(zip(("dataset", "setup", "experts", "cost"), block, strict=True))
-        reference = next((cell for cell in members if cell.method == REFERENCE and cell.runs), None)
+        known = {cell: settings(cell) for cell in members}
         for cell in members:
-            entries.append(place | {"label": names[cell]} | _entry(cell, reference))
+            reference = reference_of(cell, members, known)
+            entry = place | {"label": names[cell]} | _entry(cell, as_in_the_paper(known[cell], cell.method))
+            if reference is not None and cell.runs:
+                entry["against_reference"] = paired_interval(losses(cell), losses(reference))
+            entries.append(entry)
         with_runs = [cell for cell in members if cell.runs]
         if with_runs:
             most = max(with_runs, key=lambda cell: len(cell.runs))
@@ -119,8 +147,8 @@ def _scores(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _entry(cell: Cell, reference: Cell | None) -> dict[str, Any]:
-    known = paper().get((*cell.block, cell.method))
+def _entry(cell: Cell, as_in_paper: bool) -> dict[str, Any]:
+    known = paper().get((*cell.block, cell.method)) if as_in_paper else None
     entry: dict[str, Any] = {
         "kind": "router",
         "method": cell.method,
@@ -142,13 +170,32 @@ def _entry(cell: Cell, reference: Cell | None) -> dict[str, Any]:
         for rows in zip(*(run["confusion"] for run in runs), strict=True)
     ]
     entry["prices"] = runs[0]["prices"]
-    entry["experts_alone"] = runs[0].get("experts")
-    entry["calibration"] = next((run["calibration"] for run in runs if run.get("calibration")), None)
+    entry["experts_alone"] = mean_experts(runs)
+    entry["calibration"] = mean_calibration(runs)
     if known:
         entry["off_by_std"] = (entry["mean"] - known["mean"]) / known["std"] if known["std"] else None
-    if reference is not None and reference is not cell:
-        entry["against_reference"] = paired_interval(losses(cell), losses(reference))
     return entry
+
+
+def mean_experts(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]] | None:
+    """Each expert's error and price on its own, mean over seeds; None where the runs do not say."""
+    told = [run["experts"] for run in runs if run.get("experts")]
+    if not told:
+        return None
+    return [{key: mean_of(column, key) for key in ("error_rate", "price")} for column in zip(*told, strict=True)]
+
+
+def mean_calibration(runs: Sequence[Mapping[str, Any]], bins: int = 10) -> list[list[float]] | None:
+    """The seeds' bins joined by their weight."""
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    told = [run["calibration"] for run in runs if run.get("calibration")]
+    for rows in told:
+        for weight, predicted, observed in rows:
+            total = sums[min(int(predicted * bins), bins - 1)]
+            total[0] += weight / len(told)
+            total[1] += weight * predicted / len(told)
+            total[2] += weight * observed / len(told)
+    return [[w, p / w, o / w] for _, (w, p, o) in sorted(sums.items())] or None
 
 
 def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,7 +1,6 @@
 """One self-contained page: the data as JSON inside it, tables and plots drawn by the script in page.html."""
 
 import json
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,18 +23,21 @@ def page(entries: Sequence[Mapping[str, Any]], cells: Sequence[Cell], title: str
         "hulls": hulls(entries),
         "names": {"dataset": DATASETS, "experts": EXPERTS, "cost": COSTS},
     }
-    # "</" would end the script element that the data stand in
-    text = json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    # a "<" could end the script element that the data stand in
+    text = json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return TEMPLATE.read_text(encoding="utf-8").replace("__DATA__", text)
 
 
 def hulls(entries: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
     """Per block: what mixtures of single experts reach, as (price, error)."""
-    points: dict[str, set[tuple[float, float]]] = defaultdict(set)
+    most: dict[str, Mapping[str, Any]] = {}
     for entry in entries:
-        for expert in entry.get("experts_alone") or []:
-            points[_block(entry)].add((expert["price"], expert["error_rate"]))
-    return {block: lower_hull(found) for block, found in points.items()}
+        if entry.get("experts_alone") and entry["seeds"] > most.get(_block(entry), {"seeds": 0})["seeds"]:
+            most[_block(entry)] = entry
+    return {
+        block: lower_hull((expert["price"], expert["error_rate"]) for expert in entry["experts_alone"])
+        for block, entry in most.items()
+    }
 
 
 def _block(entry: Mapping[str, Any]) -> str:

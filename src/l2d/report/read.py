@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import yaml
 
 DEPTH = 7  # dataset/setup/experts/cost/method/variant/seed=s
 Names = tuple[str, str, str, str, str, str]
+NEEDED = ("deferral_loss", "error_rate", "mean_price", "ratios", "baselines", "confusion", "prices")
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
 
 
@@ -34,6 +36,7 @@ class Cell:
     def method(self) -> str:
         return self.names[4]
 
+    @cache  # noqa: B019 (a report lives as long as its cells)
     def config(self) -> dict[str, Any]:
         for seed in sorted(self.runs):
             try:
@@ -68,7 +71,7 @@ def read_cells(runs_dir: Path) -> list[Cell]:
         try:
             with open(f"{folder}/metrics.json", "rb") as content:  # noqa: PTH123 (ten thousand of them)
                 metrics = json.loads(content.read())
-            seed, _ = int(path.name.removeprefix("seed=")), metrics["deferral_loss"] + 0.0
+            seed, _ = int(path.name.removeprefix("seed=")), [metrics[key] for key in NEEDED]
         except FileNotFoundError:
             continue  # not finished
         except (OSError, ValueError, KeyError, TypeError) as error:

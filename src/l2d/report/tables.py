@@ -76,7 +76,7 @@ def markdown(entries: Sequence[Entry]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-TEX = {"\\": r"\textbackslash{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
+TEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
 
 
 def escape(text: str) -> str:
@@ -111,11 +111,15 @@ def latex(entries: Sequence[Entry]) -> str:
                     escape(entry["label"]),
                     f"({escape(setup)})" if i == 0 else "",
                     escape(DATASETS.get(dataset, dataset)) if i == 0 else "",
-                    rf"\textbf{{{loss}}}" if best is not None and entry["mean"] == best else loss,
+                    (rf"\textbf{{{loss}}}" if best is not None and entry["mean"] == best else loss)
+                    + (r"$^\dagger$" if entry.get("few") else ""),
                     value(known["mean"], known["std"], r"$\pm$") if known else "--",
                     *(ratios + ["--"] * (p - len(ratios))),
                 ]
                 lines.append(f"    {' & '.join(cells)} \\\\")
-        lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+        lines += [r"    \bottomrule", r"  \end{tabular}"]
+        if any(entry.get("few") for entry in shown):
+            lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or than three")
+        lines.append(r"\end{table}")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
