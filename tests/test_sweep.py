@@ -199,7 +199,8 @@ def test_listing_and_results(tmp_path: Path) -> None:
     (cells[2].run.path / "checkpoints" / "last.ckpt").touch()
     text = listing(cells)
     assert "2 finished, 1 begun, 1 missing" in text
-    assert "about 0.06 h" in text  # two runs of 100 s
+    assert "about 3 min" in text  # two runs of 100 s
+    assert "about 7 min" in listing(cells, force=True)
     assert "2 without" not in text
     header, rows = results(cells)
     assert dict(zip(header, rows[0], strict=True)) == {

@@ -3,6 +3,7 @@
 import logging
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -14,7 +15,7 @@ from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from l2d.build import fingerprint
 from l2d.config import to_plain
@@ -65,11 +66,13 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     grid = sweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)[0]
     cells = make_cells(grid, lambda overrides: loader.load_sweep_config(config, overrides))
     if config.dry_run:
-        print(listing(cells))
+        print(listing(cells, bool(config.force)))
         return
     place = Path(config.hydra.sweep.dir).expanduser().absolute()
     place.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f"{place.name}_", dir=place.parent))
+    with open_dict(config):
+        config.hydra.sweep.dir = str(folder)
     OmegaConf.save(config, folder / "multirun.yaml")
     logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
     # The same places for workers that start in another folder; and one folder for what they have to say.
@@ -140,7 +143,7 @@ def run_cells(
             launch(todo, number - len(todo))
         except Exception as error:  # the launcher's own: a worker was killed, a cluster went away
             trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            print(f"the launcher stopped ({trouble})")
+            print(f"the launcher stopped ({trouble}); what is not finished is tried again")
         waiting: list[Cell] = []
         started = [cell for cell in todo if (folder / f"{numbers[cell]}.started").exists()]
         for cell in todo:
@@ -170,6 +173,16 @@ def run_cells(
     return failed
 
 
+def duration(seconds: float) -> str:
+    return (
+        f"{seconds / 3600:.1f} h"
+        if seconds >= 3600
+        else f"{seconds / 60:.0f} min"
+        if seconds >= 100
+        else f"{seconds:.0f} s"
+    )
+
+
 def wrong_data(cell: Cell) -> str:
     """Why a finished run cannot be taken for this one, or nothing."""
     try:
@@ -197,7 +210,10 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
         key = (*cell.names.values(), cell.run.path.parent.name)
         wanted[key] += 1
         if cell.run.finished:
-            found[key].append(float(cell.run.metrics()["deferral_loss"]))
+            try:
+                found[key].append(float(cell.run.metrics()["deferral_loss"]))
+            except (ValueError, KeyError, TypeError):
+                print(f"warning: {cell.run.path}/metrics.json: damaged; force=true runs it anew", file=sys.stderr)
     rows = []
     for key, number in wanted.items():
         losses = found[key]
@@ -208,26 +224,27 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
     return [*names, "variant", "seeds", "deferral loss", "std"], rows
 
 
-def listing(cells: Sequence[Cell]) -> str:
+def listing(cells: Sequence[Cell], force: bool = False) -> str:
     """Every cell, its state, and what the rest should take, judged by finished runs of the same dataset and length.
 
     Runs that shared a device took longer than they would have alone; so may those to come.
     """
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for cell in cells:
-        if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
-            seconds[cell.names["dataset"], cell.epochs].append(float(taken))
+        with suppress(OSError, ValueError):
+            if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
+                seconds[cell.names["dataset"], cell.epochs].append(float(taken))
     rows, total, unknown = [], 0.0, 0
     for cell in cells:
         known = seconds.get((cell.names["dataset"], cell.epochs))
-        left = 0.0 if cell.state == "finished" else statistics.mean(known) if known else None
+        left = 0.0 if cell.state == "finished" and not force else statistics.mean(known) if known else None
         total += left or 0.0
         unknown += left is None
-        took = "" if cell.state == "finished" else "?" if left is None else f"{left:.0f} s"
+        took = "?" if left is None else f"{left:.0f} s" if left else ""
         rows.append([*cell.names.values(), str(cell.seed), cell.state, took])
     states = Counter(cell.state for cell in cells)
     text = ", ".join(f"{states[state]} {state}" for state in ("finished", "begun", "missing"))
-    estimate = f"about {total / 3600:.2f} h one after the other" if total or not unknown else "no estimate"
+    estimate = f"about {duration(total)} one after the other" if total or not unknown else "no estimate"
     if unknown:
         estimate += f"; {unknown} without a finished neighbour (same dataset, same epochs) to judge by"
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]

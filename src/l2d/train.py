@@ -164,6 +164,9 @@ def report_finished(run: RunFolder) -> Metrics:
 
 
 def job(cfg: DictConfig) -> None:
+    hydra_cfg = HydraConfig.get()
+    if hydra_cfg.mode != RunMode.MULTIRUN and (experiment := hydra_cfg.runtime.choices.get("experiment")):
+        raise L2DError(f"experiment={experiment}: is a sweep; put -m before it")
     try:
         train(cfg)
     except SystemExit:  # Lightning's answer to Ctrl-C

@@ -144,9 +144,15 @@ def test_unfinished_and_damaged_runs_are_left_out(runs: Path, capsys: pytest.Cap
     bad = runs / "svhn/I/synthetic/error/mild/bbbb/seed=6"
     bad.mkdir()
     (bad / "metrics.json").write_text('{"deferral_loss": ')
+    nan = runs / "svhn/I/synthetic/error/mild/bbbb/seed=7"
+    nan.mkdir()
+    (nan / "metrics.json").write_text('{"deferral_loss": NaN}')
     (runs / ".sweeps" / "x").mkdir(parents=True)
     assert {cell.method: sorted(cell.runs) for cell in read_cells(runs)} == {"tdef": [0, 1, 2], "mild": [0, 1]}
-    assert capsys.readouterr().err == f"warning: {bad}/metrics.json: unreadable (JSONDecodeError), left out\n"
+    assert capsys.readouterr().err.splitlines() == [
+        f"warning: {bad}/metrics.json: unreadable (JSONDecodeError), left out",
+        f"warning: {nan}/metrics.json: unreadable (ValueError), left out",
+    ]
 
 
 def test_markdown_and_latex(runs: Path) -> None:
@@ -202,8 +208,14 @@ def test_the_command(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert {file.name for file in (runs / "report").iterdir()} == {"index.html", "tables.md", "tables.tex"}
     for arguments, words in {
         ("nowhere",): "nowhere: no such folder",
+        (str(runs), "-m"): "-m: unknown flag",
         (str(runs), "experiment=table9"): "table9",
-        (str(runs), "experiment=table1_cost", "dataset=svhn", "setup=I"): "no finished run of these",
+        (
+            str(runs),
+            "experiment=table1_cost",
+            "dataset=svhn",
+            "setup=I",
+        ): "no finished run of these; 5 finished with other settings",
     }.items():
         monkeypatch.setattr(sys, "argv", ["report", *arguments])
         with pytest.raises(SystemExit) as leave:

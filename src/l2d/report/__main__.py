@@ -62,18 +62,25 @@ def main() -> None:
         return
     started = time.monotonic()
     overrides = [argument for argument in arguments if "=" in argument]
-    folders = [argument for argument in arguments if "=" not in argument] or ["runs"]
+    folders = [argument for argument in arguments if "=" not in argument and argument[0] != "-"] or ["runs"]
     try:
         if len(folders) > 1:
             raise L2DError(f"{folders[1]}: one folder of runs at a time")
         runs_dir = Path(folders[0]).expanduser()
         if not runs_dir.is_dir():
             raise L2DError(f"{runs_dir}: no such folder; python -m l2d.train makes runs/")
-        cells = read_cells(runs_dir)
-        if overrides:
-            cells = chosen(runs_dir, overrides, cells)
+        for flag in (argument for argument in arguments if argument.startswith("-")):
+            raise L2DError(f"{flag}: unknown flag; see python -m l2d.report --help")
+        everything = read_cells(runs_dir)
+        cells = chosen(runs_dir, overrides, everything) if overrides else everything
         if not any(cell.runs for cell in cells):
-            raise L2DError(f"{runs_dir}: no finished run{' of these' if overrides else ''} in it")
+            others = sum(len(cell.runs) for cell in everything)
+            hint = (
+                f" of these; {others} finished with other settings (dry_run=true lists what is looked for)"
+                if others
+                else ""
+            )
+            raise L2DError(f"{runs_dir}: no finished run{hint}")
         entries = summarise(cells)
         out = runs_dir / "report"
         out.mkdir(exist_ok=True)

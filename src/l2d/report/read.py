@@ -70,7 +70,7 @@ def read_cells(runs_dir: Path) -> list[Cell]:
         path = Path(folder)
         try:
             with open(f"{folder}/metrics.json", "rb") as content:  # noqa: PTH123 (ten thousand of them)
-                metrics = json.loads(content.read())
+                metrics = json.loads(content.read(), parse_constant=_refuse)
             seed, _ = int(path.name.removeprefix("seed=")), [metrics[key] for key in NEEDED]
         except FileNotFoundError:
             continue  # not finished
@@ -80,6 +80,10 @@ def read_cells(runs_dir: Path) -> list[Cell]:
         names: Any = path.parent.relative_to(runs_dir).parts
         cells.setdefault(names, Cell(names, path.parent)).runs[seed] = metrics
     return [cells[names] for names in sorted(cells)]
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)  # NaN, Infinity
 
 
 def _seed_folders(folder: str, depth: int) -> Iterator[str]:
