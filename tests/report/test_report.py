@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.report.__main__ import chosen, main
-from l2d.report.compare import lower_hull, paired_interval, paper, summarise
+from l2d.report.compare import as_in_the_paper, lower_hull, paired_interval, paper, summarise
 from l2d.report.page import TEMPLATE, page
 from l2d.report.read import read_cells
 from l2d.report.tables import escape, latex, markdown
@@ -124,6 +124,9 @@ def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
     control, plain = entry(entries, "tdef (rho=5.2)"), entry(entries, "tdef (rho=1)")
     assert control["against_reference"][0] == pytest.approx(0.44)
     assert control["paper"] is None
+    assert not as_in_the_paper({"method.rho.rule": "uniform"}, "tdef")
+    assert not as_in_the_paper({"method.rho.rule": "uniform"}, "mild")
+    assert as_in_the_paper({"method.rho.rule": "theory"}, "mild")
     assert plain["paper"]["mean"] == 0.0468
     assert "against_reference" not in plain
 

@@ -93,7 +93,8 @@ def settings(cell: Cell) -> dict[str, Any]:
 def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
     """Whether the paper's number is for this variant: tdef has ρ = 1, mild one ρ per expert by the theory's rule."""
     if method == REFERENCE:
-        return bool(found.get("method.rho", 1.0) == 1)
+        told = any(key.startswith("method.rho") for key in found)  # a number, or the keys of a rule
+        return not told or found.get("method.rho") == 1
     return method != "mild" or found.get("method.rho.rule", "theory") == "theory"
 
 
