@@ -71,7 +71,7 @@ MUTATIONS = {
     "report: normal in place of t": ("report/compare.py", "stats.t.ppf(0.975, len(differences) - 1)", "stats.norm.ppf(0.975)"),
     "report: sign of the distance from the paper": ("report/compare.py", 'entry["mean"] - known["mean"]', 'known["mean"] - entry["mean"]'),
     "report: upper hull": ("report/compare.py", "hull and y >= hull[-1][1]", "hull and y <= hull[-1][1]"),
-    "sweep: finished runs launched again": ("sweep.py", "if force or not cell.run.finished", "if True"),
+    "sweep: finished runs launched again": ("sweep.py", "if force or (not cell.run.finished and", "if force or (True and"),
     "sweep: killed runs not tried again": ("sweep.py", "ATTEMPTS = 2", "ATTEMPTS = 1"),
     "sweep: held runs given up": ("sweep.py", "elif cell.run.held:", "elif False:"),
     "other data taken for finished": ("runs.py", "known != fingerprint", "known == ''"),

@@ -2,10 +2,8 @@
 
 import csv
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder
 from l2d.tracking import HistoryLogger
 from l2d.train import train
-from tests.conftest import TINY, environment
+from tests.forker import Child
 
 Tiny = Callable[..., DictConfig]
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -319,9 +317,9 @@ def test_help(command: Command) -> None:
 
 @pytest.mark.slow
 def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, tmp_path: Path) -> None:
-    good = command("-m", "recipe.epochs=1", "method=tdef,mild,ce,cwce,ldam", "seed=0,1")
+    good = command("-m", "recipe.epochs=1", "method=mild,ldam", "seed=0,1")
     assert good.returncode == 0, good.stderr
-    assert len(list(tmp_path.glob("runs/**/metrics.json"))) == 10
+    assert len(list(tmp_path.glob("runs/**/metrics.json"))) == 4
     bad = command("-m", "recipe.epochs=1", "setup=I", "method.rho.offset=-5,1,2")
     assert bad.returncode != 0
     lines = [line for line in bad.stderr.splitlines() if line.startswith("error: ")]
@@ -402,38 +400,28 @@ def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
-    started = [sys.executable, "-m", "l2d.train", *TINY, "recipe.epochs=500"]
-    process = subprocess.Popen(
-        started,
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        # a shell that runs the tests in the background has it ignored, and children inherit that
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+def test_ctrl_c_says_how_to_go_on(start: Callable[..., Child], tmp_path: Path) -> None:
+    process = start("recipe.epochs=500")
     deadline = time.monotonic() + 120
     while not any(tmp_path.glob("runs/**/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert said.strip().splitlines()[-1].startswith("interrupted; the same command goes on")
+    process.kill(signal.SIGINT)
+    ended = process.wait(timeout=60)
+    assert ended.returncode == 1
+    assert ended.stderr.strip().splitlines()[-1].startswith("interrupted; the same command goes on")
 
 
 @pytest.mark.slow
-def test_kill_9_and_resume(command: Command, tmp_path: Path) -> None:
-    arguments = ["recipe.epochs=20", "recipe.batch_size=128", "checkpoint=best"]
+def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_path: Path) -> None:
+    arguments = ["recipe.epochs=12", "recipe.batch_size=128", "checkpoint=best"]
     whole = command(*arguments, "runs_dir=whole")
     assert whole.returncode == 0, whole.stderr
-    started = [sys.executable, "-m", "l2d.train", *TINY, *arguments, "runs_dir=killed"]
-    process = subprocess.Popen(started, cwd=tmp_path, env=environment(), stdout=subprocess.DEVNULL)
+    process = start(*arguments, "runs_dir=killed")
     deadline = time.monotonic() + 120
     while not any(tmp_path.glob("killed/**/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.3)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill(signal.SIGKILL)
     process.wait()
     assert not list(tmp_path.glob("killed/**/metrics.json")), "the run ended before it could be killed"
     resumed = command(*arguments, "runs_dir=killed")

@@ -64,7 +64,12 @@ class Guard:
     def __call__(self, cfg: DictConfig) -> Any:
         hydra_cfg = HydraConfig.get()
         if hydra_cfg.mode != RunMode.MULTIRUN or not hydra_cfg.sweeper._target_.endswith("CellSweeper"):
-            return self.job(cfg)
+            try:
+                return self.job(cfg)
+            except MISTAKES as error:
+                if self.full or hydra_cfg.mode == RunMode.MULTIRUN:
+                    raise
+                sys.exit(f"error: {one_line(error)}")  # here: Hydra would print more than that line
         folder, number = Path(hydra_cfg.sweep.dir), hydra_cfg.job.num
         started = folder / f"{number}.started"
         with suppress(OSError):  # a full disk will show itself soon enough
