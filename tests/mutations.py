@@ -73,7 +73,7 @@ MUTATIONS = {
     "report: upper hull": ("report/compare.py", "hull and y >= hull[-1][1]", "hull and y <= hull[-1][1]"),
     "sweep: finished runs launched again": ("sweep.py", "if force or (not cell.run.finished and", "if force or (True and"),
     "sweep: killed runs not tried again": ("sweep.py", "ATTEMPTS = 2", "ATTEMPTS = 1"),
-    "sweep: held runs given up": ("sweep.py", "elif cell.run.held:", "elif False:"),
+    "sweep: held runs given up": ("sweep.py", "elif not done(cell) and cell.run.held:", "elif False:"),
     "other data taken for finished": ("runs.py", "known != fingerprint", "known == ''"),
     "the next epoch's order used for this one": ("data/batches.py", "self._ahead[0] == self.epoch", "self._ahead[0] >= self.epoch"),
     "cuDNN searched for odd batches": ("router.py", "search_convolutions(full)", "search_convolutions(True)"),

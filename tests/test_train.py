@@ -24,6 +24,7 @@ from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder
 from l2d.tracking import HistoryLogger
 from l2d.train import train
+from tests.conftest import TINY
 from tests.forker import Child
 
 Tiny = Callable[..., DictConfig]
