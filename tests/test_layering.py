@@ -7,7 +7,7 @@ import l2d
 
 PACKAGE = Path(l2d.__file__).parent
 ORDER = [
-    *("errors", "seeding", "files", "config"),
+    *("errors", "interrupts", "seeding", "files", "config"),
     *("costs", "rewards", "margins", "decisions", "metrics"),
     *("data", "backbones", "losses", "experts", "datamodule", "checkpoints", "router"),
     *("build", "timing"),

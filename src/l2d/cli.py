@@ -16,6 +16,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+from l2d import interrupts
 from l2d.config import CONF, default_choices, groups, launchers
 from l2d.errors import Busy, L2DError
 from l2d.sweep import PLACES, write_error
@@ -75,7 +76,9 @@ class Guard:
         with suppress(OSError):  # a full disk will show itself soon enough
             started.touch()
         try:
-            return self.job(cfg)
+            result = self.job(cfg)
+            interrupts.check()
+            return result
         except Busy:
             started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
@@ -99,6 +102,7 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting
     if module != "l2d.train":
         sys.argv.append("hydra/sweeper=basic")  # l2d's own goes by the run folders of l2d.train
+    interrupts.remember()
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(Guard(job, full))()
     except MISTAKES as error:

@@ -18,6 +18,7 @@ from pytorch_lightning.utilities import rank_zero_only
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
+from l2d import interrupts
 from l2d import metrics as metrics_
 from l2d.build import build, fingerprint, make, speed, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
@@ -85,7 +86,8 @@ def forget_earlier_runs() -> None:
     such cycles; and a process's ninth compilation of the same code would silently run uncompiled."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
-    gc.collect()
+    with interrupts.deferred():
+        gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,41 @@
+"""Ctrl-C that is not lost. Python drops an exception that arises in a destructor or in a weak reference's callback, and collecting
+the garbage of a finished run goes through thousands of those."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_pressed = False
+_deferred = False
+
+
+def remember() -> None:
+    """From now on a Ctrl-C is also written down, for `check`. Where the signal is ignored it stays so."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _note)
+
+
+def check() -> None:
+    """Raise the KeyboardInterrupt that was dropped, if one was."""
+    if _pressed:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """A Ctrl-C within takes effect at the end."""
+    global _deferred
+    _deferred = True
+    try:
+        yield
+    finally:
+        _deferred = False
+    check()
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    global _pressed
+    _pressed = True
+    if not _deferred:
+        signal.default_int_handler(number, frame)
