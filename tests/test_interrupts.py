@@ -38,7 +38,7 @@ def test_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
     reached = []
     try:
         interrupts.remember()
-        with pytest.raises(KeyboardInterrupt), interrupts.deferred():
+        with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012
             del (thing := [Pressed()])[0]
             reached.append(thing)
     finally:
