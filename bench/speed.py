@@ -38,6 +38,7 @@ from torchvision import transforms
 
 from l2d.build import build
 from l2d.config import compose
+from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
 from l2d.data.prepared import is_prepared
 from provenance import ROOT, commit, machine, versions
@@ -170,7 +171,7 @@ class Images(Dataset[Batch]):
     """One image at a time, as torchvision's datasets give them."""
 
     def __init__(self, data: Any, normalised: bool) -> None:
-        mean, std = (torch.tensor(values) / 255 for values in data.pixel_statistics())
+        mean, std = (torch.tensor(values) / 255 for values in channel_statistics(data.train.source, data.train.rows))
         self.images, self.costs = data.train.inputs.numpy(), data.train.costs.float()
         end = [transforms.ToTensor(), transforms.Normalize(mean, std)] if normalised else [transforms.PILToTensor()]
         self.transform = transforms.Compose([transforms.RandomCrop(32, padding=4), *end])

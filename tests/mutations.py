@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # what: (file, text, what it becomes)
 MUTATIONS = {
-    "sign of the price in the costs": ("costs.py", ".to(prices.dtype) + prices", ".to(prices.dtype) - prices"),
+    "sign of the price in the costs": ("costs.py", "return errors + prices", "return errors - prices"),
     "errors and hits swapped in the costs": ("costs.py", "(predictions != labels", "(predictions == labels"),
     "tie rule of the oracle": ("costs.py", "return costs.argmin(dim=-1)", "return costs.shape[-1] - 1 - costs.flip(-1).argmin(dim=-1)"),
     "tie rule of the decision": ("decisions.py", "return scores.shape[-1] - 1 - scores.flip(-1).argmax(dim=-1)", "return scores.argmax(dim=-1)"),
@@ -45,7 +45,7 @@ MUTATIONS = {
     "posterior: transposed matrix": ("decisions.py", "scores[..., None, :] / rho[:, None]", "scores[..., None, :] / rho[None, :]"),
     "the test split used for validation": ("datamodule.py", "self._in_order(self.validation)", "self._in_order(self.test)"),
     "the validation split used for the test": ("datamodule.py", "self._in_order(self.test)", "self._in_order(self.validation)"),
-    "validation rows left in training": ("datamodule.py", "arrays.train_inputs, train, train_pred", "arrays.train_inputs, torch.arange(len(arrays.train_labels)), train_pred"),
+    "validation rows left in training": ("datamodule.py", "arrays.train_inputs, train, self", "arrays.train_inputs, torch.arange(len(arrays.train_labels)), self"),
     "crop: sign of the vertical shift": ("data/augment.py", "+ draws[:, :1]", "- draws[:, :1]"),
     "crop: shifted before the flip": ("data/augment.py", "x.flip(1), x)", "-x.flip(1), x)"),
     "flip: everything": ("data/augment.py", "draws[:, 2:].bool()", "draws[:, 2:] >= 0"),
@@ -76,7 +76,7 @@ MUTATIONS = {
     "sweep: held runs given up": ("sweep.py", "elif not done(cell) and cell.run.held:", "elif False:"),
     "other data taken for finished": ("runs.py", "known != fingerprint", "known == ''"),
     "the next epoch's order used for this one": ("data/batches.py", "self._ahead[0] == self.epoch", "self._ahead[0] >= self.epoch"),
-    "cuDNN searched for odd batches": ("router.py", "search_convolutions(full)", "search_convolutions(True)"),
+    "cuDNN searched for odd batches": ("learner.py", "search_convolutions(full)", "search_convolutions(True)"),
 }  # fmt: skip
 
 

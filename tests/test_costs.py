@@ -5,14 +5,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.costs import cheapest, check_costs, expert_costs, expert_prices
+from l2d.costs import cheapest, check_costs, expert_costs, expert_errors, expert_prices, noisy
 from l2d.errors import L2DError
+from l2d.seeding import stream
+
+NAMES = ["a", "b", "c"]
 
 
 def test_hand_derived() -> None:
     """Label 3: expert 1 says 3 (right), expert 2 says 1 (wrong): costs .7 and 1 + .2. Label 1: the other way round."""
-    costs = expert_costs(torch.tensor([[3, 1], [3, 1]]), torch.tensor([3, 1]), torch.tensor([0.7, 0.2]))
-    torch.testing.assert_close(costs, torch.tensor([[0.7, 1.2], [1.7, 0.2]]))
+    errors = expert_errors(torch.tensor([[3, 1], [3, 1]]), torch.tensor([3, 1]))
+    assert errors.tolist() == [[0, 1], [1, 0]]
+    costs = expert_costs(errors, torch.tensor([0.7, 0.2]).double())
+    torch.testing.assert_close(costs, torch.tensor([[0.7, 1.2], [1.7, 0.2]]).double())
 
 
 @given(st.integers(1, 6), st.integers(2, 5), st.integers(2, 4), st.integers(0, 999))
@@ -21,7 +26,7 @@ def test_against_loops(n: int, p: int, classes: int, seed: int) -> None:
     predictions = torch.randint(classes, (n, p), generator=rng)
     labels = torch.randint(classes, (n,), generator=rng)
     prices = torch.rand(p, generator=rng, dtype=torch.float64)
-    costs = expert_costs(predictions, labels, prices)
+    costs = expert_costs(expert_errors(predictions, labels), prices)
     for i in range(n):
         for k in range(p):
             wrong = 0.0 if int(predictions[i, k]) == int(labels[i]) else 1.0
@@ -30,17 +35,57 @@ def test_against_loops(n: int, p: int, classes: int, seed: int) -> None:
 
 def test_prices() -> None:
     coverage = [0.7, 0.2, 0.1]
-    assert expert_prices(None, coverage).tolist() == [0, 0, 0]
-    assert expert_prices("coverage", coverage).tolist() == coverage
-    assert expert_prices([1.0, 0.6, 0.1], coverage).tolist() == [1.0, 0.6, 0.1]
+    assert expert_prices(None, NAMES, coverage).tolist() == [0, 0, 0]
+    assert expert_prices("coverage", NAMES, coverage).tolist() == coverage
+    assert expert_prices([1.0, 0.6, 0.1], NAMES, None).tolist() == [1.0, 0.6, 0.1]
+    assert expert_prices({"c": 3, "a": 1, "b": 2}, NAMES, None).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    "prices", ["free", [1.0, 2.0], [1.0, -0.1, 0.0], [1.0, float("nan"), 0.0], [1, float("inf"), 0], ["a", 1, 2], 3]
+    "prices",
+    [
+        "free",
+        [1.0, 2.0],
+        [1.0, -0.1, 0.0],
+        [1.0, float("nan"), 0.0],
+        [1, float("inf"), 0],
+        ["a", 1, 2],
+        3,
+        "coverage",
+        {"a": 1, "b": 2},
+        {"a": 1, "b": 2, "c": 3, "d": 4},
+    ],
 )
 def test_bad_prices_name_the_key(prices: object) -> None:
     with pytest.raises(L2DError, match=r"cost\.prices"):
-        expert_prices(prices, [0.7, 0.2, 0.1])  # type: ignore[arg-type]
+        expert_prices(prices, NAMES, None)
+
+
+@given(st.integers(0, 999), st.floats(0, 2), st.sampled_from(["multiplicative", "additive"]))
+def test_noise_against_loops(seed: int, noise: float, kind: str) -> None:
+    """z is drawn row by row, expert by expert; costs never get below 0, and no noise is no change."""
+    costs = torch.rand(4, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    z = stream(seed, "z").standard_normal(12)
+    found = noisy(costs, noise, kind, stream(seed, "z"))
+    for i in range(4):
+        for k in range(3):
+            c, draw = float(costs[i, k]), float(z[3 * i + k])
+            wanted = c * (1 + noise * draw) if kind == "multiplicative" else c + noise * draw
+            assert float(found[i, k]) == pytest.approx(max(0.0, wanted))
+
+
+def test_multiplicative_noise_leaves_what_costs_nothing() -> None:
+    costs = torch.tensor([[0.0, 1.0]]).double().expand(4000, 2)
+    found = noisy(costs, 0.2, "multiplicative", stream(0))
+    assert (found[:, 0] == 0).all()
+    assert float(found[:, 1].std()) == pytest.approx(0.2, abs=0.01)
+    assert float(found[:, 1].mean()) == pytest.approx(1, abs=0.02)
+
+
+@pytest.mark.parametrize(("noise", "kind"), [(-0.1, "additive"), (float("nan"), "additive"), (0.2, "gaussian")])
+def test_bad_noise(noise: float, kind: str) -> None:
+    with pytest.raises(L2DError, match=r"cost\.noise"):
+        noisy(torch.ones(2, 2), noise, kind, stream(0))
 
 
 @pytest.mark.parametrize(

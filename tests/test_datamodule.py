@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from l2d.data.arrays import Arrays
+from l2d.data.arrays import channel_statistics
 from l2d.data.digits import Digits
 from l2d.datamodule import DeferralData
 from l2d.errors import L2DError
+from l2d.experts.cache import Cache
+from l2d.experts.request import Machine
 from l2d.experts.synthetic import SyntheticExperts
 
 
@@ -19,11 +21,14 @@ def build(**changes: Any) -> DeferralData:
         "data_dir": Path(),
         "experts": SyntheticExperts(),
         "coverage": [0.4, 0.2, 0.2, 0.1, 0.1],
+        "cache": Cache(Path()),
+        "machine": Machine(),
         "prices": None,
+        "noise": 0.0,
+        "noise_kind": "multiplicative",
         "validation_fraction": 0.1,
         "batch_size": 64,
         "augment": "none",
-        "on_device": "auto",
         "seed": 0,
     }
     return DeferralData(**{**arguments, **changes})
@@ -55,7 +60,7 @@ def test_validation_is_not_the_test_split() -> None:
 def test_seed_moves_validation_and_experts_but_not_test_images() -> None:
     one, other = build(seed=0), build(seed=1)
     assert torch.equal(one.test.inputs, other.test.inputs)
-    assert not torch.equal(one.test.predictions, other.test.predictions)
+    assert not torch.equal(one.test.costs, other.test.costs)
     assert {*as_rows(one.validation.inputs)} != {*as_rows(other.validation.inputs)}
     assert torch.equal(one.train.costs, build(seed=0).train.costs)
 
@@ -64,11 +69,12 @@ def test_seed_moves_validation_and_experts_but_not_test_images() -> None:
 def test_costs_belong_to_their_rows(prices: str | None) -> None:
     data = build(prices=prices)
     for split in (data.train, data.validation, data.test):
-        wrong = (split.predictions != split.labels[:, None]).double()
-        assert torch.equal(split.costs, wrong + data.prices)
+        assert split.answers.predictions is not None
+        wrong = (split.answers.predictions != split.labels[:, None]).double()
+        assert torch.equal(split.costs, wrong + split.prices)
         # the expert that owns the label's class is right
         owner = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 4])[split.labels]
-        assert torch.equal(split.costs.gather(1, owner[:, None])[:, 0], data.prices[owner])
+        assert torch.equal(split.costs.gather(1, owner[:, None])[:, 0], split.prices[owner])
 
 
 def test_labels_belong_to_their_images() -> None:
@@ -92,20 +98,30 @@ def test_batches() -> None:
 
 def test_pixel_statistics_are_those_of_the_training_images() -> None:
     data = build()
-    mean, std = data.pixel_statistics()
+    mean, std = channel_statistics(data.train.source, data.train.rows)
     pixels = data.train.inputs.double()
     assert mean == pytest.approx([float(pixels.mean())])
     assert std == pytest.approx([float(pixels.std(correction=0))])
 
 
-class BadExperts:
-    def predict(self, arrays: Arrays, *_: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.zeros(len(arrays.train_labels), 1), torch.zeros(len(arrays.test_labels), 1)
-
-
 def test_one_expert_is_refused() -> None:
     with pytest.raises(L2DError, match="at least 2"):
-        build(experts=BadExperts(), coverage=[1.0])
+        build(coverage=[1.0])
+
+
+def test_noise_is_on_the_training_split_alone() -> None:
+    clean, noisy = build(prices="coverage"), build(prices="coverage", noise=0.2)
+    assert not torch.equal(clean.train.costs, noisy.train.costs)
+    assert torch.equal(noisy.train.costs, build(prices="coverage", noise=0.2).train.costs)
+    for name in ("validation", "test"):
+        assert torch.equal(getattr(clean, name).costs, getattr(noisy, name).costs)
+
+
+def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
+    """So is the validation split: what experts have learned from must not become validation under another seed."""
+    one, other = (build(experts=SyntheticExperts(seed=5), seed=seed) for seed in (0, 1))
+    assert torch.equal(one.train.rows, other.train.rows)
+    assert torch.equal(one.test.costs, other.test.costs)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ PACKAGE = Path(l2d.__file__).parent
 ORDER = [
     *("errors", "interrupts", "seeding", "files", "config"),
     *("costs", "rewards", "margins", "decisions", "metrics"),
-    *("data", "backbones", "losses", "experts", "datamodule", "checkpoints", "router"),
+    *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router"),
     *("build", "timing"),
     *("summary", "tracking", "runs", "sweep", "cli", "train", "data.prepare"),
     *("report", "dashboard"),

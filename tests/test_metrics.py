@@ -93,7 +93,19 @@ def test_evaluate_numbers_experts_from_one() -> None:
     assert result["collapsed_expert"] == 2
     assert result["deferral_loss"] == 0.5
     assert result["confusion"] == [[0, 1], [0, 1]]
-    assert result["experts"] == [{"error_rate": 0.5, "price": 0.0}, {"error_rate": 0.5, "price": 0.0}]
+    assert result["experts"] == [{"name": f"expert {k}", "error_rate": 0.5, "price": 0.0} for k in (1, 2)]
+
+
+def test_prices_that_differ_between_rows() -> None:
+    """Row 1 goes to expert 2 at .4, row 2 to expert 1 at .1: mean price .25, one error in two; reported are the experts' means."""
+    prices = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).double()
+    costs = torch.tensor([[0.0, 1.0], [0.0, 1.0]]).double() + prices
+    result = evaluate(torch.tensor([1, 0]), costs, costs, prices, names=["a", "b"])
+    assert result["mean_price"] == pytest.approx(0.25)
+    assert result["error_rate"] == pytest.approx(0.5)
+    assert result["prices"] == pytest.approx([0.2, 0.3])
+    assert [expert["name"] for expert in result["experts"]] == ["a", "b"]
+    assert result["baselines"]["random"]["mean_price"] == pytest.approx(0.25)
 
 
 def test_calibration_by_hand() -> None:

@@ -6,23 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
 from l2d.config import check_keys, to_plain
+from l2d.data.arrays import channel_statistics
 from l2d.datamodule import Dataset, DeferralData
 from l2d.errors import L2DError, check_choice
-from l2d.router import COMPILE_MODES, SCHEDULES, Router
+from l2d.experts.cache import Cache
+from l2d.experts.request import Machine
+from l2d.learner import check_recipe, speed
+from l2d.router import Router
 from l2d.seeding import derive_seed
 
 # Keys of a group that other parts of the config read; its class does not take them.
 FOR_THE_CONFIG = ("name", "fast", "paper")
 # What a plainly annotated argument takes; other annotations are the class's own business.
 KINDS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
 
 
 def make(node: DictConfig, **arguments: Any) -> Any:
@@ -46,11 +47,19 @@ def make(node: DictConfig, **arguments: Any) -> Any:
 
 def make_partial(node: DictConfig) -> Any:
     """As `make`, with arguments still to come."""
-    own = {key: value for key, value in to_plain(node).items() if key not in FOR_THE_CONFIG}
+    own = _for_the_class(to_plain(node))
     try:
         return instantiate(own, _partial_=True, _convert_="all")
     except InstantiationException as error:
+        if isinstance(error.__cause__, L2DError):  # of a part of it
+            raise error.__cause__ from None
         raise L2DError(f"{node._get_full_key('')}._target_={own.get('_target_')}: no such class") from error
+
+
+def _for_the_class(group: Any) -> Any:
+    if not isinstance(group, dict):
+        return group
+    return {key: _for_the_class(value) for key, value in group.items() if key not in FOR_THE_CONFIG}
 
 
 def make_dataset(cfg: DictConfig) -> Dataset:
@@ -62,53 +71,55 @@ def fingerprint(cfg: DictConfig) -> str:
     return make_dataset(cfg).fingerprint(Path(cfg.data_dir).expanduser())
 
 
-def on_gpu(cfg: DictConfig) -> bool:
-    return cfg.trainer.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
-
-
-def speed(cfg: DictConfig) -> dict[str, Any]:
-    """The recipe's precision, channels_last, compile and fused; on a CPU they are off."""
-    return {key: cfg.recipe[key] for key in PLAIN} if on_gpu(cfg) else PLAIN
-
-
 def switched_off(cfg: DictConfig) -> str:
     """What the recipe asks for and this machine does not do, as the overrides that would say so."""
-    used = speed(cfg)
-    return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in PLAIN if used[key] != cfg.recipe[key])
+    used = speed(cfg.recipe, cfg.trainer.accelerator)
+    return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in used if used[key] != cfg.recipe[key])
+
+
+def make_data(cfg: DictConfig) -> DeferralData:
+    """dataset -> experts -> costs."""
+    if not 0 <= cfg.seed < 2**32:
+        raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
+    check_recipe(cfg.recipe, "recipe")
+    names = (cfg.dataset.name, cfg.setup.name, cfg.experts.name)
+    identity = {"dataset": str(cfg.dataset.name), "experts": to_plain(cfg.experts)}
+    return DeferralData(
+        dataset=make_dataset(cfg),
+        data_dir=Path(cfg.data_dir).expanduser(),
+        experts=make(cfg.experts),
+        cache=Cache(Path(cfg.runs_dir).expanduser() / "experts", "-".join(map(str, names)), identity),
+        machine=Machine(
+            accelerator=cfg.trainer.accelerator,
+            deterministic=cfg.trainer.deterministic,
+            data_on_device=str(cfg.trainer.data_on_device).lower(),
+            progress=cfg.progress,
+        ),
+        coverage=None if cfg.setup.coverage is None else list(cfg.setup.coverage),
+        prices=to_plain(cfg.cost)["prices"],
+        noise=cfg.cost.noise,
+        noise_kind=cfg.cost.noise_kind,
+        validation_fraction=cfg.validation_fraction,
+        batch_size=cfg.recipe.batch_size,
+        augment=cfg.recipe.augment,
+        seed=cfg.seed,
+    )
 
 
 def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     """dataset -> experts -> costs -> method -> router."""
     check_keys(cfg)
-    check_choice("recipe.precision", cfg.recipe.precision, PRECISIONS)
-    if not 0 <= cfg.seed < 2**32:
-        raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
-    check_choice("recipe.schedule", cfg.recipe.schedule, SCHEDULES)  # before data are downloaded
-    check_choice("recipe.compile", str(cfg.recipe.compile).lower(), COMPILE_MODES)
     if not isinstance(cfg.recipe.optimizer, DictConfig):
         raise L2DError(
             f"recipe.optimizer={cfg.recipe.optimizer}: must be a mapping with _target_, as in conf/recipe/fast.yaml"
         )
-    if cfg.recipe.epochs < 1:
-        raise L2DError(f"recipe.epochs={cfg.recipe.epochs}: must be at least 1")
-    data = DeferralData(
-        dataset=make_dataset(cfg),
-        data_dir=Path(cfg.data_dir).expanduser(),
-        experts=make(cfg.experts),
-        coverage=list(cfg.setup.coverage),
-        prices=to_plain(cfg.cost)["prices"],
-        validation_fraction=cfg.validation_fraction,
-        batch_size=cfg.recipe.batch_size,
-        augment=cfg.recipe.augment,
-        on_device=str(cfg.trainer.data_on_device).lower(),
-        seed=cfg.seed,
-    )
+    data = make_data(cfg)
     pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
     method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)
-    mean, std = data.pixel_statistics()
+    mean, std = channel_statistics(data.train.source, data.train.rows)
     network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)
-    fast = speed(cfg)
+    fast = speed(cfg.recipe, cfg.trainer.accelerator)
     optimizer = partial(make_partial(cfg.recipe.optimizer), **({"fused": True} if fast["fused"] else {}))
     try:
         optimizer(network.parameters())

@@ -20,13 +20,15 @@ CONF = Path(__file__).resolve().parent / "conf"
 @dataclass
 class Setup:
     name: str = MISSING
-    coverage: list[float] = MISSING
+    coverage: list[float] | None = MISSING
 
 
 @dataclass
 class Cost:
     name: str = MISSING
     prices: Any = MISSING
+    noise: float = MISSING
+    noise_kind: str = MISSING
 
 
 @dataclass

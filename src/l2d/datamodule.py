@@ -1,7 +1,7 @@
 """Joins a dataset, its experts and their prices into the arrays a router learns from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,15 +9,16 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from l2d.costs import check_costs, expert_costs, expert_prices
-from l2d.data.arrays import Arrays, stratified_split
+from l2d.costs import check_costs, check_noise, expert_costs, expert_prices, noisy
+from l2d.data.arrays import Answers, Arrays, fingerprint_of, split
 from l2d.data.augment import AUGMENTS
-from l2d.data.batches import Batch, Batches, Inputs, fits
+from l2d.data.batches import ON_DEVICE, Batch, Batches, Inputs, place
 from l2d.errors import L2DError, check_choice
-from l2d.seeding import derive_seed
+from l2d.experts.cache import Cache
+from l2d.experts.request import Experts, Machine, Request
+from l2d.seeding import derive_seed, stream
 
 EVAL_BATCH = 2048
-STATISTICS_ROWS = 10_000
 
 
 class Dataset(Protocol):
@@ -30,20 +31,16 @@ class Dataset(Protocol):
         ...
 
 
-class Experts(Protocol):
-    """What conf/experts/*.yaml builds."""
-
-    def predict(self, arrays: Arrays, coverage: Sequence[float], seed: int) -> tuple[Tensor, Tensor]: ...
-
-
 @dataclass(frozen=True)
 class Split:
-    """One split: the inputs it is part of, its rows among them [n], and of those rows predictions and costs [n, p], labels [n]."""
+    """One split: the inputs it is part of, its rows among them [n], and of those rows answers, costs [n, p], their price part ([p],
+    or [n, p] where it differs between rows) and labels [n]."""
 
     source: Tensor
     rows: Tensor
-    predictions: Tensor
+    answers: Answers
     costs: Tensor
+    prices: Tensor
     labels: Tensor
 
     @property
@@ -57,7 +54,8 @@ class Split:
 class DeferralData(pl.LightningDataModule):
     """Everything is computed once, here; training never calls an expert.
 
-    The validation rows come off the training rows by `seed`; the test rows are the dataset's own and serve only the final score.
+    The validation rows come off the training rows by seed: the run's, or the experts' own where they learn from the training
+    rows; the test rows are the dataset's own and serve only the final score. Noise is on the training split's costs alone.
     on_device: whether the inputs lie on the device whole: true, false (pinned host memory streams them), or auto (if they fit).
     """
 
@@ -67,12 +65,15 @@ class DeferralData(pl.LightningDataModule):
         dataset: Dataset,
         data_dir: Path,
         experts: Experts,
-        coverage: Sequence[float],
-        prices: str | Sequence[float] | None,
+        cache: Cache,
+        machine: Machine,
+        coverage: Sequence[float] | None,
+        prices: Any,
+        noise: float,
+        noise_kind: str,
         validation_fraction: float,
         batch_size: int,
         augment: str,
-        on_device: str,
         seed: int,
     ) -> None:
         super().__init__()
@@ -81,34 +82,47 @@ class DeferralData(pl.LightningDataModule):
         if batch_size < 1:
             raise L2DError(f"recipe.batch_size={batch_size}: must be at least 1")
         check_choice("recipe.augment", augment, AUGMENTS)
-        check_choice("trainer.data_on_device", on_device, ("auto", "true", "false"))
-        self.batch_size, self.augment, self.on_device, self.seed = batch_size, augment, on_device, seed
+        check_choice("trainer.data_on_device", machine.data_on_device, ON_DEVICE)
+        check_noise(noise, noise_kind)
+        self.batch_size, self.augment, self.on_device, self.seed = batch_size, augment, machine.data_on_device, seed
         arrays = dataset.load(data_dir)
+        if augment != "none" and arrays.train_inputs.ndim != 4:
+            raise L2DError(f"recipe.augment={augment}: is for images; use recipe.augment=none")
         self.num_classes = arrays.num_classes
-        train_predictions, test_predictions = experts.predict(arrays, coverage, seed)
-        self.prices = expert_prices(prices, coverage)
-        train, validation = stratified_split(arrays.train_labels, validation_fraction, derive_seed(seed, "validation"))
-        self.train = self._split(arrays.train_inputs, train, train_predictions, arrays.train_labels)
-        self.validation = self._split(arrays.train_inputs, validation, train_predictions, arrays.train_labels)
+        expert_seed = seed if experts.seed is None else experts.seed
+        train, validation = split(arrays, validation_fraction, derive_seed(expert_seed, "validation"))
+        cache = cache.knowing(data=dataset.fingerprint(data_dir), seed=expert_seed, train=fingerprint_of(train))
+        request = Request(arrays, train, coverage, expert_seed, cache, data_dir, machine)
+        self.panel = experts.panel(request)
+        if len(self.panel.names) < 2:
+            raise L2DError(f"{len(self.panel.names)} expert; routing needs at least 2 (setup.coverage={coverage})")
+        by_row = prices == "columns"
+        if by_row and self.panel.train.prices is None:
+            raise L2DError(
+                "cost.prices=columns: there are no price columns; dataset=table reads those named price_<expert>"
+            )
+        self.prices = None if by_row else expert_prices(prices, self.panel.names, self.panel.coverage)
+        self.train = self._split(arrays.train_inputs, train, self.panel.train, arrays.train_labels)
+        self.validation = self._split(arrays.train_inputs, validation, self.panel.train, arrays.train_labels)
         everything = torch.arange(len(arrays.test_labels))
-        self.test = self._split(arrays.test_inputs, everything, test_predictions, arrays.test_labels)
+        self.test = self._split(arrays.test_inputs, everything, self.panel.test, arrays.test_labels)
+        if noise:
+            costs = noisy(self.train.costs, noise, noise_kind, stream(seed, "cost noise"))
+            self.train = replace(self.train, costs=costs)
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
         self.train_dataloader()  # here rather than in training: a bad batch size leaves nothing behind
 
-    def _split(self, source: Tensor, rows: Tensor, predictions: Tensor, labels: Tensor) -> Split:
-        costs = expert_costs(predictions[rows], labels[rows], self.prices)
+    def _split(self, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor) -> Split:
+        answers = answers[rows]
+        prices = answers.prices if self.prices is None else self.prices
+        assert prices is not None
+        costs = expert_costs(answers.errors, prices)
         check_costs(costs)
-        return Split(source, rows, predictions[rows], costs, labels[rows])
+        return Split(source, rows, answers, costs, prices, labels[rows])
 
     @property
     def num_experts(self) -> int:
-        return len(self.prices)
-
-    def pixel_statistics(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation per channel of the training images (of 10,000 evenly spaced ones where there are more)."""
-        rows = self.train.rows[:: max(1, len(self.train) // STATISTICS_ROWS)]
-        pixels = self.train.source[rows].double().flatten(0, -2)
-        return pixels.mean(dim=0).tolist(), pixels.std(dim=0, correction=0).clamp(min=1e-6).tolist()
+        return len(self.panel.names)
 
     def train_dataloader(self) -> Batches:
         """A crop moves by up to an eighth of the image: 4 of 32 pixels, as is usual."""
@@ -121,7 +135,7 @@ class DeferralData(pl.LightningDataModule):
             self.batch_size,
             seed=self.seed,
             augment=self.augment,
-            pad=self.train.source.shape[1] // 8,
+            pad=self.train.source.shape[1] // 8 if self.augment != "none" else 0,
             rank=rank,
             world=world,
         )
@@ -150,6 +164,5 @@ class DeferralData(pl.LightningDataModule):
         device = self.trainer.strategy.root_device if self.trainer is not None else torch.device("cpu")
         key = (split.source.data_ptr(), device)
         if key not in self._placed:
-            resident = fits(split.source, device) if self.on_device == "auto" else self.on_device == "true"
-            self._placed[key] = Inputs(split.source, device, resident)
+            self._placed[key] = place(split.source, device, self.on_device)
         return self._placed[key]

@@ -1,5 +1,6 @@
 """How good a routing is, and what it is to be held against. Arrays in, plain numbers out; sums in float64."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -27,9 +28,9 @@ def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
 
 
 def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
-    """decisions int [N], costs [N, p] of the same rows, prices β [p]."""
+    """decisions int [N], costs [N, p] of the same rows, prices β [p] or, where they differ between rows, [N, p]."""
     cost = paid(costs.double(), decisions).mean()
-    price = prices.double()[decisions].mean()
+    price = paid(prices.double().expand_as(costs), decisions).mean()
     return Score(float(cost), float(cost - price), float(price), deferral_ratios(decisions, costs.shape[1]))
 
 
@@ -96,18 +97,25 @@ def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[fl
     return [row for row, w in zip(rows.tolist(), weight.tolist(), strict=True) if w > 0]
 
 
-def evaluate(decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor) -> dict[str, Any]:
-    """Everything that follows from the routing of one split, as plain numbers; experts are numbered from 1 in it."""
+def evaluate(
+    decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Everything that follows from the routing of one split, as plain numbers; experts are numbered from 1 in it.
+
+    Of prices that differ between rows, the mean is reported.
+    """
     router = score(decisions, costs, prices)
+    names = names or [f"expert {k + 1}" for k in range(costs.shape[1])]
+    mean_prices = prices.double() if prices.ndim == 1 else prices.double().mean(dim=0)
     rows = baselines(train_costs, costs, prices)
     collapsed = collapsed_expert(router.ratios, rows["oracle"].ratios)
     return asdict(router) | {
         "baselines": {name: asdict(row) for name, row in rows.items()},
         "confusion": confusion(decisions, costs),
         "collapsed_expert": None if collapsed is None else collapsed + 1,
-        "prices": prices.tolist(),
+        "prices": mean_prices.tolist(),
         "experts": [
-            {"error_rate": float(cost - price), "price": float(price)}
-            for cost, price in zip(costs.double().mean(dim=0), prices.double(), strict=True)
+            {"name": name, "error_rate": float(cost - price), "price": float(price)}
+            for name, cost, price in zip(names, costs.double().mean(dim=0), mean_prices, strict=True)
         ],
     }

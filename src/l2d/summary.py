@@ -17,7 +17,7 @@ def table(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is held against."""
     scores = {"router": metrics, **{title: metrics["baselines"][row] for row, title in ROWS.items()}}
     header = ["test split", "deferral loss", "error rate", "mean price"]
-    header += [f"expert {k + 1}" for k in range(len(metrics["ratios"]))]
+    header += [expert["name"] for expert in metrics["experts"]]
     rows = [
         [name, *(f"{row[key]:.4f}" for key in ("deferral_loss", "error_rate", "mean_price"))]
         + [f"{ratio:.1%}" for ratio in row["ratios"]]
@@ -61,7 +61,7 @@ def collapse_warning(metrics: Mapping[str, Any]) -> list[str]:
 def figure(metrics: Mapping[str, Any]) -> Figure:
     """Shares per expert beside the oracle's, and the router's choice against the oracle's."""
     p = len(metrics["ratios"])
-    names = [str(k + 1) for k in range(p)]
+    names = [expert["name"].removeprefix("expert ") for expert in metrics["experts"]]
     picture = Figure(figsize=(10, 4), layout="constrained")
     bars, grid = picture.subplots(1, 2)
     positions = range(p)

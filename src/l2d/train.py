@@ -2,9 +2,7 @@
 
 import dataclasses
 import gc
-import logging
 import sys
-import warnings
 from contextlib import nullcontext
 from typing import Any
 
@@ -20,7 +18,7 @@ from torch import Tensor
 
 from l2d import interrupts
 from l2d import metrics as metrics_
-from l2d.build import build, fingerprint, make, speed, switched_off
+from l2d.build import build, fingerprint, make, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
 from l2d.config import to_plain
@@ -28,6 +26,7 @@ from l2d.datamodule import DeferralData
 from l2d.decisions import at_least_float32
 from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
+from l2d.learner import quieten, speed
 from l2d.router import Router
 from l2d.runs import RunFolder, cell, choices
 from l2d.summary import figure, format_table
@@ -103,7 +102,7 @@ def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callba
             devices=cfg.trainer.devices,
             strategy="ddp" if cfg.trainer.devices > 1 else "auto",
             use_distributed_sampler=False,  # Batches divides the rows itself
-            precision=speed(cfg)["precision"],
+            precision=speed(cfg.recipe, cfg.trainer.accelerator)["precision"],
             deterministic=cfg.trainer.deterministic,
             max_epochs=cfg.recipe.epochs,
             logger=tracker.loggers,
@@ -115,12 +114,6 @@ def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callba
         )
     except (MisconfigurationException, TypeError, ValueError) as error:
         raise L2DError(f"trainer={to_plain(cfg.trainer)}: {str(error).splitlines()[0]}") from error
-
-
-def quieten() -> None:
-    """Lightning tells the user about itself; the bars and the table are enough."""
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
 
 
 def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder) -> None:
@@ -137,8 +130,8 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     decisions = router.method.decide(outputs)
     validation = router.method.decide(predict(trainer, router, data.val_dataloader()))
     buffers = {name: value.tolist() for name, value in router.method.named_buffers()}
-    metrics = metrics_.evaluate(decisions, data.train.costs, data.test.costs, data.prices) | {
-        "validation": dataclasses.asdict(metrics_.score(validation, data.validation.costs, data.prices)),
+    metrics = metrics_.evaluate(decisions, data.train.costs, data.test.costs, data.test.prices, data.panel.names) | {
+        "validation": dataclasses.asdict(metrics_.score(validation, data.validation.costs, data.validation.prices)),
         "decision": router.method.decision,
         "method_buffers": buffers,
         "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(decisions)},

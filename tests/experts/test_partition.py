@@ -30,8 +30,8 @@ def test_every_setup_file_is_covered_and_named() -> None:
 @pytest.mark.parametrize(
     ("coverage", "words"),
     [
-        ([1.0], "at least 2"),
-        ([], "at least 2"),
+        ([], "no experts"),
+        (None, "missing"),
         ([0.5, 0.4], "sum to 0.9, not 1"),
         ([0.7, 0.7, -0.4], "above 0"),
         ([1.0, 0.0], "above 0"),
@@ -39,6 +39,6 @@ def test_every_setup_file_is_covered_and_named() -> None:
         ([0.97, 0.03], "expert 2 with 3% of 10 classes is left without a class"),
     ],
 )
-def test_bad_coverage(coverage: list[float], words: str) -> None:
+def test_bad_coverage(coverage: list[float] | None, words: str) -> None:
     with pytest.raises(L2DError, match=rf"setup\.coverage.*{words}"):
         class_owners(coverage, 10)

@@ -1,11 +1,15 @@
 """Right on their classes, uniform over all classes elsewhere, drawn once per seed."""
 
+from pathlib import Path
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.data.arrays import Arrays
+from l2d.data.arrays import Arrays, Panel
+from l2d.experts.cache import Cache
 from l2d.experts.partition import class_owners
+from l2d.experts.request import Machine, Request
 from l2d.experts.synthetic import SyntheticExperts, synthetic_predictions
 from l2d.seeding import stream
 
@@ -37,8 +41,14 @@ def test_experts_guess_independently() -> None:
 def test_once_per_seed() -> None:
     labels = torch.arange(10).repeat(30)
     arrays = Arrays(labels, labels, labels, labels, num_classes=10)
-    draw = SyntheticExperts().predict
-    train, test = draw(arrays, [0.9, 0.1], seed=3)
-    assert torch.equal(train, draw(arrays, [0.9, 0.1], seed=3)[0])
-    assert not torch.equal(train, test)
-    assert not torch.equal(train, draw(arrays, [0.9, 0.1], seed=4)[0])
+
+    def draw(seed: int) -> Panel:
+        request = Request(arrays, torch.arange(300), [0.9, 0.1], seed, Cache(Path()), Path(), Machine())
+        return SyntheticExperts().panel(request)
+
+    one = draw(3)
+    assert one.names == ("expert 1", "expert 2")
+    assert one.coverage == (0.9, 0.1)
+    assert torch.equal(one.train.errors, draw(3).train.errors)
+    assert not torch.equal(one.train.errors, one.test.errors)
+    assert not torch.equal(one.train.errors, draw(4).train.errors)

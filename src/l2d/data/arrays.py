@@ -1,5 +1,6 @@
 """A dataset as arrays, and the split of its rows."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,16 +10,58 @@ from torch import Tensor
 
 from l2d.errors import L2DError
 
+STATISTICS_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What p experts did on n rows: errors float64 [n, p] (1[g_k(x) ≠ y], or a cost that came with the data) and, where known,
+    predictions int64 [n, p] and prices of these very rows [n, p]."""
+
+    errors: Tensor
+    predictions: Tensor | None = None
+    prices: Tensor | None = None
+
+    def __getitem__(self, rows: Tensor) -> "Answers":
+        predictions, prices = (None if part is None else part[rows] for part in (self.predictions, self.prices))
+        return Answers(self.errors[rows], predictions, prices)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The experts of a run: what they are called, what share of the classes each knows (where that is known), what they did."""
+
+    names: tuple[str, ...]
+    train: Answers
+    test: Answers
+    coverage: tuple[float, ...] | None = None
+
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs (uint8 images [N, H, W, C]) and int64 labels [N] of both splits; large sets are memory-mapped."""
+    """Inputs (uint8 images [N, H, W, C] or float32 features [N, F]) and int64 labels [N] (−1 where unknown) of both splits; large
+    sets are memory-mapped.
+
+    validation: the training rows that the data themselves set aside, if they do. origin: the rows of the published training set
+    that both splits were taken from, where they were. panel: what experts did, where that came with the data.
+    """
 
     train_inputs: Tensor
     train_labels: Tensor
     test_inputs: Tensor
     test_labels: Tensor
     num_classes: int
+    validation: Tensor | None = None
+    origin: tuple[Tensor, Tensor] | None = None
+    panel: Panel | None = None
+
+
+def split(arrays: Arrays, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted training rows (kept, held out for validation): as the data say, else a share of each class, drawn by seed."""
+    if arrays.validation is None:
+        return stratified_split(arrays.train_labels, fraction, seed)
+    held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
+    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -29,3 +72,15 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
     except ValueError as error:
         raise L2DError(f"validation_fraction={fraction}: {error}") from error
     return torch.from_numpy(np.sort(kept)), torch.from_numpy(np.sort(held_out))
+
+
+def fingerprint_of(rows: Tensor) -> str:
+    return hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]
+
+
+def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation per channel of some images or per feature of some rows (of 10,000 evenly spaced ones where there
+    are more)."""
+    rows = rows[:: max(1, len(rows) // STATISTICS_ROWS)]
+    values = source[rows].double().flatten(0, -2)
+    return values.mean(dim=0).tolist(), values.std(dim=0, correction=0).clamp(min=1e-6).tolist()

@@ -9,6 +9,7 @@ from l2d.data.augment import crop_flip, draw
 from l2d.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
+ON_DEVICE = ("auto", "true", "false")
 Drawn = tuple[Tensor, Tensor | None]
 
 
@@ -37,6 +38,11 @@ def fits(inputs: Tensor, device: torch.device) -> bool:
         return True
     free, _ = torch.cuda.mem_get_info(device)
     return inputs.nbytes < free / 2
+
+
+def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
+    """on_device: true (whole), false (streamed), auto (whole if it fits)."""
+    return Inputs(inputs, device, fits(inputs, device) if on_device == "auto" else on_device == "true")
 
 
 class Batches:

@@ -5,14 +5,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from l2d.costs import expert_errors
+from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.errors import L2DError
 
 
-def class_owners(coverage: Sequence[float], num_classes: int) -> Tensor:
+def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     """The expert that knows each class, int [num_classes]: the classes in order, cut by the cumulative coverage."""
+    if coverage is None:
+        raise L2DError(
+            "setup.coverage: missing; these experts divide the classes among them (setup=I, II, III, severe)"
+        )
     shares = [float(share) for share in coverage]
-    if len(shares) < 2:
-        raise L2DError(f"setup.coverage={shares}: {len(shares)} expert; routing needs at least 2")
+    if not shares:
+        raise L2DError("setup.coverage: no experts")
     if any(not share > 0 for share in shares):
         raise L2DError(f"setup.coverage={shares}: every share must be above 0")
     if abs(sum(shares) - 1) > 1e-6:
@@ -25,3 +31,14 @@ def class_owners(coverage: Sequence[float], num_classes: int) -> Tensor:
                 f"setup.coverage={shares}: expert {k + 1} with {shares[k]:.0%} of {num_classes} classes is left without a class"
             )
     return torch.repeat_interleave(torch.arange(len(shares)), torch.tensor(sizes))
+
+
+def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor, test: Tensor) -> Panel:
+    """Experts by their predictions [N, p] on the training and test rows."""
+    assert coverage is not None
+    return Panel(
+        tuple(f"expert {k + 1}" for k in range(train.shape[1])),
+        Answers(expert_errors(train, arrays.train_labels), train),
+        Answers(expert_errors(test, arrays.test_labels), test),
+        tuple(coverage),
+    )

@@ -1,13 +1,12 @@
 """Simulated experts: right on their own classes, guessing elsewhere (Appendix, "Image Classification Setup Details")."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Arrays
-from l2d.experts.partition import class_owners
+from l2d.data.arrays import Panel
+from l2d.experts.partition import class_owners, class_panel
+from l2d.experts.request import Request
 from l2d.seeding import stream
 
 
@@ -23,12 +22,17 @@ def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generat
 
 
 class SyntheticExperts:
-    """Drawn once per seed; the training and test draws are independent streams."""
+    """Drawn once per seed; the training and test draws are independent streams. Drawn faster than read: nothing is kept."""
 
-    def predict(self, arrays: Arrays, coverage: Sequence[float], seed: int) -> tuple[Tensor, Tensor]:
-        """Predictions [N, p] on the training rows and on the test rows."""
-        owners = class_owners(coverage, arrays.num_classes)
-        return (
-            synthetic_predictions(arrays.train_labels, owners, stream(seed, "experts", "train")),
-            synthetic_predictions(arrays.test_labels, owners, stream(seed, "experts", "test")),
+    def __init__(self, seed: int | None = None) -> None:
+        self.seed = seed
+
+    def panel(self, request: Request) -> Panel:
+        arrays = request.arrays
+        owners = class_owners(request.coverage, arrays.num_classes)
+        return class_panel(
+            arrays,
+            request.coverage,
+            synthetic_predictions(arrays.train_labels, owners, stream(request.seed, "experts", "train")),
+            synthetic_predictions(arrays.test_labels, owners, stream(request.seed, "experts", "test")),
         )

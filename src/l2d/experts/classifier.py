@@ -1,0 +1,118 @@
+"""Training classifiers one after the other on one device, through the router's own loader and step."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from l2d.config import Recipe
+from l2d.data.arrays import Arrays, channel_statistics
+from l2d.data.batches import Batches, Inputs, place
+from l2d.errors import L2DError
+from l2d.experts.request import Machine
+from l2d.learner import Learner, quieten, speed
+from l2d.seeding import derive_seed
+
+EVAL_BATCH = 2048
+Network = Callable[..., nn.Module]
+
+
+class Classifier(Learner):
+    """Learns the label. Its outputs are one score per class."""
+
+    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002 (of a router's batch)
+        return F.cross_entropy(self.network(inputs), labels, reduction="none")
+
+
+class Classifiers:
+    """network: from mean, std, num_outputs and head to a module. recipe: keys of conf/recipe. The images go to the device once."""
+
+    def __init__(self, arrays: Arrays, network: Network, recipe: Recipe, machine: Machine) -> None:
+        self.arrays, self.network, self.recipe, self.machine = arrays, network, recipe, machine
+        self._inputs: dict[str, Inputs] = {}
+
+    def answers(self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str) -> tuple[Tensor, Tensor]:
+        """Train one on some training rows; its predictions on the training rows `asked` and, if asked for, on all test rows."""
+        trainer, classifier = self._fit(rows, seed, title)
+        everything = torch.arange(len(self.arrays.test_labels) if ask_test else 0)
+        return self._predict(trainer, classifier, "train", asked), self._predict(
+            trainer, classifier, "test", everything
+        )
+
+    def _fit(self, rows: Tensor, seed: int, title: str) -> tuple[pl.Trainer, Classifier]:
+        quieten()
+        fast = speed(self.recipe, self.machine.accelerator)
+        mean, std = channel_statistics(self.arrays.train_inputs, rows)
+        pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
+        network = self.network(mean=mean, std=std, num_outputs=self.arrays.num_classes, head="linear")
+        classifier = Classifier(
+            network=network,
+            optimizer=partial(self.recipe.optimizer, **({"fused": True} if fast["fused"] else {})),
+            schedule=self.recipe.schedule,
+            channels_last=fast["channels_last"],
+            compile_mode=str(fast["compile"]).lower(),
+        )
+        bar = tqdm(desc=title, total=self.recipe.epochs, unit="epoch", disable=not self.machine.progress)
+        trainer = pl.Trainer(
+            accelerator=self.machine.accelerator,
+            devices=1,
+            use_distributed_sampler=False,
+            precision=fast["precision"],
+            deterministic=self.machine.deterministic,
+            max_epochs=self.recipe.epochs,
+            logger=False,
+            callbacks=[EpochBar(bar)],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        batches = Batches(
+            self._placed("train", trainer),
+            rows,
+            torch.zeros(len(rows), 0),
+            self.arrays.train_labels[rows],
+            self.recipe.batch_size,
+            seed=seed,
+            augment=self.recipe.augment,
+            pad=self.arrays.train_inputs.shape[1] // 8,
+        )
+        if min(batches.sizes) < 2:
+            raise L2DError(
+                f"experts.recipe.batch_size={self.recipe.batch_size}: leaves {title} a batch of one row, which batch"
+                " normalisation cannot take"
+            )
+        with bar:
+            trainer.fit(classifier, train_dataloaders=batches)
+        return trainer, classifier
+
+    def _predict(self, trainer: pl.Trainer, classifier: Classifier, part: str, rows: Tensor) -> Tensor:
+        if not len(rows):
+            return torch.zeros(0, dtype=torch.int64)
+        inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
+        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, EVAL_BATCH))
+        assert outputs is not None
+        return torch.cat([torch.as_tensor(scores).argmax(dim=1) for scores in outputs]).cpu()
+
+    def _placed(self, part: str, trainer: pl.Trainer) -> Inputs:
+        if part not in self._inputs:
+            source = self.arrays.train_inputs if part == "train" else self.arrays.test_inputs
+            self._inputs[part] = place(source, trainer.strategy.root_device, self.machine.data_on_device)
+        return self._inputs[part]
+
+
+class EpochBar(pl.Callback):
+    """One bar per classifier, one step per epoch."""
+
+    def __init__(self, bar: "tqdm[None]") -> None:
+        self.bar = bar
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        with suppress(KeyError):
+            if not self.bar.disable:  # reading the loss makes the device wait
+                self.bar.set_postfix(loss=f"{float(trainer.callback_metrics['train/loss']):.4f}", refresh=False)
+        self.bar.update()

@@ -1,0 +1,135 @@
+"""A network that learns: the step, the schedule, compilation. What it learns is its subclass's business."""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
+
+from l2d.data.augment import AUGMENTS
+from l2d.data.batches import Batch
+from l2d.errors import L2DError, check_choice
+
+SCHEDULES = ("constant", "cosine", "one_cycle")
+COMPILE_MODES = ("false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+class Learner(pl.LightningModule):
+    """network: inputs -> outputs. optimizer: from parameters to an optimizer. A subclass has `losses`, one value per example; the
+    only mean over a batch is taken here.
+
+    compile_mode: torch.compile's, or "false". Only full training batches (of the size met first) run compiled: an epoch's last
+    batch and evaluation would cost a compilation each.
+    """
+
+    def __init__(
+        self, *, network: nn.Module, optimizer: MakeOptimizer, schedule: str, channels_last: bool, compile_mode: str
+    ) -> None:
+        super().__init__()
+        check_choice("recipe.schedule", schedule, SCHEDULES)
+        check_choice("recipe.compile", compile_mode, COMPILE_MODES)
+        if channels_last:
+            network = network.to(memory_format=torch.channels_last)
+        self.network = network
+        self.make_optimizer = optimizer
+        self.schedule = schedule
+        self.loss_sum, self.rows_seen = torch.zeros(()), 0
+        self.full_batch = 0
+        self.compiled_losses: Callable[..., Tensor] = self.losses
+        if compile_mode != "false":
+            self.compiled_losses = torch.compile(self.losses, mode=compile_mode, dynamic=False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.network(inputs)
+
+    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def training_step(self, batch: Batch, _: int) -> Tensor:
+        self.full_batch = self.full_batch or len(batch[0])
+        full = len(batch[0]) == self.full_batch
+        search_convolutions(full)
+        loss = (self.compiled_losses if full else self.losses)(*batch).mean()
+        # Lightning's own log() takes as long as the rest of a step's bookkeeping together.
+        self.loss_sum = self.loss_sum + loss.detach() * len(batch[0])
+        self.rows_seen += len(batch[0])
+        return loss
+
+    def on_train_epoch_start(self) -> None:
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.rows_seen = 0
+
+    def on_train_epoch_end(self) -> None:
+        """Once an epoch, before the checkpoint is written: a step that looked would make the device wait."""
+        measured = {"train/loss": self.loss_sum / self.rows_seen}
+        if "val/loss" in self.trainer.callback_metrics:  # sees the epoch's last step too
+            measured["val/loss"] = self.trainer.callback_metrics["val/loss"]
+        for name, loss in measured.items():
+            if not torch.isfinite(loss):
+                raise L2DError(
+                    f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1}; lower recipe.optimizer.lr"
+                )
+        self.log("train/loss", measured["train/loss"], sync_dist=True)
+        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_validation_start(self) -> None:
+        search_convolutions(False)
+
+    def on_predict_start(self) -> None:
+        search_convolutions(False)
+
+    def predict_step(self, batch: Batch, _: int) -> Tensor:
+        return self(batch[0])
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self.make_optimizer(self.parameters())
+        if self.schedule == "constant":
+            return optimizer
+        steps = int(self.trainer.estimated_stepping_batches)
+        scheduler: LRScheduler = CosineAnnealingLR(optimizer, T_max=steps)
+        if self.schedule == "one_cycle":
+            peak = optimizer.param_groups[0]["lr"]
+            scheduler = OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=0.2, cycle_momentum=False)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def search_convolutions(on: bool) -> None:
+    """Whether cuDNN tries its algorithms on shapes it has not met and keeps the fastest, which takes a second or more per shape.
+
+    Worth it for full training batches, the shape of nearly every step. Off where the user asked for determinism.
+    """
+    torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()
+
+
+def quieten() -> None:
+    """Lightning tells the user about itself; the bars and the table are enough."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
+
+
+def check_recipe(recipe: Any, group: str) -> None:
+    """Refuse what training would stumble over, before data are downloaded. recipe: has the keys of conf/recipe."""
+    check_choice(f"{group}.precision", recipe.precision, PRECISIONS)
+    check_choice(f"{group}.schedule", recipe.schedule, SCHEDULES)
+    check_choice(f"{group}.compile", str(recipe.compile).lower(), COMPILE_MODES)
+    check_choice(f"{group}.augment", recipe.augment, AUGMENTS)
+    for key in ("epochs", "batch_size"):
+        if getattr(recipe, key) < 1:
+            raise L2DError(f"{group}.{key}={getattr(recipe, key)}: must be at least 1")
+
+
+def on_gpu(accelerator: str) -> bool:
+    return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+
+
+def speed(recipe: Any, accelerator: str) -> dict[str, Any]:
+    """The recipe's precision, channels_last, compile and fused; on a CPU they are off."""
+    return {key: getattr(recipe, key) for key in PLAIN} if on_gpu(accelerator) else PLAIN
