@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two test processes, one thread each; a file's tests stay together.
+PARALLEL := -n 2 --dist loadfile
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -23,10 +25,10 @@ train: $(STAMP) ## train and score a router on digits; other choices: make train
 	$(BIN)/python -m l2d.train $(ARGS)
 
 test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-unit: $(STAMP) ## the quick tests only
-	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow' $(ARGS)
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

@@ -93,6 +93,7 @@ def serve() -> None:
     import torch
 
     import l2d.data.prepare
+    import l2d.experts.__main__
     import l2d.train  # noqa: F401
 
     torch.set_num_threads(1)
@@ -125,7 +126,8 @@ def run(request: dict[str, str]) -> None:
             os.dup2(file, number)
         sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w")))
         sys.argv = [request["module"], *request["arguments"]]
-        sys.modules.pop(request["module"], None)  # runpy warns of a module that is there already
+        for name in (request["module"], f"{request['module']}.__main__"):  # runpy warns of what is there already
+            sys.modules.pop(name, None)
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as leave:

@@ -77,18 +77,23 @@ def switched_off(cfg: DictConfig) -> str:
     return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in used if used[key] != cfg.recipe[key])
 
 
+def expert_cache(cfg: DictConfig) -> Cache:
+    """Where the experts' predictions are kept; what only the data know is still to be added to the identity."""
+    title = "-".join(str(cfg[group].name) for group in ("dataset", "setup", "experts"))
+    identity = {"dataset": str(cfg.dataset.name), "experts": to_plain(cfg.experts)}
+    return Cache(Path(cfg.runs_dir).expanduser() / "experts", title, identity)
+
+
 def make_data(cfg: DictConfig) -> DeferralData:
     """dataset -> experts -> costs."""
     if not 0 <= cfg.seed < 2**32:
         raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
     check_recipe(cfg.recipe, "recipe")
-    names = (cfg.dataset.name, cfg.setup.name, cfg.experts.name)
-    identity = {"dataset": str(cfg.dataset.name), "experts": to_plain(cfg.experts)}
     return DeferralData(
         dataset=make_dataset(cfg),
         data_dir=Path(cfg.data_dir).expanduser(),
         experts=make(cfg.experts),
-        cache=Cache(Path(cfg.runs_dir).expanduser() / "experts", "-".join(map(str, names)), identity),
+        cache=expert_cache(cfg),
         machine=Machine(
             accelerator=cfg.trainer.accelerator,
             deterministic=cfg.trainer.deterministic,

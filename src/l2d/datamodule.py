@@ -91,8 +91,10 @@ class DeferralData(pl.LightningDataModule):
         self.num_classes = arrays.num_classes
         expert_seed = seed if experts.seed is None else experts.seed
         train, validation = split(arrays, validation_fraction, derive_seed(expert_seed, "validation"))
-        cache = cache.knowing(data=dataset.fingerprint(data_dir), seed=expert_seed, train=fingerprint_of(train))
-        request = Request(arrays, train, coverage, expert_seed, cache, data_dir, machine)
+        facts = {"data": dataset.fingerprint(data_dir), "seed": expert_seed, "train": fingerprint_of(train)}
+        shares = None if coverage is None else [float(share) for share in coverage]
+        self.cache = cache.knowing(**facts, coverage=shares)
+        request = Request(arrays, train, coverage, expert_seed, self.cache, data_dir, machine)
         self.panel = experts.panel(request)
         if len(self.panel.names) < 2:
             raise L2DError(f"{len(self.panel.names)} expert; routing needs at least 2 (setup.coverage={coverage})")

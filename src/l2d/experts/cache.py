@@ -9,6 +9,7 @@ import io
 import json
 import shutil
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from l2d.files import write_atomically, write_json
 
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
+# Raise it when the same settings come to give other predictions, so that old entries are not taken for new ones.
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Cache:
 
     @property
     def entry(self) -> Path:
-        text = json.dumps(self.identity, sort_keys=True)
+        text = json.dumps([VERSION, self.identity], sort_keys=True)
         return self.folder / f"{self.title}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def get(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
@@ -64,8 +67,9 @@ class Cache:
             if damage:
                 print(f"{self.entry}: damaged ({damage}); made anew", file=sys.stderr)
             self._clear()
+            begun = time.monotonic()
             made = make()
-            self._write(made)
+            self._write(made, time.monotonic() - begun)
             return dict(made)
         finally:
             lock.release()
@@ -94,10 +98,20 @@ class Cache:
             elif path.name != LOCK:
                 path.unlink()
 
-    def _write(self, arrays: Made) -> None:
+    @property
+    def seconds(self) -> float | None:
+        """How long the making of this entry took; None where there is none."""
+        try:
+            return float(json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _write(self, arrays: Made, seconds: float) -> None:
         def save(path: Path) -> None:
             np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
         write_atomically(self.entry / "arrays.npz", save)
         checksum = hashlib.sha256((self.entry / "arrays.npz").read_bytes()).hexdigest()
-        write_json(self.entry / "entry.json", {"sha256": checksum, "identity": self.identity})
+        write_json(
+            self.entry / "entry.json", {"sha256": checksum, "seconds": round(seconds, 2), "identity": self.identity}
+        )

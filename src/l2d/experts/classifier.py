@@ -1,7 +1,6 @@
 """Training classifiers one after the other on one device, through the router's own loader and step."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 import pytorch_lightning as pl
@@ -49,7 +48,10 @@ class Classifiers:
         fast = speed(self.recipe, self.machine.accelerator)
         mean, std = channel_statistics(self.arrays.train_inputs, rows)
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
-        network = self.network(mean=mean, std=std, num_outputs=self.arrays.num_classes, head="linear")
+        try:
+            network = self.network(mean=mean, std=std, num_outputs=self.arrays.num_classes, head="linear")
+        except (L2DError, TypeError, ValueError) as error:
+            raise L2DError(f"experts.network: {str(error).replace('router.', '', 1)}") from error
         classifier = Classifier(
             network=network,
             optimizer=partial(self.recipe.optimizer, **({"fused": True} if fast["fused"] else {})),
@@ -111,8 +113,8 @@ class EpochBar(pl.Callback):
     def __init__(self, bar: "tqdm[None]") -> None:
         self.bar = bar
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
-        with suppress(KeyError):
-            if not self.bar.disable:  # reading the loss makes the device wait
-                self.bar.set_postfix(loss=f"{float(trainer.callback_metrics['train/loss']):.4f}", refresh=False)
+    def on_train_epoch_end(self, _: pl.Trainer, learner: pl.LightningModule) -> None:
+        assert isinstance(learner, Learner)
+        if not self.bar.disable:  # reading the loss makes the device wait
+            self.bar.set_postfix(loss=f"{float(learner.loss_sum) / learner.rows_seen:.4f}", refresh=False)
         self.bar.update()

@@ -35,10 +35,11 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
 
 def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor, test: Tensor) -> Panel:
     """Experts by their predictions [N, p] on the training and test rows."""
-    assert coverage is not None
+    owners = class_owners(coverage, arrays.num_classes)
     return Panel(
         tuple(f"expert {k + 1}" for k in range(train.shape[1])),
         Answers(expert_errors(train, arrays.train_labels), train),
         Answers(expert_errors(test, arrays.test_labels), test),
-        tuple(coverage),
+        tuple(coverage or ()),
+        owners == torch.arange(train.shape[1])[:, None],
     )

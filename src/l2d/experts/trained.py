@@ -16,9 +16,6 @@ from l2d.experts.request import Request
 from l2d.learner import check_recipe
 from l2d.seeding import derive_seed, stream
 
-# Raise it when the same settings come to give other predictions, so that old entries of the cache are not taken for new ones.
-VERSION = 1
-
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
     """The sorted rows that an expert learns from: all training rows of its classes and that fraction of each other class.
@@ -57,12 +54,15 @@ class TrainedExperts:
             raise L2DError(f"experts.cross_fit={cross_fit}: must be at least 1 (off)")
         self.recipe = Recipe(**recipe)
         check_recipe(self.recipe, "experts.recipe")
+        try:
+            self.recipe.optimizer([torch.zeros(1, requires_grad=True)])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise L2DError(f"experts.recipe.optimizer={self.recipe.optimizer.keywords}: {error}") from error
         self.seed, self.fraction, self.cross_fit, self.network = seed, fraction, cross_fit, network
 
     def panel(self, request: Request) -> Panel:
         owners = class_owners(request.coverage, request.arrays.num_classes)
-        cache = request.cache.knowing(version=VERSION, coverage=[float(share) for share in request.coverage or ()])
-        made = cache.get(lambda: self._make(request, owners))
+        made = request.cache.get(lambda: self._make(request, owners))
         train, test = (torch.from_numpy(made[name]).long() for name in ("train", "test"))
         return class_panel(request.arrays, request.coverage, train, test)
 

@@ -91,7 +91,10 @@ def settings(cell: Cell) -> dict[str, Any]:
 
 
 def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
-    """Whether the paper's number is for this variant: tdef has ρ = 1, mild one ρ per expert by the theory's rule."""
+    """Whether the paper's number is for this variant: clean costs, experts asked about the rows they learned from, tdef with ρ = 1,
+    mild with one ρ per expert by the theory's rule."""
+    if found.get("cost.noise") or found.get("experts.cross_fit", 1) != 1:
+        return False
     if method == REFERENCE:
         told = any(key.startswith("method.rho") for key in found)  # a number, or the keys of a rule
         return not told or found.get("method.rho") == 1

@@ -1,0 +1,108 @@
+"""Make experts, time it, and write how good they are: one row per expert and split into a CSV, a table into docs/results.md.
+
+python bench/experts.py dataset=svhn,cifar10 setup=I,II,III,severe            # measures, into bench/results/experts.csv
+python bench/experts.py dataset=svhn setup=III experts.cross_fit=1,5          # any axis, and any other override
+python bench/experts.py --docs                                                # only writes the table anew
+"""
+
+import argparse
+import csv
+import itertools
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from l2d.build import make_data
+from l2d.config import compose
+from l2d.experts.accuracy import accuracies
+from provenance import ROOT, commit, machine, versions
+
+FIELDS = ["settings", "dataset", "setup", "cross_fit", "expert", "knows", "split", "rows", "own", "others", "overall"]
+FIELDS += ["seconds", "machine", "versions", "commit"]
+CSV = ROOT / "bench" / "results" / "experts.csv"
+Row = dict[str, str]
+
+
+def measure(overrides: list[str]) -> list[Row]:
+    """Experts of one setting, as rows; seconds are those that making all of them took, loading the data not counted."""
+    cfg = compose([*overrides, "experts=trained"])
+    data = make_data(cfg)
+    seconds = data.cache.seconds
+    rows = []
+    for name in ("train", "validation", "test"):
+        split = getattr(data, name)
+        for k, found in enumerate(accuracies(split.answers, split.labels, data.panel.knows)):
+            shares = {key: getattr(found, key) for key in ("own", "others", "overall")}
+            rows.append(
+                {key: "" if share is None else f"{share:.4f}" for key, share in shares.items()}
+                | {"settings": " ".join(overrides), "dataset": cfg.dataset.name, "setup": cfg.setup.name, "split": name}
+                | {"cross_fit": str(cfg.experts.cross_fit), "expert": str(k + 1), "seconds": f"{seconds:.1f}"}
+                | {"knows": f"{cfg.setup.coverage[k]:g}", "rows": str(len(split))}
+                | {"machine": machine(), "versions": versions(), "commit": commit()}
+            )
+    return rows
+
+
+def table(rows: list[Row]) -> str:
+    """One line per expert: its classes, the others', all, on each split; the time of a setting on its first line."""
+    settings: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        settings[row["settings"]].append(row)
+    lines = [
+        "| dataset | setup | cross-fit | expert (classes) | train: own / others / all, % | validation | test | s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for found in settings.values():
+        for number, expert in enumerate(sorted({row["expert"] for row in found})):
+            own = {row["split"]: row for row in found if row["expert"] == expert}
+            shares = [" / ".join(percent(own[name][key]) for key in ("own", "others", "overall")) for name in own]
+            first = own["train"]
+            off = "" if first["cross_fit"] == "1" else first["cross_fit"]
+            place = [first["dataset"], first["setup"], off, f"{expert} ({float(first['knows']):.0%})"]
+            lines.append("| " + " | ".join([*place, *shares, "" if number else first["seconds"]]) + " |")
+    said = sorted({(row["machine"], row["versions"], row["commit"]) for row in rows})
+    counts = sorted({(row["dataset"], row["split"], int(row["rows"])) for row in rows})
+    n = ", ".join(f"{dataset} {split} {count:,}" for dataset, split, count in counts)
+    foot = "; ".join(f"{where}; {which}; commit {code}" for where, which, code in said)
+    commands = "; ".join(f"`python -m l2d.experts {setting}`" for setting in settings)
+    return "\n".join(lines) + f"\n\n{commands}. n: {n}. {foot}."
+
+
+def percent(share: str) -> str:
+    return f"{100 * float(share):.1f}" if share else "-"
+
+
+def write_docs(rows: list[Row]) -> None:
+    document = ROOT / "docs" / "results.md"
+    text = document.read_text(encoding="utf-8")
+    new = f"<!-- experts -->\n{table(rows)}\n<!-- /experts -->"
+    text = re.sub(r"<!-- experts -->.*?<!-- /experts -->", lambda _: new, text, flags=re.DOTALL)
+    document.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--docs", action="store_true", help="write the table from the CSV, measure nothing")
+    parser.add_argument("--csv", type=Path, default=CSV)
+    arguments = parser.parse_args()
+    old: list[Row] = []
+    if arguments.csv.exists():
+        with arguments.csv.open(newline="", encoding="utf-8") as lines:
+            old = list(csv.DictReader(lines))
+    given = (text.split("=", 1) for text in arguments.overrides)
+    axes = [[f"{key}={value}" for value in values.split(",")] for key, values in given]
+    for overrides in itertools.product(*axes) if axes else []:
+        rows = measure(list(overrides))
+        old = [row for row in old if row["settings"] != " ".join(overrides)] + rows
+        with arguments.csv.open("w", newline="", encoding="utf-8") as lines:
+            writer = csv.DictWriter(lines, FIELDS)
+            writer.writeheader()
+            writer.writerows(old)
+        print(f"{' '.join(overrides)}: {rows[0]['seconds']} s", flush=True)
+    if arguments.docs:
+        write_docs(old)
+
+
+if __name__ == "__main__":
+    main()

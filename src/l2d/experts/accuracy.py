@@ -1,0 +1,34 @@
+"""How good each expert is on its own classes, on the others', and overall."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from l2d.data.arrays import Answers
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Shares of right answers; None where there is no such row. `rows` the share was taken over: own, others, all."""
+
+    own: float | None
+    others: float | None
+    overall: float | None
+
+
+def accuracies(answers: Answers, labels: Tensor, knows: Tensor | None) -> list[Accuracy]:
+    """Per expert, for answers on n rows and their labels [n]. knows: bool [p, num_classes], whose classes are whose."""
+    right = 1 - answers.errors.double()
+    p = right.shape[1]
+    own = torch.zeros(len(right), p, dtype=torch.bool) if knows is None else knows[:, labels].T
+
+    def mean(k: int, rows: Tensor) -> float | None:
+        return float(right[rows, k].mean()) if rows.any() else None
+
+    everything = torch.ones(len(right), dtype=torch.bool)
+    nothing = ~everything
+    return [
+        Accuracy(mean(k, own[:, k]), mean(k, nothing if knows is None else ~own[:, k]), mean(k, everything))
+        for k in range(p)
+    ]

@@ -1,0 +1,163 @@
+"""One process makes an entry, the others wait; killed or damaged, it is made anew."""
+
+import hashlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2d.errors import L2DError
+from l2d.experts.cache import Cache
+
+MADE = {"train": np.arange(6, dtype=np.uint8).reshape(3, 2), "test": np.ones((2, 2), dtype=np.uint8)}
+
+
+def never() -> dict[str, np.ndarray]:
+    raise AssertionError("made although it is there")
+
+
+def test_made_once_then_read(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, "digits-I-trained", {"seed": 0})
+    assert cache.get(lambda: MADE) is not MADE
+    read = cache.get(never)
+    assert {name: array.tolist() for name, array in read.items()} == {k: v.tolist() for k, v in MADE.items()}
+    assert json.loads((cache.entry / "entry.json").read_text())["identity"] == {"seed": 0}
+    assert cache.entry.name.startswith("digits-I-trained-")
+
+
+def test_another_identity_is_another_entry(tmp_path: Path) -> None:
+    base = Cache(tmp_path, "x", {"seed": 0})
+    others = [base.knowing(seed=1), base.knowing(data="abc"), Cache(tmp_path, "x", {"seed": 0.5})]
+    assert len({base.entry, *(other.entry for other in others)}) == 4
+    assert base.knowing(seed=0).entry == base.entry
+
+
+def cut_short(entry: Path) -> None:
+    content = (entry / "arrays.npz").read_bytes()
+    (entry / "arrays.npz").write_bytes(content[: len(content) // 2])
+
+
+def flip_a_bit(entry: Path) -> None:
+    content = bytearray((entry / "arrays.npz").read_bytes())
+    content[len(content) // 2] ^= 1
+    (entry / "arrays.npz").write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut_short,
+        flip_a_bit,
+        lambda entry: (entry / "arrays.npz").unlink(),
+        lambda entry: (entry / "arrays.npz").write_bytes(b""),
+        lambda entry: (entry / "entry.json").write_text("{"),
+        lambda entry: (entry / "entry.json").write_text("[]"),
+        lambda entry: (entry / "entry.json").write_bytes(b"\xff\xfe"),
+    ],
+)
+def test_damage_is_said_and_mended(tmp_path: Path, damage: object, capsys: pytest.CaptureFixture[str]) -> None:
+    cache = Cache(tmp_path, "x", {})
+    cache.get(lambda: MADE)
+    damage(cache.entry)  # type: ignore[operator]
+    again = cache.get(lambda: MADE)
+    assert again["train"].tolist() == MADE["train"].tolist()
+    said = capsys.readouterr().err
+    assert "damaged" in said
+    assert str(cache.entry) in said
+    cache.get(never)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    """An entry of Python objects, checksum and all, was put there by somebody else: it is made anew, nothing in it is run."""
+    cache = Cache(tmp_path, "x", {})
+    cache.get(lambda: MADE)
+    np.savez(cache.entry / "arrays.npz", train=np.array([object()], dtype=object))
+    checksum = hashlib.sha256((cache.entry / "arrays.npz").read_bytes()).hexdigest()
+    (cache.entry / "entry.json").write_text(json.dumps({"sha256": checksum}))
+    assert cache.get(lambda: MADE)["train"].dtype == np.uint8
+    cache.get(never)
+
+
+def test_what_a_killed_maker_left_is_not_taken(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, "x", {})
+    cache.entry.mkdir(parents=True)
+    np.savez(cache.entry / "arrays.npz", train=np.zeros(1))  # entry.json was still to come
+    assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
+
+
+def test_an_error_in_making_leaves_nothing_and_lets_go(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, "x", {})
+    with pytest.raises(ZeroDivisionError):
+        cache.get(lambda: {"train": np.zeros(1 // 0)})
+    assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
+
+
+def test_no_room_to_write_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(L2DError, match="runs_dir"):
+        Cache(tmp_path / "file" / "experts", "x", {}).get(lambda: MADE)
+
+
+WORKER = """
+import os, sys, time
+from pathlib import Path
+import numpy as np
+from l2d.experts.cache import Cache
+
+def make():
+    with open("log", "a") as log: log.write(f"begin {os.getpid()}\\n")
+    time.sleep(1.0)
+    with open("log", "a") as log: log.write(f"end {os.getpid()}\\n")
+    return {"train": np.full(5, 7, dtype=np.uint8)}
+
+assert Cache(Path("experts"), "x", {"seed": 0}).get(make)["train"].tolist() == [7] * 5
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_exactly_once_under_eight_processes_and_random_kills(tmp_path: Path, seed: int) -> None:
+    """At no moment do two make it, and once it is whole nobody makes it again."""
+    rng = random.Random(seed)
+
+    def begin() -> subprocess.Popen[bytes]:
+        return subprocess.Popen([sys.executable, "-c", WORKER], cwd=tmp_path, stderr=subprocess.PIPE)
+
+    def lines() -> list[list[str]]:
+        log = tmp_path / "log"
+        return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+
+    running, everyone = [begin() for _ in range(8)], 8
+    for _ in range(3):  # kill whoever makes it, in the middle of it
+        said, deadline = len(lines()), time.monotonic() + 30
+        while len(lines()) == said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.2))
+        word, maker = lines()[-1][0], int(lines()[-1][1])
+        if word == "end":
+            break  # it was quicker
+        for process in running:
+            if process.pid == maker:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        bystander = rng.choice(running)  # one that waits may die as well
+        bystander.kill()
+        running += [begin(), begin()]
+        everyone += 2
+    codes = [process.wait(timeout=60) for process in running]
+    for process in running:
+        assert process.stderr
+        process.stderr.close()
+    assert set(codes) <= {0, -9}
+    assert codes.count(0) >= everyone - 6
+    words = [word for word, _ in lines()]
+    assert words.count("end") == 1, "made more than once"
+    assert words.count("begin") >= 2, "nobody was killed in the middle of it"
+    assert lines()[-2:] == [["begin", lines()[-1][1]], lines()[-1]], "two made it at the same time"
+    assert len(list(tmp_path.glob("experts/*/entry.json"))) == 1
