@@ -21,7 +21,7 @@ from scipy.io import savemat
 from torchvision import datasets
 
 from l2d.data import prepared
-from l2d.data.images import CIFAR10, CIFAR100, SVHN, ImageSet, TinyImageNet
+from l2d.data.images import CIFAR10, CIFAR100, CIFAR100N, SVHN, ImageSet, TinyImageNet
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json
 from l2d.runs import RunFolder
@@ -106,6 +106,33 @@ def test_cifar_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     check(CIFAR10(), tmp_path, expected)
 
 
+def test_cifar100n_is_carved_from_cifar100s_training_images(tmp_path: Path) -> None:
+    """Its folder and files are CIFAR-100's; a fifth of each class is the test split; `origin` says which image is which."""
+    images, labels = pixels(50), np.repeat(np.arange(5), 10)
+    arrays_by_hand(tmp_path / "cifar100", train_images=images, train_labels=labels)
+    whole, carved = CIFAR100().load(tmp_path), CIFAR100N().load(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["cifar100"]
+    assert carved.origin is not None
+    assert sorted(torch.cat(carved.origin).tolist()) == list(range(50))
+    assert torch.bincount(carved.test_labels).tolist() == [2] * 5
+    splits = ((carved.train_inputs, carved.train_labels), (carved.test_inputs, carved.test_labels))
+    for rows, (inputs, known) in zip(carved.origin, splits, strict=True):
+        for i, row in enumerate(rows.tolist()):
+            np.testing.assert_array_equal(inputs[i], images[row])
+            assert known[i] == labels[row]
+    again = CIFAR100N().load(tmp_path).origin
+    assert again is not None
+    assert torch.equal(again[1], carved.origin[1])
+    assert whole.origin is None
+
+
+def test_cifar100n_is_not_taken_for_cifar100(tmp_path: Path) -> None:
+    assert CIFAR100N().fingerprint(tmp_path) == ""
+    arrays_by_hand(tmp_path / "cifar100", train_images=pixels(50), train_labels=np.repeat(np.arange(5), 10))
+    CIFAR100().load(tmp_path)
+    assert CIFAR100N().fingerprint(tmp_path) not in ("", CIFAR100().fingerprint(tmp_path))
+
+
 def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """MATLAB files [32, 32, 3, N]; the digit 0 is labelled 10 in them."""
     root.mkdir(parents=True, exist_ok=True)
@@ -172,7 +199,9 @@ def test_tiny_imagenet_from_the_archive(tmp_path: Path, monkeypatch: pytest.Monk
     check(TinyImageNet(), tmp_path, expected())
 
 
-@pytest.mark.parametrize("dataset", [CIFAR10(), CIFAR100(), SVHN(), TinyImageNet()], ids=lambda dataset: dataset.name)
+@pytest.mark.parametrize(
+    "dataset", [CIFAR10(), CIFAR100(), CIFAR100N(), SVHN(), TinyImageNet()], ids=lambda dataset: type(dataset).__name__
+)
 def test_without_data_and_network_one_line_says_what_to_do(dataset: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:
         dataset.load(tmp_path)
@@ -283,22 +312,28 @@ print(len(Slow().load(Path(sys.argv[1])).train_labels))
 def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
+    said = tmp_path / "said.txt"
+
     def start(seconds: float) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", PREPARE, str(tmp_path), str(seconds)]
-        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with said.open("a") as errors:
+            return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    def wait_for(text: str, file: Path) -> None:
+        deadline = time.monotonic() + 60
+        while not (file.exists() and text in file.read_text()):
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
 
     killed = start(100)
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "reads.txt").exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    wait_for("read", tmp_path / "reads.txt")
     two = [start(1), start(1)]
-    time.sleep(1)
+    wait_for("another process is preparing slow", said)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    outcomes = [process.communicate(timeout=120) for process in two]
-    assert [out.strip() for out, _ in outcomes] == ["20", "20"], outcomes
+    outcomes = [process.communicate(timeout=120)[0].strip() for process in two]
+    assert outcomes == ["20", "20"], said.read_text()
     assert (tmp_path / "reads.txt").read_text().count("read") == 2  # the killed one's, and one of the two
-    assert any("another process is preparing slow" in error for _, error in outcomes)
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"files": {}}', "[]"])

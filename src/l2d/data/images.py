@@ -1,4 +1,4 @@
-"""CIFAR-10, CIFAR-100, SVHN and Tiny ImageNet: downloaded once, verified, prepared."""
+"""CIFAR-10, CIFAR-100, CIFAR-100N, SVHN and Tiny ImageNet: downloaded once, verified, prepared."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ from torchvision import datasets
 from torchvision.datasets.utils import check_integrity, download_and_extract_archive, extract_archive
 from tqdm import tqdm
 
-from l2d.data.arrays import Arrays
+from l2d.data.arrays import Arrays, stratified_split
 from l2d.data.prepared import NAMES, fingerprint, is_prepared, load_prepared, write_prepared
 from l2d.errors import L2DError
 from l2d.files import TEMPORARY
@@ -116,6 +116,25 @@ class CIFAR100(CIFAR10):
     name, num_classes = "cifar100", 100
     raw = ("cifar-100-python.tar.gz", "cifar-100-python")
     source = datasets.CIFAR100
+
+
+class CIFAR100N(CIFAR100):
+    """The training images of CIFAR-100, in whose folder it lies: 20 % of each class are the test split, whatever the run's seed.
+
+    CIFAR-100N's annotators labelled these 50,000 and none of CIFAR-100's test images.
+    """
+
+    test_fraction: ClassVar[float] = 0.2
+
+    def fingerprint(self, data_dir: Path) -> str:
+        whole = super().fingerprint(data_dir)
+        return f"{whole}-n" if whole else ""  # the same files, other splits
+
+    def load(self, data_dir: Path) -> Arrays:
+        whole = super().load(data_dir)
+        images, labels = whole.train_inputs, whole.train_labels
+        train, test = stratified_split(labels, self.test_fraction, seed=0)
+        return Arrays(images[train], labels[train], images[test], labels[test], self.num_classes, origin=(train, test))
 
 
 class SVHN(ImageSet):
