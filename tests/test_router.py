@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from l2d.build import build
 from l2d.data.arrays import Arrays
 from l2d.data.digits import Digits
+from l2d.learner import make_scheduler
 from l2d.router import Router
 
 
@@ -117,3 +118,17 @@ def test_convolutions_are_searched_for_full_batches_only(tiny: Callable[..., Dic
         assert not torch.backends.cudnn.benchmark
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 5, 9])
+def test_one_cycle_of_a_few_steps(steps: int) -> None:
+    """Small experts train for a handful of steps; torch's own cycle divides by zero at four."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    scheduler = make_scheduler(optimizer, "one_cycle", steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert all(0 < rate <= 0.5 for rate in rates)
+    assert steps < 4 or max(rates) > 0.3

@@ -19,7 +19,7 @@ import torch
 from omegaconf import DictConfig
 
 from l2d.build import make
-from l2d.config import CONF, compose, launchers, sweep_axes, to_plain
+from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
 from l2d.runs import RunFolder
 from l2d.sweep import ATTEMPTS, Cell, listing, results, run_cells
 from l2d.sweep import make_cells as grid_cells
@@ -216,21 +216,37 @@ def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
     assert "no estimate; 3 without a finished neighbour" in listing(make_cells(tmp_path))
 
 
-@pytest.mark.parametrize("experiment", ["table1_error", "table1_cost"])
+PAPER_SETS = "cifar10,cifar100,svhn"
+# experiment: datasets, setups, experts, cost
+EXPERIMENTS = {
+    "table1_error": (f"{PAPER_SETS},tiny_imagenet", "I,II,III", "synthetic", "error"),
+    "table1_cost": (f"{PAPER_SETS},tiny_imagenet", "I,II,III", "synthetic", "error_plus_cost"),
+    "table2_error": (PAPER_SETS, "I,II,III", "trained", "error"),
+    "table2_cost": (PAPER_SETS, "I,II,III", "trained", "error_plus_cost"),
+    "table4": (PAPER_SETS, "severe", "trained,synthetic", "error"),
+    "noise": ("cifar10,svhn", "III", "synthetic", "error_plus_cost"),
+}
+
+
+def test_every_experiment_is_known_here() -> None:
+    assert set(groups()["experiment"]) == set(EXPERIMENTS)
+    assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_experiments_pin_rho(experiment: str) -> None:
     """A later default of mild must not change a table."""
     axes = sweep_axes([f"experiment={experiment}"])
-    assert axes["dataset"].split(",") == ["cifar10", "cifar100", "svhn", "tiny_imagenet"]
-    assert axes["setup"].split(",") == ["I", "II", "III"]
+    cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
+    found = (axes["dataset"], *(axes.get(group, cfg[group]["name"]) for group in ("setup", "experts", "cost")))
+    assert found == EXPERIMENTS[experiment]
     assert len(axes["seed"].split(",")) == 5
     assert {"mild_paper", "tdef_paper", "mild_uniform", "tdef_uniform"} <= set(axes["method"].split(","))
     assert to_plain(compose(["method=tdef_paper"]))["method"]["rho"] == 1.0
-    cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
     pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
     assert cfg["method"]["rho"] == pinned
     text = (Path(__file__).parent.parent / "conf" / "method" / "mild_paper.yaml").read_text()
     assert all(f"{key}:" in text for key in pinned)  # said in the file itself, not taken from mild.yaml
-    assert cfg["cost"]["name"] == {"table1_error": "error", "table1_cost": "error_plus_cost"}[experiment]
 
 
 def test_controls_have_the_mean_of_milds_rho() -> None:

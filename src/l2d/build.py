@@ -53,6 +53,9 @@ def make_partial(node: DictConfig) -> Any:
     except InstantiationException as error:
         if isinstance(error.__cause__, L2DError):  # of a part of it
             raise error.__cause__ from None
+        if isinstance(error.__cause__, TypeError | ValueError):  # a part of it was given what it does not take
+            part = str(error).rpartition("full_key: ")[2]
+            raise L2DError(f"{node._get_full_key('')}.{part}: {error.__cause__}") from error
         raise L2DError(f"{node._get_full_key('')}._target_={own.get('_target_')}: no such class") from error
 
 

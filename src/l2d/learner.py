@@ -93,12 +93,17 @@ class Learner(pl.LightningModule):
         optimizer = self.make_optimizer(self.parameters())
         if self.schedule == "constant":
             return optimizer
-        steps = int(self.trainer.estimated_stepping_batches)
-        scheduler: LRScheduler = CosineAnnealingLR(optimizer, T_max=steps)
-        if self.schedule == "one_cycle":
-            peak = optimizer.param_groups[0]["lr"]
-            scheduler = OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=0.2, cycle_momentum=False)
+        scheduler = make_scheduler(optimizer, self.schedule, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRScheduler:
+    """cosine: from the optimizer's rate to 0. one_cycle: up to it over a fifth of the steps, then to 0."""
+    if schedule == "cosine":
+        return CosineAnnealingLR(optimizer, T_max=steps)
+    peak = optimizer.param_groups[0]["lr"]
+    rise = max(0.2, 2 / (steps + 1))  # at least one step, or OneCycleLR divides by zero
+    return OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=rise, cycle_momentum=False)
 
 
 def search_convolutions(on: bool) -> None:

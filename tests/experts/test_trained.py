@@ -223,3 +223,21 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     bad = command(*arguments, "experts.fraction=2", module="l2d.experts", tiny=False)
     assert bad.returncode == 1
     assert bad.stderr.startswith("error: experts.fraction=2")
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_and_a_kill(start: Callable[..., Any], tmp_path: Path) -> None:
+    """Killed in the middle of making experts, they are made anew; of two runs that want the same, one makes them."""
+    killed = start(*TINY, BATCH, "experts.recipe.epochs=500", module="l2d.experts", tiny=False)
+    while not list(tmp_path.glob("runs/experts/*")):
+        assert killed.poll() is None
+    killed.kill(9)
+    killed.wait()
+    assert not list(tmp_path.glob("runs/experts/*/entry.json"))
+    slower = "experts.recipe.epochs=4"
+    both = [start(*TINY, BATCH, slower, f"seed={seed}") for seed in (0, 1)]
+    ended = [one.wait() for one in both]
+    assert [one.returncode for one in ended] == [0, 0], ended
+    assert sum("another process is making these experts" in one.stderr for one in ended) <= 1
+    assert len(list(tmp_path.glob("runs/experts/*/entry.json"))) == 1
+    assert len(list(tmp_path.glob("runs/digits/severe/trained/error/mild/*/seed=*/metrics.json"))) == 2

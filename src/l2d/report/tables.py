@@ -8,11 +8,18 @@ DATASETS = {
     "digits": "Digits",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
+    "cifar100n": "CIFAR-100N",
     "svhn": "SVHN",
     "tiny_imagenet": "Tiny ImageNet",
     "mmlu": "MMLU",
 }
-EXPERTS = {"synthetic": "Synthetic (simulated) experts", "trained": "Trained experts", "llm": "Language models"}
+EXPERTS = {
+    "synthetic": "Synthetic (simulated) experts",
+    "trained": "Trained experts",
+    "human_trained": "People and trained experts",
+    "human_synthetic": "People and synthetic (simulated) experts",
+    "llm": "Language models",
+}
 COSTS = {"error": "error", "error_plus_cost": "error + cost"}
 Entry = Mapping[str, Any]
 
