@@ -44,13 +44,24 @@ def test_the_other_groups_compose() -> None:
 
 @pytest.mark.parametrize("dataset", sorted(groups()["dataset"]))
 def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
-    """The paper's recipe leaves SVHN as it is; digits come with a router and a recipe of their own."""
+    """The paper's recipe leaves SVHN as it is; digits and tables come with a router and a recipe of their own."""
     fast, paper = (compose([f"dataset={dataset}", f"recipe={recipe}"]) for recipe in ("fast", "paper"))
     assert fast.dataset.name == dataset
-    expected = {"svhn": ("crop", "none"), "digits": ("none", "none")}.get(dataset, ("crop_flip", "crop_flip"))
+    plain = ("none", "none")
+    expected = {"svhn": ("crop", "none"), "digits": plain, "table": plain}.get(dataset, ("crop_flip", "crop_flip"))
     assert (fast.recipe.augment, paper.recipe.augment) == expected
     default = compose([f"dataset={dataset}"])
-    assert (default.router.width, default.recipe.batch_size) == ((16, 64) if dataset == "digits" else (64, 1024))
+    expected_sizes = {"digits": (16, 64), "table": (128, 128)}.get(dataset, (64, 1024))
+    assert (default.router.width, default.recipe.batch_size) == expected_sizes
+
+
+def test_a_table_brings_its_router_recipe_setup_and_experts_unless_told_otherwise() -> None:
+    cfg = compose(["dataset=table"])
+    assert cfg.router._target_.endswith("MLP")
+    assert (cfg.setup.name, cfg.experts.name, cfg.recipe.batch_size) == ("own", "table", 128)
+    told = compose(["dataset=table", "router=resnet18", "recipe=small", "setup=I", "experts=synthetic"])
+    assert told.router._target_.endswith("ResNet18")
+    assert (told.setup.name, told.experts.name, told.recipe.batch_size) == ("I", "synthetic", 64)
 
 
 def test_the_papers_recipe() -> None:
@@ -138,7 +149,7 @@ def test_help_names_the_defaults() -> None:
         "l2d"
     )
     assert (
-        "router=resnet18_slim setup=III trainer=default (other datasets: router=resnet18 recipe=fast)\n"
+        "router=resnet18_slim setup=III trainer=default (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)\n"
         in help_text("l2d")
     )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
@@ -127,6 +128,9 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)
     mean, std = channel_statistics(data.train.source, data.train.rows)
     network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)
+    with torch.no_grad():  # a router for other inputs says so here, before the folder is made
+        network.eval()(data.train.source[data.train.rows[:1]])
+    network.train()
     fast = speed(cfg.recipe, cfg.trainer.accelerator)
     optimizer = partial(make_partial(cfg.recipe.optimizer), **({"fused": True} if fast["fused"] else {}))
     try:

@@ -40,7 +40,12 @@ def help_text(description: str, module: str = "l2d.train") -> str:
     lines += [f"    {choice:<16} {meaning}" for choice, meaning in launchers().items()]
     keys = (CONF / "train.yaml").read_text(encoding="utf-8").split("\n\n", 1)[1]
     chosen = " ".join(f"{group}={choice}" for group, choice in default_choices().items())
-    lines += ["", f"defaults: {chosen} (other datasets: router=resnet18 recipe=fast)", "", "keys:"]
+    lines += [
+        "",
+        f"defaults: {chosen} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)",
+        "",
+        "keys:",
+    ]
     lines += [f"  {line}" for line in keys.split("\nhydra:", 1)[0].strip().splitlines()]
     lines += [
         "",

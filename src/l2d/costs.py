@@ -29,7 +29,7 @@ def expert_prices(prices: Any, names: Sequence[str], coverage: Sequence[float] |
     if prices == "coverage":
         if coverage is None:
             raise L2DError(
-                "cost.prices=coverage: these experts have no coverage; give a list with one price per expert"
+                "cost.prices=coverage: these experts have no coverage; give cost.prices=columns, or one price per expert"
             )
         return torch.tensor(list(coverage), dtype=torch.float64)
     if isinstance(prices, Mapping):

@@ -147,7 +147,8 @@ class RunFolder:
         known = file.read_text(encoding="utf-8").strip() if file.exists() else ""
         if known and fingerprint and known != fingerprint:
             raise L2DError(
-                f"data_dir: {self.path} was run on other data; use another runs_dir, or force=true to run it anew"
+                f"data_dir or dataset.path: {self.path} was run on other data; use another runs_dir, or force=true to"
+                " run it anew"
             )
         if fingerprint and not known and not self.finished:
             write_text(file, fingerprint + "\n")

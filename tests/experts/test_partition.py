@@ -23,8 +23,12 @@ def test_the_papers_setups(setup: str) -> None:
 
 
 def test_every_setup_file_is_covered_and_named() -> None:
-    assert set(groups()["setup"]) == set(PAPER)
-    assert all(compose([f"setup={name}"]).setup.name == name for name in PAPER)
+    assert set(groups()["setup"]) == {*PAPER, "own"}
+    assert all(compose([f"setup={name}"]).setup.name == name for name in groups()["setup"])
+
+
+def test_own_experts_have_no_coverage() -> None:
+    assert compose(["setup=own"]).setup.coverage is None
 
 
 @pytest.mark.parametrize(

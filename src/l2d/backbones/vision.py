@@ -45,6 +45,8 @@ class ResNet18(nn.Module):
         self.head = make_head(head, self.net.num_features, num_outputs)
 
     def forward(self, images: Tensor) -> Tensor:
+        if images.ndim != 4:
+            raise L2DError("router: ResNet-18 takes images, not rows of numbers; use router=mlp recipe=table")
         pixels = images.permute(0, 3, 1, 2).to(self.mean.dtype)
         features = self.net((pixels - self.mean) / self.std)
         # In half precision scores would tie, and ties decide for the last expert.

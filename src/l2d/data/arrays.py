@@ -1,6 +1,7 @@
 """A dataset as arrays, and the split of its rows."""
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,12 +30,14 @@ class Answers:
 
 @dataclass(frozen=True)
 class Panel:
-    """The experts of a run: what they are called, what share of the classes each knows (where that is known), what they did."""
+    """The experts of a run: what they are called, what they did and, where experts have classes of their own, the share of the
+    classes that each knows [p] and which those are, bool [p, num_classes]."""
 
     names: tuple[str, ...]
     train: Answers
     test: Answers
     coverage: tuple[float, ...] | None = None
+    knows: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -59,19 +62,33 @@ class Arrays:
 def split(arrays: Arrays, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Sorted training rows (kept, held out for validation): as the data say, else a share of each class, drawn by seed."""
     if arrays.validation is None:
-        return stratified_split(arrays.train_labels, fraction, seed)
+        own = arrays.panel is not None  # a table of somebody's own: its labels may be of any kind
+        return stratified_split(arrays.train_labels, fraction, seed, strict=not own)
     held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
     return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
 
 
-def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted row numbers (kept, held out), each class held out in proportion."""
+def stratified_split(
+    labels: Tensor, fraction: float, seed: int, *, key: str = "validation_fraction", strict: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Sorted row numbers (kept, held out), each class held out in proportion. key: what the fraction is called. Not strict: where
+    there are too many classes for that, or classes of one row, from all rows alike."""
     rows = np.arange(len(labels))
+    by_class = strict or _can_stratify(labels, fraction)
     try:
-        kept, held_out = train_test_split(rows, test_size=fraction, stratify=labels.numpy(), random_state=seed)
+        kept, held_out = train_test_split(
+            rows, test_size=fraction, stratify=labels.numpy() if by_class else None, random_state=seed
+        )
     except ValueError as error:
-        raise L2DError(f"validation_fraction={fraction}: {error}") from error
+        raise L2DError(f"{key}={fraction}: {error}") from error
     return torch.from_numpy(np.sort(kept)), torch.from_numpy(np.sort(held_out))
+
+
+def _can_stratify(labels: Tensor, fraction: float) -> bool:
+    """Whether each class has two rows, and either side at least a row for each."""
+    sizes = labels.unique(return_counts=True)[1]
+    held_out = math.ceil(fraction * len(labels))
+    return int(sizes.min()) >= 2 and len(sizes) <= min(held_out, len(labels) - held_out)
 
 
 def fingerprint_of(rows: Tensor) -> str:

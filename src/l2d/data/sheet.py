@@ -1,0 +1,195 @@
+"""A CSV or Parquet file as columns of numbers or words. What is refused is refused with its column and its rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2d.errors import L2DError
+
+SHOWN = 12  # names or rows in a message
+COUNTED = "(row 1 is the first below the header)"
+EMPTY = ("", "nan")
+TRUTH = {"true": 1.0, "false": 0.0}
+WHOLE = 2.0**53  # beyond it floats skip whole numbers
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """columns: pyarrow's, by name, in the file's order."""
+
+    path: Path
+    columns: dict[str, Any]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.columns)
+
+    def check(self, key: str, column: str) -> None:
+        if column not in self.columns:
+            raise L2DError(f"{key}={column}: no such column in {self.path}; there are {listed(self.names)}")
+
+    def numbers(self, column: str) -> np.ndarray:
+        """float64 [n]; false is 0, true is 1."""
+        cells = self.columns[column]
+        self.refuse(column, "empty", missing(cells))
+        values = floats(cells)
+        self.refuse(column, "not a number", np.isnan(values))
+        self.refuse(column, "not finite", np.isinf(values))
+        return values
+
+    def words(self, column: str) -> list[str]:
+        """Cells to be compared with each other: 3, 3.0 and " 3" are the same word."""
+        cells = self.columns[column]
+        self.refuse(column, "empty", missing(cells))
+        return [word(cell) for cell in cells.to_pylist()]
+
+    def texts(self, column: str) -> list[str]:
+        """Cells as they are written."""
+        texts = ["" if cell is None else str(cell) for cell in self.columns[column].to_pylist()]
+        self.refuse(column, "empty", np.array([not text.strip() for text in texts]))
+        return texts
+
+    def is_numeric(self, column: str) -> bool:
+        """Whether all cells that are not empty are numbers. Most of them but not all is a slip rather than a column of text."""
+        cells = self.columns[column]
+        empty = missing(cells)
+        wrong = np.isnan(floats(cells)) & ~empty
+        filled = int((~empty).sum())
+        if 0 < wrong.sum() < filled / 2:
+            hint = "not a number (mend it, or list the columns to use in dataset.features)"
+            self.refuse(column, hint, wrong)
+        return filled > 0 and not wrong.any()
+
+    def refuse(self, column: str, what: str, bad: np.ndarray) -> None:
+        """Raise if any of `bad` [n] is true."""
+        if not bad.any():
+            return
+        rows = (np.flatnonzero(bad) + 1).tolist()
+        first = str(self.columns[column][rows[0] - 1].as_py())
+        said = "" if what.startswith("empty") else f", the first is {first[:40]!r}"
+        raise L2DError(
+            f"dataset.path={self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
+            f" {listed(rows)}{said} {COUNTED}"
+        )
+
+
+def listed(items: Sequence[Any]) -> str:
+    """The first few of them."""
+    more = f" and {len(items) - SHOWN:,} more" if len(items) > SHOWN else ""
+    return ", ".join(map(str, items[:SHOWN])) + more
+
+
+def missing(cells: Any) -> np.ndarray:
+    """Which cells are empty: nothing, NaN, or these words."""
+    from pyarrow import types
+
+    if types.is_floating(cells.type):
+        return np.asarray(cells.is_null(nan_is_null=True))
+    if types.is_string(cells.type) or types.is_large_string(cells.type):
+        return np.array([cell is None or cell.strip().lower() in EMPTY for cell in cells.to_pylist()], dtype=bool)
+    return np.asarray(cells.is_null())
+
+
+def floats(cells: Any) -> np.ndarray:
+    """float64 [n], NaN where a cell is empty or not a number."""
+    import pyarrow as pa
+
+    kind = cells.type
+    if any(is_kind(kind) for is_kind in (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)):
+        return np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+    return np.array([number(cell) for cell in cells.to_pylist()], dtype=np.float64)
+
+
+def number(cell: object) -> float:
+    text = str(cell).strip().lower()
+    if text in TRUTH:
+        return TRUTH[text]
+    try:
+        return float("nan") if "_" in text else float(text)  # Python reads 1_2 as 12
+    except ValueError:
+        return float("nan")
+
+
+def word(cell: object) -> str:
+    value = number(cell)
+    if not abs(value) < WHOLE:
+        return str(cell).strip()
+    return str(int(value)) if value.is_integer() else repr(value)
+
+
+def read_sheet(path: Path) -> Sheet:
+    """Read the whole file. A CSV has a header, commas and UTF-8."""
+    readers = {".csv": _read_csv, ".parquet": _read_parquet}
+    if path.suffix.lower() not in readers:
+        raise L2DError(f"dataset.path={path}: must be a file that ends in .csv or .parquet")
+    if not path.is_file():
+        raise L2DError(f"dataset.path={path}: no such file (looked for in {Path.cwd()})")
+    import pyarrow as pa
+
+    try:
+        table = readers[path.suffix.lower()](path)
+    except (pa.ArrowException, OSError) as error:
+        raise L2DError(f"dataset.path={path}: cannot be read ({' '.join(str(error).split())})") from error
+    names = table.column_names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise L2DError(f"dataset.path={path}: more than one column is called {listed(twice)}")
+    if nameless := [place for place, name in enumerate(names, start=1) if not name.strip()]:
+        raise L2DError(
+            f"dataset.path={path}: column {listed(nameless)} has no name in the header; pandas writes such a one unless"
+            " told to_csv(index=False)"
+        )
+    if not table.num_rows:
+        raise L2DError(f"dataset.path={path}: no rows below the header")
+    return Sheet(path, {name: _plain(cells) for name, cells in zip(names, table.columns, strict=True)})
+
+
+def _plain(cells: Any) -> Any:
+    from pyarrow import types
+
+    return cells.cast(cells.type.value_type) if types.is_dictionary(cells.type) else cells
+
+
+def _read_parquet(path: Path) -> Any:
+    from pyarrow import parquet
+
+    table = parquet.ParquetFile(path).read()
+    return table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])  # of pandas
+
+
+def _read_csv(path: Path) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    content = path.read_bytes()
+    if not content.strip():
+        raise L2DError(f"dataset.path={path}: is empty")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise L2DError(f"dataset.path={path}: not UTF-8 in line {line} of the file; save it as UTF-8") from None
+    ragged: list[Any] = []
+
+    def skip(row: Any) -> str:
+        ragged.append(row)
+        return "skip"
+
+    table = csv.read_csv(
+        pa.BufferReader(content),
+        # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
+        read_options=csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
+        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+    )
+    if ragged:
+        rows = [row.number - 1 for row in ragged]  # the header is a row too
+        raise L2DError(
+            f"dataset.path={path}: not the header's {ragged[0].expected_columns} cells in {len(rows):,} of"
+            f" {table.num_rows + len(rows):,} rows: {listed(rows)}; the first has {ragged[0].actual_columns} {COUNTED}"
+        )
+    return table

@@ -1,0 +1,219 @@
+"""Bring your own: a CSV or Parquet file with a row per example and a column per expert."""
+
+import hashlib
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from tqdm import tqdm
+
+from l2d.data.arrays import Arrays, Panel, stratified_split
+from l2d.data.outcomes import OUTCOMES, PRICE, Expert, answers_of, find_experts
+from l2d.data.sheet import Sheet, listed, read_sheet
+from l2d.errors import L2DError, check_choice
+
+SPLITS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
+HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
+
+
+class Table:
+    """Experts are the columns correct_NAME, prediction_NAME and cost_NAME; or the columns in `experts`, which all hold `outcome`.
+    price_NAME is what an expert takes for each row.
+
+    features, text, image: the columns a router sees; with none of them named, every numeric column that has no other part and is
+    not called id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test
+    split, the same whatever the run's seed.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str | None,
+        experts: Sequence[str] | None,
+        outcome: str,
+        features: Sequence[str] | None,
+        text: str | None,
+        image: str | None,
+        image_size: int,
+        label: str | None,
+        split: str | None,
+        test_fraction: float,
+    ) -> None:
+        check_choice("dataset.outcome", outcome, OUTCOMES)
+        if experts is None and outcome != "correct":
+            raise L2DError(
+                f"dataset.outcome={outcome}: says what the columns in dataset.experts hold, and none are named there"
+            )
+        if image_size < 8:
+            raise L2DError(f"dataset.image_size={image_size}: must be at least 8")
+        if not 0 < test_fraction < 1:
+            raise L2DError(f"dataset.test_fraction={test_fraction}: must be between 0 and 1")
+        if image is not None and (features or text is not None):
+            raise L2DError(f"dataset.image={image}: images go without dataset.features and dataset.text")
+        self.path = None if path is None else Path(str(path)).expanduser()
+        self.experts, self.features = _names("dataset.experts", experts), _names("dataset.features", features)
+        self.text, self.image, self.label, self.split = (
+            None if column is None else str(column) for column in (text, image, label, split)
+        )
+        self.outcome, self.image_size, self.test_fraction = outcome, image_size, test_fraction
+
+    def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002 (the path says where)
+        """Of the file's bytes. Images that it names may change unnoticed."""
+        try:
+            return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16] if self.path else ""
+        except OSError:
+            return ""
+
+    def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002
+        if self.path is None:
+            raise L2DError("dataset.path: missing; give a .csv or .parquet file, dataset.path=my.csv")
+        sheet = read_sheet(self.path)
+        experts = find_experts(sheet, self.experts, self.outcome)
+        taken = self._taken(sheet, experts)
+        columns = self._features(sheet, taken)
+        words = sheet.words(self.label) if self.label is not None else None
+        answers = answers_of(sheet, experts, words)
+        labels, num_classes = encode(words, len(sheet))
+        train, test, validation = self._splits(sheet, labels)
+        inputs = self._inputs(sheet, columns)
+        self._say(sheet, experts, columns, taken)
+        names = tuple(expert.name for expert in experts)
+        return Arrays(
+            inputs[train],
+            labels[train],
+            inputs[test],
+            labels[test],
+            num_classes,
+            validation=validation,
+            panel=Panel(names, answers[train], answers[test]),
+        )
+
+    def _taken(self, sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
+        """{column: what it is}, of those that a router must not see."""
+        taken = {expert.column: f"what {expert.name} did" for expert in experts}
+        for key, column in (("label", self.label), ("split", self.split)):
+            if column is None:
+                continue
+            sheet.check(f"dataset.{key}", column)
+            if column in taken:
+                raise L2DError(f"dataset.{key}={column}: that column is {taken[column]} already")
+            taken[column] = f"the {key}"
+        return taken
+
+    def _features(self, sheet: Sheet, taken: dict[str, str]) -> list[str]:
+        """The columns of numbers among the input."""
+        named = [("text", self.text), ("image", self.image), *(("features", name) for name in self.features or [])]
+        for key, column in named:
+            if column is None:
+                continue
+            sheet.check(f"dataset.{key}", column)
+            if column in taken:
+                raise L2DError(f"dataset.{key}={column}: that is {taken[column]}, which a router must not see")
+        if self.features is not None or self.text is not None or self.image is not None:
+            return self.features or []
+        return [name for name in sheet.names if name not in taken and may_be_input(name) and sheet.is_numeric(name)]
+
+    def _inputs(self, sheet: Sheet, columns: list[str]) -> Tensor:
+        if self.image is not None:
+            return read_images(sheet, self.image, self.image_size)
+        parts = [feature(sheet, column)[:, None] for column in columns]
+        if self.text is not None:
+            parts.append(hashed(sheet.texts(self.text)))
+        if not parts:
+            raise L2DError(
+                "dataset.features: no numeric column is left for a router to see; name some, or dataset.text or dataset.image"
+            )
+        return torch.from_numpy(np.concatenate(parts, axis=1))
+
+    def _splits(self, sheet: Sheet, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Rows of training and validation, rows of test, and which of the former are validation, where a column says so."""
+        if self.split is None:
+            train, test = stratified_split(labels, self.test_fraction, 0, key="dataset.test_fraction", strict=False)
+            return train, test, None
+        words = [word.lower() for word in sheet.words(self.split)]
+        unknown = np.array([word not in SPLITS for word in words])
+        sheet.refuse(self.split, f"none of {', '.join(SPLITS)}", unknown)
+        said = np.array([SPLITS[word] for word in words])
+        for need in ("train", "test"):
+            if need not in said:
+                raise L2DError(
+                    f"dataset.split={self.split}: no row is {need}; there are {', '.join(sorted(set(said)))}"
+                )
+        rows = np.flatnonzero(said != "test")
+        validation = np.flatnonzero(said[rows] == "validation")
+        train, test, held_out = (torch.from_numpy(part) for part in (rows, np.flatnonzero(said == "test"), validation))
+        return train, test, held_out if len(held_out) else None
+
+    def _say(self, sheet: Sheet, experts: list[Expert], columns: list[str], taken: dict[str, str]) -> None:
+        """What was taken for what: a column that gives the answer away is easily overlooked."""
+        inputs = [*columns, *(column for column in (self.text, self.image) if column is not None)]
+        prices = [f"{PRICE}{expert.name}" for expert in experts]
+        rest = [name for name in sheet.names if name not in (*inputs, *taken, *prices)]
+        kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
+        unused = f"; not used: {listed(rest)}" if rest else ""
+        print(
+            f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {listed(inputs)}{unused}",
+            file=sys.stderr,
+        )
+
+
+def _names(key: str, columns: Sequence[str] | None) -> list[str] | None:
+    if columns is None:
+        return None
+    if isinstance(columns, str) or not isinstance(columns, Sequence):
+        raise L2DError(f"{key}={columns}: must be a list of columns, '{key}=[a,b]'")
+    names = [str(column) for column in columns]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise L2DError(f"{key}: names {listed(twice)} more than once")
+    return names
+
+
+def may_be_input(column: str) -> bool:
+    """Outcomes and prices of experts that were left out tell on the others too."""
+    return column.lower() != "id" and not column.startswith((PRICE, *(f"{outcome}_" for outcome in OUTCOMES)))
+
+
+def encode(words: list[str] | None, n: int) -> tuple[Tensor, int]:
+    """Labels as 0, 1, … in the order of the words, and how many there are; −1 and 0 where there are none."""
+    if words is None:
+        return torch.full((n,), -1), 0
+    classes = {word: number for number, word in enumerate(sorted(set(words)))}
+    return torch.tensor([classes[word] for word in words]), len(classes)
+
+
+def feature(sheet: Sheet, column: str) -> np.ndarray:
+    values = sheet.numbers(column)
+    sheet.refuse(column, "too large for 32 bits", np.abs(values) > np.finfo(np.float32).max)
+    return values.astype(np.float32)
+
+
+def hashed(texts: list[str]) -> np.ndarray:
+    """float32 [n, 2·HASHES]: words and pairs of words, and pieces of 3 to 5 letters within words; nothing is learned from them."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
+    parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
+    return np.concatenate([part.toarray() for part in parts], axis=1)
+
+
+def read_images(sheet: Sheet, column: str, size: int) -> Tensor:
+    """uint8 [n, size, size, 3]; paths that are not absolute start at the table's folder."""
+    files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(column)]
+    sheet.refuse(column, "no such file", np.array([not file.is_file() for file in files]))
+
+    def pixels(file: Path) -> np.ndarray | None:
+        try:
+            with Image.open(file) as image:
+                return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
+        except (OSError, SyntaxError, ValueError):
+            return None
+
+    with ThreadPoolExecutor() as pool:
+        images = list(tqdm(pool.map(pixels, files), desc="decoding images", total=len(files), disable=None))
+    sheet.refuse(column, "not an image that can be read", np.array([image is None for image in images]))
+    return torch.from_numpy(np.stack([image for image in images if image is not None]))
