@@ -137,6 +137,7 @@ def test_seeded_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert torch.equal(one.test.errors, read.test.errors)
 
 
+@pytest.mark.slow
 def test_they_learn_their_own_classes(tmp_path: Path) -> None:
     """Six classes to one, four to the other: on the test split each is right on its own, hardly ever on the other's."""
     able = experts("experts.network.width=4", "experts.recipe.epochs=5", "experts.recipe.batch_size=32")
