@@ -52,8 +52,9 @@ def collapse_warning(metrics: Mapping[str, Any]) -> list[str]:
     if k is None:
         return []
     ours, oracle = metrics["ratios"][k - 1], metrics["baselines"]["oracle"]["ratios"][k - 1]
+    name = metrics["experts"][k - 1]["name"]
     return [
-        f"WARNING: the router has collapsed: expert {k} gets {ours:.1%} of the inputs, the oracle would give it {oracle:.1%}."
+        f"WARNING: the router has collapsed: {name} gets {ours:.1%} of the inputs, the oracle would give it {oracle:.1%}."
         " Try more epochs, a larger ρ (method.rho) or another method."
     ]
 
