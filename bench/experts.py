@@ -28,6 +28,8 @@ def measure(overrides: list[str]) -> list[Row]:
     cfg = compose([*overrides, "experts=trained"])
     data = make_data(cfg)
     seconds = data.cache.seconds
+    if seconds is None or data.expert_seconds < seconds:
+        raise SystemExit(f"{data.cache.entry}: made earlier, by what is not known; remove it, or use another runs_dir")
     rows = []
     for name in ("train", "validation", "test"):
         split = getattr(data, name)
@@ -76,7 +78,9 @@ def write_docs(rows: list[Row]) -> None:
     document = ROOT / "docs" / "results.md"
     text = document.read_text(encoding="utf-8")
     new = f"<!-- experts -->\n{table(rows)}\n<!-- /experts -->"
-    text = re.sub(r"<!-- experts -->.*?<!-- /experts -->", lambda _: new, text, flags=re.DOTALL)
+    text, found = re.subn(r"<!-- experts -->.*?<!-- /experts -->", lambda _: new, text, flags=re.DOTALL)
+    if not found:
+        raise SystemExit(f"{document}: has no <!-- experts -->")
     document.write_text(text, encoding="utf-8")
 
 
@@ -91,7 +95,7 @@ def main() -> None:
         with arguments.csv.open(newline="", encoding="utf-8") as lines:
             old = list(csv.DictReader(lines))
     given = (text.split("=", 1) for text in arguments.overrides)
-    axes = [[f"{key}={value}" for value in values.split(",")] for key, values in given]
+    axes = [[f"{key}={value}" for value in re.split(r",(?![^\[]*\])", values)] for key, values in given]
     for overrides in itertools.product(*axes) if axes else []:
         rows = measure(list(overrides))
         old = [row for row in old if row["settings"] != " ".join(overrides)] + rows

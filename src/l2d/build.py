@@ -1,8 +1,10 @@
 """From a config to objects: the one place that calls `instantiate`."""
 
 import inspect
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import pytorch_lightning as pl
@@ -24,7 +26,13 @@ from l2d.seeding import derive_seed
 # Keys of a group that other parts of the config read; its class does not take them.
 FOR_THE_CONFIG = ("name", "fast", "paper")
 # What a plainly annotated argument takes; other annotations are the class's own business.
-KINDS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float), bool: (bool,), str: (str,)}
+KINDS: dict[Any, tuple[type, ...]] = {
+    int: (int,),
+    int | None: (int, NoneType),
+    float: (int, float),
+    bool: (bool,),
+    str: (str,),
+}
 
 
 def make(node: DictConfig, **arguments: Any) -> Any:
@@ -39,7 +47,7 @@ def make(node: DictConfig, **arguments: Any) -> Any:
     for key, value in factory.keywords.items():
         kind = signature.parameters[key].annotation if key in signature.parameters else Any
         if kind in KINDS and not (isinstance(value, KINDS[kind]) and (kind is bool or not isinstance(value, bool))):
-            raise L2DError(f"{group}.{key}={value}: must be of type {kind.__name__}")
+            raise L2DError(f"{group}.{key}={value}: must be of type {getattr(kind, '__name__', kind)}")
     try:
         return factory(**arguments)
     except (TypeError, ValueError) as error:  # values of the wrong kind: only the class knows what it takes
@@ -52,11 +60,11 @@ def make_partial(node: DictConfig) -> Any:
     try:
         return instantiate(own, _partial_=True, _convert_="all")
     except InstantiationException as error:
-        if isinstance(error.__cause__, L2DError):  # of a part of it
-            raise error.__cause__ from None
-        if isinstance(error.__cause__, TypeError | ValueError):  # a part of it was given what it does not take
-            part = str(error).rpartition("full_key: ")[2]
-            raise L2DError(f"{node._get_full_key('')}.{part}: {error.__cause__}") from error
+        group, part = node._get_full_key(""), str(error).rpartition("full_key: ")[2]
+        if isinstance(error.__cause__, L2DError):  # of a part of it, which does not know that it is one
+            raise L2DError(str(error.__cause__).replace(f"{group}.", f"{group}.{part}.")) from error
+        if isinstance(error.__cause__, TypeError | ValueError):
+            raise L2DError(f"{group}.{part}: {error.__cause__}") from error
         raise L2DError(f"{node._get_full_key('')}._target_={own.get('_target_')}: no such class") from error
 
 
@@ -84,12 +92,14 @@ def switched_off(cfg: DictConfig) -> str:
 def expert_cache(cfg: DictConfig) -> Cache:
     """Where the experts' predictions are kept; what only the data know is still to be added to the identity."""
     title = "-".join(str(cfg[group].name) for group in ("dataset", "setup", "experts"))
-    identity = {"dataset": str(cfg.dataset.name), "experts": to_plain(cfg.experts)}
+    options = {key: value for key, value in to_plain(cfg.dataset).items() if key not in ("path", *FOR_THE_CONFIG)}
+    identity = {"dataset": str(cfg.dataset.name), "options": options, "experts": to_plain(cfg.experts)}
     return Cache(Path(cfg.runs_dir).expanduser() / "experts", title, identity)
 
 
-def make_data(cfg: DictConfig) -> DeferralData:
+def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
     """dataset -> experts -> costs."""
+    check_keys(cfg)
     if not 0 <= cfg.seed < 2**32:
         raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
     check_recipe(cfg.recipe, "recipe")
@@ -97,7 +107,7 @@ def make_data(cfg: DictConfig) -> DeferralData:
         dataset=make_dataset(cfg),
         data_dir=Path(cfg.data_dir).expanduser(),
         experts=make(cfg.experts),
-        cache=expert_cache(cfg),
+        cache=replace(expert_cache(cfg), renew=renew_experts),
         machine=Machine(
             accelerator=cfg.trainer.accelerator,
             deterministic=cfg.trainer.deterministic,
@@ -117,12 +127,7 @@ def make_data(cfg: DictConfig) -> DeferralData:
 
 def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     """dataset -> experts -> costs -> method -> router."""
-    check_keys(cfg)
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
-    if not isinstance(cfg.recipe.optimizer, DictConfig):
-        raise L2DError(
-            f"recipe.optimizer={cfg.recipe.optimizer}: must be a mapping with _target_, as in conf/recipe/fast.yaml"
-        )
     data = make_data(cfg)
     pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
     method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)

@@ -21,6 +21,7 @@ from l2d.config import CONF, default_choices, groups, launchers
 from l2d.errors import Busy, L2DError
 from l2d.sweep import PLACES, write_error
 
+RESUMES = {"l2d.train": "goes on after the last epoch that was saved"}
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 
@@ -115,9 +116,7 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
-        sys.exit(
-            "interrupted; the same command goes on" + " after the last epoch that was saved" * (module == "l2d.train")
-        )
+        sys.exit(f"interrupted; the same command {RESUMES.get(module, 'begins anew')}")
 
 
 def one_line(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """Joins a dataset, its experts and their prices into the arrays a router learns from."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,15 +11,13 @@ import torch
 from torch import Tensor
 
 from l2d.costs import check_costs, check_noise, expert_costs, expert_prices, noisy
-from l2d.data.arrays import Answers, Arrays, fingerprint_of, split
+from l2d.data.arrays import Answers, Arrays, content_of, fingerprint_of, split
 from l2d.data.augment import AUGMENTS
-from l2d.data.batches import ON_DEVICE, Batch, Batches, Inputs, place
+from l2d.data.batches import EVAL_BATCH, ON_DEVICE, Batch, Batches, Inputs, place
 from l2d.errors import L2DError, check_choice
 from l2d.experts.cache import Cache
 from l2d.experts.request import Experts, Machine, Request
 from l2d.seeding import derive_seed, stream
-
-EVAL_BATCH = 2048
 
 
 class Dataset(Protocol):
@@ -91,11 +90,14 @@ class DeferralData(pl.LightningDataModule):
         self.num_classes = arrays.num_classes
         expert_seed = seed if experts.seed is None else experts.seed
         train, validation = split(arrays, validation_fraction, derive_seed(expert_seed, "validation"))
-        facts = {"data": dataset.fingerprint(data_dir), "seed": expert_seed, "train": fingerprint_of(train)}
+        data = dataset.fingerprint(data_dir) or content_of(arrays)
+        facts = {"data": data, "seed": expert_seed, "train": fingerprint_of(train)}
         shares = None if coverage is None else [float(share) for share in coverage]
         self.cache = cache.knowing(**facts, coverage=shares)
         request = Request(arrays, train, coverage, expert_seed, self.cache, data_dir, machine)
+        begun = time.monotonic()
         self.panel = experts.panel(request)
+        self.expert_seconds = time.monotonic() - begun
         if len(self.panel.names) < 2:
             raise L2DError(f"{len(self.panel.names)} expert; routing needs at least 2 (setup.coverage={coverage})")
         by_row = prices == "columns"

@@ -1,16 +1,21 @@
 """A network that learns: the step, the schedule, compilation. What it learns is its subclass's business."""
 
+import gc
 import logging
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
+from l2d import interrupts
+from l2d.config import Recipe
 from l2d.data.augment import AUGMENTS
 from l2d.data.batches import Batch
 from l2d.errors import L2DError, check_choice
@@ -29,6 +34,8 @@ class Learner(pl.LightningModule):
     compile_mode: torch.compile's, or "false". Only full training batches (of the size met first) run compiled: an epoch's last
     batch and evaluation would cost a compilation each.
     """
+
+    recipe_key: ClassVar[str] = "recipe"
 
     def __init__(
         self, *, network: nn.Module, optimizer: MakeOptimizer, schedule: str, channels_last: bool, compile_mode: str
@@ -75,7 +82,8 @@ class Learner(pl.LightningModule):
         for name, loss in measured.items():
             if not torch.isfinite(loss):
                 raise L2DError(
-                    f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1}; lower recipe.optimizer.lr"
+                    f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1};"
+                    f" lower {self.recipe_key}.optimizer.lr"
                 )
         self.log("train/loss", measured["train/loss"], sync_dist=True)
         self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
@@ -120,8 +128,34 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
 
 
+def make_trainer(**options: Any) -> pl.Trainer:
+    """Lightning's, for loaders that divide the rows among processes themselves; what it refuses is one line."""
+    quieten()
+    try:
+        return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, **options)
+    except (MisconfigurationException, TypeError, ValueError) as error:
+        told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
+        raise L2DError(f"trainer={told}: {str(error).splitlines()[0]}") from error
+
+
+def free_memory() -> None:
+    """Trainer, network and data refer to each other, so memory is freed only when Python looks for such cycles."""
+    with interrupts.deferred():
+        gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
 def check_recipe(recipe: Any, group: str) -> None:
     """Refuse what training would stumble over, before data are downloaded. recipe: has the keys of conf/recipe."""
+    for field in fields(Recipe):
+        value = getattr(recipe, field.name)
+        if field.type in (int, str, bool) and type(value) is not field.type:
+            raise L2DError(f"{group}.{field.name}={value}: must be of type {field.type.__name__}")
+    if not (callable(recipe.optimizer) or isinstance(recipe.optimizer, Mapping)):
+        raise L2DError(
+            f"{group}.optimizer={recipe.optimizer}: must be a mapping with _target_, as in conf/recipe/fast.yaml"
+        )
     check_choice(f"{group}.precision", recipe.precision, PRECISIONS)
     check_choice(f"{group}.schedule", recipe.schedule, SCHEDULES)
     check_choice(f"{group}.compile", str(recipe.compile).lower(), COMPILE_MODES)

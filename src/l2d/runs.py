@@ -27,6 +27,8 @@ LOCK = ".lock"
 def variant(config: Mapping[str, Any]) -> str:
     """A short hash of everything in the resolved config that can change the result, less the seed."""
     relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
+    if isinstance(relevant.get("dataset"), Mapping):  # where a table lies does not matter; what is in it is in data.txt
+        relevant["dataset"] = {key: value for key, value in relevant["dataset"].items() if key != "path"}
     text = json.dumps([RESULTS_VERSION, _numbers_alike(relevant)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -147,8 +149,8 @@ class RunFolder:
         known = file.read_text(encoding="utf-8").strip() if file.exists() else ""
         if known and fingerprint and known != fingerprint:
             raise L2DError(
-                f"data_dir or dataset.path: {self.path} was run on other data; use another runs_dir, or force=true to"
-                " run it anew"
+                f"data_dir or dataset.path: {self.path} was run on other data; use another dataset.name or runs_dir,"
+                " or force=true to run it anew"
             )
         if fingerprint and not known and not self.finished:
             write_text(file, fingerprint + "\n")

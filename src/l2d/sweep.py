@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,8 @@ from l2d.tracking import report_sweep
 # A run that ends without result and without error was killed; one that kills its worker twice is left alone.
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
-# Keys that name a place; workers get them absolute.
-PLACES = ("runs_dir", "data_dir")
+# Keys that name a place; workers, which may start in another folder, get them absolute.
+PLACES = ("runs_dir", "data_dir", "dataset.path")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +41,7 @@ class Cell:
     seed: int
     epochs: int
     data: str = ""
+    places: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
@@ -75,12 +76,10 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
         config.hydra.sweep.dir = str(folder)
     OmegaConf.save(config, folder / "multirun.yaml")
     logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
-    # The same places for workers that start in another folder; and one folder for what they have to say.
-    places = {key: Path(config[key]).expanduser().absolute() for key in PLACES} | {"hydra.sweep.dir": folder}
-    own = [f"{key}='{path}'" for key, path in places.items()]
 
     def launch(todo: Sequence[Cell], first: int) -> None:
-        launcher.launch([[*cell.overrides, *own] for cell in todo], initial_job_idx=first)
+        said = f"hydra.sweep.dir='{folder}'"  # one folder for what workers have to say
+        launcher.launch([[*cell.overrides, *cell.places, said] for cell in todo], initial_job_idx=first)
 
     failed = run_cells(cells, launch, folder, bool(config.force))
     header, rows = results(cells)
@@ -110,9 +109,16 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
         plain, data = composed[others]
         plain = plain | ({"seed": seeds[-1]} if seeds else {})
         run = RunFolder.of(plain)
-        cell = Cell(tuple(overrides), run, choices(plain), int(plain["seed"]), int(plain["recipe"]["epochs"]), data)
+        epochs = int(plain["recipe"]["epochs"])
+        cell = Cell(tuple(overrides), run, choices(plain), int(plain["seed"]), epochs, data, places(plain))
         cells.setdefault(run.path, cell)
     return list(cells.values())
+
+
+def places(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Overrides that make the places absolute."""
+    known = {**config, "dataset.path": config["dataset"].get("path")}
+    return tuple(f"{key}='{Path(known[key]).expanduser().absolute()}'" for key in PLACES if known[key] is not None)
 
 
 def run_cells(

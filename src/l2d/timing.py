@@ -13,10 +13,16 @@ class Timer(pl.Callback):
 
     def __init__(self) -> None:
         self.started_at = time.time()
-        self.first_step_at = self.last_step_at = 0.0
+        self.first_step_at = self.last_step_at = self.expert_seconds = 0.0
         self.epoch_seconds: list[float] = []
         self._epoch_started = 0.0
         self._device = torch.device("cpu")
+
+    def leave_out(self, expert_seconds: float) -> None:
+        """Making experts, or waiting for them, serves all runs that share them: neither its time nor its memory is this run's."""
+        self.expert_seconds = expert_seconds
+        if torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()
 
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         self._device = trainer.strategy.root_device
@@ -43,7 +49,8 @@ class Timer(pl.Callback):
             "started_at": self.started_at,
             "first_step_at": self.first_step_at,
             "last_step_at": self.last_step_at,
-            "total_seconds": time.time() - self.started_at,
+            "total_seconds": time.time() - self.started_at - self.expert_seconds,
+            "expert_seconds": self.expert_seconds,
             "steps_seconds": self.last_step_at - self.first_step_at,
             "epoch_seconds": self.epoch_seconds,
             "images_per_second": images / rated[len(rated) // 2] if rated else None,

@@ -1,7 +1,6 @@
 """Train and score one router: python -m l2d.train dataset=digits setup=III method=mild."""
 
 import dataclasses
-import gc
 import sys
 from contextlib import nullcontext
 from typing import Any
@@ -13,10 +12,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from l2d import interrupts
 from l2d import metrics as metrics_
 from l2d.build import build, fingerprint, make, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
@@ -26,7 +23,7 @@ from l2d.datamodule import DeferralData
 from l2d.decisions import at_least_float32
 from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
-from l2d.learner import quieten, speed
+from l2d.learner import free_memory, make_trainer, speed
 from l2d.router import Router
 from l2d.runs import RunFolder, cell, choices
 from l2d.summary import figure, format_table
@@ -52,6 +49,7 @@ def train(cfg: DictConfig) -> Metrics:
         raise Busy(f"{run.path}: another process is working on this run")
     forget_earlier_runs()
     data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
+    timer.leave_out(data.expert_seconds)
     with run.locked() if main else nullcontext():
         if main and run.finished and not cfg.force:
             return report_finished(run)
@@ -65,7 +63,7 @@ def train(cfg: DictConfig) -> Metrics:
         info = RunInfo(run.path, cell(config), f"seed={cfg.seed}", list(choices(config).values()), config)
         with make(cfg.logger, info=info) if main else CsvTracker(info) as tracker:
             checkpoint = EpochCheckpoint(run.checkpoints, keep_best=cfg.checkpoint == "best")
-            trainer = make_trainer(cfg, tracker, [checkpoint, timer], len(data.train_dataloader()))
+            trainer = trainer_of(cfg, tracker, [checkpoint, timer], len(data.train_dataloader()))
             fit(trainer, router, data, run)
             if cfg.checkpoint == "best":
                 router.load_state_dict(checkpoint.best_weights)
@@ -81,39 +79,28 @@ def train(cfg: DictConfig) -> Metrics:
 
 
 def forget_earlier_runs() -> None:
-    """A sweep's runs share a process. Trainer, router and data refer to each other, so memory is freed only when Python looks for
-    such cycles; and a process's ninth compilation of the same code would silently run uncompiled."""
+    """A sweep's runs share a process, whose ninth compilation of the same code would silently run uncompiled."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
-    with interrupts.deferred():
-        gc.collect()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+    free_memory()
 
 
-def make_trainer(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], steps: int) -> pl.Trainer:
-    quieten()
+def trainer_of(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], steps: int) -> pl.Trainer:
     if cfg.trainer.devices > 1 and HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
         raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
-    try:
-        return pl.Trainer(
-            accelerator=cfg.trainer.accelerator,
-            devices=cfg.trainer.devices,
-            strategy="ddp" if cfg.trainer.devices > 1 else "auto",
-            use_distributed_sampler=False,  # Batches divides the rows itself
-            precision=speed(cfg.recipe, cfg.trainer.accelerator)["precision"],
-            deterministic=cfg.trainer.deterministic,
-            max_epochs=cfg.recipe.epochs,
-            logger=tracker.loggers,
-            callbacks=[*callbacks, *([TQDMProgressBar(refresh_rate=10)] if cfg.progress else [])],
-            enable_progress_bar=cfg.progress,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            log_every_n_steps=min(50, steps),
-        )
-    except (MisconfigurationException, TypeError, ValueError) as error:
-        raise L2DError(f"trainer={to_plain(cfg.trainer)}: {str(error).splitlines()[0]}") from error
+    return make_trainer(
+        accelerator=cfg.trainer.accelerator,
+        devices=cfg.trainer.devices,
+        strategy="ddp" if cfg.trainer.devices > 1 else "auto",
+        precision=speed(cfg.recipe, cfg.trainer.accelerator)["precision"],
+        deterministic=cfg.trainer.deterministic,
+        max_epochs=cfg.recipe.epochs,
+        logger=tracker.loggers,
+        callbacks=[*callbacks, *([TQDMProgressBar(refresh_rate=10)] if cfg.progress else [])],
+        enable_progress_bar=cfg.progress,
+        num_sanity_val_steps=0,
+        log_every_n_steps=min(50, steps),
+    )
 
 
 def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder) -> None:

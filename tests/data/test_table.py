@@ -16,11 +16,13 @@ from PIL import Image
 from pyarrow import parquet
 
 from l2d.build import build, make_dataset
-from l2d.config import compose
+from l2d.config import compose, to_plain
 from l2d.data.arrays import Arrays, stratified_split
-from l2d.data.sheet import Sheet, word
-from l2d.data.table import HASHES, hashed
+from l2d.data.sheet import Sheet, read_sheet, word
+from l2d.data.table import HASHES, encode, hashed
 from l2d.errors import L2DError
+from l2d.runs import variant
+from l2d.sweep import places
 from l2d.train import train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -479,3 +481,40 @@ def test_the_example_makes_a_table_that_loads(tmp_path: Path) -> None:
     arrays = load(path)
     assert arrays.train_inputs.shape == (1600, 6)
     assert whole(arrays, "prices").shape == (2000, 3)
+
+
+def test_labels_are_ordered_as_numbers_where_they_are_numbers() -> None:
+    """Coverage takes the classes in order: 10 after 9, words after numbers."""
+    assert encode(["10", "2", "b", "0", "a", "2"], 6)[0].tolist() == [2, 1, 4, 0, 3, 1]
+
+
+def test_text_is_read_as_it_is_written(tmp_path: Path) -> None:
+    sheet = read_sheet(write(tmp_path, {"t": ["024", "1.50", "true"], "n": [1, 2, 3]}), ["t"])
+    assert sheet.texts("t") == ["024", "1.50", "true"]
+    path = write(tmp_path, {"t": [1, 2]}, "table.parquet")
+    with pytest.raises(L2DError, match="column t: not text but int64"):
+        read_sheet(path, ["t"]).texts("t")
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("label", r"^dataset\.features: the router would see column label"),
+        ("split", r"^dataset\.split: .*dataset\.split=split"),
+    ],
+)
+def test_columns_that_give_the_answer_away_are_not_taken_in_silence(column: str, words: str, tmp_path: Path) -> None:
+    path = write(tmp_path, {**GOOD, column: [0, 1] * 5})
+    with pytest.raises(L2DError, match=words):
+        load(path)
+
+
+def test_where_a_table_lies_does_not_matter() -> None:
+    one, other, named = (
+        to_plain(compose(["dataset=table", *text]))
+        for text in (["dataset.path=a.csv"], ["dataset.path=/b/a.csv"], ["dataset.path=a.csv", "dataset.label=y"])
+    )
+    assert variant(one) == variant(other)
+    assert variant(one) != variant(named)
+    assert f"dataset.path='{Path.cwd() / 'a.csv'}'" in places(one)
+    assert not any("dataset.path" in text for text in places(to_plain(compose())))

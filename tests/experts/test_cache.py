@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,42 @@ def test_an_error_in_making_leaves_nothing_and_lets_go(tmp_path: Path) -> None:
     cache = Cache(tmp_path, "x", {})
     with pytest.raises(ZeroDivisionError):
         cache.get(lambda: {"train": np.zeros(1 // 0)})
+    assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
+
+
+def test_what_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails for a moment does not make a good entry a damaged one."""
+    cache = Cache(tmp_path, "x", {})
+    cache.get(lambda: MADE)
+
+    def fail(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", fail)
+        with pytest.raises(L2DError, match="runs_dir: cannot read"):
+            cache.get(never)
+    cache.get(never)
+
+
+def test_renew(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, "x", {})
+    cache.get(lambda: MADE)
+    other = {"train": np.zeros(1, dtype=np.uint8)}
+    assert replace(cache, renew=True).get(lambda: other)["train"].tolist() == [0]
+    assert cache.get(never)["train"].tolist() == [0]
+    assert replace(cache, renew=True).knowing(seed=1).renew
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("l2d.experts.cache.write_json", full)
+    cache = Cache(tmp_path, "x", {})
+    with pytest.raises(L2DError, match=r"runs_dir: cannot write.*No space left"):
+        cache.get(lambda: MADE)
+    monkeypatch.undo()
     assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from l2d.build import expert_cache, make, make_data
 from l2d.config import compose
-from l2d.data.arrays import Arrays, split
+from l2d.data.arrays import Arrays, content_of, split
 from l2d.data.digits import Digits
 from l2d.errors import L2DError
 from l2d.experts import trained
@@ -190,14 +190,61 @@ def test_what_makes_another_entry(tiny: Callable[..., DictConfig]) -> None:
         ("experts.recipe.schedule=linear", "experts.recipe.schedule"),
         ("+experts.recipe.momentum=1", "momentum"),
         ("experts.recipe.optimizer.lr=fast", "lr"),
+        ("experts.recipe.optimizer=adam", r"^experts\.recipe\.optimizer=adam: must be a mapping"),
+        ("experts.recipe.epochs=1.5", r"^experts\.recipe\.epochs=1.5: must be of type int"),
+        ("experts.recipe.epochs=many", r"^experts\.recipe\.epochs=many: must be of type int"),
+        ("experts.cross_fit=1.5", r"^experts\.cross_fit"),
+        ("experts.seed=abc", r"^experts\.seed=abc"),
+        ("trainer.accelerator=abacus", r"^trainer=.*abacus"),
+        ("experts.recipe.optimizer.lr=1e30", r"diverged.*lower experts\.recipe\.optimizer\.lr"),
         ("experts.network.width=3", r"experts\.network: width=3"),
         ("experts.network.width=wide", r"experts\.network"),
         ("setup.coverage=[0.5,0.4]", "setup.coverage"),
     ],
 )
-def test_bad_values(tiny: Callable[..., DictConfig], override: str, words: str) -> None:
+def test_bad_values(tiny: Callable[..., DictConfig], override: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=words):
         tiny_data(tiny, override)
+    assert not list(tmp_path.glob("runs/experts/*/entry.json"))
+
+
+def test_an_expert_that_diverges_in_its_last_step_is_not_kept(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
+    """The losses of an epoch are those before its last step."""
+    once = ["experts.recipe.epochs=1", "experts.recipe.batch_size=4096", "experts.recipe.optimizer.lr=1e30"]
+    with pytest.raises(L2DError, match=r"scores are not finite; lower experts\.recipe\.optimizer\.lr"):
+        make_data(tiny(*TINY, *once))
+    assert not list(tmp_path.glob("runs/experts/*/entry.json"))
+
+
+def test_keys_are_named_where_they_stand() -> None:
+    """A trained machine beside people does not know that it is called experts.machine."""
+    human = ["dataset=cifar10", "experts=human"]
+    for override, words in {
+        "experts.machine.fraction=2": r"^experts\.machine\.fraction=2",
+        "experts.machine.recipe.epochs=0": r"^experts\.machine\.recipe\.epochs=0",
+        "+experts.machine.recipe.foo=1": r"^experts\.machine\.recipe: .*foo",
+        "+experts.machine.foo=1": r"^experts\.machine: .*foo",
+    }.items():
+        with pytest.raises(L2DError, match=words):
+            make(compose([*human, override]).experts)
+
+
+def test_options_of_the_data_make_another_entry() -> None:
+    """Other columns of the same table are other inputs and other labels; where the table lies does not matter."""
+    table = ["dataset=table", "dataset.path=a.csv", "setup=severe", "experts=trained"]
+    base = expert_cache(compose(table)).entry
+    for override in ("dataset.features=[x]", "dataset.label=other", "dataset.split=s", "dataset.text=t"):
+        assert expert_cache(compose([*table, override])).entry != base
+    assert expert_cache(compose([*table, "dataset.path=elsewhere/a.csv"])).entry == base
+
+
+def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[..., DictConfig]) -> None:
+    one = tiny_data(tiny)
+    known = one.cache.identity["data"]
+    assert len(known) == 16
+    arrays = Digits().load(Path())
+    assert known == content_of(arrays)
+    assert content_of(dataclasses.replace(arrays, test_inputs=arrays.test_inputs + 1)) != known
 
 
 @pytest.mark.slow
@@ -221,6 +268,12 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     trained_router = command(*arguments)
     assert trained_router.returncode == 0, trained_router.stderr
     assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns == stamp
+    assert "made earlier" in again.stdout
+    anew = command(*arguments, "force=true", module="l2d.experts", tiny=False)
+    assert anew.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
+    assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns > stamp
+    for mistake in ("dry_run=true", "experiment=table2_error"):
+        assert command(*arguments, mistake, module="l2d.experts", tiny=False).stderr.startswith(f"error: {mistake[:7]}")
     bad = command(*arguments, "experts.fraction=2", module="l2d.experts", tiny=False)
     assert bad.returncode == 1
     assert bad.stderr.startswith("error: experts.fraction=2")

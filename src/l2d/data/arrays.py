@@ -91,8 +91,16 @@ def _can_stratify(labels: Tensor, fraction: float) -> bool:
     return int(sizes.min()) >= 2 and len(sizes) <= min(held_out, len(labels) - held_out)
 
 
-def fingerprint_of(rows: Tensor) -> str:
-    return hashlib.sha256(rows.numpy().tobytes()).hexdigest()[:16]
+def fingerprint_of(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.contiguous().numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def content_of(arrays: Arrays) -> str:
+    """A fingerprint of inputs and labels, where the dataset has none."""
+    return fingerprint_of(arrays.train_inputs, arrays.train_labels, arrays.test_inputs, arrays.test_labels)
 
 
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:

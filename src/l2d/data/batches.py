@@ -9,6 +9,7 @@ from l2d.data.augment import crop_flip, draw
 from l2d.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
+EVAL_BATCH = 2048
 ON_DEVICE = ("auto", "true", "false")
 Drawn = tuple[Tensor, Tensor | None]
 

@@ -1,7 +1,8 @@
 """A CSV or Parquet file as columns of numbers or words. What is refused is refused with its column and its rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,13 @@ class Sheet:
 
     def texts(self, column: str) -> list[str]:
         """Cells as they are written."""
-        texts = ["" if cell is None else str(cell) for cell in self.columns[column].to_pylist()]
-        self.refuse(column, "empty", np.array([not text.strip() for text in texts]))
-        return texts
+        from pyarrow import types
+
+        cells = self.columns[column]
+        if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
+            raise L2DError(f"dataset.path={self.path}: column {column}: not text but {cells.type}")
+        self.refuse(column, "empty", missing(cells))
+        return [str(cell) for cell in cells.to_pylist()]
 
     def is_numeric(self, column: str) -> bool:
         """Whether all cells that are not empty are numbers. Most of them but not all is a slip rather than a column of text."""
@@ -123,9 +128,9 @@ def word(cell: object) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def read_sheet(path: Path) -> Sheet:
-    """Read the whole file. A CSV has a header, commas and UTF-8."""
-    readers = {".csv": _read_csv, ".parquet": _read_parquet}
+def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
+    """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns in which 024 is not a number."""
+    readers: dict[str, Callable[[Path], Any]] = {".csv": partial(_read_csv, texts=texts), ".parquet": _read_parquet}
     if path.suffix.lower() not in readers:
         raise L2DError(f"dataset.path={path}: must be a file that ends in .csv or .parquet")
     if not path.is_file():
@@ -162,7 +167,7 @@ def _read_parquet(path: Path) -> Any:
     return table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])  # of pandas
 
 
-def _read_csv(path: Path) -> Any:
+def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
@@ -185,6 +190,7 @@ def _read_csv(path: Path) -> Any:
         # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
         read_options=csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
         parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())),
     )
     if ragged:
         rows = [row.number - 1 for row in ragged]  # the header is a row too

@@ -14,10 +14,11 @@ from tqdm import tqdm
 
 from l2d.data.arrays import Arrays, Panel, stratified_split
 from l2d.data.outcomes import OUTCOMES, PRICE, Expert, answers_of, find_experts
-from l2d.data.sheet import Sheet, listed, read_sheet
+from l2d.data.sheet import Sheet, listed, number, read_sheet
 from l2d.errors import L2DError, check_choice
 
 SPLITS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
+TELLING = ("label", "target", "answer")  # columns that are hardly meant for the router
 HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
 
 
@@ -72,7 +73,7 @@ class Table:
     def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002
         if self.path is None:
             raise L2DError("dataset.path: missing; give a .csv or .parquet file, dataset.path=my.csv")
-        sheet = read_sheet(self.path)
+        sheet = read_sheet(self.path, [column for column in (self.text, self.image) if column is not None])
         experts = find_experts(sheet, self.experts, self.outcome)
         taken = self._taken(sheet, experts)
         columns = self._features(sheet, taken)
@@ -116,7 +117,13 @@ class Table:
                 raise L2DError(f"dataset.{key}={column}: that is {taken[column]}, which a router must not see")
         if self.features is not None or self.text is not None or self.image is not None:
             return self.features or []
-        return [name for name in sheet.names if name not in taken and may_be_input(name) and sheet.is_numeric(name)]
+        free = [name for name in sheet.names if name not in taken and may_be_input(name) and sheet.is_numeric(name)]
+        if telling := [name for name in free if name.lower() in TELLING]:
+            raise L2DError(
+                f"dataset.features: the router would see column {telling[0]}; say dataset.label={telling[0]}, or list the"
+                " columns that it may see"
+            )
+        return free
 
     def _inputs(self, sheet: Sheet, columns: list[str]) -> Tensor:
         if self.image is not None:
@@ -133,6 +140,8 @@ class Table:
     def _splits(self, sheet: Sheet, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Rows of training and validation, rows of test, and which of the former are validation, where a column says so."""
         if self.split is None:
+            if "split" in sheet.columns:
+                raise L2DError("dataset.split: the table has a column split; say dataset.split=split, or rename it")
             train, test = stratified_split(labels, self.test_fraction, 0, key="dataset.test_fraction", strict=False)
             return train, test, None
         words = [word.lower() for word in sheet.words(self.split)]
@@ -179,11 +188,17 @@ def may_be_input(column: str) -> bool:
 
 
 def encode(words: list[str] | None, n: int) -> tuple[Tensor, int]:
-    """Labels as 0, 1, … in the order of the words, and how many there are; −1 and 0 where there are none."""
+    """Labels as 0, 1, … in the order of the numbers or words, and how many there are; −1 and 0 where there are none."""
     if words is None:
         return torch.full((n,), -1), 0
-    classes = {word: number for number, word in enumerate(sorted(set(words)))}
+    classes = {word: k for k, word in enumerate(sorted(set(words), key=_in_order))}
     return torch.tensor([classes[word] for word in words]), len(classes)
+
+
+def _in_order(word: str) -> tuple[bool, float, str]:
+    """Numbers first, by size: 10 comes after 9."""
+    value = number(word)
+    return value != value, 0.0 if value != value else value, word
 
 
 def feature(sheet: Sheet, column: str) -> np.ndarray:

@@ -1,13 +1,14 @@
 """Make a setup's experts and say how good they are: python -m l2d.experts dataset=cifar10 setup=I."""
 
 import sys
-import time
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from l2d.build import make_data
 from l2d.cli import run_command
 from l2d.datamodule import DeferralData
+from l2d.errors import L2DError
 from l2d.experts.accuracy import Accuracy, accuracies
 from l2d.summary import aligned
 
@@ -35,15 +36,20 @@ def cell(accuracy: Accuracy, column: str) -> str:
 
 
 def job(cfg: DictConfig) -> None:
-    begun = time.monotonic()
+    if experiment := HydraConfig.get().runtime.choices.get("experiment"):
+        raise L2DError(f"experiment={experiment}: is a sweep of l2d.train; say dataset= and setup= here")
+    if cfg.dry_run:
+        raise L2DError("dry_run: there is nothing to list here; leave it out")
     try:
-        data = make_data(cfg)
+        data = make_data(cfg, renew_experts=cfg.force)
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None
     rows = ", ".join(f"{len(getattr(data, name)):,} {name}" for name in SPLITS)
     print(f"{cfg.dataset.name}, setup {cfg.setup.name}, experts={cfg.experts.name}; rows: {rows}\n\n{table(data)}\n")
-    kept = f", kept in {data.cache.entry}" if data.cache.entry.exists() else ""
-    print(f"{time.monotonic() - begun:.0f} s{kept}")
+    made = data.cache.seconds
+    if made is not None:
+        how = "made" if data.expert_seconds >= made else "made earlier (force=true makes them anew)"
+        print(f"{how}, in {made:.0f} s: {data.cache.entry}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from l2d.data.arrays import Answers
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Shares of right answers; None where there is no such row. `rows` the share was taken over: own, others, all."""
+    """Shares of right answers; None where there is no such row."""
 
     own: float | None
     others: float | None

@@ -10,8 +10,9 @@ import json
 import shutil
 import sys
 import time
+import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,11 @@ class Cache:
     folder: Path
     title: str = "experts"
     identity: Mapping[str, Any] = field(default_factory=dict)
+    renew: bool = False
 
     def knowing(self, **facts: Any) -> "Cache":
         """The same cache with more facts in the identity."""
-        return Cache(self.folder, self.title, {**self.identity, **facts})
+        return replace(self, identity={**self.identity, **facts})
 
     @property
     def entry(self) -> Path:
@@ -46,9 +48,10 @@ class Cache:
         return self.folder / f"{self.title}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def get(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
-        """The arrays of this identity: read, or made by exactly one of the processes that want them while the others wait."""
+        """The arrays of this identity: read, or made by exactly one of the processes that want them while the others wait. With
+        `renew` they are made in any case."""
         arrays, _ = self._read()
-        if arrays is not None:
+        if arrays is not None and not self.renew:
             return arrays
         try:
             self.entry.mkdir(parents=True, exist_ok=True)
@@ -62,14 +65,17 @@ class Cache:
             raise L2DError(f"runs_dir: cannot write to {self.entry} ({error.strerror})") from error
         try:
             arrays, damage = self._read()
-            if arrays is not None:
+            if arrays is not None and not self.renew:
                 return arrays
             if damage:
                 print(f"{self.entry}: damaged ({damage}); made anew", file=sys.stderr)
             self._clear()
             begun = time.monotonic()
             made = make()
-            self._write(made, time.monotonic() - begun)
+            try:
+                self._write(made, time.monotonic() - begun)
+            except OSError as error:
+                raise L2DError(f"runs_dir: cannot write to {self.entry} ({error.strerror})") from error
             return dict(made)
         finally:
             lock.release()
@@ -83,10 +89,12 @@ class Cache:
                 return None, "the checksum of arrays.npz is another"
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays), ""
-        except FileNotFoundError as error:
+        except (FileNotFoundError, NotADirectoryError) as error:
             there = (self.entry / "entry.json").exists()
             return None, f"{Path(error.filename).name} is missing" if there else ""
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:  # it may be whole all the same
+            raise L2DError(f"runs_dir: cannot read {self.entry} ({error.strerror})") from error
+        except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             return None, f"entry.json: {type(error).__name__}"
 
     def _clear(self) -> None:

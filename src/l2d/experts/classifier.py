@@ -11,18 +11,19 @@ from tqdm import tqdm
 
 from l2d.config import Recipe
 from l2d.data.arrays import Arrays, channel_statistics
-from l2d.data.batches import Batches, Inputs, place
+from l2d.data.batches import EVAL_BATCH, Batches, Inputs, place
 from l2d.errors import L2DError
 from l2d.experts.request import Machine
-from l2d.learner import Learner, quieten, speed
+from l2d.learner import Learner, make_trainer, speed
 from l2d.seeding import derive_seed
 
-EVAL_BATCH = 2048
 Network = Callable[..., nn.Module]
 
 
 class Classifier(Learner):
     """Learns the label. Its outputs are one score per class."""
+
+    recipe_key = "experts.recipe"
 
     def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002 (of a router's batch)
         return F.cross_entropy(self.network(inputs), labels, reduction="none")
@@ -44,7 +45,6 @@ class Classifiers:
         )
 
     def _fit(self, rows: Tensor, seed: int, title: str) -> tuple[pl.Trainer, Classifier]:
-        quieten()
         fast = speed(self.recipe, self.machine.accelerator)
         mean, std = channel_statistics(self.arrays.train_inputs, rows)
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
@@ -60,10 +60,9 @@ class Classifiers:
             compile_mode=str(fast["compile"]).lower(),
         )
         bar = tqdm(desc=title, total=self.recipe.epochs, unit="epoch", disable=not self.machine.progress)
-        trainer = pl.Trainer(
+        trainer = make_trainer(
             accelerator=self.machine.accelerator,
             devices=1,
-            use_distributed_sampler=False,
             precision=fast["precision"],
             deterministic=self.machine.deterministic,
             max_epochs=self.recipe.epochs,
@@ -71,7 +70,6 @@ class Classifiers:
             callbacks=[EpochBar(bar)],
             enable_checkpointing=False,
             enable_progress_bar=False,
-            enable_model_summary=False,
         )
         batches = Batches(
             self._placed("train", trainer),
@@ -98,7 +96,10 @@ class Classifiers:
         inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
         outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, EVAL_BATCH))
         assert outputs is not None
-        return torch.cat([torch.as_tensor(scores).argmax(dim=1) for scores in outputs]).cpu()
+        scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
+        if not scores.isfinite().all():
+            raise L2DError("training diverged: an expert's scores are not finite; lower experts.recipe.optimizer.lr")
+        return scores.argmax(dim=1).cpu()
 
     def _placed(self, part: str, trainer: pl.Trainer) -> Inputs:
         if part not in self._inputs:

@@ -123,7 +123,7 @@ def machine_cache(cache: Cache) -> Cache:
         return cache
     machine = experts["machine"]
     title = cache.title.removesuffix(str(experts["name"])) + str(machine["name"])
-    return Cache(cache.folder, title, {**cache.identity, "experts": machine})
+    return replace(cache, title=title, identity={**cache.identity, "experts": machine})
 
 
 def annotations(file: Path, columns: Sequence[str], arrays: Arrays) -> list[Tensor]:

@@ -16,6 +16,8 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
         raise L2DError(
             "setup.coverage: missing; these experts divide the classes among them (setup=I, II, III, severe)"
         )
+    if num_classes < 1:
+        raise L2DError("dataset.label: missing; these experts divide the classes among them, and the data have none")
     shares = [float(share) for share in coverage]
     if not shares:
         raise L2DError("setup.coverage: no experts")

@@ -13,7 +13,7 @@ from l2d.errors import L2DError
 from l2d.experts.classifier import Classifiers, Network
 from l2d.experts.partition import class_owners, class_panel
 from l2d.experts.request import Request
-from l2d.learner import check_recipe
+from l2d.learner import check_recipe, free_memory
 from l2d.seeding import derive_seed, stream
 
 
@@ -50,9 +50,12 @@ class TrainedExperts:
     ) -> None:
         if not 0 <= fraction <= 1:
             raise L2DError(f"experts.fraction={fraction}: must be between 0 and 1")
-        if cross_fit < 1:
-            raise L2DError(f"experts.cross_fit={cross_fit}: must be at least 1 (off)")
-        self.recipe = Recipe(**recipe)
+        if not isinstance(cross_fit, int) or cross_fit < 1:
+            raise L2DError(f"experts.cross_fit={cross_fit}: must be a whole number, 1 (off) or more")
+        try:
+            self.recipe = Recipe(**{**recipe, "compile": str(recipe["compile"]).lower()})
+        except TypeError as error:
+            raise L2DError(f"experts.recipe: {str(error).partition(' got an ')[2] or error}") from error
         check_recipe(self.recipe, "experts.recipe")
         try:
             self.recipe.optimizer([torch.zeros(1, requires_grad=True)])
@@ -62,7 +65,10 @@ class TrainedExperts:
 
     def panel(self, request: Request) -> Panel:
         owners = class_owners(request.coverage, request.arrays.num_classes)
-        made = request.cache.get(lambda: self._make(request, owners))
+        try:
+            made = request.cache.get(lambda: self._make(request, owners))
+        finally:
+            free_memory()
         train, test = (torch.from_numpy(made[name]).long() for name in ("train", "test"))
         return class_panel(request.arrays, request.coverage, train, test)
 

@@ -132,7 +132,8 @@ def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             entries.append(entry)
         with_runs = [cell for cell in members if cell.runs]
         if with_runs:
-            most = max(with_runs, key=lambda cell: len(cell.runs))
+            # with noise, the best single expert was chosen on noisy costs
+            most = max(with_runs, key=lambda cell: (not known[cell].get("cost.noise"), len(cell.runs)))
             for key, title in BASELINES.items():
                 rows = [run["baselines"][key] for run in most.runs.values()]
                 entries.append(place | {"label": title, "kind": "baseline"} | _scores(rows))
