@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from l2d.build import make
 from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
 from l2d.runs import RunFolder
-from l2d.sweep import ATTEMPTS, Cell, listing, results, run_cells
+from l2d.sweep import ATTEMPTS, Cell, listing, named, results, run_cells
 from l2d.sweep import make_cells as grid_cells
 from tests.conftest import TINY, environment
 from tests.forker import Child
@@ -210,6 +210,22 @@ def test_listing_and_results(tmp_path: Path) -> None:
         "deferral loss": "0.3000",
         "std": "0.1414",
     }
+
+
+def test_variants_of_one_name_are_told_apart() -> None:
+    """Two noises and two rules of ρ: four cells, four texts, in the listing and in the results."""
+    grid = [
+        [f"method={method}", f"cost.noise={noise}", "seed=0"]
+        for method in ("mild", "mild_uniform")
+        for noise in (0, 0.2)
+    ]
+    cells = grid_cells(grid, lambda overrides: compose(overrides))
+    texts = [names[-1] for names in named(cells).values()]
+    assert len(set(texts)) == 4
+    assert "mild (cost.noise=0.2 rho.rule=uniform)" in texts
+    assert all(text in listing(cells) for text in texts)
+    assert [row[4] for row in results(cells)[1]] == texts
+    assert named(cells[:1])[cells[0]][-1] == "mild"
 
 
 def test_no_estimate_without_neighbours(tmp_path: Path) -> None:

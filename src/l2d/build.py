@@ -103,6 +103,8 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
     if not 0 <= cfg.seed < 2**32:
         raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
     check_recipe(cfg.recipe, "recipe")
+    if cfg.cost.name == "error" and cfg.cost.prices is not None:
+        raise L2DError("cost.prices: cost=error has none; use cost=error_plus_cost, or another cost.name")
     return DeferralData(
         dataset=make_dataset(cfg),
         data_dir=Path(cfg.data_dir).expanduser(),

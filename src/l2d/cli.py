@@ -22,6 +22,23 @@ from l2d.errors import Busy, L2DError
 from l2d.sweep import PLACES, write_error
 
 RESUMES = {"l2d.train": "goes on after the last epoch that was saved"}
+EXAMPLES = {
+    "l2d.train": [
+        "python -m l2d.train setup=I method=tdef method.rho=5.2",
+        "python -m l2d.train experts=trained experts.cross_fit=5         experts that are trained first, if they are not there",
+        "python -m l2d.train dataset=table dataset.path=my.csv           your own table: docs/your_table.md",
+        "python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1   ten runs, one after the other",
+        "python -m l2d.train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
+        "python -m l2d.report runs                                       tables and plots of what is finished",
+    ],
+    "l2d.experts": [
+        "python -m l2d.experts dataset=cifar10 setup=I",
+        "python -m l2d.experts setup=III experts.fraction=0.05 experts.cross_fit=5 experts.recipe.epochs=30",
+        "python -m l2d.experts -m setup=I,II,III,severe",
+        "python -m l2d.experts setup=III force=true      anew, although they are there",
+    ],
+    "l2d.data.prepare": ["python -m l2d.data.prepare dataset=svhn data_dir=data"],
+}
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 
@@ -40,7 +57,8 @@ def help_text(description: str, module: str = "l2d.train") -> str:
     lines += ["", "hydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"]
     lines += [f"    {choice:<16} {meaning}" for choice, meaning in launchers().items()]
     keys = (CONF / "train.yaml").read_text(encoding="utf-8").split("\n\n", 1)[1]
-    chosen = " ".join(f"{group}={choice}" for group, choice in default_choices().items())
+    defaults = default_choices() | ({"experts": "trained"} if module == "l2d.experts" else {})
+    chosen = " ".join(f"{group}={choice}" for group, choice in defaults.items())
     lines += [
         "",
         f"defaults: {chosen} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)",
@@ -48,16 +66,11 @@ def help_text(description: str, module: str = "l2d.train") -> str:
         "keys:",
     ]
     lines += [f"  {line}" for line in keys.split("\nhydra:", 1)[0].strip().splitlines()]
+    lines += ["", "examples:", *(f"  {line}" for line in EXAMPLES.get(module, EXAMPLES["l2d.train"]))]
     lines += [
-        "",
-        "examples:",
-        "  python -m l2d.train setup=I method=tdef method.rho=5.2",
-        "  python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1     ten runs, one after the other",
-        "  python -m l2d.train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
-        "  python -m l2d.report runs                                         tables and plots of what is finished",
         "  (flags such as -m come first)",
-        "  python -m l2d.train --cfg job                                     print the composed config, run nothing",
-        "  python -m l2d.train --hydra-help                                  Hydra's own flags",
+        f"  python -m {module} --cfg job              print the composed config, with every key of the groups, and run nothing",
+        f"  python -m {module} --hydra-help           Hydra's own flags",
     ]
     return "\n".join(lines)
 

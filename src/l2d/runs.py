@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,40 @@ LOCK = ".lock"
 
 def variant(config: Mapping[str, Any]) -> str:
     """A short hash of everything in the resolved config that can change the result, less the seed."""
+    text = json.dumps([RESULTS_VERSION, _numbers_alike(_relevant(config))], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
     if isinstance(relevant.get("dataset"), Mapping):  # where a table lies does not matter; what is in it is in data.txt
         relevant["dataset"] = {key: value for key, value in relevant["dataset"].items() if key != "path"}
-    text = json.dumps([RESULTS_VERSION, _numbers_alike(relevant)], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
+    return relevant
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything in a config that can change the result, flat, less the seed: {"recipe.epochs": 3, …}."""
+    return _flat(_relevant(config))
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells each of several settings from the others, as "key=value key=value"."""
+    keys = sorted({key for one in settings for key in one})
+    differ = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
+    return [
+        " ".join(f"{key.removeprefix('method.')}={one[key]}" for key in differ if one.get(key) is not None)
+        for one in settings
+    ]
 
 
 def _numbers_alike(value: Any) -> Any:

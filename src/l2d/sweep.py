@@ -9,7 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from l2d.build import fingerprint
 from l2d.config import to_plain
 from l2d.errors import L2DError
-from l2d.runs import RunFolder, choices
+from l2d.runs import RunFolder, apart, choices, settings_of
 from l2d.summary import aligned
 from l2d.tracking import report_sweep
 
@@ -42,6 +42,11 @@ class Cell:
     epochs: int
     data: str = ""
     places: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def variant(self) -> str:
+        return self.run.path.parent.name
 
     @property
     def title(self) -> str:
@@ -110,7 +115,9 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
         plain = plain | ({"seed": seeds[-1]} if seeds else {})
         run = RunFolder.of(plain)
         epochs = int(plain["recipe"]["epochs"])
-        cell = Cell(tuple(overrides), run, choices(plain), int(plain["seed"]), epochs, data, places(plain))
+        cell = Cell(
+            tuple(overrides), run, choices(plain), int(plain["seed"]), epochs, data, places(plain), settings_of(plain)
+        )
         cells.setdefault(run.path, cell)
     return list(cells.values())
 
@@ -119,6 +126,23 @@ def places(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Overrides that make the places absolute."""
     known = {**config, "dataset.path": config["dataset"].get("path")}
     return tuple(f"{key}='{Path(known[key]).expanduser().absolute()}'" for key in PLACES if known[key] is not None)
+
+
+def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
+    """The names of each cell, the method's with what tells apart the variants that share them."""
+    groups: dict[tuple[str, ...], dict[str, Cell]] = defaultdict(dict)
+    for cell in cells:
+        groups[tuple(cell.names.values())].setdefault(cell.variant, cell)
+    said = {}
+    for names, variants in groups.items():
+        texts = apart([cell.settings for cell in variants.values()]) if len(variants) > 1 else [""]
+        for variant, text in zip(variants, texts, strict=True):
+            said[names, variant] = f" ({text})" if text else ""
+    found = {}
+    for cell in cells:
+        *others, method = cell.names.values()
+        found[cell] = [*others, method + said[tuple(cell.names.values()), cell.variant]]
+    return found
 
 
 def run_cells(
@@ -212,8 +236,8 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
     """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss."""
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
     wanted: Counter[tuple[str, ...]] = Counter()
-    for cell in cells:
-        key = (*cell.names.values(), cell.run.path.parent.name)
+    for cell, names in named(cells).items():
+        key = (*names, cell.variant)
         wanted[key] += 1
         if cell.run.finished:
             try:
@@ -241,13 +265,13 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
             if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
                 seconds[cell.names["dataset"], cell.epochs].append(float(taken))
     rows, total, unknown = [], 0.0, 0
-    for cell in cells:
+    for cell, names in named(cells).items():
         known = seconds.get((cell.names["dataset"], cell.epochs))
         left = 0.0 if cell.state == "finished" and not force else statistics.mean(known) if known else None
         total += left or 0.0
         unknown += left is None
         took = "?" if left is None else f"{left:.0f} s" if left else ""
-        rows.append([*cell.names.values(), str(cell.seed), cell.state, took])
+        rows.append([*names, str(cell.seed), cell.state, took])
     states = Counter(cell.state for cell in cells)
     text = ", ".join(f"{states[state]} {state}" for state in ("finished", "begun", "missing"))
     estimate = f"about {duration(total)} one after the other" if total or not unknown else "no estimate"

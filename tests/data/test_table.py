@@ -137,6 +137,9 @@ def test_named_columns(tmp_path: Path, outcome: str, errors: list[list[int]]) ->
     """The same columns, read as each of the three; the label is 0, 1."""
     cells: Cells = {"x": [1, 2, 1, 2], "label": [0, 1, 0, 1], "gpt": [1, 0, 1, 0], "llama": [0, 1, 0, 1]}
     overrides = ["dataset.experts=[gpt,llama]", f"dataset.outcome={outcome}", "dataset.label=label", SPLIT]
+    with pytest.raises(L2DError, match=r"^dataset\.features: missing"):
+        load(write(tmp_path, in_order(cells)), *overrides)
+    overrides.append("dataset.features=[x]")
     arrays = load(write(tmp_path, in_order(cells)), *overrides)
     assert whole(arrays, "errors").tolist() == errors * 2
     assert arrays.train_inputs.tolist() == [[1], [2]]
@@ -253,8 +256,9 @@ def test_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(path) == before
     path.write_text(path.read_text().replace("0.125", "0.25"))
     assert fingerprint(path) != before
-    assert fingerprint(tmp_path / "nowhere.csv") == ""
-    assert make_dataset(compose(["dataset=table"])).fingerprint(Path()) == ""
+    for missing in (["dataset.path=nowhere.csv"], []):
+        with pytest.raises(L2DError, match=r"^dataset\.path"):
+            make_dataset(compose(["dataset=table", *missing])).fingerprint(Path())
 
 
 # What is refused
@@ -518,3 +522,30 @@ def test_where_a_table_lies_does_not_matter() -> None:
     assert variant(one) != variant(named)
     assert f"dataset.path='{Path.cwd() / 'a.csv'}'" in places(one)
     assert not any("dataset.path" in text for text in places(to_plain(compose())))
+
+
+def test_a_finished_run_does_not_hide_a_missing_file(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
+    path = write(tmp_path, separable(100))
+    train(tiny("dataset=table", f"dataset.path={path}", "recipe.epochs=1"))
+    with pytest.raises(L2DError, match="no such file"):
+        train(tiny("dataset=table", f"dataset.path={tmp_path / 'typo.csv'}", "recipe.epochs=1"))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("setup=I", r"^setup\.coverage: the experts of a table"),
+        ("cost.prices=columns", r"^cost\.prices: cost=error has none"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(
+    override: str, words: str, tiny: Callable[..., DictConfig], tmp_path: Path
+) -> None:
+    path = write(tmp_path, separable(100))
+    with pytest.raises(L2DError, match=words):
+        build(tiny("dataset=table", f"dataset.path={path}", override))
+
+
+def test_spaces_around_a_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match="spaces around the name of column 'correct_a '"):
+        read_sheet(write(tmp_path, {"correct_a ": [1], "correct_b": [0]}))

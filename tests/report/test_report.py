@@ -115,6 +115,15 @@ def test_variants_are_told_apart(runs: Path) -> None:
     assert {"mild (rho=1)", "mild (rho=5.2)"} <= labels
 
 
+def test_other_prices_are_another_block(runs: Path) -> None:
+    """Their oracle and best single expert are others, and so is the best method."""
+    for name, price in (("eeee", 0.1), ("ffff", 0.3)):
+        folder = write_run(runs, f"svhn/I/synthetic/error_plus_cost/mild/{name}", 0, price)
+        (folder / "config.yaml").write_text(f"method: {{name: mild}}\ncost: {{prices: [{price}, 0, 0]}}\nseed: 0\n")
+    costs = [one["cost"] for one in summarise(read_cells(runs)) if one["label"] == "oracle"]
+    assert costs == ["error", "error_plus_cost (prices=[0.1, 0, 0])", "error_plus_cost (prices=[0.3, 0, 0])"]
+
+
 def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
     """A control with another ρ is no reference, and the paper's number is not its own."""
     for seed in range(3):

@@ -40,7 +40,7 @@ class Sheet:
         cells = self.columns[column]
         self.refuse(column, "empty", missing(cells))
         values = floats(cells)
-        self.refuse(column, "not a number", np.isnan(values))
+        self.refuse(column, "not a number, nor true or false", np.isnan(values))
         self.refuse(column, "not finite", np.isinf(values))
         return values
 
@@ -84,10 +84,10 @@ class Sheet:
         )
 
 
-def listed(items: Sequence[Any]) -> str:
+def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
     """The first few of them."""
-    more = f" and {len(items) - SHOWN:,} more" if len(items) > SHOWN else ""
-    return ", ".join(map(str, items[:SHOWN])) + more
+    more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
+    return ", ".join(map(str, items[:shown])) + more
 
 
 def missing(cells: Any) -> np.ndarray:
@@ -128,13 +128,17 @@ def word(cell: object) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
-    """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns in which 024 is not a number."""
-    readers: dict[str, Callable[[Path], Any]] = {".csv": partial(_read_csv, texts=texts), ".parquet": _read_parquet}
-    if path.suffix.lower() not in readers:
+def check_file(path: Path) -> None:
+    if path.suffix.lower() not in (".csv", ".parquet"):
         raise L2DError(f"dataset.path={path}: must be a file that ends in .csv or .parquet")
     if not path.is_file():
         raise L2DError(f"dataset.path={path}: no such file (looked for in {Path.cwd()})")
+
+
+def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
+    """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns in which 024 is not a number."""
+    readers: dict[str, Callable[[Path], Any]] = {".csv": partial(_read_csv, texts=texts), ".parquet": _read_parquet}
+    check_file(path)
     import pyarrow as pa
 
     try:
@@ -148,6 +152,10 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
         raise L2DError(
             f"dataset.path={path}: column {listed(nameless)} has no name in the header; pandas writes such a one unless"
             " told to_csv(index=False)"
+        )
+    if spaced := [name for name in names if name != name.strip()]:
+        raise L2DError(
+            f"dataset.path={path}: spaces around the name of column {listed([repr(name) for name in spaced])}"
         )
     if not table.num_rows:
         raise L2DError(f"dataset.path={path}: no rows below the header")

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from l2d.data.arrays import Arrays, Panel, stratified_split
 from l2d.data.outcomes import OUTCOMES, PRICE, Expert, answers_of, find_experts
-from l2d.data.sheet import Sheet, listed, number, read_sheet
+from l2d.data.sheet import Sheet, check_file, listed, number, read_sheet
 from l2d.errors import L2DError, check_choice
 
 SPLITS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
@@ -65,15 +65,20 @@ class Table:
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002 (the path says where)
         """Of the file's bytes. Images that it names may change unnoticed."""
+        file = self._file()
         try:
-            return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16] if self.path else ""
-        except OSError:
-            return ""
+            return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        except OSError as error:
+            raise L2DError(f"dataset.path={file}: cannot be read ({error.strerror})") from error
 
-    def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002
+    def _file(self) -> Path:
         if self.path is None:
             raise L2DError("dataset.path: missing; give a .csv or .parquet file, dataset.path=my.csv")
-        sheet = read_sheet(self.path, [column for column in (self.text, self.image) if column is not None])
+        check_file(self.path)
+        return self.path
+
+    def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002
+        sheet = read_sheet(self._file(), [column for column in (self.text, self.image) if column is not None])
         experts = find_experts(sheet, self.experts, self.outcome)
         taken = self._taken(sheet, experts)
         columns = self._features(sheet, taken)
@@ -117,6 +122,11 @@ class Table:
                 raise L2DError(f"dataset.{key}={column}: that is {taken[column]}, which a router must not see")
         if self.features is not None or self.text is not None or self.image is not None:
             return self.features or []
+        if self.experts is not None and not all(name.startswith(f"{self.outcome}_") for name in self.experts):
+            raise L2DError(
+                "dataset.features: missing; with experts named in dataset.experts, say which columns the router may see:"
+                " what other experts did looks like any other number"
+            )
         free = [name for name in sheet.names if name not in taken and may_be_input(name) and sheet.is_numeric(name)]
         if telling := [name for name in free if name.lower() in TELLING]:
             raise L2DError(
@@ -166,7 +176,7 @@ class Table:
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
         unused = f"; not used: {listed(rest)}" if rest else ""
         print(
-            f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {listed(inputs)}{unused}",
+            f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {listed(inputs, 60)}{unused}",
             file=sys.stderr,
         )
 
@@ -216,10 +226,17 @@ def hashed(texts: list[str]) -> np.ndarray:
     return np.concatenate([part.toarray() for part in parts], axis=1)
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a text too long for a name
+        return False
+
+
 def read_images(sheet: Sheet, column: str, size: int) -> Tensor:
     """uint8 [n, size, size, 3]; paths that are not absolute start at the table's folder."""
     files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(column)]
-    sheet.refuse(column, "no such file", np.array([not file.is_file() for file in files]))
+    sheet.refuse(column, "no such file", np.array([not _is_file(file) for file in files]))
 
     def pixels(file: Path) -> np.ndarray | None:
         try:

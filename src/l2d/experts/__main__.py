@@ -53,6 +53,6 @@ def job(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    if not any(argument.startswith("experts=") for argument in sys.argv[1:]):
+    if not any(argument.startswith("experts=") or argument == "dataset=table" for argument in sys.argv[1:]):
         sys.argv.append("experts=trained")
     run_command(job, "Train the experts of a setup, or read them, and say how good they are.", module="l2d.experts")

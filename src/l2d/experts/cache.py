@@ -93,7 +93,7 @@ class Cache:
             there = (self.entry / "entry.json").exists()
             return None, f"{Path(error.filename).name} is missing" if there else ""
         except OSError as error:  # it may be whole all the same
-            raise L2DError(f"runs_dir: cannot read {self.entry} ({error.strerror})") from error
+            raise L2DError(f"runs_dir: cannot read {self.entry} ({error.strerror}); delete it if that lasts") from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             return None, f"entry.json: {type(error).__name__}"
 
@@ -120,6 +120,5 @@ class Cache:
 
         write_atomically(self.entry / "arrays.npz", save)
         checksum = hashlib.sha256((self.entry / "arrays.npz").read_bytes()).hexdigest()
-        write_json(
-            self.entry / "entry.json", {"sha256": checksum, "seconds": round(seconds, 2), "identity": self.identity}
-        )
+        made = {"version": VERSION, "seconds": round(seconds, 2), "identity": self.identity}
+        write_json(self.entry / "entry.json", {"sha256": checksum, **made})

@@ -48,6 +48,10 @@ class Classifiers:
         fast = speed(self.recipe, self.machine.accelerator)
         mean, std = channel_statistics(self.arrays.train_inputs, rows)
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
+        if not callable(self.network):
+            raise L2DError(
+                f"experts.network={self.network}: must be a mapping; choose with router@experts.network=NAME"
+            )
         try:
             network = self.network(mean=mean, std=std, num_outputs=self.arrays.num_classes, head="linear")
         except (L2DError, TypeError, ValueError) as error:

@@ -14,4 +14,6 @@ class TableExperts:
     def panel(self, request: Request) -> Panel:
         if request.arrays.panel is None:
             raise L2DError("experts=table: needs dataset=table, whose columns say what the experts did")
+        if request.coverage is not None:
+            raise L2DError("setup.coverage: the experts of a table have none; leave setup=own")
         return request.arrays.panel

@@ -65,6 +65,8 @@ class TrainedExperts:
 
     def panel(self, request: Request) -> Panel:
         owners = class_owners(request.coverage, request.arrays.num_classes)
+        if self.cross_fit > len(request.train):
+            raise L2DError(f"experts.cross_fit={self.cross_fit}: there are {len(request.train):,} training rows")
         try:
             made = request.cache.get(lambda: self._make(request, owners))
         finally:

@@ -11,8 +11,8 @@ from typing import Any
 
 from scipy import stats
 
-from l2d.report.read import Cell, flat
-from l2d.runs import IRRELEVANT
+from l2d.report.read import Cell
+from l2d.runs import apart, settings_of
 
 REFERENCE = "tdef"  # methods are held against it, as in the paper
 FEW = 3  # fewer seeds than this are marked
@@ -74,20 +74,28 @@ def labels(cells: Sequence[Cell]) -> dict[Cell, str]:
         if len(group) == 1:
             found[group[0]] = group[0].method
             continue
-        configs = [settings(cell) for cell in group]
-        keys = sorted({key for config in configs for key in config})
-        apart = [key for key in keys if len({repr(config.get(key)) for config in configs}) > 1]
-        for cell, config in zip(group, configs, strict=True):
-            said = " ".join(
-                f"{key.removeprefix('method.')}={config[key]}" for key in apart if config.get(key) is not None
-            )
+        for cell, said in zip(group, apart([settings(cell) for cell in group]), strict=True):
             found[cell] = f"{cell.method} ({said or cell.names[5]})"
     return found
 
 
 def settings(cell: Cell) -> dict[str, Any]:
-    """Everything in a cell's config that can change the result, flat, less the seed."""
-    return {key: value for key, value in flat(cell.config()).items() if key.split(".")[0] not in (*IRRELEVANT, "seed")}
+    return settings_of(cell.config())
+
+
+def priced(known: Mapping[Cell, dict[str, Any]]) -> dict[Cell, str]:
+    """The cost of each cell, with its prices where runs of one name have different ones: they are not to be compared."""
+    prices = {
+        cell: " ".join(f"{key.removeprefix('cost.')}={value}" for key, value in found.items() if "cost.prices" in key)
+        for cell, found in known.items()
+    }
+    schemes: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for cell, scheme in prices.items():
+        schemes[cell.block].add(scheme)
+    return {
+        cell: cell.block[3] + (f" ({scheme})" if len(schemes[cell.block]) > 1 else "")
+        for cell, scheme in prices.items()
+    }
 
 
 def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
@@ -116,14 +124,14 @@ def reference_of(cell: Cell, members: Sequence[Cell], known: Mapping[Cell, dict[
 
 def summarise(cells: Sequence[Cell]) -> list[dict[str, Any]]:
     """One entry per cell and per baseline of a block, in the order of the tables."""
+    known = {cell: settings(cell) for cell in cells}
     blocks: dict[tuple[str, ...], list[Cell]] = defaultdict(list)
-    for cell in cells:
-        blocks[cell.block].append(cell)
+    for cell, cost in priced(known).items():
+        blocks[(*cell.block[:3], cost)].append(cell)
     names = labels(cells)
     entries: list[dict[str, Any]] = []
     for block, members in blocks.items():
         place = dict(zip(("dataset", "setup", "experts", "cost"), block, strict=True))
-        known = {cell: settings(cell) for cell in members}
         for cell in members:
             reference = reference_of(cell, members, known)
             entry = place | {"label": names[cell]} | _entry(cell, as_in_the_paper(known[cell], cell.method))

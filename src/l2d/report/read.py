@@ -4,7 +4,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -99,14 +99,3 @@ def _seed_folders(folder: str, depth: int) -> Iterator[str]:
                 yield f"{folder}/{name}"
         else:
             yield from _seed_folders(f"{folder}/{name}", depth - 1)
-
-
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"recipe": {"epochs": 3}} -> {"recipe.epochs": 3}."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
