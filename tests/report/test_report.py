@@ -115,6 +115,20 @@ def test_variants_are_told_apart(runs: Path) -> None:
     assert {"mild (rho=1)", "mild (rho=5.2)"} <= labels
 
 
+@pytest.mark.parametrize("extra", ["cost: {noise: 0.2}", "experts: {cross_fit: 5}"])
+def test_what_the_paper_did_not_do_has_a_reference_but_no_paper(runs: Path, extra: str) -> None:
+    """Noise and cross-fitting: held against the tdef that has them too, not against the paper's number."""
+    for method, losses in {"tdef": (0.2, 0.3), "mild": (0.1, 0.1)}.items():
+        for seed, loss in enumerate(losses):
+            folder = write_run(runs, f"svhn/I/synthetic/error/{method}/gggg", seed, loss)
+            (folder / "config.yaml").write_text(f"method: {{name: {method}, rho: 1}}\n{extra}\nseed: {seed}\n")
+    found = [one for one in summarise(read_cells(runs)) if one["kind"] == "router" and one["method"] == "mild"]
+    new = next(one for one in found if one["variant"] == "gggg")
+    assert new["paper"] is None
+    assert new["against_reference"][0] == pytest.approx(-0.15)
+    assert next(one for one in found if one["variant"] == "bbbb")["paper"] is not None
+
+
 def test_other_prices_are_another_block(runs: Path) -> None:
     """Their oracle and best single expert are others, and so is the best method."""
     for name, price in (("eeee", 0.1), ("ffff", 0.3)):

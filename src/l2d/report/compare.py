@@ -98,15 +98,18 @@ def priced(known: Mapping[Cell, dict[str, Any]]) -> dict[Cell, str]:
     }
 
 
-def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
-    """Whether the paper's number is for this variant: clean costs, experts asked about the rows they learned from, tdef with ρ = 1,
-    mild with one ρ per expert by the theory's rule."""
-    if found.get("cost.noise") or found.get("experts.cross_fit", 1) != 1:
-        return False
+def plain(found: Mapping[str, Any], method: str) -> bool:
+    """Whether a method's ρ is the paper's: tdef has ρ = 1, mild one ρ per expert by the theory's rule."""
     if method == REFERENCE:
         told = any(key.startswith("method.rho") for key in found)  # a number, or the keys of a rule
         return not told or found.get("method.rho") == 1
     return method != "mild" or found.get("method.rho.rule", "theory") == "theory"
+
+
+def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
+    """Whether the paper's number is for this variant: clean costs, and experts asked about the rows they learned from."""
+    clean = not found.get("cost.noise") and found.get("experts.cross_fit", 1) == 1
+    return clean and plain(found, method)
 
 
 def reference_of(cell: Cell, members: Sequence[Cell], known: Mapping[Cell, dict[str, Any]]) -> Cell | None:
@@ -117,7 +120,7 @@ def reference_of(cell: Cell, members: Sequence[Cell], known: Mapping[Cell, dict[
 
     for other in members:
         same = other.method == REFERENCE and other.runs and other is not cell
-        if same and as_in_the_paper(known[other], REFERENCE) and rest(other) == rest(cell):
+        if same and plain(known[other], REFERENCE) and rest(other) == rest(cell):
             return other
     return None
 
