@@ -2,11 +2,41 @@
 
 import json
 import os
-from collections.abc import Callable, Mapping
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import filelock
+
 TEMPORARY = ".tmp"
+
+
+@contextmanager
+def alone(lock_file: Path, waiting: str) -> Iterator[None]:
+    """One process at a time; the others say `waiting` once and wait. The lock goes with the process, however that ends."""
+    lock = filelock.FileLock(lock_file)
+    try:
+        lock.acquire(blocking=False)
+    except filelock.Timeout:
+        print(waiting, file=sys.stderr)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def clear_folder(folder: Path, first: str, keep: str) -> None:
+    """Remove what is in a folder but `keep`, the file `first` before all else: what is left at any moment does not look whole."""
+    (folder / first).unlink(missing_ok=True)
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != keep:
+            entry.unlink()
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -41,8 +41,6 @@ class Learner(pl.LightningModule):
         self, *, network: nn.Module, optimizer: MakeOptimizer, schedule: str, channels_last: bool, compile_mode: str
     ) -> None:
         super().__init__()
-        check_choice("recipe.schedule", schedule, SCHEDULES)
-        check_choice("recipe.compile", compile_mode, COMPILE_MODES)
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
         self.network = network

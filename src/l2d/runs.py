@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import numpy as np
 import yaml
 
 from l2d.errors import Busy, L2DError
-from l2d.files import TEMPORARY, write_atomically, write_json, write_text
+from l2d.files import TEMPORARY, clear_folder, write_atomically, write_json, write_text
 
 # Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
 RESULTS_VERSION = 1
@@ -161,13 +160,8 @@ class RunFolder:
             lock.release()
 
     def clear(self) -> None:
-        """Forget everything, metrics.json first: what is left at any moment does not look finished."""
-        (self.path / "metrics.json").unlink(missing_ok=True)
-        for entry in self.path.iterdir():
-            if entry.is_dir():
-                shutil.rmtree(entry)
-            elif entry.name != LOCK:
-                entry.unlink()
+        """Forget everything."""
+        clear_folder(self.path, first="metrics.json", keep=LOCK)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         write_text(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.error import URLError
 
-import filelock
 import numpy as np
 from PIL import Image
 from torchvision import datasets
@@ -16,7 +15,7 @@ from tqdm import tqdm
 from l2d.data.arrays import Arrays, stratified_split
 from l2d.data.prepared import NAMES, fingerprint, is_prepared, load_prepared, write_prepared
 from l2d.errors import L2DError
-from l2d.files import TEMPORARY
+from l2d.files import TEMPORARY, alone
 
 Raw = dict[str, np.ndarray]
 ARRAYS = tuple(f"{name}.npy" for name in NAMES)
@@ -41,24 +40,17 @@ class ImageSet:
 
     def prepare(self, data_dir: Path) -> None:
         """One process does it; others wait for it and then find it done."""
+        folder = data_dir / self.name
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(data_dir / f".{self.name}.lock")
-            try:
-                lock.acquire(blocking=False)
-            except filelock.Timeout:
-                print(f"another process is preparing {self.name}; waiting for it", file=sys.stderr)
-                lock.acquire()
+            with alone(data_dir / f".{self.name}.lock", f"another process is preparing {self.name}; waiting for it"):
+                for left in folder.glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
+                    left.unlink(missing_ok=True)
+                if not is_prepared(folder):
+                    print(f"preparing {self.name} in {folder}", file=sys.stderr)
+                    write_prepared(folder, self.find(data_dir), self.num_classes)
         except OSError as error:
             raise L2DError(f"data_dir={data_dir}: cannot be written to ({error.strerror})") from error
-        try:
-            for left in (data_dir / self.name).glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
-                left.unlink(missing_ok=True)
-            if not is_prepared(data_dir / self.name):
-                print(f"preparing {self.name} in {data_dir / self.name}", file=sys.stderr)
-                write_prepared(data_dir / self.name, self.find(data_dir), self.num_classes)
-        finally:
-            lock.release()
 
     def find(self, data_dir: Path) -> Raw:
         """The raw arrays: from files that are there, or from the network."""

@@ -7,20 +7,19 @@ name is a hash of.
 import hashlib
 import io
 import json
-import shutil
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import filelock
 import numpy as np
 
 from l2d.errors import L2DError
-from l2d.files import write_atomically, write_json
+from l2d.files import alone, clear_folder, write_atomically, write_json
 
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
@@ -53,32 +52,31 @@ class Cache:
         arrays, _ = self._read()
         if arrays is not None and not self.renew:
             return arrays
-        try:
+        waiting = f"another process is making these experts; waiting for it ({self.entry})"
+        with self._writing():
             self.entry.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.entry / LOCK)
-            try:
-                lock.acquire(blocking=False)
-            except filelock.Timeout:
-                print(f"another process is making these experts; waiting for it ({self.entry})", file=sys.stderr)
-                lock.acquire()
+        with alone(self.entry / LOCK, waiting):
+            return self._read_or_make(make)
+
+    def _read_or_make(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
+        arrays, damage = self._read()
+        if arrays is not None and not self.renew:
+            return arrays
+        if damage:
+            print(f"{self.entry}: damaged ({damage}); made anew", file=sys.stderr)
+        clear_folder(self.entry, first="entry.json", keep=LOCK)
+        begun = time.monotonic()
+        made = make()
+        with self._writing():
+            self._write(made, time.monotonic() - begun)
+        return dict(made)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise L2DError(f"runs_dir: cannot write to {self.entry} ({error.strerror})") from error
-        try:
-            arrays, damage = self._read()
-            if arrays is not None and not self.renew:
-                return arrays
-            if damage:
-                print(f"{self.entry}: damaged ({damage}); made anew", file=sys.stderr)
-            self._clear()
-            begun = time.monotonic()
-            made = make()
-            try:
-                self._write(made, time.monotonic() - begun)
-            except OSError as error:
-                raise L2DError(f"runs_dir: cannot write to {self.entry} ({error.strerror})") from error
-            return dict(made)
-        finally:
-            lock.release()
 
     def _read(self) -> tuple[dict[str, np.ndarray] | None, str]:
         """The arrays, or None and what is wrong with them (nothing where the entry is not there)."""
@@ -96,15 +94,6 @@ class Cache:
             raise L2DError(f"runs_dir: cannot read {self.entry} ({error.strerror}); delete it if that lasts") from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             return None, f"entry.json: {type(error).__name__}"
-
-    def _clear(self) -> None:
-        """Whatever a killed process or a damage left; entry.json first, so that the rest never looks whole."""
-        (self.entry / "entry.json").unlink(missing_ok=True)
-        for path in self.entry.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != LOCK:
-                path.unlink()
 
     @property
     def seconds(self) -> float | None:

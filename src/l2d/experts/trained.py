@@ -67,10 +67,7 @@ class TrainedExperts:
         owners = class_owners(request.coverage, request.arrays.num_classes)
         if self.cross_fit > len(request.train):
             raise L2DError(f"experts.cross_fit={self.cross_fit}: there are {len(request.train):,} training rows")
-        try:
-            made = request.cache.get(lambda: self._make(request, owners))
-        finally:
-            free_memory()
+        made = request.cache.get(lambda: self._make(request, owners))
         train, test = (torch.from_numpy(made[name]).long() for name in ("train", "test"))
         return class_panel(request.arrays, request.coverage, train, test)
 
@@ -92,5 +89,7 @@ class TrainedExperts:
                 others = rows[~torch.isin(rows, fold)]
                 seed = derive_seed(request.seed, "experts", k, "fold", number)
                 train[fold, k], _ = classifiers.answers(others, fold, False, seed, part)
+        del classifiers
+        free_memory()  # the router comes next, on the same device
         smallest = np.uint8 if arrays.num_classes <= 256 else np.uint16
         return {"train": train.numpy().astype(smallest), "test": test.numpy().astype(smallest)}
