@@ -1,14 +1,16 @@
 """The splits, and that costs belong to their rows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from l2d.data.arrays import channel_statistics
+from l2d.costs import cheapest
+from l2d.data.arrays import Answers, Arrays, channel_statistics
 from l2d.data.digits import Digits
-from l2d.datamodule import DeferralData
+from l2d.datamodule import DeferralData, Split
 from l2d.errors import L2DError
 from l2d.experts.cache import Cache
 from l2d.experts.request import Machine
@@ -27,6 +29,8 @@ def build(**changes: Any) -> DeferralData:
         "noise": 0.0,
         "noise_kind": "multiplicative",
         "validation_fraction": 0.1,
+        "fold": None,
+        "sampling": "none",
         "batch_size": 64,
         "augment": "none",
         "seed": 0,
@@ -117,6 +121,66 @@ def test_noise_is_on_the_training_split_alone() -> None:
         assert torch.equal(getattr(clean, name).costs, getattr(noisy, name).costs)
 
 
+@pytest.mark.parametrize("sampling", ["over", "under"])
+def test_sampling_is_of_the_training_split_alone(sampling: str) -> None:
+    """Each expert is the cheapest as often, by the noisy costs; each row keeps its own image, costs, price and label."""
+    options: dict[str, Any] = {"prices": "coverage", "noise": 0.2}
+    plain, sampled = build(**options), build(**options, sampling=sampling)
+    sizes = torch.bincount(cheapest(plain.train.costs))
+    target = int(sizes.max() if sampling == "over" else sizes.min())
+    assert torch.bincount(cheapest(sampled.train.costs)).tolist() == [target] * 5
+    place = {row: i for i, row in enumerate(plain.train.rows.tolist())}
+    back = torch.tensor([place[row] for row in sampled.train.rows.tolist()])
+    for part in ("inputs", "costs", "labels"):
+        assert torch.equal(getattr(sampled.train, part), getattr(plain.train, part)[back])
+    assert torch.equal(sampled.train.answers.errors, plain.train.answers.errors[back])
+    assert sum(len(batch[0]) for batch in sampled.train_dataloader()) == 5 * target
+    for name in ("validation", "test"):
+        assert torch.equal(getattr(plain, name).costs, getattr(sampled, name).costs)
+        assert torch.equal(getattr(plain, name).rows, getattr(sampled, name).rows)
+    assert torch.equal(sampled.raw_costs, plain.train.costs)  # what the best single expert is chosen on
+    assert sampled.cache == plain.cache  # and trained experts are the same
+
+
+def test_sampling_keeps_prices_of_their_rows() -> None:
+    prices = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    split = Split(torch.zeros(9, 1), torch.tensor([4, 7]), Answers(prices), prices, prices, torch.tensor([0, 1]))
+    taken = split.take(torch.tensor([1, 1, 0]))
+    assert taken.rows.tolist() == [7, 7, 4]
+    assert taken.prices.tolist() == [[3, 4], [3, 4], [1, 2]]
+
+
+@pytest.mark.parametrize("of", [2, 5])
+def test_every_training_row_is_validated_in_one_fold(of: int) -> None:
+    parts = [build(fold=f"{j + 1}/{of}") for j in range(of)]
+    everything = sorted(row for part in parts for row in part.validation.rows.tolist())
+    assert everything == list(range(1437))
+    counts = torch.stack([torch.bincount(part.validation.labels, minlength=10) for part in parts])
+    assert int((counts.amax(0) - counts.amin(0)).max()) <= 1  # each class in proportion
+    for part in parts:
+        assert not {*part.train.rows.tolist()} & {*part.validation.rows.tolist()}
+        assert len(part.train) + len(part.validation) == 1437
+    assert not torch.equal(parts[0].validation.rows, build(fold=f"1/{of}", seed=1).validation.rows)
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "1", "a/b", "1/5000"])
+def test_bad_folds(fold: str) -> None:
+    with pytest.raises(L2DError, match=f"fold={fold}"):
+        build(fold=fold)
+
+
+def test_the_experts_seed_is_in_the_name_of_what_is_kept() -> None:
+    """Even where the split does not tell seeds apart: data that say themselves which rows are for validation."""
+
+    class Fixed(Digits):
+        def load(self, data_dir: Path) -> Arrays:
+            return replace(super().load(data_dir), validation=torch.arange(100))
+
+    assert len({build(seed=seed, dataset=Fixed()).cache.entry for seed in (0, 0, 1)}) == 2
+    with pytest.raises(L2DError, match="fold=1/2: these data say themselves"):
+        build(fold="1/2", dataset=Fixed())
+
+
 def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
     """So is the validation split: what experts have learned from must not become validation under another seed."""
     one, other = (build(experts=SyntheticExperts(seed=5), seed=seed) for seed in (0, 1))
@@ -130,6 +194,7 @@ def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
         ({"validation_fraction": 0.0}, "validation_fraction"),
         ({"validation_fraction": 1.5}, "validation_fraction"),
         ({"batch_size": 2}, "recipe.batch_size"),
+        ({"sampling": "both"}, "sampling=both"),
     ],
 )
 def test_bad_values(changes: dict[str, Any], key: str) -> None:

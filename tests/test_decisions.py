@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from l2d.decisions import argmax_last, comp_sum_posterior, stationary_log
-from l2d.losses.comp_sum import comp_sum_terms
+from l2d.losses.comp_sum import comp_sum_loss, comp_sum_terms
 
 
 def test_argmax_takes_the_highest_of_equals() -> None:
@@ -90,6 +90,17 @@ def test_posterior_makes_the_surrogate_stationary() -> None:
     p = comp_sum_posterior(f, rho).detach()
     (gradient,) = torch.autograd.grad((p * comp_sum_terms(f, rho)).sum(), f)
     assert gradient.abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5, 1.25, 1.9, 3.0])
+def test_posterior_makes_the_surrogate_stationary_for_every_tau(tau: float) -> None:
+    f = torch.randn(7, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    rho = torch.tensor([0.9, 1.0, 3.0, 2.0], dtype=torch.float64)
+    p = comp_sum_posterior(f, rho, tau).detach()
+    (gradient,) = torch.autograd.grad(comp_sum_loss(f, p, rho, tau).sum(), f)
+    assert gradient.abs().max() < 1e-12
+    equal = comp_sum_posterior(f, torch.full((4,), 2.0), tau)
+    torch.testing.assert_close(equal, torch.softmax((2 - tau) * f / 2, dim=-1))
 
 
 def test_large_scores_keep_their_differences() -> None:

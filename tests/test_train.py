@@ -168,6 +168,40 @@ def test_resumes_to_the_same_result(
         assert (folder(broken) / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", ["last", "best"])
+def test_stops_where_told_and_goes_on_to_the_same_result(
+    checkpoint: str, unbroken: dict[str, Path], tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"runs_dir={tmp_path / 'told'}", f"checkpoint={checkpoint}", *LIVELY]
+    path = folder(tiny(*given))
+    for epoch in (1, 2):
+        assert train(tiny(*given, f"stop_after={epoch}")) == {}
+        run = RunFolder(path)
+        assert (run.paused_after, run.finished) == (epoch, False)
+        assert read_checkpoint(path / "checkpoints" / "last.ckpt")["epoch"] + 1 == epoch
+        history = (path / "history.csv").read_text().splitlines()
+        assert len(history) == 1 + epoch
+        assert f"{run.validation_after(epoch)}" in history[-1]
+    assert train(tiny(*given, "stop_after=1")) == {}
+    assert "stopped after epoch 2 already" in capsys.readouterr().out
+    train(tiny(*given))
+    for file in ("metrics.json", "history.csv", "test.npz"):
+        assert (path / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
+    for bad in ("stop_after=0", "force=true"):
+        with pytest.raises(L2DError, match=bad):
+            train(tiny(*given, "stop_after=1", bad))
+
+
+def test_sampling_leaves_the_rows_it_is_held_against_alone(tiny: Tiny) -> None:
+    """Resampled, the last expert has the least mean cost; the best single expert is still the first."""
+    sampled = train(tiny("setup=I", "sampling=under", "recipe.epochs=1"))
+    plain = train(tiny("setup=I", "recipe.epochs=1"))
+    assert sampled["rows"]["train"] < plain["rows"]["train"] / 2
+    assert sampled["baselines"] == plain["baselines"]
+    assert sampled["baselines"]["best_single"]["ratios"] == [1, 0, 0]
+
+
 def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
     cfg = tiny("checkpoint=best", *LIVELY)
     metrics = train(cfg)

@@ -20,12 +20,12 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or, where epochs are shorter than twenty writes, after as many as keep writing below 5 %.
 
     With keep_best, the weights of the epoch with the least validation deferral loss (the first of equals) travel inside last.ckpt,
-    so that there is never one without the other. Lightning's ModelCheckpoint moves files in from another folder, which is not
-    atomic across filesystems.
+    so that there is never one without the other. stop_after: the epoch after which training stops, to be gone on with later.
+    Lightning's ModelCheckpoint moves files in from another folder, which is not atomic across filesystems.
     """
 
-    def __init__(self, folder: Path, keep_best: bool) -> None:
-        self.folder, self.keep_best = folder, keep_best
+    def __init__(self, folder: Path, keep_best: bool, stop_after: int | None = None) -> None:
+        self.folder, self.keep_best, self.stop_after = folder, keep_best, stop_after
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
         self.written_at, self.write_seconds = time.monotonic(), 0.0
 
@@ -33,7 +33,9 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         if self.keep_best and (current := float(trainer.callback_metrics[MONITOR])) < self.best:
             self.best = current
             self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
-        last_epoch = trainer.current_epoch + 1 == trainer.max_epochs
+        if self.stop_after is not None and trainer.current_epoch + 1 >= self.stop_after:
+            trainer.should_stop = True
+        last_epoch = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
         due = last_epoch or time.monotonic() - self.written_at >= self.write_seconds / SHARE
         if trainer.strategy.broadcast(due):  # every rank must take part, or none
             self._save(trainer)

@@ -21,7 +21,10 @@ from l2d.config import CONF, default_choices, groups, launchers
 from l2d.errors import Busy, L2DError
 from l2d.sweep import PLACES, write_error
 
-RESUMES = {"l2d.train": "goes on after the last epoch that was saved"}
+RESUMES = {
+    "l2d.train": "goes on after the last epoch that was saved",
+    "l2d.tune": "goes on where it was: finished trials are not repeated",
+}
 EXAMPLES = {
     "l2d.train": [
         "python -m l2d.train setup=I method=tdef method.rho=5.2",
@@ -30,6 +33,14 @@ EXAMPLES = {
         "python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1   ten runs, one after the other",
         "python -m l2d.train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
         "python -m l2d.report runs                                       tables and plots of what is finished",
+    ],
+    "l2d.tune": [
+        "python -m l2d.tune dataset=svhn setup=III                        the paper's grid for MILD: theory ρ plus 0, 1, …, 5",
+        "python -m l2d.tune method=tdef                                   TDEF's temperature, over the same sizes of ρ",
+        "python -m l2d.tune tune.search=optuna tune.recipe=true tune.trials=60",
+        "python -m l2d.tune dataset=svhn,cifar10 method=mild,tdef         each combination is searched by itself",
+        "python -m l2d.tune method=ldam tune.values='{method.max_margin: [0.1, 0.3, 0.5], method.scale: [10, 30]}'",
+        "python -m l2d.train -m experiment=rho_ablation dataset=svhn      uniform, theory and tuned ρ, with the controls",
     ],
     "l2d.experts": [
         "python -m l2d.experts dataset=cifar10 setup=I",
@@ -66,6 +77,10 @@ def help_text(description: str, module: str = "l2d.train") -> str:
         "keys:",
     ]
     lines += [f"  {line}" for line in keys.split("\nhydra:", 1)[0].strip().splitlines()]
+    if module == "l2d.tune":
+        tune = (CONF / "hydra" / "sweeper" / "cells.yaml").read_text(encoding="utf-8").split("\ntune:\n", 1)[1]
+        lines += ["", "keys of the search:"]
+        lines += [f"  tune.{line.strip()}" for line in tune.splitlines()]
     lines += ["", "examples:", *(f"  {line}" for line in EXAMPLES.get(module, EXAMPLES["l2d.train"]))]
     lines += [
         "  (flags such as -m come first)",
@@ -119,7 +134,7 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
         return
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting
-    if module != "l2d.train":
+    if module not in ("l2d.train", "l2d.tune"):
         sys.argv.append("hydra/sweeper=basic")  # l2d's own goes by the run folders of l2d.train
     interrupts.remember()
     try:
@@ -135,6 +150,7 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
 def one_line(error: BaseException) -> str:
     """The message on one line. Hydra puts the key into one exception and the reason into its cause: both are wanted."""
     text = re.sub(r"To append to your config use \S+|Config search path:.*", "", " ".join(str(error).split()))
+    text = text.replace("hydra.sweeper.tune.", "tune.")  # as l2d.tune calls them
     parts = [text.strip()]
     cause = error.__cause__
     if isinstance(error, HydraException) and cause is not None:

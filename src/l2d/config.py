@@ -66,12 +66,15 @@ class TrainConfig:
     seed: int = MISSING
     decision: str = MISSING
     validation_fraction: float = MISSING
+    fold: str | None = MISSING
+    sampling: str = MISSING
     checkpoint: str = MISSING
     data_dir: str = MISSING
     runs_dir: str = MISSING
     progress: bool = MISSING
     force: bool = MISSING
     dry_run: bool = MISSING
+    stop_after: int | None = MISSING
 
 
 ConfigStore.instance().store(name="schema", node=TrainConfig)

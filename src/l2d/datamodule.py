@@ -10,10 +10,11 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from l2d.costs import check_costs, check_noise, expert_costs, expert_prices, noisy
+from l2d.costs import cheapest, check_costs, check_noise, expert_costs, expert_prices, noisy
 from l2d.data.arrays import Answers, Arrays, content_of, fingerprint_of, split
 from l2d.data.augment import AUGMENTS
 from l2d.data.batches import EVAL_BATCH, ON_DEVICE, Batch, Batches, Inputs, place
+from l2d.data.sampling import SAMPLINGS, resample
 from l2d.errors import L2DError, check_choice
 from l2d.experts.cache import Cache
 from l2d.experts.request import Experts, Machine, Request
@@ -49,12 +50,21 @@ class Split:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def take(self, positions: Tensor) -> "Split":
+        """Some of its rows, in this order, the same one more than once if asked for."""
+        prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
+        costs, labels = self.costs[positions], self.labels[positions]
+        return Split(self.source, self.rows[positions], self.answers[positions], costs, prices, labels)
+
 
 class DeferralData(pl.LightningDataModule):
     """Everything is computed once, here; training never calls an expert.
 
     The validation rows come off the training rows by seed: the run's, or the experts' own where they learn from the training
     rows; the test rows are the dataset's own and serve only the final score. Noise is on the training split's costs alone.
+    Sampling (by the cheapest expert, costs with their noise) is of the training split alone, and comes last: experts learn from the
+    rows as they are. Methods are built from the resampled costs, so their counts are those of what they learn from: weights and
+    margins on top of it would correct the same imbalance twice.
     on_device: whether the inputs lie on the device whole: true, false (pinned host memory streams them), or auto (if they fit).
     """
 
@@ -71,6 +81,8 @@ class DeferralData(pl.LightningDataModule):
         noise: float,
         noise_kind: str,
         validation_fraction: float,
+        fold: str | None,
+        sampling: str,
         batch_size: int,
         augment: str,
         seed: int,
@@ -83,13 +95,14 @@ class DeferralData(pl.LightningDataModule):
         check_choice("recipe.augment", augment, AUGMENTS)
         check_choice("trainer.data_on_device", machine.data_on_device, ON_DEVICE)
         check_noise(noise, noise_kind)
+        check_choice("sampling", sampling, SAMPLINGS)
         self.batch_size, self.augment, self.on_device, self.seed = batch_size, augment, machine.data_on_device, seed
         arrays = dataset.load(data_dir)
         if augment != "none" and arrays.train_inputs.ndim != 4:
             raise L2DError(f"recipe.augment={augment}: is for images; use recipe.augment=none")
         self.num_classes = arrays.num_classes
         expert_seed = seed if experts.seed is None else experts.seed
-        train, validation = split(arrays, validation_fraction, derive_seed(expert_seed, "validation"))
+        train, validation = split(arrays, validation_fraction, derive_seed(expert_seed, "validation"), fold)
         data = dataset.fingerprint(data_dir) or content_of(arrays)
         facts = {"data": data, "seed": expert_seed, "train": fingerprint_of(train)}
         shares = None if coverage is None else [float(share) for share in coverage]
@@ -113,6 +126,11 @@ class DeferralData(pl.LightningDataModule):
         if noise:
             costs = noisy(self.train.costs, noise, noise_kind, stream(seed, "cost noise"))
             self.train = replace(self.train, costs=costs)
+        # The router learns from resampled rows; the best single expert, held against it, is chosen on the rows as they are.
+        self.raw_costs = self.train.costs
+        if sampling != "none":
+            groups = cheapest(self.train.costs)
+            self.train = self.train.take(resample(groups, sampling, stream(seed, "sampling")))
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
         self.train_dataloader()  # here rather than in training: a bad batch size leaves nothing behind
 

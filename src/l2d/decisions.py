@@ -35,11 +35,14 @@ def stationary_log(log_matrix: Tensor) -> Tensor:
     return torch.log_softmax(log_w, dim=-1)
 
 
-def comp_sum_posterior(scores: Tensor, rho: Tensor) -> Tensor:
+def comp_sum_posterior(scores: Tensor, rho: Tensor, tau: float = 1.0) -> Tensor:
     """p̂(k|x), the conditional reward that the comp-sum surrogate's minimiser stands for. [..., p], [p] -> [..., p].
 
     Where Σ_k p_k ℓ̃_ρ(f, x, k) is least its gradient vanishes: Σ_k (p_k/ρ_k) S_kj = p_j/ρ_j with S_kj = softmax_j(f/ρ_k). So p/ρ
     is stationary for S, and p̂ ∝ ρ ⊙ stationary(S). For equal ρ this is softmax(f/ρ).
+
+    With Φ^τ in place of the log, whose slope is (1 + u_k)^{−τ} with 1 + u_k = 1/S_kk, the same sum has p_k·S_kk^{τ−1} for p_k. So
+    p̂ ∝ ρ ⊙ stationary(S) ⊙ diag(S)^{1−τ}; for equal ρ, softmax(f/ρ)^{2−τ}.
     """
     scores = at_least_float32(scores)
     scores = scores - scores.amax(
@@ -47,4 +50,7 @@ def comp_sum_posterior(scores: Tensor, rho: Tensor) -> Tensor:
     )  # before the division: large scores leave no room for differences
     rho = rho.to(scores)
     log_matrix = torch.log_softmax(scores[..., None, :] / rho[:, None], dim=-1)
-    return torch.softmax(stationary_log(log_matrix) + rho.log(), dim=-1)
+    log_p = stationary_log(log_matrix) + rho.log()
+    if tau != 1:
+        log_p = log_p + (1 - tau) * log_matrix.diagonal(dim1=-2, dim2=-1)
+    return torch.softmax(log_p, dim=-1)

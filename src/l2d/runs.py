@@ -1,5 +1,6 @@
 """The run folder: where it is, whether it is finished, and what makes it so."""
 
+import csv
 import hashlib
 import json
 import re
@@ -19,7 +20,7 @@ from l2d.files import TEMPORARY, clear_folder, write_atomically, write_json, wri
 # Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
 RESULTS_VERSION = 1
 # Keys that cannot change a result.
-IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run")
+IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
 LOCK = ".lock"
 
 
@@ -140,6 +141,23 @@ class RunFolder:
     def last_checkpoint(self) -> Path | None:
         last = self.checkpoints / "last.ckpt"
         return last if last.exists() else None
+
+    @property
+    def paused_after(self) -> int:
+        """The last epoch that it was told to stop after; 0 where there was none."""
+        try:
+            return int((self.path / "paused.txt").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return 0
+
+    def pause(self, epoch: int) -> None:
+        write_text(self.path / "paused.txt", f"{epoch}\n")
+
+    def validation_after(self, epoch: int) -> float:
+        """The validation deferral loss that its history has for an epoch."""
+        with (self.path / "history.csv").open(newline="", encoding="utf-8") as lines:
+            found = [row["val/deferral_loss"] for row in csv.DictReader(lines) if row["epoch"] == str(epoch)]
+        return float(found[-1])
 
     @contextmanager
     def locked(self) -> Iterator[None]:

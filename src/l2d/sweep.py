@@ -43,6 +43,13 @@ class Cell:
     data: str = ""
     places: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
+    stop_after: int | None = None
+
+    @property
+    def done(self) -> bool:
+        """Finished, or stopped where it was told to."""
+        stopped = self.stop_after is not None and self.run.paused_after >= self.stop_after
+        return self.run.finished or (stopped and self.run.last_checkpoint is not None)
 
     @property
     def variant(self) -> str:
@@ -59,34 +66,57 @@ class Cell:
         return "begun" if self.run.last_checkpoint else "missing"
 
 
+class Workshop:
+    """What Hydra gives a sweeper: a way to compose a run's config, and a launcher for runs."""
+
+    def __init__(self, sweeper: BasicSweeper, arguments: list[str]) -> None:
+        assert sweeper.config is not None
+        assert sweeper.hydra_context is not None
+        assert sweeper.launcher is not None
+        self.config, self.loader, self.launcher = sweeper.config, sweeper.hydra_context.config_loader, sweeper.launcher
+        given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
+        for text in given:
+            if re.match(r"experiment=.*,", text):
+                raise L2DError(f"{text}: one experiment at a time")
+        parsed = OverridesParser.create(config_loader=self.loader).parse_overrides(given)
+        self.grid: list[list[str]] = sweeper.split_arguments(parsed, None)[0]
+
+    def compose(self, overrides: Sequence[str]) -> DictConfig:
+        return self.loader.load_sweep_config(self.config, list(overrides))
+
+    def cells(self, grid: Sequence[Sequence[str]]) -> list[Cell]:
+        return make_cells(grid, self.compose)
+
+    def open(self) -> Path:
+        """A new folder, under hydra.sweep.dir, for what workers have to say."""
+        place = Path(self.config.hydra.sweep.dir).expanduser().absolute()
+        place.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{place.name}_", dir=place.parent))
+        OmegaConf.save(self.config, folder / "multirun.yaml")
+        logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
+        return folder
+
+    def run(self, cells: Sequence[Cell], folder: Path) -> dict[Cell, str]:
+        """What is not done yet of these. Returns the failed with their reasons."""
+        with open_dict(self.config):
+            self.config.hydra.sweep.dir = str(folder)
+
+        def launch(todo: Sequence[Cell], first: int) -> None:
+            said = f"hydra.sweep.dir='{folder}'"
+            self.launcher.launch([[*cell.overrides, *cell.places, said] for cell in todo], initial_job_idx=first)
+
+        return run_cells(cells, launch, folder, bool(self.config.force))
+
+
 def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     """What `python -m l2d.train -m` does: list the cells, run those that are not finished, say how it went."""
-    assert sweeper.config is not None
-    assert sweeper.hydra_context is not None
-    assert sweeper.launcher is not None
-    config, loader, launcher = sweeper.config, sweeper.hydra_context.config_loader, sweeper.launcher
-    given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
-    for text in given:
-        if re.match(r"experiment=.*,", text):
-            raise L2DError(f"{text}: one experiment at a time")
-    grid = sweeper.split_arguments(OverridesParser.create(config_loader=loader).parse_overrides(given), None)[0]
-    cells = make_cells(grid, lambda overrides: loader.load_sweep_config(config, overrides))
+    shop = Workshop(sweeper, arguments)
+    config, cells = shop.config, shop.cells(shop.grid)
     if config.dry_run:
         print(listing(cells, bool(config.force)))
         return
-    place = Path(config.hydra.sweep.dir).expanduser().absolute()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{place.name}_", dir=place.parent))
-    with open_dict(config):
-        config.hydra.sweep.dir = str(folder)
-    OmegaConf.save(config, folder / "multirun.yaml")
-    logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
-
-    def launch(todo: Sequence[Cell], first: int) -> None:
-        said = f"hydra.sweep.dir='{folder}'"  # one folder for what workers have to say
-        launcher.launch([[*cell.overrides, *cell.places, said] for cell in todo], initial_job_idx=first)
-
-    failed = run_cells(cells, launch, folder, bool(config.force))
+    folder = shop.open()
+    failed = shop.run(cells, folder)
     header, rows = results(cells)
     print(f"\n{aligned(header, rows)}")
     if failed:
@@ -116,7 +146,15 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
         run = RunFolder.of(plain)
         epochs = int(plain["recipe"]["epochs"])
         cell = Cell(
-            tuple(overrides), run, choices(plain), int(plain["seed"]), epochs, data, places(plain), settings_of(plain)
+            tuple(overrides),
+            run,
+            choices(plain),
+            int(plain["seed"]),
+            epochs,
+            data,
+            places(plain),
+            settings_of(plain),
+            plain["stop_after"],
         )
         cells.setdefault(run.path, cell)
     return list(cells.values())
@@ -157,13 +195,13 @@ def run_cells(
     """
     stamps = {cell: cell.run.stamp for cell in cells}
     failed = {cell: reason for cell in cells if not force and (reason := wrong_data(cell))}
-    todo = [cell for cell in cells if force or (not cell.run.finished and cell not in failed)]
+    todo = [cell for cell in cells if force or (not cell.done and cell not in failed)]
     print(f"{len(cells)} runs, {len(cells) - len(todo)} of them finished already")
     attempts: Counter[Cell] = Counter()
     number, stuck, said = 0, 0, False
 
     def done(cell: Cell) -> bool:
-        return cell.run.finished and not (force and cell.run.stamp == stamps[cell])
+        return cell.done and not (force and cell.run.stamp == stamps[cell])
 
     while todo:
         numbers = {cell: number + i for i, cell in enumerate(todo)}

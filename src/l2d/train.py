@@ -36,11 +36,15 @@ Metrics = dict[str, Any]
 def train(cfg: DictConfig) -> Metrics:
     """Build, fit, test the chosen checkpoint once, write the run folder, return what metrics.json holds."""
     timer = Timer()
+    check_stop(cfg)
     config = to_plain(cfg)
     run = RunFolder.of(config)
     if run.finished and not cfg.force:
         run.check_data(fingerprint(cfg))
         return report_finished(run)
+    if cfg.stop_after is not None and run.paused_after >= cfg.stop_after and run.last_checkpoint:
+        print(f"stopped after epoch {run.paused_after} already, nothing done (stop_after={cfg.stop_after})\n{run.path}")
+        return {}
     if cfg.dry_run:
         print(f"{'begun' if run.last_checkpoint else 'missing'}, nothing done (dry_run=true)\n{run.path}")
         return {}
@@ -62,9 +66,14 @@ def train(cfg: DictConfig) -> Metrics:
                 print(f"no GPU here, so as if with {off}")
         info = RunInfo(run.path, cell(config), f"seed={cfg.seed}", list(choices(config).values()), config)
         with make(cfg.logger, info=info) if main else CsvTracker(info) as tracker:
-            checkpoint = EpochCheckpoint(run.checkpoints, keep_best=cfg.checkpoint == "best")
+            checkpoint = EpochCheckpoint(run.checkpoints, cfg.checkpoint == "best", cfg.stop_after)
             trainer = trainer_of(cfg, tracker, [checkpoint, timer], len(data.train_dataloader()))
             fit(trainer, router, data, run)
+            if trainer.current_epoch < cfg.recipe.epochs:
+                if main:
+                    run.pause(trainer.current_epoch)
+                    print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}, as told\n{run.path}")
+                return {}
             if cfg.checkpoint == "best":
                 router.load_state_dict(checkpoint.best_weights)
             metrics, arrays = evaluate(trainer, router, data)
@@ -76,6 +85,13 @@ def train(cfg: DictConfig) -> Metrics:
             run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timer.record(len(data.train)))
             print(f"\n{format_table(metrics)}\n\n{run.path}")
     return metrics
+
+
+def check_stop(cfg: DictConfig) -> None:
+    if cfg.stop_after is not None and cfg.stop_after < 1:
+        raise L2DError(f"stop_after={cfg.stop_after}: must be at least 1, or null")
+    if cfg.stop_after is not None and cfg.force:
+        raise L2DError("force=true: not together with stop_after")
 
 
 def forget_earlier_runs() -> None:
@@ -117,7 +133,7 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     decisions = router.method.decide(outputs)
     validation = router.method.decide(predict(trainer, router, data.val_dataloader()))
     buffers = {name: value.tolist() for name, value in router.method.named_buffers()}
-    metrics = metrics_.evaluate(decisions, data.train.costs, data.test.costs, data.test.prices, data.panel.names) | {
+    metrics = metrics_.evaluate(decisions, data.raw_costs, data.test.costs, data.test.prices, data.panel.names) | {
         "validation": dataclasses.asdict(metrics_.score(validation, data.validation.costs, data.validation.prices)),
         "decision": router.method.decision,
         "method_buffers": buffers,

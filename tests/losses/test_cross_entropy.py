@@ -8,14 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.losses.cross_entropy import CrossEntropy, inverse_frequency_weights, weighted_cross_entropy
+from l2d.errors import L2DError
+from l2d.losses.cross_entropy import CrossEntropy, effective_number, inverse_frequency_weights, weighted_cross_entropy
 
 # The cheapest is expert 1 three times and expert 2 once; row 2 is a tie, which goes to the first.
 COSTS = torch.tensor([[0.0, 1.0], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])
 
 
 def make(weighted: bool) -> CrossEntropy:
-    return CrossEntropy(costs=COSTS, num_classes=10, decision="argmax", weighted=weighted)
+    return CrossEntropy(costs=COSTS, num_classes=10, decision="argmax", weighted=weighted, beta=1.0)
 
 
 def test_weights_by_hand() -> None:
@@ -23,6 +24,33 @@ def test_weights_by_hand() -> None:
     assert inverse_frequency_weights(torch.tensor([3.0, 1.0])).tolist() == pytest.approx([0.5, 1.5])
     assert make(True).weights.tolist() == pytest.approx([0.5, 1.5])
     assert make(False).weights.tolist() == [1, 1]
+
+
+def test_effective_numbers_by_hand() -> None:
+    """β = ½: (1 − ½³)/(1 − ½) = 7/4 and 1, inverses 4/7 and 1, sum 11/7, times 2: 8/11 and 14/11. β = 0: all 1. β = 1: m itself."""
+    counts = torch.tensor([3.0, 1.0], dtype=torch.float64)
+    assert effective_number(counts, 0.5).tolist() == pytest.approx([1.75, 1])
+    assert effective_number(counts, 0.0).tolist() == [1, 1]
+    assert torch.equal(effective_number(counts, 1.0), counts)
+    method = CrossEntropy(costs=COSTS, num_classes=10, decision="argmax", weighted=True, beta=0.5)
+    assert method.weights.tolist() == pytest.approx([8 / 11, 14 / 11])
+
+
+@given(st.floats(0, 0.99999), st.integers(0, 9999))
+def test_effective_numbers_are_sums(beta: float, seed: int) -> None:
+    """Cui et al.: E_m = 1 + β + … + β^{m−1}, so between 1 and m, and more for more rows; the weights turn that around."""
+    counts = np.random.default_rng(seed).integers(1, 40, 4)
+    found = effective_number(torch.tensor(counts, dtype=torch.float64), beta)
+    np.testing.assert_allclose(found, [sum(beta**i for i in range(m)) for m in counts], rtol=1e-9)
+    weights = inverse_frequency_weights(found)
+    assert float(weights.sum()) == pytest.approx(4)
+    assert int(weights[counts.argmin()] >= weights[counts.argmax()])
+
+
+@pytest.mark.parametrize("beta", [-0.1, 1.1])
+def test_bad_beta(beta: float) -> None:
+    with pytest.raises(L2DError, match=r"method\.beta"):
+        CrossEntropy(costs=COSTS, num_classes=10, decision="argmax", weighted=True, beta=beta)
 
 
 def test_loss_by_hand() -> None:
@@ -49,7 +77,7 @@ def test_posterior_undoes_the_weights(p: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     truth = torch.tensor(rng.dirichlet(np.ones(p)) * 0.9 + 0.1 / p)
     costs = 1 - torch.eye(p)[torch.tensor(np.append(rng.integers(0, p, 20), np.arange(p)))]
-    method = CrossEntropy(costs=costs, num_classes=p, decision="posterior", weighted=True)
+    method = CrossEntropy(costs=costs, num_classes=p, decision="posterior", weighted=True, beta=1.0)
     outputs = (method.weights.double() * truth).log()[None] + 3.0
     torch.testing.assert_close(method.posterior(outputs), truth[None])
     assert method.decide(outputs).tolist() == [int(truth.argmax())]  # follows p, not w·p

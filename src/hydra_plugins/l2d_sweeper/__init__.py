@@ -3,21 +3,23 @@
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.config_store import ConfigStore
 
 
 class CellSweeper(BasicSweeper):
-    """Hydra's grid, run by what the run folders say: l2d.sweep."""
+    """Hydra's grid, run by what the run folders say (l2d.sweep), or a search (l2d.tune).
+
+    Its keys: conf/hydra/sweeper/cells.yaml.
+    """
+
+    def __init__(self, max_batch_size: int | None, params: Any, tune: Any) -> None:
+        super().__init__(max_batch_size, params)
+        self.tune = tune
 
     def sweep(self, arguments: list[str]) -> Any:
+        if self.tune["search"] is not None:
+            from l2d.tune import tune
+
+            return tune(self, arguments, dict(self.tune))
         from l2d.sweep import sweep
 
         return sweep(self, arguments)
-
-
-ConfigStore.instance().store(
-    group="hydra/sweeper",
-    name="cells",
-    node={"_target_": f"{__name__}.CellSweeper", "max_batch_size": None, "params": None},
-    provider="l2d",
-)

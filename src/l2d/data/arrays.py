@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,12 +60,33 @@ class Arrays:
     panel: Panel | None = None
 
 
-def split(arrays: Arrays, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted training rows (kept, held out for validation): as the data say, else a share of each class, drawn by seed."""
+def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
+    """Sorted training rows (kept, held out for validation): as the data say, else a share of each class, drawn by seed; or, of the
+    folds that a seed deals the rows into, the one that `fold` names: "2/5" is the second of five."""
+    if fold is not None:
+        return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is None:
         own = arrays.panel is not None  # a table of somebody's own: its labels may be of any kind
         return stratified_split(arrays.train_labels, fraction, seed, strict=not own)
     held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
+    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+
+
+def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted training rows (kept, held out): every row is held out in exactly one of the folds, each class in proportion."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
+    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= of or of < 2:
+        raise L2DError(f"fold={fold}: must be such as 2/5, the second of five folds")
+    if arrays.validation is not None:
+        raise L2DError(f"fold={fold}: these data say themselves which rows are for validation")
+    labels = arrays.train_labels.numpy()
+    if of > len(labels):
+        raise L2DError(f"fold={fold}: there are {len(labels):,} rows")
+    order = np.random.default_rng(seed).permutation(len(labels))
+    order = order[np.argsort(labels[order], kind="stable")]  # class by class, then dealt out like cards
+    held_out = torch.zeros(len(labels), dtype=torch.bool)
+    held_out[torch.from_numpy(order[number - 1 :: of].copy())] = True
     return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
 
 

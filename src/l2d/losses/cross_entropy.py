@@ -1,4 +1,4 @@
-"""CE and CWCE: cross-entropy on the cheapest expert, plain or weighted by how rarely an expert is the cheapest."""
+"""CE, CWCE, class-balanced: cross-entropy on the cheapest expert, plain or weighted by how rarely an expert is the cheapest."""
 
 import torch
 from torch import Tensor
@@ -17,6 +17,11 @@ def inverse_frequency_weights(counts: Tensor) -> Tensor:
     return len(counts) * inverse / inverse.sum()
 
 
+def effective_number(counts: Tensor, beta: float) -> Tensor:
+    """(1 − β^{m_k})/(1 − β) (Cui et al. 2019): 1 for β = 0, m_k itself in the limit β = 1. [p] -> [p]."""
+    return counts if beta == 1 else (1 - beta**counts) / (1 - beta)
+
+
 def weighted_cross_entropy(scores: Tensor, target: Tensor, weights: Tensor) -> Tensor:
     """w_t·(log Σ_k e^{f_k} − f_t). scores [B, p], target t int [B], weights [p] -> [B].
 
@@ -27,15 +32,18 @@ def weighted_cross_entropy(scores: Tensor, target: Tensor, weights: Tensor) -> T
 
 
 class CrossEntropy(Method):
-    """weighted=False: CE. weighted=True: CWCE."""
+    """weighted=False: CE. weighted=True: by the inverse of the effective number; CWCE with beta=1, class-balanced with beta < 1."""
 
     weights: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool) -> None:
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool, beta: float) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         if not isinstance(weighted, bool):
             raise L2DError(f"method.weighted={weighted}: must be true or false")
-        weights = inverse_frequency_weights(cheapest_counts(costs)) if weighted else torch.ones(self.num_outputs)
+        if not 0 <= beta <= 1:
+            raise L2DError(f"method.beta={beta}: must be between 0 and 1")
+        numbers = effective_number(cheapest_counts(costs), beta)
+        weights = inverse_frequency_weights(numbers) if weighted else torch.ones(self.num_outputs)
         self.register_buffer("weights", weights.float())
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002

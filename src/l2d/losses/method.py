@@ -22,7 +22,7 @@ class Method(nn.Module):
         super().__init__()
         check_costs(costs)
         check_choice("decision", decision, DECISIONS)
-        if decision == "posterior" and not self.has_posterior:
+        if decision == "posterior" and type(self).posterior is Method.posterior:
             raise L2DError(f"decision=posterior: {type(self).__name__} has no posterior; use decision=argmax")
         self.decision = decision
         self.num_outputs = costs.shape[1]

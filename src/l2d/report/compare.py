@@ -52,6 +52,16 @@ def paper() -> dict[tuple[str, str, str, str, str], dict[str, Any]]:
     return found
 
 
+def paper_rho(block: Sequence[str], method: str) -> dict[str, float] | None:
+    """The paper's ablation of ρ: mean and std for (dataset, setup, experts, cost) and mild_uniform, mild_theory or mild_tuned."""
+    with (Path(__file__).parent / "paper.csv").open(newline="", encoding="utf-8") as lines:
+        for row in csv.DictReader(lines):
+            names = (row["dataset"], row["setup"], row["experts"], row["cost"])
+            if row["table"] == "rho" and names == tuple(block) and row["method"] == method:
+                return {"mean": float(row["mean"]), "std": float(row["std"])}
+    return None
+
+
 def losses(cell: Cell) -> dict[int, float]:
     return {seed: float(run["deferral_loss"]) for seed, run in cell.runs.items()}
 

@@ -1,0 +1,298 @@
+"""What MILD's gain is made of: rows off finished runs into a CSV, tables and figures into docs/why_mild.md.
+
+python bench/why_mild.py collect RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv
+python bench/why_mild.py docs                # writes docs/why_mild.md's tables and docs/figures/why_mild_*.png anew
+"""
+
+import argparse
+import csv
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from matplotlib.figure import Figure
+
+from l2d.costs import paid
+from l2d.decisions import argmax_last
+from l2d.report.compare import paired_interval
+from provenance import ROOT, commit
+
+CSV = ROOT / "bench" / "results" / "why_mild.csv"
+PAGE = ROOT / "docs" / "why_mild.md"
+KEYS = [
+    "dataset",
+    "setup",
+    "experts",
+    "cross_fit",
+    "cost",
+    "recipe_epochs",
+    "rewards",
+    "shares",
+    "total",
+    "offset",
+    "seed",
+]
+FIELDS = [
+    *KEYS,
+    "rho",
+    "validation",
+    "argmax",
+    "posterior",
+    "ratios",
+    "posterior_ratios",
+    "oracle",
+    "n",
+    "machine",
+    "torch",
+    "commit",
+]
+Row = dict[str, str]
+CELL = ("dataset", "setup", "experts", "cross_fit", "cost")
+NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
+LINES = [("complement", "uniform"), ("complement", "theory"), ("sum_others", "uniform"), ("sum_others", "theory")]
+# Each step changes one thing: (name, rewards, shares, total, offset)
+STEPS = [
+    ("TDEF: complement rewards, ρ = 1", "complement", "uniform", None, 1.0),
+    ("+ temperature: ρ = 5 + 1/p", "complement", "uniform", 1.0, 5.0),
+    ("+ rewards: sum_others", "sum_others", "uniform", 1.0, 5.0),
+    ("+ imbalance: MILD, theory shares", "sum_others", "theory", 1.0, 5.0),
+]
+
+
+def collect(runs_dir: Path) -> list[Row]:
+    """One row per finished run of a comp-sum method with τ = 1, whose ρ is one number or follows a rule."""
+    rows = []
+    for file in sorted(runs_dir.glob("*/*/*/*/*/*/seed=*/metrics.json")):
+        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
+        method = config["method"]
+        rho = method.get("rho")
+        if "rewards" not in method or rho is None or method.get("tau", 1.0) != 1.0 or isinstance(rho, list):
+            continue
+        if isinstance(rho, dict) and rho["values"] is not None:
+            continue
+        metrics = json.loads(file.read_text(encoding="utf-8"))
+        timing = json.loads((file.parent / "timing.json").read_text(encoding="utf-8"))
+        with np.load(file.parent / "test.npz") as saved:
+            costs, posterior = torch.from_numpy(saved["costs"]), torch.from_numpy(saved["posterior"])
+            scores = torch.from_numpy(saved["scores"])
+        by_posterior = argmax_last(posterior)
+        number = not isinstance(rho, dict)
+        rows.append(
+            {
+                "dataset": config["dataset"]["name"],
+                "setup": config["setup"]["name"],
+                "experts": config["experts"]["name"],
+                "cross_fit": str(config["experts"].get("cross_fit", "")),
+                "cost": config["cost"]["name"],
+                "recipe_epochs": str(config["recipe"]["epochs"]),
+                "rewards": method["rewards"],
+                "shares": "uniform" if number else rho["rule"],
+                "total": "" if number else f"{float(rho['total']):g}",
+                "offset": f"{float(rho if number else rho['offset']):g}",
+                "seed": str(config["seed"]),
+                "rho": " ".join(f"{value:.4g}" for value in metrics["method_buffers"]["rho"]),
+                "validation": f"{metrics['validation']['deferral_loss']:.6f}",
+                "argmax": f"{float(paid(costs.double(), argmax_last(scores)).mean()):.6f}",
+                "posterior": f"{float(paid(costs.double(), by_posterior).mean()):.6f}",
+                "ratios": spaced(torch.bincount(argmax_last(scores), minlength=costs.shape[1]) / len(costs)),
+                "posterior_ratios": spaced(torch.bincount(by_posterior, minlength=costs.shape[1]) / len(costs)),
+                "oracle": spaced(torch.tensor(metrics["baselines"]["oracle"]["ratios"])),
+                "n": str(len(costs)),
+                "machine": timing["device"],
+                "torch": timing["torch"],
+                "commit": commit(),
+            }
+        )
+    return rows
+
+
+def spaced(values: torch.Tensor) -> str:
+    return " ".join(f"{float(value):.4f}" for value in values)
+
+
+def size(row: Row) -> float:
+    return statistics.fmean(map(float, row["rho"].split()))
+
+
+def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
+    return {int(row["seed"]): float(row[column]) for row in rows}
+
+
+def shown(values: Sequence[float]) -> str:
+    if not values:
+        return "missing"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4f}{spread}" + (f" ({len(values)})" if len(values) < 3 else "")
+
+
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    found = paired_interval(ours, theirs)
+    return f"{found[0]:+.4f} [{found[1]:+.4f}, {found[2]:+.4f}]" if found else ""
+
+
+def title(cell: tuple[str, ...]) -> str:
+    dataset, setup, experts, cross_fit, cost = cell
+    fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
+    kind = "synthetic (simulated)" if experts == "synthetic" else experts
+    return f"{NAMES.get(dataset, dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}"
+
+
+def cells(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: [row[key] for key in KEYS]):
+        found[tuple(row[key] for key in CELL)].append(row)
+    return found
+
+
+def step_rows(rows: Sequence[Row], step: tuple[str, str, str, float | None, float]) -> list[Row]:
+    _, rewards, shares, total, offset = step
+
+    def right(row: Row) -> bool:
+        same = row["rewards"] == rewards and row["shares"] == shares
+        return same and row["total"] == ("" if total is None else f"{total:g}") and float(row["offset"]) == offset
+
+    return [row for row in rows if right(row)]
+
+
+def steps_table(rows: Sequence[Row]) -> str:
+    """From TDEF to MILD, one change at a time; each step's paired difference from the one before."""
+    lines = [
+        "| cell | step | DL, argmax | less the step before, paired, 95 % | DL, posterior | to each expert, % | oracle, % |",
+        "|---" * 7 + "|",
+    ]
+    for cell, members in cells(rows).items():
+        if not any(step_rows(members, step) for step in STEPS[1:]):
+            continue
+        before: dict[int, float] = {}
+        for number, step in enumerate(STEPS):
+            there = step_rows(members, step)
+            ours = by_seed(there, "argmax")
+            ratios = percent(there, "ratios")
+            row = [title(cell) if not number else "", step[0], shown(list(ours.values())), difference(ours, before)]
+            row += [shown(list(by_seed(there, "posterior").values())), ratios, percent(there, "oracle")]
+            lines.append(f"| {' | '.join(row)} |")
+            before = ours
+    return "\n".join(lines)
+
+
+def percent(rows: Sequence[Row], column: str) -> str:
+    found = [list(map(float, row[column].split())) for row in rows]
+    return " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in zip(*found, strict=True))
+
+
+def curves(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """Cells with runs whose ρ is all shares (offset 0): the size of ρ is what varies there."""
+    found = {
+        cell: [row for row in members if row["total"] and float(row["offset"]) == 0]
+        for cell, members in cells(rows).items()
+    }
+    return {cell: members for cell, members in found.items() if members}
+
+
+def curve_table(rows: Sequence[Row]) -> str:
+    head = [f"{rewards}, {shares}" for rewards, shares in LINES]
+    lines = [f"| cell | mean ρ | {' | '.join(head)} |", "|---" * (2 + len(LINES)) + "|"]
+    for cell, members in curves(rows).items():
+        for number, there in enumerate(sorted({round(size(row), 3) for row in members})):
+            row = [title(cell) if not number else "", f"{there:g}"]
+            for rewards, shares in LINES:
+                here = [
+                    r
+                    for r in members
+                    if (r["rewards"], r["shares"]) == (rewards, shares) and round(size(r), 3) == there
+                ]
+                both = [shown(list(by_seed(here, column).values())) for column in ("argmax", "posterior")]
+                row.append("missing" if not here else both[0] if shares == "uniform" else " → ".join(both))
+            lines.append(f"| {' | '.join(row)} |")
+    return (
+        "\n".join(lines)
+        + "\n\nWith theory shares: argmax → posterior; with equal shares the two are the same decision."
+    )
+
+
+def figure(members: Sequence[Row], name: str) -> Figure:
+    picture = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = picture.subplots()
+    for (rewards, shares), colour in zip(LINES, ("tab:orange", "tab:red", "tab:blue", "tab:purple"), strict=True):
+        here = [row for row in members if (row["rewards"], row["shares"]) == (rewards, shares)]
+        for column, style in (("argmax", "-"), ("posterior", ":")):
+            if not here or (column == "posterior" and shares == "uniform"):
+                continue
+            points: dict[float, list[float]] = defaultdict(list)
+            for row in here:
+                points[round(size(row), 3)].append(float(row[column]))
+            xs = sorted(points)
+            axes.errorbar(
+                xs,
+                [statistics.fmean(points[x]) for x in xs],
+                yerr=[statistics.stdev(points[x]) if len(points[x]) > 1 else 0 for x in xs],
+                fmt=f"o{style}",
+                color=colour,
+                capsize=3,
+                label=f"{rewards}, {shares} shares{', posterior' if column == 'posterior' else ''}",
+            )
+    axes.set(xscale="log", yscale="log", xlabel="mean ρ", ylabel="test deferral loss", title=name)
+    axes.legend()
+    return picture
+
+
+def foot(rows: Sequence[Row]) -> str:
+    said = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
+    n = ", ".join(f"{NAMES.get(d, d)} {int(k):,}" for d, k in sorted({(row["dataset"], row["n"]) for row in rows}))
+    seeds = max((len({row["seed"] for row in members}) for members in cells(rows).values()), default=0)
+    machines = "; ".join(f"{m}, torch {t}, commit {c}" for m, t, c in said)
+    return f"{len(rows)} runs, up to {seeds} seeds (in brackets where fewer than 3); test rows: {n}; {machines}."
+
+
+def write_docs(rows: Sequence[Row]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    pictures = []
+    for cell, members in curves(rows).items():
+        file = PAGE.parent / "figures" / f"why_mild_{'_'.join(part for part in cell if part)}.png"
+        file.parent.mkdir(exist_ok=True)
+        figure(members, title(cell)).savefig(file, dpi=110)
+        pictures.append(f"![{title(cell)}](figures/{file.name})")
+    used = [row for row in rows if float(row["offset"]) == 0 and row["total"]]
+    stepped = [row for row in rows if any(step_rows([row], step) for step in STEPS)]
+    blocks = {
+        "steps": f"{steps_table(rows)}\n\n{foot(stepped)}",
+        "curves": "\n\n".join([*pictures, curve_table(rows), foot(used)]) if used else "missing",
+    }
+    for mark, new in blocks.items():
+        marked = re.compile(rf"<!-- {mark} -->.*?<!-- /{mark} -->", re.DOTALL)
+        if not marked.search(text):
+            raise SystemExit(f"{PAGE}: has no <!-- {mark} -->")
+        parts = marked.split(text)
+        text = f"<!-- {mark} -->\n{new}\n<!-- /{mark} -->".join(parts)
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["collect", "docs"])
+    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
+    arguments = parser.parse_args()
+    old: list[Row] = []
+    if CSV.exists():
+        with CSV.open(newline="", encoding="utf-8") as lines:
+            old = list(csv.DictReader(lines))
+    if arguments.what == "collect":
+        new = collect(arguments.runs_dir)
+        known = {tuple(row[key] for key in KEYS): row for row in [*old, *new]}
+        with CSV.open("w", newline="", encoding="utf-8") as lines:
+            writer = csv.DictWriter(lines, FIELDS)
+            writer.writeheader()
+            writer.writerows(sorted(known.values(), key=lambda row: [row[key] for key in KEYS]))
+        print(f"{len(new)} runs, {len(known)} in all")
+    else:
+        write_docs(old)
+
+
+if __name__ == "__main__":
+    main()

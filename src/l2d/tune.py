@@ -1,0 +1,343 @@
+"""Search ρ by validation deferral loss, then train the winner on several seeds: python -m l2d.tune dataset=svhn setup=III.
+
+Trials are ordinary runs, so they resume, are spread by any launcher and are never repeated. Only validation figures are looked at
+until the winner is known.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from matplotlib.figure import Figure
+from omegaconf import OmegaConf
+
+from l2d.build import make, make_data
+from l2d.cli import run_command
+from l2d.config import to_plain
+from l2d.errors import L2DError
+from l2d.files import write_atomically, write_json, write_text
+from l2d.report.compare import mean_std, paired_interval, paper_rho
+from l2d.report.tables import value as shown
+from l2d.runs import RunFolder, choices, variant
+from l2d.search import Ask, Options, Space, begin, rounded
+from l2d.summary import aligned
+from l2d.sweep import Cell, Workshop, duration, listing
+
+TAKEN = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
+
+
+@dataclass
+class Trial:
+    """What is known of one setting. value: its mean validation deferral loss, after `epoch` of `epochs`."""
+
+    settings: Mapping[str, Any]
+    value: float
+    epoch: int
+    epochs: int
+    runs: int
+    rho: list[float] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.reason and self.epoch == self.epochs
+
+    @property
+    def state(self) -> str:
+        return self.reason or ("finished" if self.whole else f"left after epoch {self.epoch} of {self.epochs}")
+
+    @property
+    def name(self) -> str:
+        return " ".join(Ask(self.settings).overrides) or "as it is"
+
+
+def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]) -> None:
+    """What `python -m l2d.tune` does, for each combination of what is given."""
+    shop = Workshop(sweeper, arguments)
+    found = Options(**OmegaConf.to_container(OmegaConf.create(dict(options))))  # type: ignore[arg-type]
+    given = {text.split("=")[0] for overrides in shop.grid for text in overrides}
+    for key in TAKEN.keys() & given:
+        raise L2DError(f"{key}: a search sets it itself; use {TAKEN[key]}")
+    if shop.config.force:
+        raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be run anew")
+    studies = [Study(shop, overrides, found) for overrides in shop.grid]
+    for study in studies:
+        study.run()
+
+
+class Study:
+    """One search: the settings it starts from, its trials, and the folder that its table, picture and result end in."""
+
+    def __init__(self, shop: Workshop, overrides: Sequence[str], options: Options) -> None:
+        self.shop, self.overrides, self.options = shop, list(overrides), options
+        self.cfg = shop.compose(overrides)
+        self.cfg = OmegaConf.masked_copy(self.cfg, [str(key) for key in self.cfg if key != "hydra"])
+        self.config = to_plain(self.cfg)
+        identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
+        name = f"tune-{options.search}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+        self.folder = RunFolder.of(self.config).path.parent.parent / name
+        self.title = " ".join(choices(self.config).values())
+        self.trials: dict[tuple[str, ...], Trial] = {}
+        if options.ablation and not isinstance(self.config["method"].get("rho"), Mapping):
+            raise L2DError(
+                f"tune.ablation=true: method={self.config['method']['name']} has no ρ by rule; use method=mild"
+            )
+
+    def run(self) -> None:
+        search = begin(self.options, self.space())
+        asks = next(search)
+        if self.cfg.dry_run:
+            cells = {cell.run.path: cell for ask in asks for cell in self.cells(ask)}
+            more = "" if self.options.search in ("paper", "extended") else "; which trials follow depends on these"
+            print(
+                f"{self.title}: a search by {self.options.search}, beginning with{more}\n{listing([*cells.values()])}"
+            )
+            return
+        print(f"\n{self.title}: search by validation deferral loss ({self.options.search}), into {self.folder}")
+        while asks:
+            values = self.ask(asks)
+            self.write_trials()
+            try:
+                asks = search.send(values)
+            except StopIteration:
+                break
+        whole = [trial for trial in self.trials.values() if trial.whole]
+        if not whole:
+            raise L2DError(f"no trial could be run: {next(iter(self.trials.values())).reason}")
+        winner = min(whole, key=lambda trial: trial.value)  # the first of equals
+        print(f"\n{self.table()}\n\nbest: {winner.name} (validation deferral loss {winner.value:.4f})")
+        self.finish(winner)
+
+    def space(self) -> Space | None:
+        rho = self.config["method"].get("rho")
+        if rho is None or self.options.values is not None:
+            return None
+        if isinstance(rho, list):
+            raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
+        data = make_data(self.cfg)
+        costs = data.train.costs
+        method = make(self.cfg.method, costs=costs, num_classes=data.num_classes, decision=self.cfg.decision)
+        return Space(rho, costs, method.rewards(costs))
+
+    def cells(self, ask: Ask) -> list[Cell]:
+        """The runs of one trial: its seeds, or its seeds on each fold."""
+        folds = (
+            [f"fold={j + 1}/{self.options.folds}" for j in range(self.options.folds)] if self.options.folds > 1 else []
+        )
+        stop = [] if ask.until == 1 else [f"stop_after={self.epoch(ask)}"]
+        grid = [
+            [*self.overrides, *ask.overrides, *fold, *stop, f"seed={seed}"]
+            for seed in self.options.seeds
+            for fold in ([[text] for text in folds] or [[]])
+        ]
+        return self.shop.cells(grid)
+
+    def epoch(self, ask: Ask) -> int:
+        epochs = int(ask.settings.get("recipe.epochs", self.config["recipe"]["epochs"]))
+        return max(1, round(ask.until * epochs))
+
+    def ask(self, asks: Sequence[Ask]) -> list[float]:
+        """Run some trials as far as is asked; what they came to."""
+        cells = [self.cells(ask) for ask in asks]
+        failed = self.shop.run([*{cell.run.path: cell for some in cells for cell in some}.values()], self.shop.open())
+        reasons = {cell.run.path: reason for cell, reason in failed.items()}
+        for ask, some in zip(asks, cells, strict=True):
+            epochs = some[0].epochs
+            trial = Trial(ask.settings, math.inf, min(self.epoch(ask), epochs), epochs, len(some))
+            wrong = [reasons[cell.run.path] for cell in some if cell.run.path in reasons]
+            if wrong:
+                trial.reason = f"failed: {wrong[0]}"
+            else:
+                trial.value = statistics.fmean(self.validation(cell, trial.epoch) for cell in some)
+                if some[0].run.finished:
+                    trial.rho = list(some[0].run.metrics()["method_buffers"].get("rho", []))
+            self.trials[ask.overrides] = trial
+            best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
+            print(
+                f"trial {len(self.trials)}: {trial.name}: {trial.reason or f'after epoch {trial.epoch} of {epochs}'},"
+                f" validation deferral loss {trial.value:.4f}"
+                + (f" (best so far {best:.4f})" if math.isfinite(best) else "")
+            )
+        return [self.trials[ask.overrides].value for ask in asks]
+
+    def validation(self, cell: Cell, epoch: int) -> float:
+        if epoch < cell.epochs:
+            return cell.run.validation_after(epoch)
+        return float(cell.run.metrics()["validation"]["deferral_loss"])
+
+    def table(self) -> str:
+        header, rows = self.trial_rows()
+        return aligned(header, rows)
+
+    def trial_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Best first; what was left early or failed after them."""
+        ordered = sorted(self.trials.values(), key=lambda trial: (not trial.whole, trial.value))
+        rows = [
+            [
+                trial.name,
+                f"{trial.value:.4f}" if math.isfinite(trial.value) else "-",
+                " ".join(f"{value:.4g}" for value in trial.rho),
+                str(trial.runs),
+                trial.state,
+            ]
+            for trial in ordered
+        ]
+        return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
+
+    def write_trials(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        header, rows = self.trial_rows()
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *rows])
+        write_text(self.folder / "trials.csv", text.getvalue())
+        picture = figure(list(self.trials.values()), self.title)
+        write_atomically(self.folder / "trials.png", lambda path: picture.savefig(path))
+
+    def finish(self, winner: Trial) -> None:
+        """Train the winner, and the controls if asked, on the final seeds; only here are test figures looked at."""
+        rows = {"tuned": Ask(winner.settings)} | (controls(self.config, winner) if self.options.ablation else {})
+        seeds = self.options.final_seeds
+        cells = {
+            name: self.shop.cells([[*self.overrides, *ask.overrides, f"seed={seed}"] for seed in seeds])
+            for name, ask in rows.items()
+        }
+        print(f"\ntraining {', '.join(rows)} on {len(seeds)} seeds")
+        different = {cell.run.path: cell for some in cells.values() for cell in some}
+        failed = self.shop.run([*different.values()], self.shop.open())
+        losses = {
+            name: {cell.seed: float(cell.run.metrics()["deferral_loss"]) for cell in some if cell.run.finished}
+            for name, some in cells.items()
+        }
+        seconds = sum(float(cell.run.timing()["total_seconds"]) for cell in different.values() if cell.run.finished)
+        text = ablation_table(
+            losses, cells, tuple(choices(self.config).values())[:4], "tdef" if len(rows) > 1 else None
+        )
+        command = " ".join(["python -m l2d.tune", *self.said()])
+        foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials;"
+        foot += f" {duration(seconds)} of work for this table"
+        write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
+        print(f"\n{text}\n\n{self.folder}")
+        if failed:
+            raise L2DError(
+                f"{len(failed)} runs failed: {next(iter(failed.values()))}; the same command tries them again"
+            )
+        result = {
+            "settings": dict(winner.settings),
+            "overrides": list(Ask(winner.settings).overrides),
+            "validation_deferral_loss": winner.value,
+            "trials": len(self.trials),
+            "test_deferral_loss": {
+                name: {str(seed): loss for seed, loss in found.items()} for name, found in losses.items()
+            },
+        }
+        write_json(self.folder / "result.json", result)
+
+    def said(self) -> list[str]:
+        """What was asked for, as overrides."""
+        told = [text for text in sys.argv[1:] if "=" in text and not text.startswith("hydra.sweeper.tune.")]
+        tune = [text.removeprefix("hydra.sweeper.") for text in sys.argv[1:] if text.startswith("hydra.sweeper.tune.")]
+        return [*(told if len(self.shop.grid) == 1 else self.overrides), *tune]
+
+
+def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
+    """What tells apart the parts of a tuned MILD: the paper's uniform and theory ρ, TDEF, and one part changed at a time.
+
+    Complement rewards are TDEF's; one ρ for all, of the tuned ρ's mean, has its size and not its imbalance.
+    """
+    rule = {"method.rho.total": config["method"]["rho"]["total"], "method.rho.offset": 0.0, "method.rho.values": None}
+    one = {"method.rho.values": [rounded(statistics.fmean(winner.rho))] * len(winner.rho)}
+    complement = {"method.rewards": "complement"}
+    rows: dict[str, dict[str, Any]] = {
+        "uniform": {**rule, "method.rho.rule": "uniform"},
+        "theory": {**rule, "method.rho.rule": "theory"},
+        "tuned, one ρ for all": {**winner.settings, **one},
+        "tuned, complement rewards": {**winner.settings, **complement},
+        "tuned, one ρ for all, complement rewards": {**winner.settings, **one, **complement},
+        "tdef": {**complement, "method.rho.values": [1.0] * len(winner.rho)},
+    }
+    return {name: Ask(settings) for name, settings in rows.items()}
+
+
+def ablation_table(
+    losses: Mapping[str, Mapping[int, float]],
+    cells: Mapping[str, Sequence[Cell]],
+    block: Sequence[str],
+    reference: str | None,
+) -> str:
+    """Markdown: test deferral loss over the final seeds, the paper's beside it, the difference from the reference, shares."""
+    header = ["ρ and rewards", "seeds", "test deferral loss", "paper"]
+    header += [f"less {reference}, paired, 95 %"] if reference else []
+    header += ["ρ", "to each expert, %"]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for name, found in losses.items():
+        runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
+        paper = paper_rho(block, f"mild_{name}")
+        row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
+        row += [shown(*mean_std(list(found.values()))) if found else "missing"]
+        row += [shown(paper["mean"], paper["std"]) if paper else ""]
+        if reference:
+            interval = None if name == reference else paired_interval(found, losses[reference])
+            row += [f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""]
+        rho = runs[0]["method_buffers"].get("rho", []) if runs else []
+        row += [" ".join(f"{value:.3g}" for value in rho)]
+        columns = zip(*(run["ratios"] for run in runs), strict=True)
+        row += [" / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def figure(trials: Sequence[Trial], title: str) -> Figure:
+    """Validation deferral loss against the mean ρ, and in the order of the trials with the best so far."""
+    picture = Figure(figsize=(10, 4), layout="constrained")
+    against, order = picture.subplots(1, 2)
+    with_rho = [trial for trial in trials if trial.whole and trial.rho]
+    against.plot([statistics.fmean(trial.rho) for trial in with_rho], [trial.value for trial in with_rho], "o")
+    against.set(xlabel="mean ρ", ylabel="validation deferral loss", title=title)
+    if with_rho:
+        against.set_xscale("log")
+    for kind, marker, chosen in (
+        ("run to the end", "o", [trial.whole for trial in trials]),
+        ("left early", "x", [not trial.whole and not trial.reason for trial in trials]),
+    ):
+        places = [i for i, right in enumerate(chosen) if right]
+        order.plot([i + 1 for i in places], [trials[i].value for i in places], marker, label=kind)
+    best, line = math.inf, []
+    for trial in trials:
+        best = min(best, trial.value) if trial.whole else best
+        line.append(best)
+    order.step(range(1, len(line) + 1), line, where="post", color="grey", label="best so far")
+    order.set(xlabel="trial", ylabel="validation deferral loss")
+    order.legend()
+    return picture
+
+
+def main() -> None:
+    """The keys of the search are the sweeper's; on this command's line they are called tune.KEY."""
+    from l2d import train
+
+    arguments = [
+        f"hydra.sweeper.{text}" if text.startswith("tune.") else text
+        for text in sys.argv[1:]
+        if text not in ("-m", "--multirun")
+    ]
+    known = any(text.startswith("hydra.sweeper.tune.search=") for text in arguments)
+    if "--help" not in arguments and "-h" not in arguments:
+        arguments = ["-m", *arguments, *([] if known else ["hydra.sweeper.tune.search=paper"])]
+    sys.argv = [sys.argv[0], *arguments]
+    run_command(
+        train.job,
+        "Search ρ, or other keys, by validation deferral loss; train the winner on five seeds and test it.",
+        "l2d.tune",
+    )
+
+
+if __name__ == "__main__":
+    main()
