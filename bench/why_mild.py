@@ -12,6 +12,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,16 +43,14 @@ FIELDS = [
     *KEYS,
     "rho",
     "validation",
+    "validation_posterior",
     "argmax",
     "posterior",
     "ratios",
     "posterior_ratios",
     "oracle",
-    "n",
-    "machine",
-    "torch",
-    "commit",
 ]
+FIELDS += ["n", "machine", "torch", "commit"]
 Row = dict[str, str]
 CELL = ("dataset", "setup", "experts", "cross_fit", "cost")
 NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
@@ -97,7 +96,8 @@ def collect(runs_dir: Path) -> list[Row]:
                 "offset": f"{float(rho if number else rho['offset']):g}",
                 "seed": str(config["seed"]),
                 "rho": " ".join(f"{value:.4g}" for value in metrics["method_buffers"]["rho"]),
-                "validation": f"{metrics['validation']['deferral_loss']:.6f}",
+                "validation": validated(metrics, "argmax"),
+                "validation_posterior": validated(metrics, "posterior"),
                 "argmax": f"{float(paid(costs.double(), argmax_last(scores)).mean()):.6f}",
                 "posterior": f"{float(paid(costs.double(), by_posterior).mean()):.6f}",
                 "ratios": spaced(torch.bincount(argmax_last(scores), minlength=costs.shape[1]) / len(costs)),
@@ -110,6 +110,13 @@ def collect(runs_dir: Path) -> list[Row]:
             }
         )
     return rows
+
+
+def validated(metrics: Mapping[str, Any], decision: str) -> str:
+    """Validation deferral loss by that decision; older runs know that of their own decision alone."""
+    if "by_decision" in metrics:
+        return f"{metrics['by_decision'][decision]['validation']:.6f}"
+    return f"{metrics['validation']['deferral_loss']:.6f}" if metrics["decision"] == decision else ""
 
 
 def spaced(values: torch.Tensor) -> str:

@@ -55,6 +55,13 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
         assert np.allclose(saved["posterior"].sum(1), 1, atol=1e-5)
     assert (decisions == 4 - scores[:, ::-1].argmax(1)).all()  # ties to the highest index
     assert metrics["deferral_loss"] == pytest.approx(costs[np.arange(360), decisions].mean())
+    assert metrics["by_decision"]["argmax"] == {
+        "validation": pytest.approx(metrics["validation"]["deferral_loss"]),
+        "test": pytest.approx(metrics["deferral_loss"]),
+    }
+    with np.load(path / "test.npz") as saved:
+        by_posterior = 4 - saved["posterior"][:, ::-1].argmax(1)
+    assert metrics["by_decision"]["posterior"]["test"] == pytest.approx(costs[np.arange(360), by_posterior].mean())
     assert metrics["rows"] == {"train": 1293, "validation": 144, "test": 360}
     assert metrics["method_buffers"]["rho"][0] > 5
     out = capsys.readouterr().out
@@ -291,6 +298,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("override", BAD)
 def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:

@@ -55,7 +55,7 @@ def collapse_warning(metrics: Mapping[str, Any]) -> list[str]:
     name = metrics["experts"][k - 1]["name"]
     return [
         f"WARNING: the router has collapsed: {name} gets {ours:.1%} of the inputs, the oracle would give it {oracle:.1%}."
-        " Try more epochs, a larger ρ (method.rho) or another method."
+        " Try decision=posterior, one ρ for all or a larger one (method.rho), more epochs, another method."
     ]
 
 

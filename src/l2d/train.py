@@ -19,8 +19,9 @@ from l2d.build import build, fingerprint, make, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
 from l2d.config import to_plain
+from l2d.costs import paid
 from l2d.datamodule import DeferralData
-from l2d.decisions import at_least_float32
+from l2d.decisions import DECISIONS, at_least_float32
 from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
 from l2d.learner import free_memory, make_trainer, speed
@@ -131,7 +132,8 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     """The one use of the test split."""
     outputs = predict(trainer, router, data.predict_dataloader())
     decisions = router.method.decide(outputs)
-    validation = router.method.decide(predict(trainer, router, data.val_dataloader()))
+    validation_outputs = predict(trainer, router, data.val_dataloader())
+    validation = router.method.decide(validation_outputs)
     buffers = {name: value.tolist() for name, value in router.method.named_buffers()}
     metrics = metrics_.evaluate(decisions, data.raw_costs, data.test.costs, data.test.prices, data.panel.names) | {
         "validation": dataclasses.asdict(metrics_.score(validation, data.validation.costs, data.validation.prices)),
@@ -142,8 +144,19 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     arrays = {"scores": outputs, "costs": data.test.costs, "decisions": decisions}
     if router.method.has_posterior:
         arrays["posterior"] = router.method.posterior(outputs)
+        metrics["by_decision"] = {
+            name: {
+                "validation": mean_cost(data.validation.costs, router.method.decide(validation_outputs, name)),
+                "test": mean_cost(data.test.costs, router.method.decide(outputs, name)),
+            }
+            for name in DECISIONS
+        }
         metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
     return metrics, arrays
+
+
+def mean_cost(costs: Tensor, decisions: Tensor) -> float:
+    return float(paid(costs.double(), decisions).mean())
 
 
 def predict(trainer: pl.Trainer, router: Router, batches: Any) -> Tensor:

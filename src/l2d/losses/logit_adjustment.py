@@ -40,9 +40,9 @@ class LogitAdjustment(Method):
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return adjusted_cross_entropy(outputs, cheapest(costs), 0 * self.shift if self.post_hoc else self.shift)
 
-    def decide(self, outputs: Tensor) -> Tensor:
-        if self.decision == "posterior" or not self.post_hoc:
-            return super().decide(outputs)
+    def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
+        if (decision or self.decision) == "posterior" or not self.post_hoc:
+            return super().decide(outputs, decision)
         scores = at_least_float32(outputs)
         return argmax_last(scores - self.shift.to(scores))
 

@@ -43,6 +43,6 @@ class Method(nn.Module):
         """What the posterior estimates each expert's share of, for costs [N, p] -> [N, p]."""
         raise NotImplementedError
 
-    def decide(self, outputs: Tensor) -> Tensor:
-        """The chosen expert, counted from 0, for outputs [B, num_outputs] -> [B]."""
-        return argmax_last(self.posterior(outputs) if self.decision == "posterior" else outputs)
+    def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
+        """The chosen expert, counted from 0, for outputs [B, num_outputs] -> [B]. decision: the method's own unless said."""
+        return argmax_last(self.posterior(outputs) if (decision or self.decision) == "posterior" else outputs)

@@ -73,9 +73,9 @@ class OneVsAll(Method):
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return one_vs_all_loss(outputs, complement(costs, self.reward_scale))
 
-    def decide(self, outputs: Tensor) -> Tensor:
-        if self.decision == "posterior" or self.rule == "argmax":
-            return super().decide(outputs)
+    def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
+        if (decision or self.decision) == "posterior" or self.rule == "argmax":
+            return super().decide(outputs, decision)
         order = self.order if self.rule == "cascade" else self.best
         return first_confident(at_least_float32(outputs), order, self.threshold)
 
