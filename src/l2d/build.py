@@ -24,7 +24,7 @@ from l2d.router import Router
 from l2d.seeding import derive_seed
 
 # Keys of a group that other parts of the config read; its class does not take them.
-FOR_THE_CONFIG = ("name", "fast", "paper")
+FOR_THE_CONFIG = ("name", "fast", "paper", "reads")
 # What a plainly annotated argument takes; other annotations are the class's own business.
 KINDS: dict[Any, tuple[type, ...]] = {
     int: (int,),

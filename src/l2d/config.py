@@ -21,6 +21,7 @@ CONF = Path(__file__).resolve().parent / "conf"
 class Setup:
     name: str = MISSING
     coverage: list[float] | None = MISSING
+    experts: list[str] | None = None
 
 
 @dataclass

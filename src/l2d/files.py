@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,15 @@ def alone(lock_file: Path, waiting: str) -> Iterator[None]:
         lock.release()
 
 
-def clear_folder(folder: Path, first: str, keep: str) -> None:
+def clear_folder(folder: Path, first: str, keep: Collection[str]) -> None:
     """Remove what is in a folder but `keep`, the file `first` before all else: what is left at any moment does not look whole."""
     (folder / first).unlink(missing_ok=True)
     for entry in folder.iterdir():
+        if entry.name in keep:
+            continue
         if entry.is_dir():
             shutil.rmtree(entry)
-        elif entry.name != keep:
+        else:
             entry.unlink()
 
 

@@ -97,6 +97,24 @@ def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[fl
     return [row for row, w in zip(rows.tolist(), weight.tolist(), strict=True) if w > 0]
 
 
+def by_category(
+    categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor
+) -> dict[str, dict[str, float]]:
+    """Rows, the router's loss, the best single expert's and the oracle's, for each category of the rows."""
+    single, found = best_single(train_costs), {}
+    for name in sorted(set(categories)):
+        rows = torch.tensor([category == name for category in categories])
+        of = prices if prices.ndim == 1 else prices[rows]
+        chosen = {
+            "deferral_loss": decisions[rows],
+            "best_single": torch.full_like(decisions[rows], single),
+            "oracle": cheapest(costs[rows]),
+        }
+        scores = {key: score(picked, costs[rows], of).deferral_loss for key, picked in chosen.items()}
+        found[name] = {"rows": int(rows.sum()), **scores}
+    return found
+
+
 def evaluate(
     decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str] | None = None
 ) -> dict[str, Any]:

@@ -179,7 +179,7 @@ class RunFolder:
 
     def clear(self) -> None:
         """Forget everything."""
-        clear_folder(self.path, first="metrics.json", keep=LOCK)
+        clear_folder(self.path, first="metrics.json", keep=[LOCK])
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         write_text(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))

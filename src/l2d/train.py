@@ -141,6 +141,10 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
         "method_buffers": buffers,
         "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(decisions)},
     }
+    if data.categories is not None:
+        metrics["by_category"] = metrics_.by_category(
+            data.categories, decisions, data.raw_costs, data.test.costs, data.test.prices
+        )
     arrays = {"scores": outputs, "costs": data.test.costs, "decisions": decisions}
     if router.method.has_posterior:
         arrays["posterior"] = router.method.posterior(outputs)

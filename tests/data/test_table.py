@@ -18,8 +18,9 @@ from pyarrow import parquet
 from l2d.build import build, make_dataset
 from l2d.config import compose, to_plain
 from l2d.data.arrays import Arrays, stratified_split
+from l2d.data.encoders import HASHES, Hashed
 from l2d.data.sheet import Sheet, read_sheet, word
-from l2d.data.table import HASHES, encode, hashed
+from l2d.data.table import encode
 from l2d.errors import L2DError
 from l2d.runs import variant
 from l2d.sweep import places
@@ -210,7 +211,7 @@ def test_text_is_hashed(tmp_path: Path) -> None:
 
 
 def test_texts_with_words_in_common_are_nearer() -> None:
-    a, b, c = hashed(["sort a list in python", "sort a tuple in python", "who was the first king"])
+    a, b, c = Hashed().encode(["sort a list in python", "sort a tuple in python", "who was the first king"], Path())
     assert a @ b > a @ c + 0.3
 
 

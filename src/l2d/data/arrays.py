@@ -3,6 +3,7 @@
 import hashlib
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +48,9 @@ class Arrays:
     sets are memory-mapped.
 
     validation: the training rows that the data themselves set aside, if they do. origin: the rows of the published training set
-    that both splits were taken from, where they were. panel: what experts did, where that came with the data.
+    that both splits were taken from, where they were. panel: what experts did, where that came with the data. groups: int [N], equal
+    for training rows that must stay on one side of a split. categories: of the test rows, for a breakdown of the results. texts:
+    the questions as a language model is asked them, of the training and of the test rows.
     """
 
     train_inputs: Tensor
@@ -58,6 +61,33 @@ class Arrays:
     validation: Tensor | None = None
     origin: tuple[Tensor, Tensor] | None = None
     panel: Panel | None = None
+    groups: Tensor | None = None
+    categories: tuple[str, ...] | None = None
+    texts: tuple[list[str], list[str]] | None = None
+
+
+def alike(texts: list[str]) -> Tensor:
+    """int [n]: equal numbers for equal texts, whatever the space around them."""
+    numbers: dict[str, int] = {}
+    return torch.tensor([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts])
+
+
+def together(
+    draw: Callable[[Tensor], tuple[Tensor, Tensor]], labels: Tensor, groups: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Sorted rows (kept, held out), drawn over groups by the label of each one's first row, so that no group is on both sides."""
+    if groups is None:
+        return draw(labels)
+    _, number = groups.unique(return_inverse=True)
+    first = torch.full((int(number.max()) + 1,), len(number)).scatter_reduce(
+        0, number, torch.arange(len(number)), "amin"
+    )
+    order = (
+        first.argsort()
+    )  # groups as they come: without groups of several rows, the very draw that rows alone would have
+    _, held_out = draw(labels[first[order]])
+    out = torch.zeros(len(first), dtype=torch.bool).index_fill(0, order[held_out], True)[number]
+    return torch.nonzero(~out)[:, 0], torch.nonzero(out)[:, 0]
 
 
 def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
@@ -67,7 +97,11 @@ def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -
         return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is None:
         own = arrays.panel is not None  # a table of somebody's own: its labels may be of any kind
-        return stratified_split(arrays.train_labels, fraction, seed, strict=not own)
+
+        def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
+            return stratified_split(labels, fraction, seed, strict=not own)
+
+        return together(draw, arrays.train_labels, arrays.groups)
     held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
     return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
 
@@ -80,14 +114,17 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
         raise L2DError(f"fold={fold}: must be such as 2/5, the second of five folds")
     if arrays.validation is not None:
         raise L2DError(f"fold={fold}: these data say themselves which rows are for validation")
-    labels = arrays.train_labels.numpy()
-    if of > len(labels):
-        raise L2DError(f"fold={fold}: there are {len(labels):,} rows")
-    order = np.random.default_rng(seed).permutation(len(labels))
-    order = order[np.argsort(labels[order], kind="stable")]  # class by class, then dealt out like cards
-    held_out = torch.zeros(len(labels), dtype=torch.bool)
-    held_out[torch.from_numpy(order[number - 1 :: of].copy())] = True
-    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+
+    def deal(labels: Tensor) -> tuple[Tensor, Tensor]:
+        if of > len(labels):
+            raise L2DError(f"fold={fold}: there are {len(labels):,} rows")
+        order = np.random.default_rng(seed).permutation(len(labels))
+        order = order[np.argsort(labels.numpy()[order], kind="stable")]  # class by class, then dealt out like cards
+        held_out = torch.zeros(len(labels), dtype=torch.bool)
+        held_out[torch.from_numpy(order[number - 1 :: of].copy())] = True
+        return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+
+    return together(deal, arrays.train_labels, arrays.groups)
 
 
 def stratified_split(

@@ -1,6 +1,6 @@
 """A CSV or Parquet file as columns of numbers or words. What is refused is refused with its column and its rows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from l2d.errors import L2DError
+from l2d.files import write_atomically
 
 SHOWN = 12  # names or rows in a message
 COUNTED = "(row 1 is the first below the header)"
@@ -19,13 +20,21 @@ WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 @dataclass(frozen=True)
 class Sheet:
-    """columns: pyarrow's, by name, in the file's order."""
+    """columns: pyarrow's, by name, in the file's order. rows: where in the file, counted from 0, unless all of it is here."""
 
     path: Path
     columns: dict[str, Any]
+    rows: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def take(self, kept: np.ndarray) -> "Sheet":
+        """The rows that are kept, bool [n]."""
+        import pyarrow as pa
+
+        rows = np.flatnonzero(kept) if self.rows is None else self.rows[kept]
+        return Sheet(self.path, {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}, rows)
 
     @property
     def names(self) -> list[str]:
@@ -75,8 +84,9 @@ class Sheet:
         """Raise if any of `bad` [n] is true."""
         if not bad.any():
             return
-        rows = (np.flatnonzero(bad) + 1).tolist()
-        first = str(self.columns[column][rows[0] - 1].as_py())
+        found = np.flatnonzero(bad)
+        rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
+        first = str(self.columns[column][int(found[0])].as_py())
         said = "" if what.startswith("empty") else f", the first is {first[:40]!r}"
         raise L2DError(
             f"dataset.path={self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
@@ -207,3 +217,19 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
             f" {table.num_rows + len(rows):,} rows: {listed(rows)}; the first has {ragged[0].actual_columns} {COUNTED}"
         )
     return table
+
+
+def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
+    """A .csv or .parquet file of these columns, whole or not at all."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    writers: dict[str, Callable[[Any, Path], None]] = {".csv": csv.write_csv, ".parquet": parquet.write_table}
+    if path.suffix.lower() not in writers:
+        raise L2DError(f"{path}: must end in .csv or .parquet")
+    table = pa.table({name: pa.array(list(cells)) for name, cells in columns.items()})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda temporary: writers[path.suffix.lower()](table, temporary))
+    except OSError as error:
+        raise L2DError(f"{path}: cannot be written ({error.strerror})") from error

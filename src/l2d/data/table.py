@@ -12,14 +12,14 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-from l2d.data.arrays import Arrays, Panel, stratified_split
+from l2d.data.arrays import Arrays, Panel, alike, stratified_split, together
+from l2d.data.encoders import Encoder
 from l2d.data.outcomes import OUTCOMES, PRICE, Expert, answers_of, find_experts
 from l2d.data.sheet import Sheet, check_file, listed, number, read_sheet
 from l2d.errors import L2DError, check_choice
 
 SPLITS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
 TELLING = ("label", "target", "answer")  # columns that are hardly meant for the router
-HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
 
 
 class Table:
@@ -28,7 +28,8 @@ class Table:
 
     features, text, image: the columns a router sees; with none of them named, every numeric column that has no other part and is
     not called id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test
-    split, the same whatever the run's seed.
+    split, the same whatever the run's seed; rows with the same text are never on two sides. category: a column by which results
+    are broken down; only: the categories to keep.
     """
 
     def __init__(
@@ -39,9 +40,12 @@ class Table:
         outcome: str,
         features: Sequence[str] | None,
         text: str | None,
+        encoder: Encoder | None,
         image: str | None,
         image_size: int,
         label: str | None,
+        category: str | None,
+        only: Sequence[str] | None,
         split: str | None,
         test_fraction: float,
     ) -> None:
@@ -58,9 +62,12 @@ class Table:
             raise L2DError(f"dataset.image={image}: images go without dataset.features and dataset.text")
         self.path = None if path is None else Path(str(path)).expanduser()
         self.experts, self.features = _names("dataset.experts", experts), _names("dataset.features", features)
-        self.text, self.image, self.label, self.split = (
-            None if column is None else str(column) for column in (text, image, label, split)
+        self.text, self.image, self.label, self.category, self.split = (
+            None if column is None else str(column) for column in (text, image, label, category, split)
         )
+        if only is not None and category is None:
+            raise L2DError("dataset.only: says which categories are wanted, and dataset.category names no column")
+        self.only, self.encoder = _names("dataset.only", only), encoder
         self.outcome, self.image_size, self.test_fraction = outcome, image_size, test_fraction
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002 (the path says where)
@@ -77,18 +84,22 @@ class Table:
         check_file(self.path)
         return self.path
 
-    def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002
+    def load(self, data_dir: Path) -> Arrays:
         sheet = read_sheet(self._file(), [column for column in (self.text, self.image) if column is not None])
-        experts = find_experts(sheet, self.experts, self.outcome)
+        categories = self._categories(sheet)
+        if self.only is not None and categories is not None:
+            kept = np.array([category in self.only for category in categories])
+            sheet, categories = sheet.take(kept), [category for category in categories if category in self.only]
+        experts = self._experts(sheet)
         taken = self._taken(sheet, experts)
         columns = self._features(sheet, taken)
         words = sheet.words(self.label) if self.label is not None else None
-        answers = answers_of(sheet, experts, words)
-        labels, num_classes = encode(words, len(sheet))
-        train, test, validation = self._splits(sheet, labels)
-        inputs = self._inputs(sheet, columns)
+        labels, num_classes = self._labels(sheet, words)
+        groups = torch.arange(len(sheet)) if self.text is None else alike(sheet.texts(self.text))
+        train, test, validation = self._splits(sheet, labels, groups)
+        inputs = self._inputs(sheet, columns, data_dir)
         self._say(sheet, experts, columns, taken)
-        names = tuple(expert.name for expert in experts)
+        texts = None if self.text is None else sheet.texts(self.text)
         return Arrays(
             inputs[train],
             labels[train],
@@ -96,13 +107,42 @@ class Table:
             labels[test],
             num_classes,
             validation=validation,
-            panel=Panel(names, answers[train], answers[test]),
+            panel=self._panel(sheet, experts, words, train, test) if experts else None,
+            groups=groups[train],
+            categories=None if categories is None else tuple(categories[row] for row in test.tolist()),
+            texts=None
+            if texts is None
+            else ([texts[row] for row in train.tolist()], [texts[row] for row in test.tolist()]),
         )
+
+    def _experts(self, sheet: Sheet) -> list[Expert]:
+        return find_experts(sheet, self.experts, self.outcome)
+
+    def _labels(self, sheet: Sheet, words: list[str] | None) -> tuple[Tensor, int]:
+        return encode(words, len(sheet))
+
+    def _panel(
+        self, sheet: Sheet, experts: list[Expert], words: list[str] | None, train: Tensor, test: Tensor
+    ) -> Panel:
+        answers = answers_of(sheet, experts, words)
+        return Panel(tuple(expert.name for expert in experts), answers[train], answers[test])
+
+    def _categories(self, sheet: Sheet) -> list[str] | None:
+        if self.category is None:
+            return None
+        sheet.check("dataset.category", self.category)
+        found = sheet.words(self.category)
+        for name in self.only or []:
+            if name not in found:
+                raise L2DError(
+                    f"dataset.only: no row has {self.category}={name}; there are {listed(sorted(set(found)))}"
+                )
+        return found
 
     def _taken(self, sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
         """{column: what it is}, of those that a router must not see."""
         taken = {expert.column: f"what {expert.name} did" for expert in experts}
-        for key, column in (("label", self.label), ("split", self.split)):
+        for key, column in (("label", self.label), ("category", self.category), ("split", self.split)):
             if column is None:
                 continue
             sheet.check(f"dataset.{key}", column)
@@ -135,25 +175,33 @@ class Table:
             )
         return free
 
-    def _inputs(self, sheet: Sheet, columns: list[str]) -> Tensor:
+    def _inputs(self, sheet: Sheet, columns: list[str], data_dir: Path) -> Tensor:
         if self.image is not None:
             return read_images(sheet, self.image, self.image_size)
         parts = [feature(sheet, column)[:, None] for column in columns]
         if self.text is not None:
-            parts.append(hashed(sheet.texts(self.text)))
+            if self.encoder is None:
+                raise L2DError(
+                    f"dataset.text={self.text}: this router does not read text; use router=mlp, or router=minilm"
+                )
+            parts.append(self.encoder.encode(sheet.texts(self.text), data_dir))
         if not parts:
             raise L2DError(
                 "dataset.features: no numeric column is left for a router to see; name some, or dataset.text or dataset.image"
             )
         return torch.from_numpy(np.concatenate(parts, axis=1))
 
-    def _splits(self, sheet: Sheet, labels: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _splits(self, sheet: Sheet, labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Rows of training and validation, rows of test, and which of the former are validation, where a column says so."""
         if self.split is None:
             if "split" in sheet.columns:
                 raise L2DError("dataset.split: the table has a column split; say dataset.split=split, or rename it")
-            train, test = stratified_split(labels, self.test_fraction, 0, key="dataset.test_fraction", strict=False)
-            return train, test, None
+            fraction = self.test_fraction
+
+            def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
+                return stratified_split(labels, fraction, 0, key="dataset.test_fraction", strict=False)
+
+            return *together(draw, labels, groups), None
         words = [word.lower() for word in sheet.words(self.split)]
         unknown = np.array([word not in SPLITS for word in words])
         sheet.refuse(self.split, f"none of {', '.join(SPLITS)}", unknown)
@@ -215,15 +263,6 @@ def feature(sheet: Sheet, column: str) -> np.ndarray:
     values = sheet.numbers(column)
     sheet.refuse(column, "too large for 32 bits", np.abs(values) > np.finfo(np.float32).max)
     return values.astype(np.float32)
-
-
-def hashed(texts: list[str]) -> np.ndarray:
-    """float32 [n, 2·HASHES]: words and pairs of words, and pieces of 3 to 5 letters within words; nothing is learned from them."""
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
-    parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
-    return np.concatenate([part.toarray() for part in parts], axis=1)
 
 
 def _is_file(path: Path) -> bool:

@@ -1,12 +1,13 @@
 """Predictions that were expensive to make, kept under runs/experts/ by the content of what made them.
 
 An entry is a folder: arrays.npz (no pickle), and entry.json, written last, with the checksum of the arrays and everything that its
-name is a hash of.
+name is a hash of. While it is made there may be a folder parts/, for whoever goes on with it after a kill.
 """
 
 import hashlib
 import io
 import json
+import shutil
 import sys
 import time
 import zipfile
@@ -23,6 +24,7 @@ from l2d.files import alone, clear_folder, write_atomically, write_json
 
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
+PARTS = "parts"
 # Raise it when the same settings come to give other predictions, so that old entries are not taken for new ones.
 VERSION = 1
 
@@ -46,6 +48,11 @@ class Cache:
         text = json.dumps([VERSION, self.identity], sort_keys=True)
         return self.folder / f"{self.title}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
+    @property
+    def parts(self) -> Path:
+        """Where `make` may keep what it has finished: left alone until the entry is whole, then removed."""
+        return self.entry / PARTS
+
     def get(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
         """The arrays of this identity: read, or made by exactly one of the processes that want them while the others wait. With
         `renew` they are made in any case."""
@@ -64,11 +71,13 @@ class Cache:
             return arrays
         if damage:
             print(f"{self.entry}: damaged ({damage}); made anew", file=sys.stderr)
-        clear_folder(self.entry, first="entry.json", keep=LOCK)
+        clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
         begun = time.monotonic()
         made = make()
         with self._writing():
             self._write(made, time.monotonic() - begun)
+            if self.parts.exists():
+                shutil.rmtree(self.parts)
         return dict(made)
 
     @contextmanager

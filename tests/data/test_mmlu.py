@@ -1,0 +1,167 @@
+"""Questions: real ones from a file, simulated ones; no question on two sides of a split."""
+
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from l2d.build import make_data
+from l2d.config import compose
+from l2d.costs import cheapest
+from l2d.data import mmlu
+from l2d.data.arrays import alike, stratified_split, together
+from l2d.data.mmlu_sim import CHANCES, KINDS, PATTERNS, apportioned, outcomes
+from l2d.errors import L2DError
+from l2d.train import train
+
+SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the paper's
+
+
+@pytest.mark.parametrize("cost", SHARES)
+def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
+    data = make_data(compose(["dataset=mmlu_sim", f"cost={cost}"]))
+    costs = torch.cat([data.train.costs, data.validation.costs, data.test.costs])
+    assert len(costs) == 3000
+    shares = torch.bincount(cheapest(costs), minlength=3) / len(costs)
+    assert shares.tolist() == pytest.approx(SHARES[cost], abs=5e-4)
+    assert all("simulated" in name for name in data.panel.names)
+
+
+def test_chances_are_chances() -> None:
+    assert sum(CHANCES) == pytest.approx(1)
+    assert len(set(PATTERNS)) == len(PATTERNS) == 8
+    assert apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist() == [4, 2, 1]
+
+
+def test_skill_depends_on_the_question() -> None:
+    kinds, patterns = outcomes(3000, np.random.default_rng(0))
+    strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
+    rates = [strong[kinds == kind].mean() for kind in range(len(KINDS))]
+    assert max(rates) - min(rates) > 0.5
+
+
+def test_a_router_beats_the_best_single_simulated_model(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
+    overrides = [
+        "dataset=mmlu_sim",
+        "dataset.questions=1200",
+        "router.width=32",
+        "recipe.epochs=8",
+        "recipe.batch_size=64",
+    ]
+    metrics = train(compose([*overrides, f"runs_dir={tmp_path}", "progress=false", "trainer.accelerator=cpu"]))
+    assert metrics["deferral_loss"] < metrics["baselines"]["best_single"]["deferral_loss"] - 0.03
+    parts = metrics["by_category"]
+    assert sum(part["rows"] for part in parts.values()) == metrics["rows"]["test"]
+    for key, whole in (
+        ("deferral_loss", metrics["deferral_loss"]),
+        ("best_single", metrics["baselines"]["best_single"]["deferral_loss"]),
+        ("oracle", metrics["baselines"]["oracle"]["deferral_loss"]),
+    ):
+        mean = sum(part["rows"] * part[key] for part in parts.values()) / metrics["rows"]["test"]
+        assert mean == pytest.approx(whole), key
+
+
+def questions(folder: Path, rows: int = 60, **changes: str) -> Path:
+    file = folder / "questions.csv"
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, ["id", "subject", "prompt", "answer", "a", "b"])
+        writer.writeheader()
+        for i in range(rows):
+            row = {"id": i, "subject": f"topic {i % 3}", "prompt": f"question {i // 2}?", "answer": "ABC"[i % 3]}
+            writer.writerow({**row, "a": i % 2, "b": int(i % 5 == 0), **(changes if i == 0 else {})})
+    return file
+
+
+def mmlu_data(file: Path, *overrides: str) -> list[str]:
+    given = ["dataset=mmlu", f"dataset.path={file}", "dataset.experts=[a,b]", "experts=table", "router=mlp"]
+    return [*given, "dataset.only=null", "validation_fraction=0.2", *overrides]
+
+
+@pytest.mark.parametrize("fold", ["null", "2/4"])
+def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) -> None:
+    data = make_data(compose(mmlu_data(questions(tmp_path), f"fold={fold}")))
+    seen = [{tuple(row) for row in split.inputs.tolist()} for split in (data.train, data.validation, data.test)]
+    assert not seen[0] & seen[1]
+    assert not seen[0] & seen[2]
+    assert not seen[1] & seen[2]
+    assert sum(map(len, seen)) == 30
+    assert sum(map(len, (data.train, data.validation, data.test))) == 60
+
+
+def test_subjects_and_letters(tmp_path: Path) -> None:
+    file = questions(tmp_path)
+    data = make_data(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+    assert sum(map(len, (data.train, data.validation, data.test))) == 20
+    assert {*data.train.labels.tolist()} == {1}  # B, though it is the only letter there
+    assert data.num_classes == 4
+    assert {*(data.categories or ())} == {"topic 1"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "said"),
+    [
+        ({}, ["dataset.only=[physics]"], "dataset.only: no row has subject=physics"),
+        ({"answer": "E"}, [], "column answer: none of A, B, C, D in 1 of 60 rows: 1"),
+        ({"prompt": " "}, [], "column prompt: empty"),
+        ({}, ["dataset.experts=[a,gpt]"], "dataset.experts=gpt: no such column"),
+        ({}, ["dataset.category=null", "dataset.only=[a]"], "dataset.only: says which categories"),
+        ({}, ["router=resnet18_slim"], "dataset.text=prompt: this router does not read text"),
+        ({"a": "2"}, [], "column a"),
+    ],
+    ids=str,
+)
+def test_bad_questions(changes: dict[str, str], overrides: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(L2DError) as caught:
+        make_data(compose(mmlu_data(questions(tmp_path, **changes), *overrides)))
+    assert said in str(caught.value)
+
+
+def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
+    """Also where only some of its rows are wanted."""
+    file = questions(tmp_path)
+    lines = file.read_text().splitlines()
+    lines[5] = lines[5].replace(",B,", ",E,")  # row 5, the second of topic 1
+    file.write_text("\n".join(lines))
+    with pytest.raises(L2DError, match="in 1 of 20 rows: 5, the first is 'E'"):
+        make_data(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+
+
+def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"id": str(i), "subject": "s", "prompt": mmlu.prompt(f"q{i}", list("wxyz")), "answer": "A"} for i in range(9)
+    ]
+    monkeypatch.setattr(mmlu, "hub_rows", lambda: rows)
+    dataset = mmlu.MMLU(
+        path=None, experts=None, outcome="correct", features=None, text="prompt", encoder=None, image=None, image_size=32,
+        label="answer", category="subject", only=None, split=None, test_fraction=0.3,
+    )  # fmt: skip
+    assert len(dataset.fingerprint(tmp_path)) == 16
+    assert (tmp_path / "mmlu" / "questions.parquet").exists()
+    assert rows[0]["prompt"] == "q0\nA. w\nB. x\nC. y\nD. z"
+
+
+def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hub:
+        @staticmethod
+        def hf_hub_download(*_: object, **__: object) -> str:
+            raise ConnectionError
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)
+    with pytest.raises(L2DError, match=r"dataset\.path: cais/mmlu could not be fetched .* dataset\.path=mmlu\.csv"):
+        mmlu.hub_rows()
+
+
+def test_groups_that_are_rows_change_nothing() -> None:
+    labels = torch.arange(100) % 4
+
+    def draw(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return stratified_split(labels, 0.2, 3)
+
+    for groups in (torch.arange(100), torch.randperm(100, generator=torch.Generator().manual_seed(0))):
+        assert all(torch.equal(a, b) for a, b in zip(together(draw, labels, groups), draw(labels), strict=True))
+    assert alike(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
