@@ -1,6 +1,7 @@
 """What MILD's gain is made of: rows off finished runs into a CSV, tables and figures into docs/why_mild.md.
 
-python bench/why_mild.py collect RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv
+python bench/why_mild.py collect RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv, as of
+                                             # the commit checked out: collect before going on
 python bench/why_mild.py docs                # writes docs/why_mild.md's tables and docs/figures/why_mild_*.png anew
 """
 
@@ -69,12 +70,9 @@ def collect(runs_dir: Path) -> list[Row]:
     rows = []
     for file in sorted(runs_dir.glob("*/*/*/*/*/*/seed=*/metrics.json")):
         config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
-        method = config["method"]
-        rho = method.get("rho")
-        if "rewards" not in method or rho is None or method.get("tau", 1.0) != 1.0 or isinstance(rho, list):
+        if not plain(config):
             continue
-        if isinstance(rho, dict) and rho["values"] is not None:
-            continue
+        method, rho = config["method"], config["method"]["rho"]
         metrics = json.loads(file.read_text(encoding="utf-8"))
         timing = json.loads((file.parent / "timing.json").read_text(encoding="utf-8"))
         with np.load(file.parent / "test.npz") as saved:
@@ -110,6 +108,21 @@ def collect(runs_dir: Path) -> list[Row]:
             }
         )
     return rows
+
+
+def plain(config: Mapping[str, Any]) -> bool:
+    """Whether a run differs from others in nothing but KEYS: TDEF or MILD, ρ by a number or a rule, everything else as usual."""
+    method, cost = config["method"], config["cost"]
+    if not method["_target_"].endswith(".CompSum") or method.get("tau", 1.0) != 1.0 or isinstance(method["rho"], list):
+        return False
+    rule = method["rho"] if isinstance(method["rho"], dict) else {"values": None, "groups": None, "counts": "cheapest"}
+    usual = (rule["values"], rule["groups"], rule["counts"], cost.get("noise", 0.0), config["checkpoint"])
+    drawn = (config.get("fold"), config.get("sampling", "none"), config["validation_fraction"])
+    return usual == (None, None, "cheapest", 0.0, "last") and drawn == (None, "none", 0.1)
+
+
+def same_result(one: Row, other: Row) -> bool:
+    return all(one[key] == other[key] for key in ("rho", "argmax", "posterior", "machine"))
 
 
 def validated(metrics: Mapping[str, Any], decision: str) -> str:
@@ -291,7 +304,11 @@ def main() -> None:
             old = list(csv.DictReader(lines))
     if arguments.what == "collect":
         new = collect(arguments.runs_dir)
-        known = {tuple(row[key] for key in KEYS): row for row in [*old, *new]}
+        known = {tuple(row[key] for key in KEYS): row for row in old}
+        for row in new:
+            key = tuple(row[name] for name in KEYS)
+            if key not in known or not same_result(row, known[key]):  # the commit is that of the code that ran it
+                known[key] = row
         with CSV.open("w", newline="", encoding="utf-8") as lines:
             writer = csv.DictWriter(lines, FIELDS)
             writer.writeheader()

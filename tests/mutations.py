@@ -123,6 +123,10 @@ MUTATIONS = {
     "sweep: held runs given up": ("sweep.py", "elif not done(cell) and cell.run.held:", "elif False:"),
     "other data taken for finished": ("runs.py", "known != fingerprint", "known == ''"),
     "the next epoch's order used for this one": ("data/batches.py", "self._ahead[0] == self.epoch", "self._ahead[0] >= self.epoch"),
+    "expected reward for expected cost": ("losses/one_vs_all.py", "torch.sigmoid(-scores) * self", "torch.sigmoid(scores) * self"),
+    "route: ρ by its rule, not the saved one": ("route.py", 'weights["method.rho"].tolist()', 'method["rho"]'),
+    "route: images not brought to the set's white": ("data/inputs.py", "(white / 255)", "1"),
+    "route: checksum never looked at": ("weights.py", "if not whole", "if False"),
     "cuDNN searched for odd batches": ("learner.py", "search_convolutions(full)", "search_convolutions(True)"),
 }  # fmt: skip
 

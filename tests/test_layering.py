@@ -9,9 +9,9 @@ PACKAGE = Path(l2d.__file__).parent
 ORDER = [
     *("errors", "interrupts", "seeding", "files", "config"),
     *("costs", "rewards", "margins", "decisions", "metrics"),
-    *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router"),
+    *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
     *("build", "timing"),
-    *("summary", "tracking", "runs", "sweep", "cli", "train", "data.prepare", "experts.__main__"),
+    *("summary", "tracking", "runs", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
     *("report", "dashboard", "search", "tune", "theory"),
 ]
 # Commands that stand among what they make.

@@ -182,6 +182,17 @@ def test_overrides_compose() -> None:
         ({"rungs": [1.0]}, "tune.rungs"),
         ({"search": "coordinate", "values": {"seed": [1]}}, "tune.values"),
         ({"values": {"method.tau": 3}}, "tune.values: method.tau"),
+        ({"values": {"seed": [3]}}, "tune.values: seed: a search sets it itself"),
+        ({"values": [1]}, "tune.values=[1]"),
+        ({"rungs": None}, "tune.rungs=None"),
+        ({"rungs": 0.3}, "tune.rungs=0.3"),
+        ({"offsets": 3}, "tune.offsets=3"),
+        ({"offsets": ["a"]}, "tune.offsets=['a']"),
+        ({"seeds": "ab"}, "tune.seeds=ab"),
+        ({"recipe": True}, "tune.recipe: tune.search=paper has no use for it"),
+        ({"totals": [1.0]}, "tune.totals: tune.search=paper has no use for it"),
+        ({"search": "coordinate", "offsets": [1.0]}, "tune.offsets: tune.search=coordinate"),
+        ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets: tune.search=paper with tune.values"),
     ],
 )
 def test_bad_options(changes: dict[str, Any], said: str) -> None:

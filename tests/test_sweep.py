@@ -245,7 +245,11 @@ EXPERIMENTS = {
 
 
 def test_every_experiment_is_known_here() -> None:
-    assert set(groups()["experiment"]) == set(EXPERIMENTS) | {"rho_ablation", "rho_size"}  # these two vary ρ
+    assert set(groups()["experiment"]) == set(EXPERIMENTS) | {
+        "rho_ablation",
+        "rho_size",
+        "table3",
+    }  # the first two vary ρ
     assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
 
 

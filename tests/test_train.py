@@ -44,6 +44,7 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
         "config.yaml",
         "metrics.json",
         "test.npz",
+        "model.safetensors",
         "timing.json",
         "history.csv",
         "deferral.png",
@@ -69,6 +70,7 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     assert f"{metrics['deferral_loss']:.4f}" in out
 
 
+@pytest.mark.slow
 def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Any]] = []
 
@@ -83,6 +85,7 @@ def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.
         train(tiny("recipe.epochs=1", f"seed={seed}"))
 
 
+@pytest.mark.slow
 def test_same_seed_same_bytes(tiny: Tiny, tmp_path: Path) -> None:
     runs = [tiny(f"runs_dir={tmp_path / name}") for name in ("a", "b")]
     files = []
@@ -95,6 +98,7 @@ def test_same_seed_same_bytes(tiny: Tiny, tmp_path: Path) -> None:
     assert (folder(other) / "metrics.json").read_bytes() != files[0][0]
 
 
+@pytest.mark.slow
 def test_finished_is_not_run_again_unless_forced(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     cfg = tiny()
     train(cfg)
@@ -137,6 +141,7 @@ CRASHES = {
     "before the last checkpoint": (EpochCheckpoint, "_save", 4),
     "while the history is written": (HistoryLogger, "_write", 3),
     "after training": (l2d.train, "evaluate", 1),
+    "before the router is kept": (l2d.train, "write_weights", 1),
     "before the result": (RunFolder, "finish", 1),
 }
 
@@ -171,7 +176,7 @@ def test_resumes_to_the_same_result(
             train(broken)
     assert not (folder(broken) / "metrics.json").exists()
     train(broken)
-    for file in ("metrics.json", "history.csv", "test.npz"):
+    for file in ("metrics.json", "history.csv", "test.npz", "model.safetensors"):
         assert (folder(broken) / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
 
 
@@ -200,6 +205,7 @@ def test_stops_where_told_and_goes_on_to_the_same_result(
             train(tiny(*given, "stop_after=1", bad))
 
 
+@pytest.mark.slow
 def test_sampling_leaves_the_rows_it_is_held_against_alone(tiny: Tiny) -> None:
     """Resampled, the last expert has the least mean cost; the best single expert is still the first."""
     sampled = train(tiny("setup=I", "sampling=under", "recipe.epochs=1"))
@@ -254,6 +260,7 @@ def test_diverging_training_is_one_line_and_not_finished(steps: list[str], tiny:
     assert not (folder(cfg) / "checkpoints" / "last.ckpt").exists()
 
 
+@pytest.mark.slow
 def test_damaged_checkpoint_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     cfg = tiny()
     monkeypatch.setattr(RunFolder, "finish", lambda *_: None)
@@ -372,6 +379,7 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
     assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
 
 
+@pytest.mark.slow
 def test_checkpoints_that_take_long_are_written_less_often(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes that take far longer than an epoch are skipped, but for the first and the last."""
     saved: list[int] = []

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
+from l2d.sweep import Workshop
 from tests.forker import Child
 
 pytestmark = pytest.mark.slow
@@ -64,18 +66,19 @@ def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path,
     assert len(runs(tmp_path)) == 4
 
 
-def test_folds_pruning_and_controls(tmp_path: Path, command: Command) -> None:
+def test_folds_and_pruning(tmp_path: Path, command: Command) -> None:
     told(command(*FEW, "method=tdef", "tune.offsets=[0,1]", "tune.folds=2", module="l2d.tune"))
     _, found = result(tmp_path)
     assert found["trials"] == 2
     assert len(runs(tmp_path)) == 2 * 2 + 1
 
-    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=7", "tune.rungs=[0.4]"]
+    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=9", "tune.rungs=[0.4]"]
+    given += ["tune.recipe=true"]
     told(command(*given, module="l2d.tune"))
     folder, found = result(tmp_path, "optuna")
-    states = {row["state"] for row in trials(folder)}
-    assert "finished" in states
-    assert states <= {"finished", "left after epoch 1 of 3"}
+    states = [row["state"] for row in trials(folder)]
+    assert {*states} == {"finished", "left after epoch 1 of 3"}
+    assert len(states) == found["trials"] == 9
     before = runs(tmp_path)
     told(command(*given, module="l2d.tune"))  # begun again: the same trials, all of them there
     assert runs(tmp_path) == before
@@ -83,7 +86,7 @@ def test_folds_pruning_and_controls(tmp_path: Path, command: Command) -> None:
 
 
 def test_ablation_is_one_command(tmp_path: Path, command: Command) -> None:
-    few = ["hydra.sweeper.tune.offsets=[0,5]", "hydra.sweeper.tune.final_seeds=[0,1]", "recipe.epochs=1"]
+    few = ["tune.offsets=[0,5]", "tune.final_seeds=[0,1]", "recipe.epochs=1"]
     out = told(command("-m", "experiment=rho_ablation", *few))
     folder, found = result(tmp_path)
     names = ["tuned", "uniform", "theory", "tuned, one ρ for all", "tuned, complement rewards"]
@@ -119,7 +122,10 @@ def test_interrupted_search_goes_on(tmp_path: Path, start: Callable[..., Child],
         (["tune.serach=paper"], "tune.serach"),
         (["method=ce"], "has no ρ to search"),
         (["method=tdef", "method.rho=[1,2,3,4,5]"], "method.rho=[1, 2, 3, 4, 5]"),
-        (["method=tdef", "tune.ablation=true"], "tune.ablation=true: method=tdef"),
+        (["method=tdef", "tune.ablation=true"], "tune.ablation=true: takes MILD apart, not method=tdef"),
+        (["method=hinge", "tune.ablation=true"], "tune.ablation=true: takes MILD apart, not method=hinge"),
+        (["method=mild,ce"], "has no ρ to search"),  # before mild's search is run
+        (["++stop_after=1"], "stop_after: a search sets it itself"),
     ],
     ids=str,
 )
@@ -136,6 +142,52 @@ def test_dry_run_lists_the_trials(tmp_path: Path, command: Command) -> None:
     out = told(command(*FEW, "dry_run=true", module="l2d.tune"))
     assert "6 runs: 0 finished, 0 begun, 6 missing" in out
     assert not runs(tmp_path)
+
+
+def test_a_list_trains_no_experts(tmp_path: Path, command: Command) -> None:
+    out = told(command(*FEW, "experts=trained", "tune.seeds=[7]", "dry_run=true", module="l2d.tune"))
+    assert "6 runs: 0 finished, 0 begun, 6 missing" in out
+    assert not list(tmp_path.glob("runs/experts/*"))
+
+
+def test_folders_of_many_rounds_have_short_names(tmp_path: Path) -> None:
+    shop = object.__new__(Workshop)
+    shop.place, shop.config = (
+        tmp_path / "sweeps" / "now",
+        OmegaConf.create({"force": False, "hydra": {"sweep": {"dir": "x"}}}),
+    )
+    for _ in range(40):
+        folder = shop.open()
+        shop.run([], folder)
+        assert len(folder.name) < 20
+
+
+def test_what_is_asked_for_again_stays_whole(tmp_path: Path, command: Command) -> None:
+    """More trials than there are settings: each is run once, and one that was run to its end stays so."""
+    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=25", "tune.rungs=[0.4]"]
+    told(command(*given, "tune.values={method.tau: [0.8, 1.0, 1.2]}", module="l2d.tune"))
+    folder, found = result(tmp_path, "optuna")
+    table = trials(folder)
+    assert len(table) == found["trials"] == 3
+    assert len(runs(tmp_path)) == sum(row["state"] == "finished" for row in table) >= 1
+    assert found["validation_deferral_loss"] == min(
+        json.loads(file.read_text())["validation"]["deferral_loss"] for file in runs(tmp_path)
+    )
+
+
+def test_an_experiments_own_search_and_epochs(command: Command) -> None:
+    """Values may be whole recipes, each with epochs of its own."""
+    out = told(
+        command("tune.values={recipe: [small, table]}", "tune.final_seeds=[0]", "dry_run=true", module="l2d.tune")
+    )
+    assert "2 runs" in out
+    out = told(command(*FEW, "experiment=rho_ablation", "dry_run=true", "tune.offsets=[0,5]", module="l2d.tune"))
+    assert "a search by paper" in out
+    assert "2 runs: 0 finished" in out
+
+
+def test_hydras_own_flags(command: Command) -> None:
+    assert "method:\n  name: mild" in told(command("--cfg", "job", module="l2d.tune", tiny=False))
 
 
 def test_help(command: Command) -> None:

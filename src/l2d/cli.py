@@ -135,7 +135,12 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting
     if module not in ("l2d.train", "l2d.tune"):
+        for text in sys.argv[1:]:
+            if text.startswith("experiment="):
+                sys.exit(f"error: {text}: is a sweep of l2d.train")
         sys.argv.append("hydra/sweeper=basic")  # l2d's own goes by the run folders of l2d.train
+    # On the command line the keys of a search, which are the sweeper's, are called tune.KEY.
+    sys.argv[1:] = [f"hydra.sweeper.{text}" if text.startswith("tune.") else text for text in sys.argv[1:]]
     interrupts.remember()
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(Guard(job, full))()

@@ -103,12 +103,21 @@ def compose(overrides: Sequence[str] = ()) -> DictConfig:
         return hydra.compose("train", overrides=list(overrides))
 
 
-def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:
-    """What an experiment among the overrides sweeps over, as {key: "choice,choice"}."""
+def sweeper_of(overrides: Sequence[str]) -> DictConfig:
+    """What an experiment among the overrides asks of the sweeper (conf/hydra/sweeper/cells.yaml)."""
     experiment = [override for override in overrides if override.startswith("experiment=")]
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        params = hydra.compose("train", overrides=experiment, return_hydra_config=True).hydra.sweeper.params
-    return {str(key): str(value) for key, value in (params or {}).items()}
+        found = hydra.compose("train", overrides=experiment, return_hydra_config=True).hydra.sweeper
+    assert isinstance(found, DictConfig)
+    return found
+
+
+def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:
+    """What an experiment among the overrides sweeps over, as {key: "choice,choice"}."""
+    sweeper = sweeper_of(overrides)
+    if sweeper.tune.search is not None:
+        raise L2DError("experiment: is a search, whose table is result.md in the tune-… folder beside its runs")
+    return {str(key): str(value) for key, value in (sweeper.params or {}).items()}
 
 
 def default_choices() -> dict[str, str]:

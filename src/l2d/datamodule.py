@@ -100,7 +100,7 @@ class DeferralData(pl.LightningDataModule):
         arrays = dataset.load(data_dir)
         if augment != "none" and arrays.train_inputs.ndim != 4:
             raise L2DError(f"recipe.augment={augment}: is for images; use recipe.augment=none")
-        self.num_classes, self.categories = arrays.num_classes, arrays.categories
+        self.num_classes, self.categories, self.seen = arrays.num_classes, arrays.categories, arrays.seen
         expert_seed = seed if experts.seed is None else experts.seed
         train, validation = split(arrays, validation_fraction, derive_seed(expert_seed, "validation"), fold)
         data = dataset.fingerprint(data_dir) or content_of(arrays)

@@ -102,6 +102,23 @@ class RunFolder:
         except OSError as error:
             raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
 
+    def config(self) -> dict[str, Any]:
+        """The config of a finished run; a line that says what is wrong where there is none."""
+        if not self.path.is_dir():
+            raise L2DError(f"{self.path}: no such folder; give one of runs/.../seed=<s>")
+        file = self.path / "config.yaml"
+        if not file.exists():
+            raise L2DError(f"{self.path}: not a run's folder (no config.yaml); give one of runs/.../seed=<s>")
+        if not self.finished:
+            raise L2DError(f"{self.path}: this run is not finished; the same l2d.train command goes on with it")
+        try:
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError):
+            content = None
+        if not isinstance(content, dict):
+            raise L2DError(f"{file}: damaged; train it again with force=true")
+        return content
+
     def metrics(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
         return content

@@ -16,6 +16,9 @@ GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 FACTORS = (0.5, 2**-0.5, 2**0.5, 2.0)  # of one expert's ρ, in a coordinate search
 SIZE, RATIO = (0.1, 100.0), (0.5, 2.0)  # where all of ρ is searched: ρ_k = size·ratio_k
 RECIPE = {"recipe.optimizer.lr": (1e-4, 1e-2), "recipe.optimizer.weight_decay": (1e-5, 1e-2)}
+# Keys that a search sets itself, and the option that says how.
+TAKEN = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
+USED_BY = {"offsets": ("paper", "extended"), "totals": ("extended",), "recipe": ("optuna",)}
 STARTUP = 5  # finished trials that a pruner wants to have seen
 
 
@@ -59,15 +62,32 @@ class Options:
                 raise L2DError(f"tune.{key}={getattr(self, key)}: must be a whole number of at least 1")
         for key in ("seeds", "final_seeds"):
             seeds = getattr(self, key)
-            if not isinstance(seeds, Sequence) or not seeds or len({*seeds}) < len(seeds):
+            if not numbers(seeds) or not seeds or len({*seeds}) < len(seeds):
                 raise L2DError(f"tune.{key}={seeds}: must be a list of different seeds, such as [0,1,2]")
+        for key in ("rungs", "offsets", "totals"):
+            given = getattr(self, key)
+            if not (given is None and key != "rungs") and not numbers(given):
+                raise L2DError(f"tune.{key}={given}: must be a list of numbers")
         if any(not 0 < share < 1 for share in self.rungs) or list(self.rungs) != sorted({*self.rungs}):
             raise L2DError(f"tune.rungs={list(self.rungs)}: must be rising shares of the epochs between 0 and 1")
-        if self.values is not None and self.search == "coordinate":
+        self._check_values()
+        for key, searches in USED_BY.items():
+            if getattr(self, key) and (self.search not in searches or (key != "recipe" and self.values is not None)):
+                said = f"tune.search={self.search}" + (" with tune.values" if self.values is not None else "")
+                raise L2DError(f"tune.{key}: {said} has no use for it")
+
+    def _check_values(self) -> None:
+        if self.values is None:
+            return
+        if self.search == "coordinate":
             raise L2DError("tune.values: tune.search=coordinate goes over ρ alone; use tune.search=paper or optuna")
-        for key, values in (self.values or {}).items():
+        if not isinstance(self.values, Mapping) or not self.values:
+            raise L2DError(f"tune.values={self.values}: must be such as '{{method.tau: [0.5, 1]}}'")
+        for key, values in self.values.items():
             if not isinstance(values, Sequence) or isinstance(values, str) or not values:
                 raise L2DError(f"tune.values: {key} must have a list of values")
+            if key in TAKEN:
+                raise L2DError(f"tune.values: {key}: a search sets it itself; use {TAKEN[key]}")
 
 
 @dataclass(frozen=True)
@@ -105,6 +125,13 @@ class Space:
         if self.by_rule:
             return {"method.rho.values": [rounded(value) for value in rho]}
         return {"method.rho": rounded(rho[0])}
+
+
+def numbers(given: Any) -> bool:
+    """Whether it is a list of finite numbers."""
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        return False
+    return all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in given)
 
 
 def rounded(value: float) -> float:
@@ -208,11 +235,13 @@ def optuna_search(options: Options, space: Space | None) -> Search:
         raise L2DError("method: has no ρ to search; use tune.recipe=true, or tune.values")
     if size and space is not None:
         study.enqueue_trial(start_of(space.start()))
-    asked = 0
-    while asked < options.trials:
+    asked, different = 0, set[str]()
+    possible = math.inf if options.values is None or options.recipe else math.prod(map(len, options.values.values()))
+    while asked < options.trials and len(different) < possible:
         trials = [study.ask() for _ in range(min(options.parallel, options.trials - asked))]
         asked += len(trials)
         asks = [_settings(trial, options, space, size) for trial in trials]
+        different |= {str(settings) for settings in asks}
         alive = list(range(len(trials)))
         for share in [*options.rungs, 1.0]:
             if not alive:

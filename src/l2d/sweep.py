@@ -80,6 +80,7 @@ class Workshop:
                 raise L2DError(f"{text}: one experiment at a time")
         parsed = OverridesParser.create(config_loader=self.loader).parse_overrides(given)
         self.grid: list[list[str]] = sweeper.split_arguments(parsed, None)[0]
+        self.place = Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         return self.loader.load_sweep_config(self.config, list(overrides))
@@ -88,10 +89,9 @@ class Workshop:
         return make_cells(grid, self.compose)
 
     def open(self) -> Path:
-        """A new folder, under hydra.sweep.dir, for what workers have to say."""
-        place = Path(self.config.hydra.sweep.dir).expanduser().absolute()
-        place.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f"{place.name}_", dir=place.parent))
+        """A new folder, beside hydra.sweep.dir, for what workers have to say."""
+        self.place.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{self.place.name}_", dir=self.place.parent))
         OmegaConf.save(self.config, folder / "multirun.yaml")
         logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
         return folder
@@ -196,7 +196,7 @@ def run_cells(
     stamps = {cell: cell.run.stamp for cell in cells}
     failed = {cell: reason for cell in cells if not force and (reason := wrong_data(cell))}
     todo = [cell for cell in cells if force or (not cell.done and cell not in failed)]
-    print(f"{len(cells)} runs, {len(cells) - len(todo)} of them finished already")
+    print(f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}, {len(cells) - len(todo)} of them finished already")
     attempts: Counter[Cell] = Counter()
     number, stuck, said = 0, 0, False
 

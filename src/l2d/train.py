@@ -1,8 +1,10 @@
 """Train and score one router: python -m l2d.train dataset=digits setup=III method=mild."""
 
 import dataclasses
+import io
 import sys
-from contextlib import nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
 from typing import Any
 
 import pytorch_lightning as pl
@@ -30,6 +32,7 @@ from l2d.runs import RunFolder, cell, choices
 from l2d.summary import figure, format_table
 from l2d.timing import Timer
 from l2d.tracking import CsvTracker, RunInfo
+from l2d.weights import FILE, Description, write_weights
 
 Metrics = dict[str, Any]
 
@@ -44,6 +47,7 @@ def train(cfg: DictConfig) -> Metrics:
         run.check_data(fingerprint(cfg))
         return report_finished(run)
     if cfg.stop_after is not None and run.paused_after >= cfg.stop_after and run.last_checkpoint:
+        run.check_data(fingerprint(cfg))
         print(f"stopped after epoch {run.paused_after} already, nothing done (stop_after={cfg.stop_after})\n{run.path}")
         return {}
     if cfg.dry_run:
@@ -83,6 +87,7 @@ def train(cfg: DictConfig) -> Metrics:
         if main:
             picture = figure(metrics)
             write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
+            write_weights(run.path / FILE, router.state_dict(), describe(config, data))
             run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timer.record(len(data.train)))
             print(f"\n{format_table(metrics)}\n\n{run.path}")
     return metrics
@@ -159,6 +164,18 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     return metrics, arrays
 
 
+def describe(config: Mapping[str, Any], data: DeferralData) -> Description:
+    """What l2d.route has to know beside the weights and the config: it has no data to learn it from."""
+    return Description(
+        experts=data.panel.names,
+        prices=None if data.prices is None else tuple(data.prices.tolist()),
+        num_classes=data.num_classes,
+        shape=tuple(data.train.source.shape[1:]),
+        seen=data.seen,
+        encoder=None if data.seen.text is None else config["dataset"].get("encoder"),
+    )
+
+
 def mean_cost(costs: Tensor, decisions: Tensor) -> float:
     return float(paid(costs.double(), decisions).mean())
 
@@ -182,8 +199,11 @@ def job(cfg: DictConfig) -> None:
     hydra_cfg = HydraConfig.get()
     if hydra_cfg.mode != RunMode.MULTIRUN and (experiment := hydra_cfg.runtime.choices.get("experiment")):
         raise L2DError(f"experiment={experiment}: is a sweep; put -m before it")
+    searching = hydra_cfg.mode == RunMode.MULTIRUN and hydra_cfg.sweeper.get("tune", {}).get("search") is not None
     try:
-        train(cfg)
+        # A search says what its trials came to on validation; the test figures of each are not for its reader.
+        with redirect_stdout(io.StringIO()) if searching else nullcontext():
+            train(cfg)
     except SystemExit:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from None
 

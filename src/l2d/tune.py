@@ -1,7 +1,7 @@
 """Search ρ by validation deferral loss, then train the winner on several seeds: python -m l2d.tune dataset=svhn setup=III.
 
-Trials are ordinary runs, so they resume, are spread by any launcher and are never repeated. Only validation figures are looked at
-until the winner is known.
+Trials are ordinary runs, so they resume, are spread by any launcher and are never repeated. Validation figures alone decide; test
+figures, which every run reports, are read for the table of the winner.
 """
 
 import csv
@@ -13,25 +13,37 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
+import torch
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from matplotlib.figure import Figure
-from omegaconf import OmegaConf
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+from omegaconf import DictConfig, OmegaConf
 
 from l2d.build import make, make_data
 from l2d.cli import run_command
-from l2d.config import to_plain
+from l2d.config import sweeper_of, to_plain
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json, write_text
+from l2d.losses.comp_sum import CompSum
 from l2d.report.compare import mean_std, paired_interval, paper_rho
 from l2d.report.tables import value as shown
 from l2d.runs import RunFolder, choices, variant
-from l2d.search import Ask, Options, Space, begin, rounded
+from l2d.search import TAKEN, Ask, Options, Space, begin, rounded
 from l2d.summary import aligned
-from l2d.sweep import Cell, Workshop, duration, listing
+from l2d.sweep import Cell, Workshop, listing
 
-TAKEN = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
+CONTROLS = (
+    "uniform",
+    "theory",
+    "tuned, one ρ for all",
+    "tuned, complement rewards",
+    "tuned, one ρ for all, complement rewards",
+    "tdef",
+)
+MILD = f"{CompSum.__module__}.{CompSum.__qualname__}"
 
 
 @dataclass
@@ -63,14 +75,29 @@ def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]
     """What `python -m l2d.tune` does, for each combination of what is given."""
     shop = Workshop(sweeper, arguments)
     found = Options(**OmegaConf.to_container(OmegaConf.create(dict(options))))  # type: ignore[arg-type]
-    given = {text.split("=")[0] for overrides in shop.grid for text in overrides}
+    given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
     for key in TAKEN.keys() & given:
         raise L2DError(f"{key}: a search sets it itself; use {TAKEN[key]}")
     if shop.config.force:
         raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be run anew")
-    studies = [Study(shop, overrides, found) for overrides in shop.grid]
+    studies = [
+        Study(shop, overrides, found) for overrides in shop.grid
+    ]  # what cannot be searched is said before anything is run
+    failed: dict[str, str] = {}
     for study in studies:
-        study.run()
+        try:
+            study.run()
+        except L2DError as error:
+            if len(studies) == 1:
+                raise
+            failed[study.title] = str(error)
+            print(f"error: {study.title}: {error}", file=sys.stderr)
+    if failed:
+        raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
+
+
+def without_hydra(cfg: DictConfig) -> DictConfig:
+    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
 
 
 class Study:
@@ -78,30 +105,39 @@ class Study:
 
     def __init__(self, shop: Workshop, overrides: Sequence[str], options: Options) -> None:
         self.shop, self.overrides, self.options = shop, list(overrides), options
-        self.cfg = shop.compose(overrides)
-        self.cfg = OmegaConf.masked_copy(self.cfg, [str(key) for key in self.cfg if key != "hydra"])
+        self.cfg = without_hydra(shop.compose(overrides))
         self.config = to_plain(self.cfg)
         identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
-        name = f"tune-{options.search}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+        kind = options.search if options.values is None or options.search == "optuna" else "values"
+        name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
         self.folder = RunFolder.of(self.config).path.parent.parent / name
         self.title = " ".join(choices(self.config).values())
         self.trials: dict[tuple[str, ...], Trial] = {}
-        if options.ablation and not isinstance(self.config["method"].get("rho"), Mapping):
-            raise L2DError(
-                f"tune.ablation=true: method={self.config['method']['name']} has no ρ by rule; use method=mild"
-            )
+        method = self.config["method"]
+        if options.ablation and (method["_target_"] != MILD or not isinstance(method["rho"], Mapping)):
+            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
+        self.search = begin(options, self.space())
+        self.asks = next(self.search)
+        self.workers: Path | None = None
+        self.rounds = 0
 
     def run(self) -> None:
-        search = begin(self.options, self.space())
-        asks = next(search)
+        search, asks = self.search, self.asks
         if self.cfg.dry_run:
             cells = {cell.run.path: cell for ask in asks for cell in self.cells(ask)}
             more = "" if self.options.search in ("paper", "extended") else "; which trials follow depends on these"
             print(
                 f"{self.title}: a search by {self.options.search}, beginning with{more}\n{listing([*cells.values()])}"
             )
+            rows = 1 + (len(CONTROLS) if self.options.ablation else 0)
+            print(
+                f"then what wins{' and its controls' if rows > 1 else ''}: {rows * len(self.options.final_seeds)} runs at most"
+            )
             return
         print(f"\n{self.title}: search by validation deferral loss ({self.options.search}), into {self.folder}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("result.json", "result.md"):  # of an earlier search that some of its runs are gone from
+            (self.folder / name).unlink(missing_ok=True)
         while asks:
             values = self.ask(asks)
             self.write_trials()
@@ -109,11 +145,13 @@ class Study:
                 asks = search.send(values)
             except StopIteration:
                 break
-        whole = [trial for trial in self.trials.values() if trial.whole]
+        whole = [trial for trial in self.ordered() if trial.whole]
         if not whole:
             raise L2DError(f"no trial could be run: {next(iter(self.trials.values())).reason}")
-        winner = min(whole, key=lambda trial: trial.value)  # the first of equals
-        print(f"\n{self.table()}\n\nbest: {winner.name} (validation deferral loss {winner.value:.4f})")
+        winner = whole[0]
+        ties = sum(trial.value == winner.value for trial in whole) - 1
+        tied = f", as have {ties} others: validation does not tell them apart" if ties else ""
+        print(f"\n{self.table()}\n\nbest: {winner.name} (validation deferral loss {winner.value:.4f}{tied})")
         self.finish(winner)
 
     def space(self) -> Space | None:
@@ -122,9 +160,16 @@ class Study:
             return None
         if isinstance(rho, list):
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
-        data = make_data(self.cfg)
-        costs = data.train.costs
-        method = make(self.cfg.method, costs=costs, num_classes=data.num_classes, decision=self.cfg.decision)
+        first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
+        cfg = without_hydra(self.shop.compose([*self.overrides, *first]))
+        if (
+            cfg.dry_run and cfg.experts.name == "trained"
+        ):  # nothing is trained for a list: as if all were cheapest equally often
+            costs, num_classes = 1 - torch.eye(len(cfg.setup.coverage)), 0
+        else:
+            data = make_data(cfg)
+            costs, num_classes = data.train.costs, data.num_classes
+        method = make(cfg.method, costs=costs, num_classes=num_classes, decision=cfg.decision)
         return Space(rho, costs, method.rewards(costs))
 
     def cells(self, ask: Ask) -> list[Cell]:
@@ -132,26 +177,35 @@ class Study:
         folds = (
             [f"fold={j + 1}/{self.options.folds}" for j in range(self.options.folds)] if self.options.folds > 1 else []
         )
-        stop = [] if ask.until == 1 else [f"stop_after={self.epoch(ask)}"]
         grid = [
-            [*self.overrides, *ask.overrides, *fold, *stop, f"seed={seed}"]
+            [*self.overrides, *ask.overrides, *fold, f"seed={seed}"]
             for seed in self.options.seeds
             for fold in ([[text] for text in folds] or [[]])
         ]
-        return self.shop.cells(grid)
+        whole = self.shop.cells(grid)
+        stop = epoch_of(ask, whole[0].epochs)
+        if stop == whole[0].epochs:
+            return whole
+        return self.shop.cells([[*overrides, f"stop_after={stop}"] for overrides in grid])
 
-    def epoch(self, ask: Ask) -> int:
-        epochs = int(ask.settings.get("recipe.epochs", self.config["recipe"]["epochs"]))
-        return max(1, round(ask.until * epochs))
+    def run_cells(self, cells: Sequence[Cell]) -> dict[Cell, str]:
+        """Each round of a search has a folder of its own for what workers have to say."""
+        if self.workers is None:
+            self.workers = self.shop.open()
+        self.rounds += 1
+        folder = self.workers / str(self.rounds)
+        folder.mkdir()
+        return self.shop.run(cells, folder)
 
     def ask(self, asks: Sequence[Ask]) -> list[float]:
         """Run some trials as far as is asked; what they came to."""
         cells = [self.cells(ask) for ask in asks]
-        failed = self.shop.run([*{cell.run.path: cell for some in cells for cell in some}.values()], self.shop.open())
+        failed = self.run_cells([*{cell.run.path: cell for some in cells for cell in some}.values()])
         reasons = {cell.run.path: reason for cell, reason in failed.items()}
+        values: list[float] = []
         for ask, some in zip(asks, cells, strict=True):
             epochs = some[0].epochs
-            trial = Trial(ask.settings, math.inf, min(self.epoch(ask), epochs), epochs, len(some))
+            trial = Trial(ask.settings, math.inf, epoch_of(ask, epochs), epochs, len(some))
             wrong = [reasons[cell.run.path] for cell in some if cell.run.path in reasons]
             if wrong:
                 trial.reason = f"failed: {wrong[0]}"
@@ -159,16 +213,21 @@ class Study:
                 trial.value = statistics.fmean(self.validation(cell, trial.epoch) for cell in some)
                 if some[0].run.finished:
                     trial.rho = list(some[0].run.metrics()["method_buffers"].get("rho", []))
-            self.trials[ask.overrides] = trial
+            values.append(trial.value)
+            if not (
+                ask.overrides in self.trials and self.trials[ask.overrides].whole
+            ):  # asked for again, it stays whole
+                self.trials[ask.overrides] = trial
             best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
             print(
                 f"trial {len(self.trials)}: {trial.name}: {trial.reason or f'after epoch {trial.epoch} of {epochs}'},"
                 f" validation deferral loss {trial.value:.4f}"
                 + (f" (best so far {best:.4f})" if math.isfinite(best) else "")
             )
-        return [self.trials[ask.overrides].value for ask in asks]
+        return values
 
-    def validation(self, cell: Cell, epoch: int) -> float:
+    @staticmethod
+    def validation(cell: Cell, epoch: int) -> float:
         if epoch < cell.epochs:
             return cell.run.validation_after(epoch)
         return float(cell.run.metrics()["validation"]["deferral_loss"])
@@ -177,9 +236,17 @@ class Study:
         header, rows = self.trial_rows()
         return aligned(header, rows)
 
+    def ordered(self) -> list[Trial]:
+        """Best first; what was left early or failed after them.
+
+        Of equals, the last of a grid first: larger ρ are the safer. Elsewhere the first: it is nearest to where the search began.
+        """
+        grid = self.options.search in ("paper", "extended") and self.options.values is None
+        trials = list(self.trials.values())
+        return sorted(reversed(trials) if grid else trials, key=lambda trial: (not trial.whole, trial.value))
+
     def trial_rows(self) -> tuple[list[str], list[list[str]]]:
-        """Best first; what was left early or failed after them."""
-        ordered = sorted(self.trials.values(), key=lambda trial: (not trial.whole, trial.value))
+        """Header and a row per trial."""
         rows = [
             [
                 trial.name,
@@ -188,12 +255,11 @@ class Study:
                 str(trial.runs),
                 trial.state,
             ]
-            for trial in ordered
+            for trial in self.ordered()
         ]
         return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
 
     def write_trials(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
         header, rows = self.trial_rows()
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *rows])
@@ -211,18 +277,16 @@ class Study:
         }
         print(f"\ntraining {', '.join(rows)} on {len(seeds)} seeds")
         different = {cell.run.path: cell for some in cells.values() for cell in some}
-        failed = self.shop.run([*different.values()], self.shop.open())
+        failed = self.run_cells([*different.values()])
         losses = {
             name: {cell.seed: float(cell.run.metrics()["deferral_loss"]) for cell in some if cell.run.finished}
             for name, some in cells.items()
         }
-        seconds = sum(float(cell.run.timing()["total_seconds"]) for cell in different.values() if cell.run.finished)
         text = ablation_table(
             losses, cells, tuple(choices(self.config).values())[:4], "tdef" if len(rows) > 1 else None
         )
         command = " ".join(["python -m l2d.tune", *self.said()])
-        foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials;"
-        foot += f" {duration(seconds)} of work for this table"
+        foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
         print(f"\n{text}\n\n{self.folder}")
         if failed:
@@ -247,22 +311,29 @@ class Study:
         return [*(told if len(self.shop.grid) == 1 else self.overrides), *tune]
 
 
+def epoch_of(ask: Ask, epochs: int) -> int:
+    return max(1, round(ask.until * epochs))
+
+
 def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
     """What tells apart the parts of a tuned MILD: the paper's uniform and theory ρ, TDEF, and one part changed at a time.
 
     Complement rewards are TDEF's; one ρ for all, of the tuned ρ's mean, has its size and not its imbalance.
     """
-    rule = {"method.rho.total": config["method"]["rho"]["total"], "method.rho.offset": 0.0, "method.rho.values": None}
-    one = {"method.rho.values": [rounded(statistics.fmean(winner.rho))] * len(winner.rho)}
+    others = {key: value for key, value in winner.settings.items() if not key.startswith("method.rho")}
+    total = config["method"]["rho"]["total"]
+    rule = {**others, "method.rho.total": total, "method.rho.offset": 0.0, "method.rho.values": None}
+    one = {**others, "method.rho.values": [rounded(statistics.fmean(winner.rho))] * len(winner.rho)}
     complement = {"method.rewards": "complement"}
     rows: dict[str, dict[str, Any]] = {
         "uniform": {**rule, "method.rho.rule": "uniform"},
         "theory": {**rule, "method.rho.rule": "theory"},
-        "tuned, one ρ for all": {**winner.settings, **one},
+        "tuned, one ρ for all": one,
         "tuned, complement rewards": {**winner.settings, **complement},
-        "tuned, one ρ for all, complement rewards": {**winner.settings, **one, **complement},
-        "tdef": {**complement, "method.rho.values": [1.0] * len(winner.rho)},
+        "tuned, one ρ for all, complement rewards": {**one, **complement},
+        "tdef": {**others, **complement, "method.rho.values": [1.0] * len(winner.rho)},
     }
+    assert tuple(rows) == CONTROLS
     return {name: Ask(settings) for name, settings in rows.items()}
 
 
@@ -273,13 +344,13 @@ def ablation_table(
     reference: str | None,
 ) -> str:
     """Markdown: test deferral loss over the final seeds, the paper's beside it, the difference from the reference, shares."""
-    header = ["ρ and rewards", "seeds", "test deferral loss", "paper"]
+    header = ["setting", "seeds", "test deferral loss", "paper"]
     header += [f"less {reference}, paired, 95 %"] if reference else []
     header += ["ρ", "to each expert, %"]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name, found in losses.items():
         runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
-        paper = paper_rho(block, f"mild_{name}")
+        paper = paper_rho(block, f"mild_{name}") if reference else None
         row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
         row += [shown(*mean_std(list(found.values()))) if found else "missing"]
         row += [shown(paper["mean"], paper["std"]) if paper else ""]
@@ -303,12 +374,15 @@ def figure(trials: Sequence[Trial], title: str) -> Figure:
     against.set(xlabel="mean ρ", ylabel="validation deferral loss", title=title)
     if with_rho:
         against.set_xscale("log")
+        against.xaxis.set_major_formatter(ScalarFormatter())
+        against.xaxis.set_minor_formatter(NullFormatter())
     for kind, marker, chosen in (
         ("run to the end", "o", [trial.whole for trial in trials]),
         ("left early", "x", [not trial.whole and not trial.reason for trial in trials]),
     ):
         places = [i for i, right in enumerate(chosen) if right]
-        order.plot([i + 1 for i in places], [trials[i].value for i in places], marker, label=kind)
+        if places:
+            order.plot([i + 1 for i in places], [trials[i].value for i in places], marker, label=kind)
     best, line = math.inf, []
     for trial in trials:
         best = min(best, trial.value) if trial.whole else best
@@ -323,15 +397,11 @@ def main() -> None:
     """The keys of the search are the sweeper's; on this command's line they are called tune.KEY."""
     from l2d import train
 
-    arguments = [
-        f"hydra.sweeper.{text}" if text.startswith("tune.") else text
-        for text in sys.argv[1:]
-        if text not in ("-m", "--multirun")
-    ]
-    known = any(text.startswith("hydra.sweeper.tune.search=") for text in arguments)
-    if "--help" not in arguments and "-h" not in arguments:
-        arguments = ["-m", *arguments, *([] if known else ["hydra.sweeper.tune.search=paper"])]
-    sys.argv = [sys.argv[0], *arguments]
+    given = [text for text in sys.argv[1:] if text not in ("-m", "--multirun")]
+    if not any(text.startswith("-") for text in given):  # help, --cfg and the like are Hydra's to answer
+        searches = any(text.startswith("tune.search=") for text in given) or sweeper_of(given).tune.search is not None
+        given = ["-m", *given, *([] if searches else ["tune.search=paper"])]
+    sys.argv[1:] = given
     run_command(
         train.job,
         "Search ρ, or other keys, by validation deferral loss; train the winner on five seeds and test it.",

@@ -1,6 +1,7 @@
 """Text as numbers: the same for the same text, kept, mended, and refused in one line."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,9 +67,14 @@ def test_embeddings_are_the_mean_of_the_states(encoder: Path, tmp_path: Path) ->
 
 
 def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
+    calls: list[int] = []
     real = Embeddings.embed
-    monkeypatch.setattr(Embeddings, "embed", lambda self, texts: calls.append(len(texts)) or real(self, texts))
+
+    def counted(self: Embeddings, texts: Sequence[str]) -> np.ndarray:
+        calls.append(len(texts))
+        return real(self, texts)
+
+    monkeypatch.setattr(Embeddings, "embed", counted)
     first = embeddings(encoder).encode(TEXTS, tmp_path)
     assert np.array_equal(first, embeddings(encoder, batch_size=4).encode(TEXTS, tmp_path))
     assert calls == [5]

@@ -2,13 +2,11 @@
 
 import csv
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig
 
 from l2d.build import make_data
 from l2d.config import compose
@@ -45,7 +43,7 @@ def test_skill_depends_on_the_question() -> None:
     assert max(rates) - min(rates) > 0.5
 
 
-def test_a_router_beats_the_best_single_simulated_model(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
+def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
     overrides = [
         "dataset=mmlu_sim",
         "dataset.questions=1200",
@@ -66,12 +64,12 @@ def test_a_router_beats_the_best_single_simulated_model(tiny: Callable[..., Dict
         assert mean == pytest.approx(whole), key
 
 
-def questions(folder: Path, rows: int = 60, **changes: str) -> Path:
+def questions(folder: Path, **changes: str) -> Path:
     file = folder / "questions.csv"
     with file.open("w", newline="", encoding="utf-8") as lines:
         writer = csv.DictWriter(lines, ["id", "subject", "prompt", "answer", "a", "b"])
         writer.writeheader()
-        for i in range(rows):
+        for i in range(60):
             row = {"id": i, "subject": f"topic {i % 3}", "prompt": f"question {i // 2}?", "answer": "ABC"[i % 3]}
             writer.writerow({**row, "a": i % 2, "b": int(i % 5 == 0), **(changes if i == 0 else {})})
     return file

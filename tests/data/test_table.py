@@ -453,6 +453,7 @@ def test_another_file_in_the_same_place_is_noticed(tiny: Callable[..., DictConfi
         train(cfg)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["tdef", "ce", "cwce", "ldam"])
 def test_every_method_does_without_labels(method: str, tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
     path = write(tmp_path, separable(100))

@@ -23,7 +23,7 @@ def test_the_papers_setups(setup: str) -> None:
 
 
 def test_every_setup_file_is_covered_and_named() -> None:
-    assert set(groups()["setup"]) == {*PAPER, "own"}
+    assert set(groups()["setup"]) == {*PAPER, "own", "llm", "llama", "mixtral"}
     assert all(compose([f"setup={name}"]).setup.name == name for name in groups()["setup"])
 
 

@@ -125,6 +125,7 @@ def test_validation_rows_teach_nothing(tmp_path: Path) -> None:
     assert torch.equal(one.test.errors, other.test.errors)
 
 
+@pytest.mark.slow
 def test_seeded_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = Digits().load(Path())
     one = experts().panel(request(tmp_path / "one", arrays))
@@ -155,6 +156,7 @@ def tiny_data(tiny: Callable[..., DictConfig], *overrides: str) -> Any:
     return make_data(tiny(*TINY, BATCH, *overrides))
 
 
+@pytest.mark.slow
 def test_a_routers_seeds_share_their_experts(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
     one, other = (tiny_data(tiny, f"seed={seed}") for seed in (0, 1))
     assert torch.equal(one.validation.rows, other.validation.rows)
@@ -238,6 +240,7 @@ def test_options_of_the_data_make_another_entry() -> None:
     assert expert_cache(compose([*table, "dataset.path=elsewhere/a.csv"])).entry == base
 
 
+@pytest.mark.slow
 def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[..., DictConfig]) -> None:
     one = tiny_data(tiny)
     known = one.cache.identity["data"]

@@ -79,6 +79,7 @@ def test_sample_has_the_expected_costs() -> None:
         assert float(costs[:, k].mean()) == pytest.approx(always, abs=0.01)
 
 
+@pytest.mark.slow
 def test_what_is_learned() -> None:
     """Bare theory (offset 0): argmax far from the optimum already at the minimiser, posterior at it. Same seed, same decisions."""
     world = figure1.run(points=200, steps=50, offsets=[0.0], seed=0)

@@ -43,14 +43,25 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """What a router is shown of a query: the columns of numbers, in order, and after them a column of text; or an image, for which
+    a table has a column of paths. white: the pixel value of white."""
+
+    features: tuple[str, ...] = ()
+    text: str | None = None
+    image: str | None = None
+    white: int = 255
+
+
+@dataclass(frozen=True)
 class Arrays:
     """Inputs (uint8 images [N, H, W, C] or float32 features [N, F]) and int64 labels [N] (−1 where unknown) of both splits; large
     sets are memory-mapped.
 
     validation: the training rows that the data themselves set aside, if they do. origin: the rows of the published training set
-    that both splits were taken from, where they were. panel: what experts did, where that came with the data. groups: int [N], equal
-    for training rows that must stay on one side of a split. categories: of the test rows, for a breakdown of the results. texts:
-    the questions as a language model is asked them, of the training and of the test rows.
+    that both splits were taken from, where they were. panel: what experts did, where that came with the data. groups: int [N],
+    equal for training rows that must stay on one side of a split. categories: of the test rows, for a breakdown of the results.
+    texts: the questions as a language model is asked them, of the training and of the test rows. seen: what inputs are made from.
     """
 
     train_inputs: Tensor
@@ -64,6 +75,7 @@ class Arrays:
     groups: Tensor | None = None
     categories: tuple[str, ...] | None = None
     texts: tuple[list[str], list[str]] | None = None
+    seen: Seen = Seen()
 
 
 def alike(texts: list[str]) -> Tensor:

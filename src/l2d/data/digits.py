@@ -5,9 +5,10 @@ from pathlib import Path
 import torch
 from sklearn.datasets import load_digits
 
-from l2d.data.arrays import Arrays, stratified_split
+from l2d.data.arrays import Arrays, Seen, stratified_split
 
 TEST_FRACTION = 0.2
+WHITE = 16  # the largest pixel value
 
 
 class Digits:
@@ -17,9 +18,8 @@ class Digits:
         return ""  # there is only one
 
     def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002 (comes with scikit-learn)
-        """Pixel values are 0..16."""
         digits = load_digits()
         images = torch.from_numpy(digits.images).to(torch.uint8)[..., None]
         labels = torch.from_numpy(digits.target).long()
         train, test = stratified_split(labels, TEST_FRACTION, seed=0)
-        return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10)
+        return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10, seen=Seen(white=WHITE))

@@ -4,6 +4,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,11 +28,18 @@ class Encoder(Protocol):
         """float32 or int32 [n, F]; data_dir is where what takes long is kept."""
         ...
 
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """The same, and nothing is kept."""
+        ...
+
 
 class Hashed:
     """Words and pairs of words, and pieces of 3 to 5 letters within words; nothing is learned from them."""
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002
+        return self.embed(texts)
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
         from sklearn.feature_extraction.text import HashingVectorizer
 
         kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
@@ -67,9 +75,7 @@ class Embeddings:
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Nothing is read from or written to disk but the model. Equal texts are embedded once."""
-        tokenizer, network = load_encoder(locate(self.model), "router.reads.model")
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        network = network.to(device).eval()
+        tokenizer, network, device = self._loaded
         different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of like length: little padding
         rows = {text: i for i, text in enumerate(different)}
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
@@ -78,6 +84,13 @@ class Embeddings:
             for batch in tqdm(batches, desc=f"embedding {len(different):,} texts", disable=len(batches) < 20):
                 parts.append(self._batch(batch, tokenizer, network, device))
         return np.concatenate(parts)[[rows[text] for text in texts]]
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any, torch.device]:
+        """Once for all queries: loading takes longer than a thousand of them."""
+        tokenizer, network = load_encoder(locate(self.model), "router.reads.model")
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return tokenizer, network.to(device).eval(), device
 
     def _batch(self, batch: list[str], tokenizer: Any, network: Any, device: torch.device) -> np.ndarray:
         try:

@@ -151,7 +151,9 @@ def join(models: dict[str, dict[str, Sample]]) -> Columns:
     if everything := len(set().union(*models.values())) - len(keys):
         _say(f"{everything:,} questions are left out: not all models were asked them")
     if reworded:
-        _say(f"{reworded:,} prompts differ in more than the model (chat templates?); those of {first} are kept")
+        _say(
+            f"{reworded:,} prompts are worded differently from model to model (chat templates?); those of {first} are kept"
+        )
     columns: Columns = {"id": keys, "prompt": [models[first][key].prompt for key in keys]}
     if all(models[first][key].answer is not None for key in keys):
         columns["answer"] = [models[first][key].answer for key in keys]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from l2d.data.arrays import Answers, Arrays, Panel, alike, stratified_split, together
+from l2d.data.arrays import Answers, Arrays, Panel, Seen, alike, stratified_split, together
 from l2d.data.encoders import Encoder
 from l2d.errors import L2DError
 from l2d.seeding import stream
@@ -85,6 +85,7 @@ class MMLUSim:
             groups=groups[train],
             categories=tuple(topics[row] for row in test.tolist()),
             texts=([texts[row] for row in train.tolist()], [texts[row] for row in test.tolist()]),
+            seen=Seen(text="prompt"),
         )
 
 

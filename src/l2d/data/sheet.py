@@ -20,11 +20,13 @@ WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 @dataclass(frozen=True)
 class Sheet:
-    """columns: pyarrow's, by name, in the file's order. rows: where in the file, counted from 0, unless all of it is here."""
+    """columns: pyarrow's, by name, in the file's order. rows: where in the file, counted from 0, unless all of it is here. key: by
+    which the user named the file."""
 
     path: Path
     columns: dict[str, Any]
     rows: np.ndarray | None = None
+    key: str = "dataset.path"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -34,7 +36,8 @@ class Sheet:
         import pyarrow as pa
 
         rows = np.flatnonzero(kept) if self.rows is None else self.rows[kept]
-        return Sheet(self.path, {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}, rows)
+        columns = {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}
+        return Sheet(self.path, columns, rows, self.key)
 
     @property
     def names(self) -> list[str]:
@@ -65,7 +68,7 @@ class Sheet:
 
         cells = self.columns[column]
         if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
-            raise L2DError(f"dataset.path={self.path}: column {column}: not text but {cells.type}")
+            raise L2DError(f"{self.key}={self.path}: column {column}: not text but {cells.type}")
         self.refuse(column, "empty", missing(cells))
         return [str(cell) for cell in cells.to_pylist()]
 
@@ -89,7 +92,7 @@ class Sheet:
         first = str(self.columns[column][int(found[0])].as_py())
         said = "" if what.startswith("empty") else f", the first is {first[:40]!r}"
         raise L2DError(
-            f"dataset.path={self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
+            f"{self.key}={self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
             f" {listed(rows)}{said} {COUNTED}"
         )
 
@@ -138,38 +141,38 @@ def word(cell: object) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def check_file(path: Path) -> None:
+def check_file(path: Path, key: str = "dataset.path") -> None:
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise L2DError(f"dataset.path={path}: must be a file that ends in .csv or .parquet")
+        raise L2DError(f"{key}={path}: must be a file that ends in .csv or .parquet")
     if not path.is_file():
-        raise L2DError(f"dataset.path={path}: no such file (looked for in {Path.cwd()})")
+        raise L2DError(f"{key}={path}: no such file (looked for in {Path.cwd()})")
 
 
-def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
+def read_sheet(path: Path, texts: Sequence[str] = (), key: str = "dataset.path") -> Sheet:
     """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns in which 024 is not a number."""
-    readers: dict[str, Callable[[Path], Any]] = {".csv": partial(_read_csv, texts=texts), ".parquet": _read_parquet}
-    check_file(path)
+    read_csv = partial(_read_csv, texts=texts, key=key)
+    readers: dict[str, Callable[[Path], Any]] = {".csv": read_csv, ".parquet": _read_parquet}
+    check_file(path, key)
     import pyarrow as pa
 
     try:
         table = readers[path.suffix.lower()](path)
     except (pa.ArrowException, OSError) as error:
-        raise L2DError(f"dataset.path={path}: cannot be read ({' '.join(str(error).split())})") from error
+        raise L2DError(f"{key}={path}: cannot be read ({' '.join(str(error).split())})") from error
     names = table.column_names
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise L2DError(f"dataset.path={path}: more than one column is called {listed(twice)}")
+        raise L2DError(f"{key}={path}: more than one column is called {listed(twice)}")
     if nameless := [place for place, name in enumerate(names, start=1) if not name.strip()]:
         raise L2DError(
-            f"dataset.path={path}: column {listed(nameless)} has no name in the header; pandas writes such a one unless"
+            f"{key}={path}: column {listed(nameless)} has no name in the header; pandas writes such a one unless"
             " told to_csv(index=False)"
         )
     if spaced := [name for name in names if name != name.strip()]:
-        raise L2DError(
-            f"dataset.path={path}: spaces around the name of column {listed([repr(name) for name in spaced])}"
-        )
+        raise L2DError(f"{key}={path}: spaces around the name of column {listed([repr(name) for name in spaced])}")
     if not table.num_rows:
-        raise L2DError(f"dataset.path={path}: no rows below the header")
-    return Sheet(path, {name: _plain(cells) for name, cells in zip(names, table.columns, strict=True)})
+        raise L2DError(f"{key}={path}: no rows below the header")
+    columns = {name: _plain(cells) for name, cells in zip(names, table.columns, strict=True)}
+    return Sheet(path, columns, key=key)
 
 
 def _plain(cells: Any) -> Any:
@@ -185,18 +188,18 @@ def _read_parquet(path: Path) -> Any:
     return table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])  # of pandas
 
 
-def _read_csv(path: Path, texts: Sequence[str]) -> Any:
+def _read_csv(path: Path, texts: Sequence[str], key: str) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
     content = path.read_bytes()
     if not content.strip():
-        raise L2DError(f"dataset.path={path}: is empty")
+        raise L2DError(f"{key}={path}: is empty")
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise L2DError(f"dataset.path={path}: not UTF-8 in line {line} of the file; save it as UTF-8") from None
+        raise L2DError(f"{key}={path}: not UTF-8 in line {line} of the file; save it as UTF-8") from None
     ragged: list[Any] = []
 
     def skip(row: Any) -> str:
@@ -213,7 +216,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     if ragged:
         rows = [row.number - 1 for row in ragged]  # the header is a row too
         raise L2DError(
-            f"dataset.path={path}: not the header's {ragged[0].expected_columns} cells in {len(rows):,} of"
+            f"{key}={path}: not the header's {ragged[0].expected_columns} cells in {len(rows):,} of"
             f" {table.num_rows + len(rows):,} rows: {listed(rows)}; the first has {ragged[0].actual_columns} {COUNTED}"
         )
     return table

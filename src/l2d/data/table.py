@@ -3,17 +3,15 @@
 import hashlib
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
-from tqdm import tqdm
 
-from l2d.data.arrays import Arrays, Panel, alike, stratified_split, together
+from l2d.data.arrays import Arrays, Panel, Seen, alike, stratified_split, together
 from l2d.data.encoders import Encoder
+from l2d.data.inputs import sheet_inputs
 from l2d.data.outcomes import OUTCOMES, PRICE, Expert, answers_of, find_experts
 from l2d.data.sheet import Sheet, check_file, listed, number, read_sheet
 from l2d.errors import L2DError, check_choice
@@ -97,7 +95,8 @@ class Table:
         labels, num_classes = self._labels(sheet, words)
         groups = torch.arange(len(sheet)) if self.text is None else alike(sheet.texts(self.text))
         train, test, validation = self._splits(sheet, labels, groups)
-        inputs = self._inputs(sheet, columns, data_dir)
+        seen = Seen(tuple(columns), self.text, self.image)
+        inputs = self._inputs(sheet, seen, data_dir)
         self._say(sheet, experts, columns, taken)
         texts = None if self.text is None else sheet.texts(self.text)
         return Arrays(
@@ -113,6 +112,7 @@ class Table:
             texts=None
             if texts is None
             else ([texts[row] for row in train.tolist()], [texts[row] for row in test.tolist()]),
+            seen=seen,
         )
 
     def _experts(self, sheet: Sheet) -> list[Expert]:
@@ -175,21 +175,20 @@ class Table:
             )
         return free
 
-    def _inputs(self, sheet: Sheet, columns: list[str], data_dir: Path) -> Tensor:
-        if self.image is not None:
-            return read_images(sheet, self.image, self.image_size)
-        parts = [feature(sheet, column)[:, None] for column in columns]
-        if self.text is not None:
+    def _inputs(self, sheet: Sheet, seen: Seen, data_dir: Path) -> Tensor:
+        if not seen.features and seen.text is None and seen.image is None:
+            raise L2DError(
+                "dataset.features: no numeric column is left for a router to see; name some, or dataset.text or dataset.image"
+            )
+
+        def embed(texts: Sequence[str]) -> np.ndarray:
             if self.encoder is None:
                 raise L2DError(
                     f"dataset.text={self.text}: this router does not read text; use router=mlp, or router=minilm"
                 )
-            parts.append(self.encoder.encode(sheet.texts(self.text), data_dir))
-        if not parts:
-            raise L2DError(
-                "dataset.features: no numeric column is left for a router to see; name some, or dataset.text or dataset.image"
-            )
-        return torch.from_numpy(np.concatenate(parts, axis=1))
+            return self.encoder.encode(texts, data_dir)
+
+        return sheet_inputs(sheet, seen, (self.image_size, self.image_size, 3), embed)
 
     def _splits(self, sheet: Sheet, labels: Tensor, groups: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """Rows of training and validation, rows of test, and which of the former are validation, where a column says so."""
@@ -241,8 +240,11 @@ def _names(key: str, columns: Sequence[str] | None) -> list[str] | None:
 
 
 def may_be_input(column: str) -> bool:
-    """Outcomes and prices of experts that were left out tell on the others too."""
-    return column.lower() != "id" and not column.startswith((PRICE, *(f"{outcome}_" for outcome in OUTCOMES)))
+    """Outcomes and prices of experts that were left out tell on the others too; so does what is known only after the answer."""
+    known_later = ("answer_", "probability_", "tokens_", "seconds_")  # of experts.table, which experts=llm writes
+    return column.lower() != "id" and not column.startswith(
+        (PRICE, *known_later, *(f"{outcome}_" for outcome in OUTCOMES))
+    )
 
 
 def encode(words: list[str] | None, n: int) -> tuple[Tensor, int]:
@@ -257,34 +259,3 @@ def _in_order(word: str) -> tuple[bool, float, str]:
     """Numbers first, by size: 10 comes after 9."""
     value = number(word)
     return value != value, 0.0 if value != value else value, word
-
-
-def feature(sheet: Sheet, column: str) -> np.ndarray:
-    values = sheet.numbers(column)
-    sheet.refuse(column, "too large for 32 bits", np.abs(values) > np.finfo(np.float32).max)
-    return values.astype(np.float32)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a text too long for a name
-        return False
-
-
-def read_images(sheet: Sheet, column: str, size: int) -> Tensor:
-    """uint8 [n, size, size, 3]; paths that are not absolute start at the table's folder."""
-    files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(column)]
-    sheet.refuse(column, "no such file", np.array([not _is_file(file) for file in files]))
-
-    def pixels(file: Path) -> np.ndarray | None:
-        try:
-            with Image.open(file) as image:
-                return np.asarray(image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR))
-        except (OSError, SyntaxError, ValueError):
-            return None
-
-    with ThreadPoolExecutor() as pool:
-        images = list(tqdm(pool.map(pixels, files), desc="decoding images", total=len(files), disable=None))
-    sheet.refuse(column, "not an image that can be read", np.array([image is None for image in images]))
-    return torch.from_numpy(np.stack([image for image in images if image is not None]))

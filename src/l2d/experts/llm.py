@@ -69,6 +69,8 @@ class LLMExperts:
 
     def panel(self, request: Request) -> Panel:
         arrays = request.arrays
+        if arrays.panel is not None:  # a table of outcomes: what its models answered is known
+            return arrays.panel
         train, test = self._texts(arrays)
         if request.coverage is not None:
             raise L2DError("setup.coverage: language models have no classes of their own; leave setup=own")
@@ -91,7 +93,7 @@ class LLMExperts:
     def _texts(self, arrays: Arrays) -> tuple[list[str], list[str]]:
         if arrays.texts is None:
             raise L2DError(
-                "experts=llm: needs a dataset of questions with text, whose labels are the right letters; outcomes that exist"
+                "experts=llm: needs a dataset of questions with text, such as dataset=mmlu; outcomes that exist"
                 " come in through dataset=table (python -m l2d.data.importers --help)"
             )
         for texts, labels in zip(arrays.texts, (arrays.train_labels, arrays.test_labels), strict=True):

@@ -96,8 +96,8 @@ class CostSensitive(Method):
     psi: comp_sum (with tau), hinge, rho_margin (Φ_ρ of the bounds: flat at 1 where another expert scores higher, so descent stays
     where it begins). form: max, sum, log_sum.
 
-    The max of hinges by rewards is least at equal scores unless an expert has more than half of the rewards, which sum_others gives
-    to none of three experts or more. No posterior: minimisers of hinges and of maxima do not show one.
+    The max of hinges by rewards, with one ρ for all, is least at equal scores unless an expert has more than half of the rewards,
+    which sum_others gives to none of three experts or more. No posterior: minimisers of hinges and of maxima do not show one.
     """
 
     rho: Tensor

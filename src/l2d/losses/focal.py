@@ -17,7 +17,8 @@ def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
 
 
 class Focal(Method):
-    """No posterior: at the minimiser p_t is not the chance that t is the cheapest, nor a simple function of it."""
+    """No posterior: at the minimiser softmax(f) is not the chance of each expert to be the cheapest. That can be recovered from it
+    (Charoenphakdee et al. 2021), which is not done here; the order is the same, so the decision would be too."""
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str, gamma: float) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)

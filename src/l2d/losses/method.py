@@ -39,6 +39,10 @@ class Method(nn.Module):
         """p̂(k|x) for outputs [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
+    def expected_costs(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
+        """E[c_k|x] for outputs [B, num_outputs] -> [B, p]; None where they do not say it: a posterior has costs up to a factor."""
+        return None
+
     def mass(self, costs: Tensor) -> Tensor:
         """What the posterior estimates each expert's share of, for costs [N, p] -> [N, p]."""
         raise NotImplementedError

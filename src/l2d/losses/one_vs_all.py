@@ -83,5 +83,10 @@ class OneVsAll(Method):
         """σ(f_k)/Σ_j σ(f_j): each expert's share of the expected rewards."""
         return torch.softmax(F.logsigmoid(at_least_float32(outputs)), dim=-1)
 
+    def expected_costs(self, outputs: Tensor) -> Tensor:
+        """(1 − σ(f_k))·scale."""
+        scores = at_least_float32(outputs)
+        return torch.sigmoid(-scores) * self.reward_scale.to(scores)
+
     def mass(self, costs: Tensor) -> Tensor:
         return complement(costs, self.reward_scale)

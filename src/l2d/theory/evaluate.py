@@ -184,9 +184,12 @@ def _verdict(report: Report, m: int) -> list[str]:
     if least.vacuous:
         lines.append(
             "VACUOUS: every bound above is at least 1, the scale of the loss, so it says nothing about this router."
-            f" The least, {least.total:.4g}, would reach 1 with about {least.points_needed(m):.2g} such points (there are {m})."
         )
-        if least.empirical >= report.worst:
+        if least.empirical < report.worst:
+            lines.append(
+                f"The least, {least.total:.4g}, would reach 1 with about {least.points_needed(m):.2g} such points (there are {m})."
+            )
+        else:
             lines.append(
                 f"More points would not help: the empirical margin loss alone, {least.empirical:.4f}, is above the worst routing's"
                 f" {report.worst:.4f}; margins as large as ρ are not reached."

@@ -1,5 +1,6 @@
 """What is said on the command line of l2d.theory, and what is wrong with it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -76,13 +77,17 @@ def parse(command: str, given: list[str]) -> dict[str, Any]:
         if not equals or key not in options:
             raise L2DError(f"{text}: unknown; {command} takes {', '.join(f'{name}=' for name in options)}")
         try:
-            options[key] = value if key in ("out", "data_dir", "runs_dir") else yaml.safe_load(value)
+            # YAML wants a point in 1.0e6; people do not write it
+            plain = re.sub(r"(?<![\w.])(\d+)(?=e[+-]?\d)", r"\1.0", value)
+            options[key] = value if key in ("out", "data_dir", "runs_dir") else yaml.safe_load(plain)
         except yaml.YAMLError:
             raise L2DError(f"{text}: not a value that can be read; lists are written '[1,0.3]'") from None
         if key in LEAST and (type(options[key]) is not int or options[key] < LEAST[key]):
             raise L2DError(f"{text}: must be a whole number, at least {LEAST[key]}")
         if key in ("delta", "ceiling") and type(options[key]) not in (int, float):
             raise L2DError(f"{text}: must be a number")
+    if options.get("random") and any(text.startswith(("p=", "rho=")) for text in given):
+        raise L2DError(f"random={options['random']}: draws p and rho itself; leave them out, experts= says how many")
     return options
 
 

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from l2d.backbones.heads import CosineHead
 from l2d.build import build, fingerprint
 from l2d.checkpoints import read_checkpoint
-from l2d.config import compose, to_plain
+from l2d.config import compose, groups, to_plain
 from l2d.data.batches import EVAL_BATCH
 from l2d.datamodule import DeferralData, Split
 from l2d.errors import L2DError
@@ -52,7 +52,11 @@ def read_config(run: RunFolder, places: Mapping[str, str]) -> dict[str, Any]:
         raise L2DError(f"{run.path}: has no checkpoints/last.ckpt, so there is no router to look at")
     saved = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
     # Keys that have come since take their default. The sample is the split itself, each row once, however it was drawn from.
-    return {**to_plain(compose()), **saved, "sampling": "none", "stop_after": None, **places}
+    known = groups()["method"]
+    today = to_plain(compose([f"method={saved['method']['name']}"] if saved["method"]["name"] in known else []))
+    if saved["method"]["_target_"] == today["method"]["_target_"]:
+        saved["method"] = today["method"] | saved["method"]
+    return {**today, **saved, "sampling": "none", "stop_after": None, **places}
 
 
 def rebuild(folder: Path, places: Mapping[str, str]) -> tuple[DeferralData, Router, dict[str, Any]]:

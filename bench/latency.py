@@ -1,0 +1,117 @@
+"""How long a trained router takes on a CPU, from queries in Python to choices: python bench/latency.py
+
+Each router is trained for one epoch first, since the weights do not change the time. A call is `Router.route` on a batch of
+different queries: hashing or embedding the texts, the network, p̂ and the decision. Loading is timed by itself.
+"""
+
+import argparse
+import csv
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: the encoder would go to a GPU
+
+import torch
+
+from l2d.build import make_dataset
+from l2d.config import compose, to_plain
+from l2d.data.encoders import MINILM, locate
+from l2d.route import Router
+from l2d.runs import RunFolder
+from l2d.train import train
+from provenance import ROOT, commit, machine, versions
+
+RESULTS = ROOT / "bench" / "results" / "latency.csv"
+BATCHES = (1, 8, 64, 512)
+COLUMNS = (
+    *("router", "dataset", "batch", "n", "ms_per_call", "ms_per_query", "ms_slowest", "load_seconds", "threads"),
+    *("commit", "machine", "versions"),
+)
+ROUTERS = {
+    "mlp": ["dataset=mmlu_sim", "dataset.questions=1600"],
+    "minilm": ["dataset=mmlu_sim", "dataset.questions=1600", "router=minilm"],
+    "resnet18_slim": ["dataset=digits"],
+}
+Row = dict[str, Any]
+
+
+def prepared(overrides: list[str], folder: Path) -> tuple[Path, Any]:
+    """The folder of a run of one epoch, and at least 512 inputs to ask it about."""
+    where = [f"runs_dir={folder / 'runs'}", f"data_dir={folder / 'data'}", "progress=false", "trainer.accelerator=cpu"]
+    cfg = compose([*overrides, *where, "recipe.epochs=1"])
+    train(cfg)
+    arrays = make_dataset(cfg).load(folder / "data")
+    queries = arrays.texts[1] if arrays.texts is not None else arrays.train_inputs.numpy()
+    return RunFolder.of(to_plain(cfg)).path, queries
+
+
+def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
+    """The median call of each batch size, over at least three and otherwise for `seconds`; a first call is left out."""
+    started = time.perf_counter()
+    router = Router.load(path)
+    router.route(queries[:1])
+    load_seconds = time.perf_counter() - started
+    rows = []
+    for batch in BATCHES:
+        starts = range(0, len(queries) - batch + 1, batch)
+        router.route(queries[:batch])
+        times: list[float] = []
+        while len(times) < 3 or sum(times) < seconds:
+            start = starts[len(times) % len(starts)]
+            begun = time.perf_counter()
+            router.route(queries[start : start + batch])
+            times.append(time.perf_counter() - begun)
+        middle = 1000 * statistics.median(times)
+        rows.append(
+            {
+                "batch": batch,
+                "n": len(times),
+                "ms_per_call": round(middle, 3),
+                "ms_per_query": round(middle / batch, 4),
+                "ms_slowest": round(1000 * max(times), 3),
+                "load_seconds": round(load_seconds, 2),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(ROUTERS), default=list(ROUTERS))
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each router and batch size")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    provenance = {"threads": torch.get_num_threads(), "commit": commit(), "machine": machine(), "versions": versions()}
+    rows: list[Row] = []
+    for name in arguments.only:
+        if name == "minilm" and locate("minilm") == MINILM:
+            print("minilm: left out, the package with its weights is not installed")
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path, queries = prepared(ROUTERS[name], Path(folder))
+            dataset = ROUTERS[name][0].removeprefix("dataset=")
+            rows += [
+                {"router": name, "dataset": dataset, **row, **provenance}
+                for row in measure(path, queries, arguments.seconds)
+            ]
+    print(
+        f"\n{'router':<14}{'batch':>6}{'n':>6}{'ms per call':>13}{'ms per query':>14}{'slowest, ms':>13}{'load, s':>9}"
+    )
+    for row in rows:
+        print(
+            f"{row['router']:<14}{row['batch']:>6}{row['n']:>6}{row['ms_per_call']:>13}{row['ms_per_query']:>14}"
+            f"{row['ms_slowest']:>13}{row['load_seconds']:>9}"
+        )
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    with arguments.out.open("w", newline="", encoding="utf-8") as content:
+        writer = csv.DictWriter(content, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,511 @@
+"""A trained router, asked again: what the run itself decided on its test rows is the reference."""
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig
+from PIL import Image
+from safetensors import safe_open
+
+from l2d.build import build, make_dataset
+from l2d.config import compose, groups, to_plain
+from l2d.data.digits import Digits
+from l2d.data.encoders import MINILM, locate
+from l2d.errors import L2DError
+from l2d.files import write_json
+from l2d.route import Choice, Router, as_csv, main
+from l2d.runs import RunFolder
+from l2d.train import describe, train
+from l2d.weights import FILE, write_weights
+from tests.conftest import TINY
+from tests.data.test_table import Cells, write
+
+SMALL = [*TINY, "router.width=8", "recipe.epochs=2", "recipe.batch_size=32"]
+N, TEST = 80, 20
+WORDS = ("apples", "rivers", "triangles", "kings", "matrices", "birds")
+
+
+def table() -> Cells:
+    """Experts a, b and c; the last rows are the test split."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, N)).round(3)
+    kind = (x > 0).astype(int) + (y > 0.5).astype(int)
+    return {
+        "id": list(range(N)),
+        "y": y.tolist(),
+        "prompt": [f"how many {WORDS[2 * k]} and {WORDS[2 * k + i % 2]} of {i}" for i, k in enumerate(kind)],
+        "flag": [bool(k == 2) for k in kind],
+        "x": x.tolist(),
+        **{f"correct_{name}": (kind == k).astype(int).tolist() for k, name in enumerate("abc")},
+        "split": ["train"] * (N - TEST) + ["test"] * TEST,
+    }
+
+
+CELLS = table()
+SPLIT = ["dataset=table", "dataset.split=split"]
+DIGITS = ["router.width=4", "recipe.batch_size=128", "recipe.optimizer.lr=0.01"]
+# Text takes more than two epochs, or a higher rate, before it goes to more than one expert.
+LIVELY = ["checkpoint=best", "router.dropout=0", "recipe.optimizer.lr=0.03", "recipe.epochs=4"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A finished run whose data are gone; queries: its test rows."""
+
+    path: Path
+    queries: Any
+
+    def saved(self) -> dict[str, np.ndarray]:
+        with np.load(self.path / "test.npz") as saved:
+            return dict(saved)
+
+
+def trained(folder: Path, queries: Any, *overrides: str) -> Ran:
+    file = write(folder, CELLS)
+    given = [f"dataset.path={file}"] if "dataset=table" in overrides else []
+    cfg = compose([*SMALL, *overrides, *given, f"runs_dir={folder / 'runs'}", f"data_dir={folder / 'data'}"])
+    train(cfg)
+    if queries is None:
+        texts = make_dataset(cfg).load(folder / "data").texts
+        assert texts is not None
+        queries = texts[1]
+    file.unlink()
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    return Ran(RunFolder.of(to_plain(cfg)).path, queries)
+
+
+def rows(*columns: str) -> list[dict[str, Any]]:
+    return [{column: CELLS[column][i] for column in columns} for i in range(N - TEST, N)]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return trained(tmp_path_factory.mktemp("digits"), Digits().load(Path()).test_inputs.numpy(), *DIGITS)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    given = ["cost=error_plus_cost", "cost.prices=[0.1,0.2,0.3]", "decision=posterior"]
+    return trained(tmp_path_factory.mktemp("features"), rows("x", "y", "flag"), *SPLIT, *given)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    queries = [row["prompt"] for row in rows("prompt")]
+    return trained(tmp_path_factory.mktemp("texts"), queries, *SPLIT, "dataset.text=prompt", *LIVELY)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return trained(tmp_path_factory.mktemp("questions"), None, "dataset=mmlu_sim", "dataset.questions=200")
+
+
+def check(choices: list[Choice], router: Router, saved: dict[str, np.ndarray]) -> None:
+    assert [choice.expert for choice in choices] == [router.experts[k] for k in saved["decisions"]]
+    posterior = [list((choice.posterior or {}).values()) for choice in choices]
+    np.testing.assert_allclose(posterior, saved["posterior"], rtol=1e-4, atol=1e-7)
+    assert all(choice.expected_costs is None for choice in choices)
+
+
+@pytest.mark.parametrize("which", ["digits", "features", "texts", "questions"])
+def test_decides_as_the_run_did(which: str, request: pytest.FixtureRequest) -> None:
+    ran: Ran = request.getfixturevalue(which)
+    router = Router.load(ran.path)
+    check(router.route(ran.queries), router, ran.saved())
+    assert len({choice.expert for choice in router.route(ran.queries)}) > 1
+    [alone] = router.route(ran.queries[3:4])
+    assert alone.expert == router.experts[ran.saved()["decisions"][3]]
+    assert router.route([]) == []
+
+
+def test_a_file_with_the_columns_in_another_order(features: Ran, texts: Ran, questions: Ran, tmp_path: Path) -> None:
+    test_rows: Cells = {name: CELLS[name][N - TEST :] for name in ("flag", "x", "prompt", "y")}
+    for name in ("queries.csv", "queries.parquet"):
+        file = write(tmp_path, test_rows, name)
+        for ran in (features, texts):
+            router = Router.load(ran.path)
+            check(router.route_file(file), router, ran.saved())
+    router = Router.load(questions.path)
+    check(router.route_file(write(tmp_path, {"prompt": questions.queries})), router, questions.saved())
+
+
+def test_rows_of_numbers_are_in_the_order_of_the_columns(features: Ran) -> None:
+    """The columns were chosen by themselves: y, flag and x, in the file's order."""
+    router = Router.load(features.path)
+    assert router.description.seen.features == ("y", "flag", "x")
+    as_lists = [[row["y"], row["flag"], row["x"]] for row in features.queries]
+    for queries in (as_lists, np.array(as_lists, dtype=np.float64), torch.tensor(as_lists)):
+        check(router.route(queries), router, features.saved())
+
+
+def test_images_from_files(digits: Ran, tmp_path: Path) -> None:
+    """Digits have pixels from 0 to 16, files from 0 to 255."""
+    files = []
+    for i, image in enumerate(digits.queries[:6]):
+        files.append(tmp_path / f"{i}.png")
+        Image.fromarray(np.rint(image[..., 0] * (255 / 16)).astype(np.uint8)).save(files[-1])
+    router = Router.load(digits.path)
+    assert router.route(files) == router.route([str(file) for file in files]) == router.route(digits.queries[:6])
+    larger = tmp_path / "large.jpg"
+    Image.fromarray(np.full((64, 48, 3), 200, dtype=np.uint8)).save(larger)
+    assert router.route([larger])[0].expert in router.experts
+    (tmp_path / "text.png").write_text("no image")
+    for bad, said in ((tmp_path / "text.png", "not an image"), (tmp_path / "none.png", "no such file")):
+        with pytest.raises(L2DError, match=said):
+            router.route([bad])
+
+
+def test_the_header_says_what_is_needed(features: Ran, digits: Ran, texts: Ran) -> None:
+    found = {}
+    for name, ran in {"features": features, "digits": digits, "texts": texts}.items():
+        with safe_open(ran.path / FILE, framework="pt") as content:
+            found[name] = json.loads(content.metadata()["l2d"])
+    assert found["features"]["experts"] == ["a", "b", "c"]
+    assert found["features"]["prices"] == [0.1, 0.2, 0.3]
+    assert found["features"]["input"]["encoder"] is None
+    assert found["digits"]["num_classes"] == 10
+    assert found["digits"]["input"]["shape"] == [8, 8, 1]
+    assert found["texts"]["input"]["text"] == "prompt"
+    assert found["texts"]["input"]["encoder"] == {"_target_": "l2d.data.encoders.Hashed"}
+    assert found["texts"]["version"]
+
+
+def untrained(cfg: DictConfig) -> tuple[Path, Any, Any]:
+    """A run's folder as training leaves it, without the training."""
+    data, built = build(cfg)
+    run = RunFolder.of(to_plain(cfg))
+    with run.locked():
+        run.write_config(to_plain(cfg))
+        write_weights(run.path / FILE, built.state_dict(), describe(to_plain(cfg), data))
+        write_json(run.path / "metrics.json", {})
+    return run.path, data, built.eval()
+
+
+METHODS = sorted(groups()["method"])
+QUICK = ("mild", "ldam", "one_vs_all", "cascade", "cost_sensitive")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
+def test_every_method_routes(name: str, tmp_path: Path) -> None:
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}"]
+    prices = ["cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]"]
+    path, data, built = untrained(compose([*SMALL, *SPLIT, *given, *prices, f"method={name}", "sampling=over"]))
+    router = Router.load(path)
+    for key, value in built.method.state_dict().items():
+        assert torch.equal(router.method.state_dict()[key], value), key
+    with torch.no_grad():
+        outputs = built(data.test.inputs)
+    choices = router.route(features_of(data))
+    assert [choice.expert for choice in choices] == [router.experts[k] for k in built.method.decide(outputs)]
+    assert (choices[0].posterior is not None) == built.method.has_posterior
+    for values, expected in (
+        (
+            [choice.posterior for choice in choices],
+            built.method.posterior(outputs) if built.method.has_posterior else None,
+        ),
+        ([choice.expected_costs for choice in choices], built.method.expected_costs(outputs)),
+    ):
+        if expected is None:
+            assert set(values) == {None}
+        else:
+            np.testing.assert_allclose([list((row or {}).values()) for row in values], expected, rtol=1e-5)
+
+
+def features_of(data: Any) -> np.ndarray:
+    found: np.ndarray = data.test.inputs.numpy()
+    return found
+
+
+def test_expected_costs_by_hand(tmp_path: Path) -> None:
+    """One-vs-all: σ(f_k) estimates 1 − c_k/scale. The scale is the largest training cost, 1 + 0.5, so at f = log 3, where
+    σ = 3/4, the cost is 1.5/4; at f = 0 it is 0.75; at f = −log 3, 1.125."""
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}", "method=one_vs_all"]
+    path, _, _ = untrained(compose([*SMALL, *SPLIT, *given, "cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]"]))
+    method = Router.load(path).method
+    log3 = float(np.log(3))
+    found = method.expected_costs(torch.tensor([[log3, 0.0, -log3]]))
+    assert found is not None
+    assert found.tolist() == [pytest.approx([0.375, 0.75, 1.125])]
+
+
+def test_rho_is_that_of_the_run(tmp_path: Path) -> None:
+    """The rule goes by the training costs, which are gone; asked of others it might refuse."""
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}", "method=mild"]
+    rho = ["method.rho.total=3", "method.rho.offset=-0.9", "method.rho.counts=reward_mass"]
+    path, _, built = untrained(compose([*SMALL, *SPLIT, *given, *rho]))
+    config = RunFolder(path).config()
+    config["method"]["rho"]["offset"] = -1.0  # equal shares of 3 less 1: refused, were the rule asked again
+    RunFolder(path).write_config(config)
+    assert torch.equal(Router.load(path).method.state_dict()["rho"], built.method.rho)
+
+
+def test_numbers_and_text_together(tmp_path: Path) -> None:
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}"]
+    both = ["dataset.text=prompt", "dataset.features=[x]"]
+    path, data, built = untrained(compose([*SMALL, *SPLIT, *given, *both]))
+    router = Router.load(path)
+    with torch.no_grad():
+        expected = [router.experts[k] for k in built.method.decide(built(data.test.inputs))]
+    assert [choice.expert for choice in router.route(rows("prompt", "x", "y"))] == expected
+    with pytest.raises(L2DError, match="the columns x and the text prompt"):
+        router.route(["only a text"])
+
+
+def test_loading_leaves_the_random_stream_alone(digits: Ran) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    Router.load(digits.path)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_long_text_is_a_text(texts: Ran) -> None:
+    assert Router.load(texts.path).route(["why " * 25_000])[0].expert in "abc"
+
+
+# What is refused
+
+
+def copied(ran: Ran, folder: Path) -> Path:
+    shutil.copytree(ran.path, folder / "seed=0")
+    return folder / "seed=0"
+
+
+def one_line(run: Path) -> str:
+    with pytest.raises(L2DError) as caught:
+        Router.load(run)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_damaged_file_is_named(features: Ran, tmp_path: Path) -> None:
+    run = copied(features, tmp_path)
+    whole = (run / FILE).read_bytes()
+    flipped = bytearray(whole)
+    flipped[-9] ^= 64
+    header = whole.replace(b'"experts"', b'"experst"').replace(b'\\"experts\\"', b'\\"experst\\"')
+    assert header != whole
+    for bad in (b"", whole[:4], whole[:200], whole[:-1], bytes(flipped), b"\x00" * 100, header, whole + b"x"):
+        (run / FILE).write_bytes(bad)
+        assert f"{run / FILE}: damaged" in one_line(run)
+        assert "force=true" in one_line(run)
+    (run / FILE).unlink()
+    assert f"{run / FILE}: missing" in one_line(run)
+    assert "force=true" in one_line(run)
+
+
+def test_a_file_of_another_run_or_format(features: Ran, texts: Ran, tmp_path: Path) -> None:
+    run = copied(features, tmp_path)
+    whole = (run / FILE).read_bytes()
+    (run / FILE).write_bytes(whole.replace(b'\\"format\\": 1', b'\\"format\\": 2'))
+    assert "another format" in one_line(run)
+    config = RunFolder(texts.path).config()
+    config["router"]["depth"] = 1
+    (run / FILE).write_bytes(whole)
+    RunFolder(run).write_config(config)
+    assert "does not fit the router of its config" in one_line(run)
+    (run / "config.yaml").write_text("[")
+    assert "config.yaml: damaged" in one_line(run)
+
+
+def test_not_a_run(tmp_path: Path, features: Ran) -> None:
+    assert "no such folder" in one_line(tmp_path / "nowhere")
+    assert "not a run's folder" in one_line(tmp_path)
+    run = copied(features, tmp_path)
+    (run / "metrics.json").unlink()
+    assert "not finished" in one_line(run)
+
+
+@pytest.mark.slow
+def test_killed_before_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """model.safetensors is whole by then, and the run is still unfinished; the same command ends it."""
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}", "recipe.epochs=1"]
+    cfg = compose([*SMALL, *SPLIT, *given])
+    path = RunFolder.of(to_plain(cfg)).path
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", killed)
+        with pytest.raises(Killed):
+            train(cfg)
+    assert (path / FILE).exists()
+    assert not RunFolder(path).finished
+    assert "not finished" in one_line(path)
+    before = (path / FILE).read_bytes()
+    train(cfg)
+    assert (path / FILE).read_bytes() == before  # the same run, the same bytes
+    check(Router.load(path).route(rows("x", "y", "flag")), Router.load(path), Ran(path, None).saved())
+
+
+BAD_QUERIES: dict[str, tuple[str, Any, str]] = {
+    "one text, not a list": ("texts", "a text", "must be a list"),
+    "empty text": ("texts", ["fine", " \n"], "query 2: the text is empty"),
+    "number for a text": ("texts", [3], "int; this router sees the text prompt"),
+    "text that is no Unicode": ("texts", ["a\udc80"], "query 1: not UTF-8"),
+    "array for a text": ("texts", np.zeros((2, 3)), "an array; this router sees the text prompt"),
+    "row without the text": ("texts", [{"question": "why"}], "query 1: has no prompt; there are question"),
+    "text for a row": ("features", ["a text"], "text; this router sees the columns y, flag, x"),
+    "missing column": ("features", [{"x": 1, "y": 2, "flag": 0}, {"x": 1, "y": 2}], "query 2: has no flag"),
+    "empty cell": ("features", [{"x": None, "y": 2, "flag": 0}], "query 1: column x: empty or not a number"),
+    "NaN": ("features", [{"x": 1, "y": float("nan"), "flag": 0}], "query 1: column y: empty or not a number"),
+    "infinite": ("features", [{"x": 1, "y": float("inf"), "flag": 0}], "query 1: column y: too large"),
+    "word for a number": ("features", [{"x": "one", "y": 2, "flag": 0}], "query 1: column x: empty or not a number"),
+    "too few numbers": ("features", [[1, 2]], "must be numbers ['n', 3] (y, flag, x)"),
+    "ragged numbers": ("features", [[1, 2, 3], [1]], "rows of different lengths"),
+    "NaN among numbers": ("features", [[1, 2, 3], [1, 2, np.nan]], "query 2: column x: empty or not a number"),
+    "images of another size": ("digits", np.zeros((1, 9, 8, 1), dtype=np.uint8), "must be uint8 ['n', 8, 8, 1]"),
+    "images of another type": ("digits", np.zeros((1, 8, 8, 1)), "must be uint8"),
+    "row for an image": ("digits", [{"x": 1}], "mapping; this router sees images (8×8×1)"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_QUERIES)
+def test_bad_queries(what: str, request: pytest.FixtureRequest) -> None:
+    which, queries, said = BAD_QUERIES[what]
+    with pytest.raises(L2DError) as caught:
+        Router.load(request.getfixturevalue(which).path).route(queries)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+BAD_FILES: dict[str, tuple[str, Cells, str]] = {
+    "missing column": ("features", {"x": [1], "y": [1]}, "no column flag; this router sees the columns y, flag, x"),
+    "empty cell": ("features", {"x": [1, ""], "y": [1, 2], "flag": [0, 1]}, "column x: empty in 1 of 2 rows: 2"),
+    "empty text": ("texts", {"prompt": ["why", " "]}, "column prompt: empty in 1 of 2 rows: 2"),
+    "images are in no table": ("digits", {"x": [1]}, "this router sees images (8×8×1), which are in no table"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_FILES)
+def test_bad_files(what: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    which, cells, said = BAD_FILES[what]
+    file = write(tmp_path, cells)
+    with pytest.raises(L2DError) as caught:
+        Router.load(request.getfixturevalue(which).path).route_file(file)
+    assert str(caught.value).startswith(f"--file={file}: ")
+    assert said in str(caught.value)
+
+
+# The command
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_csv_of_the_command(texts: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = texts.saved()
+    main([str(texts.path), "--text", texts.queries[0], "--text", texts.queries[1]])
+    found = read(capsys.readouterr().out)
+    assert list(found[0]) == ["query", "expert", *(f"{k}_{e}" for k in ("posterior", "expected_cost") for e in "abc")]
+    assert [row["query"] for row in found] == ["1", "2"]
+    assert [row["expert"] for row in found] == ["abc"[k] for k in saved["decisions"][:2]]
+    for row, expected in zip(found, saved["posterior"], strict=False):
+        assert [float(row[f"posterior_{name}"]) for name in "abc"] == pytest.approx(expected.tolist(), rel=1e-4)
+        assert {row[f"expected_cost_{name}"] for name in "abc"} == {""}
+    out = tmp_path / "choices.csv"
+    main([str(texts.path), "--file", str(write(tmp_path, {"prompt": texts.queries})), "--out", str(out)])
+    assert capsys.readouterr().out == ""
+    assert [row["expert"] for row in read(out.read_text())] == ["abc"[k] for k in saved["decisions"]]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
+
+
+def test_csv_quotes_names_and_leaves_blanks() -> None:
+    choice = Choice("b, the best", None, {"a": 0.25, "b, the best": 1 / 3})
+    assert as_csv([choice], ["a", "b, the best"]) == (
+        'query,expert,posterior_a,"posterior_b, the best",expected_cost_a,"expected_cost_b, the best"\n'
+        '1,"b, the best",,,0.25,0.333333\n'
+    )
+
+
+BAD_COMMANDS: dict[str, tuple[str, ...]] = {
+    "nothing asked": ("give one of --text, --file, --image",),
+    "two kinds": ("not --text and --image", "--text", "why", "--image", "a.png"),
+    "unknown flag": ("unrecognized arguments: --txt=why", "--text", "why", "--txt=why"),
+    "text for an image": ("--text: this router sees images (8×8×1)", "--text", "why"),
+    "no such image": ("none.png: no such file", "--image", "none.png"),
+    "no such file": ("--file=none.csv: ", "--file", "none.csv"),
+    "no folder to write to": ("no such folder: nowhere", "--image", "a.png", "--out", "nowhere/a.csv"),
+    "a folder to write to": ("is a folder", "--image", "a.png", "--out", "."),
+}
+
+
+@pytest.mark.parametrize("what", BAD_COMMANDS)
+def test_bad_commands_are_one_line(what: str, digits: Ran) -> None:
+    said, *given = BAD_COMMANDS[what]
+    with pytest.raises(SystemExit) as caught:
+        main([str(digits.path), *given])
+    assert str(caught.value.code).startswith("error: ")
+    assert said in str(caught.value.code)
+    assert "\n" not in str(caught.value.code)
+
+
+def test_image_flag_for_a_text_router(texts: Ran) -> None:
+    with pytest.raises(SystemExit, match="--image: this router sees the text prompt"):
+        main([str(texts.path), "--image", "a.png"])
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for given in ([], ["--help"], ["runs/x", "-h"]):
+        main(given)
+        assert "usage: python -m l2d.route RUN --text" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_command(texts: Ran, command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
+    done = command(str(texts.path), f"--text={texts.queries[0]}", module="l2d.route", tiny=False)
+    assert done.returncode == 0, done.stderr
+    assert read(done.stdout)[0]["expert"] == "abc"[texts.saved()["decisions"][0]]
+    wrong = command("nowhere", "--text=why", module="l2d.route", tiny=False)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr == "error: nowhere: no such folder; give one of runs/.../seed=<s>\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_table_of_images(tmp_path: Path) -> None:
+    files = []
+    for i, image in enumerate(Digits().load(Path()).train_inputs[:N].numpy()):
+        files.append(f"{i}.png")
+        Image.fromarray(15 * image[..., 0]).save(tmp_path / files[-1])
+    cells = {"file": files, **{name: CELLS[name] for name in ("correct_a", "correct_b", "correct_c", "split")}}
+    given = [f"dataset.path={write(tmp_path, cells)}", f"runs_dir={tmp_path / 'runs'}", "recipe=small"]
+    image = ["dataset.image=file", "dataset.image_size=8", "router=resnet18_slim"]
+    cfg = compose([*SPLIT, *given, *image, *SMALL])
+    train(cfg)
+    ran = Ran(RunFolder.of(to_plain(cfg)).path, None)
+    router = Router.load(ran.path)
+    check(router.route_file(write(tmp_path, {"file": files[-TEST:]})), router, ran.saved())
+    check(router.route([tmp_path / file for file in files[-TEST:]]), router, ran.saved())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(locate("minilm") == MINILM, reason="the package with MiniLM's weights is not installed")
+def test_text_through_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embeddings depend, in the last digits, on what else is in the batch."""
+    pytest.importorskip("transformers")
+    ran = trained(tmp_path, [row["prompt"] for row in rows("prompt")], *SPLIT, "dataset.text=prompt", "router=minilm")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    router = Router.load(ran.path)
+    check(router.route(ran.queries), router, ran.saved())
+    assert router.route(["why " * 25_000])[0].expert in "abc"
+    assert list(empty.iterdir()) == []
