@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from l2d.config import groups
+from l2d.config import compose, groups, to_plain
+from l2d.runs import RunFolder
 from tests.mutations import MUTATIONS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,3 +53,26 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 def test_mutations_still_fit_the_source() -> None:
     for what, (file, before, _) in MUTATIONS.items():
         assert (ROOT / "src" / "l2d" / file).read_text(encoding="utf-8").count(before) == 1, what
+
+
+QUERIES = [
+    "dataset=table",
+    "dataset.path=table.csv",
+    "dataset.name=queries",
+    "cost=error_plus_cost",
+    "cost.prices=columns",
+]
+SHOWN = {
+    "README.md": [[], [*QUERIES, "dataset.text=query", "method=one_vs_all", "checkpoint=best"]],
+    "docs/your_table.md": [QUERIES],
+    "docs/llm_routing.md": [["dataset=mmlu_sim"]],
+}
+
+
+@pytest.mark.slow  # or it would catch mutations of what is hashed
+@pytest.mark.parametrize("document", SHOWN)
+def test_documents_name_the_folders_that_runs_have(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    wanted = {str(RunFolder.of(to_plain(compose(overrides))).path) for overrides in SHOWN[document]}
+    found = {path.rstrip("`") for path in re.findall(r"runs/\w+/\w+/\w+/\w+/\w+/[0-9a-f]{8}/seed=\d+", text)}
+    assert found == wanted
