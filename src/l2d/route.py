@@ -49,7 +49,7 @@ Writes CSV: the number of the query, the chosen expert, and for each expert
 both empty where the method does not say. The decision is that of the run (decision=argmax or posterior).
 
 examples:
-  python -m l2d.route runs/mmlu_sim/llm/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
+  python -m l2d.route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
   python -m l2d.route runs/queries/own/table/error/mild/1a2b3c4d/seed=0 --file queries.csv --out choices.csv
   python -m l2d.route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png
 

@@ -34,6 +34,10 @@ def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
     if isinstance(relevant.get("dataset"), Mapping):  # where a table lies does not matter; what is in it is in data.txt
         relevant["dataset"] = {key: value for key, value in relevant["dataset"].items() if key != "path"}
+    if (
+        isinstance(relevant.get("setup"), Mapping) and relevant["setup"].get("experts") is None
+    ):  # as before there were such
+        relevant["setup"] = {key: value for key, value in relevant["setup"].items() if key != "experts"}
     return relevant
 
 

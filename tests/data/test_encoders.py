@@ -1,5 +1,6 @@
 """Text as numbers: the same for the same text, kept, mended, and refused in one line."""
 
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,6 +121,17 @@ def test_what_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
     for changes in ({"max_length": 2}, {"batch_size": 0}):
         with pytest.raises(L2DError, match=f"router.reads.{next(iter(changes))}="):
             embeddings(empty, **changes)
+
+
+def test_other_weights_in_the_same_folder_are_another_encoder(encoder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(encoder, folder)
+    before = embeddings(folder).identity()
+    assert before == embeddings(encoder).identity()
+    encoders.identity_of.cache_clear()
+    torch.manual_seed(1)
+    transformers.BertModel(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+    assert embeddings(folder).identity() != before
 
 
 def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> None:

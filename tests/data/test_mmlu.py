@@ -1,7 +1,9 @@
 """Questions: real ones from a file, simulated ones; no question on two sides of a split."""
 
 import csv
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from l2d.data.mmlu_sim import CHANCES, KINDS, PATTERNS, apportioned, outcomes
 from l2d.errors import L2DError
 from l2d.train import train
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the paper's
 
 
@@ -163,3 +166,45 @@ def test_groups_that_are_rows_change_nothing() -> None:
     for groups in (torch.arange(100), torch.randperm(100, generator=torch.Generator().manual_seed(0))):
         assert all(torch.equal(a, b) for a, b in zip(together(draw, labels, groups), draw(labels), strict=True))
     assert alike(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
+
+
+def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = questions(tmp_path)
+    lines = file.read_text().splitlines()
+    rows = [f"{line},{'split' if i == 0 else 'test' if i % 2 == 0 else 'train'}" for i, line in enumerate(lines)]
+    file.write_text("\n".join(rows))
+    make_data(compose(mmlu_data(file, "dataset.split=split")))
+    assert "warning: dataset.split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
+
+
+def test_setups_bring_their_experts(tmp_path: Path) -> None:
+    assert compose(["dataset=mmlu"]).experts.name == "llm"
+    assert compose(["dataset=mmlu", "setup=llama"]).experts.name == "table"
+    assert compose(["experiment=table3", "setup=mixtral"]).experts.name == "table"
+    assert compose(["dataset=mmlu_sim"]).experts.name == "table"
+    with pytest.raises(L2DError, match="experts=llm: these data say already"):
+        make_data(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
+    with pytest.raises(L2DError, match=r"dataset\.label: missing"):
+        make_data(compose(mmlu_data(questions(tmp_path), "dataset.label=null")))
+
+
+def test_experts_may_be_named_without_what_their_columns_hold(tmp_path: Path) -> None:
+    file = questions(tmp_path)
+    text = file.read_text().splitlines()
+    file.write_text("\n".join([text[0].replace(",a,b", ",correct_a,correct_b"), *text[1:]]))
+    assert make_data(compose(mmlu_data(file))).panel.names == ("a", "b")
+
+
+@pytest.mark.slow
+def test_the_experts_command_takes_the_datas_own(command: Command, tmp_path: Path) -> None:
+    told = command("dataset=mmlu_sim", "dataset.questions=200", module="l2d.experts", tiny=False)
+    assert told.returncode == 0, told.stderr
+    assert "strong (simulated)" in told.stdout
+    given = mmlu_data(questions(tmp_path))
+    assert (
+        command(*given[:3], *given[4:], "setup=own", module="l2d.experts", tiny=False).returncode == 1
+    )  # experts=trained
+    named = command(
+        "dataset=mmlu", f"dataset.path={tmp_path / 'questions.csv'}", "setup=llama", module="l2d.experts", tiny=False
+    )
+    assert "dataset.experts=llama-3-70b: no such column" in named.stderr or "dataset.only" in named.stderr

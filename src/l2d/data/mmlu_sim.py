@@ -56,7 +56,8 @@ class MMLUSim:
         self.questions, self.encoder = questions, encoder
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
-        return hashlib.sha256(f"mmlu_sim {self.questions} {CHANCES} {SKILL}".encode()).hexdigest()[:16]
+        known = f"mmlu_sim {self.questions} {CHANCES} {SKILL} {self.encoder.identity()}"
+        return hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def load(self, data_dir: Path) -> Arrays:
         rng = stream(0, "mmlu_sim")

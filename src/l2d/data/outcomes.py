@@ -32,6 +32,8 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: str) -> list[
     ]
     experts = named
     if columns is not None:
+        full = {column: f"{outcome}_{column}" for column in columns}
+        columns = [full[c] if c not in sheet.columns and full[c] in sheet.columns else c for c in columns]
         for column in columns:
             sheet.check("dataset.experts", column)
         experts = [Expert(column.removeprefix(f"{outcome}_"), column, outcome) for column in columns]

@@ -69,10 +69,11 @@ class Table:
         self.outcome, self.image_size, self.test_fraction = outcome, image_size, test_fraction
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002 (the path says where)
-        """Of the file's bytes. Images that it names may change unnoticed."""
+        """Of the file's bytes, and of the encoder that reads its text. Images that it names may change unnoticed."""
         file = self._file()
+        reads = self.encoder.identity() if self.encoder is not None and self.text is not None else ""
         try:
-            return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+            return hashlib.sha256(file.read_bytes() + reads.encode()).hexdigest()[:16]
         except OSError as error:
             raise L2DError(f"dataset.path={file}: cannot be read ({error.strerror})") from error
 
@@ -210,6 +211,13 @@ class Table:
                 raise L2DError(
                     f"dataset.split={self.split}: no row is {need}; there are {', '.join(sorted(set(said)))}"
                 )
+        seen = {int(group) for group in groups[torch.from_numpy(np.flatnonzero(said == "train"))]}
+        again = [int(group) in seen for group, part in zip(groups, said, strict=True) if part == "test"]
+        if any(again):
+            print(
+                f"warning: dataset.split={self.split}: {sum(again):,} of {len(again):,} test rows have the text of a training row",
+                file=sys.stderr,
+            )
         rows = np.flatnonzero(said != "test")
         validation = np.flatnonzero(said[rows] == "validation")
         train, test, held_out = (torch.from_numpy(part) for part in (rows, np.flatnonzero(said == "test"), validation))

@@ -1,12 +1,14 @@
 """Make a setup's experts and say how good they are: python -m l2d.experts dataset=cifar10 setup=I."""
 
+import re
 import sys
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from l2d.build import make_data
-from l2d.cli import run_command
+from l2d.cli import MISTAKES, run_command
+from l2d.config import compose, default_choices
 from l2d.datamodule import DeferralData
 from l2d.errors import L2DError
 from l2d.experts.accuracy import Accuracy, accuracies
@@ -53,6 +55,12 @@ def job(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
-    if not any(argument.startswith("experts=") or argument == "dataset=table" for argument in sys.argv[1:]):
-        sys.argv.append("experts=trained")
+    chosen = [text.split(",")[0] for text in sys.argv[1:] if re.match(r"(dataset|setup)=", text)]
+    flags = any(text.startswith("-") and text not in ("-m", "--multirun") for text in sys.argv[1:])
+    if not flags and not any(text.startswith("experts=") for text in sys.argv[1:]):
+        try:
+            own = compose(chosen).experts.name != default_choices()["experts"]  # data that bring experts of their own
+        except MISTAKES:
+            own = False  # the command itself says what is wrong
+        sys.argv += [] if own else ["experts=trained"]
     run_command(job, "Train the experts of a setup, or read them, and say how good they are.", module="l2d.experts")

@@ -69,8 +69,8 @@ class LLMExperts:
 
     def panel(self, request: Request) -> Panel:
         arrays = request.arrays
-        if arrays.panel is not None:  # a table of outcomes: what its models answered is known
-            return arrays.panel
+        if arrays.panel is not None:
+            raise L2DError("experts=llm: these data say already what their experts answered; use experts=table")
         train, test = self._texts(arrays)
         if request.coverage is not None:
             raise L2DError("setup.coverage: language models have no classes of their own; leave setup=own")
