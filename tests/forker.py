@@ -124,7 +124,8 @@ def run(request: dict[str, str]) -> None:
         for number, flags, name in ((0, os.O_RDONLY, os.devnull), (1, os.O_WRONLY, "out"), (2, os.O_WRONLY, "err")):
             file = os.open(request.get(name, name), flags | (os.O_CREAT if number else 0), 0o644)
             os.dup2(file, number)
-        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode) for number, mode in ((0, "r"), (1, "w"), (2, "w")))
+        sys.stdin, sys.stdout = os.fdopen(0, "r"), os.fdopen(1, "w")
+        sys.stderr = os.fdopen(2, "w", buffering=1)  # by line, as Python's own
         sys.argv = [request["module"], *request["arguments"]]
         for name in (request["module"], f"{request['module']}.__main__"):  # runpy warns of what is there already
             sys.modules.pop(name, None)

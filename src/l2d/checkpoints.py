@@ -44,7 +44,7 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         started = time.monotonic()
         last = self.folder / "last.ckpt"
         if trainer.is_global_zero:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(exist_ok=True)  # not its parents: a run folder that is gone is an error
             write_atomically(last, trainer.save_checkpoint)
         else:
             trainer.save_checkpoint(last)  # waits for rank 0, writes nothing

@@ -145,6 +145,8 @@ class Study:
                 asks = search.send(values)
             except StopIteration:
                 break
+        picture = figure(list(self.trials.values()), self.title)
+        write_atomically(self.folder / "trials.png", lambda path: picture.savefig(path))
         whole = [trial for trial in self.ordered() if trial.whole]
         if not whole:
             raise L2DError(f"no trial could be run: {next(iter(self.trials.values())).reason}")
@@ -264,8 +266,6 @@ class Study:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([header, *rows])
         write_text(self.folder / "trials.csv", text.getvalue())
-        picture = figure(list(self.trials.values()), self.title)
-        write_atomically(self.folder / "trials.png", lambda path: picture.savefig(path))
 
     def finish(self, winner: Trial) -> None:
         """Train the winner, and the controls if asked, on the final seeds; only here are test figures looked at."""

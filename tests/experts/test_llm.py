@@ -2,8 +2,6 @@
 
 import functools
 import json
-import os
-import signal
 import sys
 import threading
 import time
@@ -445,42 +443,6 @@ def test_two_at_once_ask_once(folders: list[Path], tmp_path: Path, monkeypatch: 
     assert len(loaded) == 1
     assert len(found) == 3
     assert len({json.dumps(predictions(panel)) for panel in found}) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_parts")
-def test_killed_for_good(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGKILL in the middle, another thread meanwhile waiting: that one goes on, to the answers of an unbroken run."""
-    data, scored, asked_here = arrays(questions(60)), llm_scoring.log_likelihoods, []
-    child = os.fork()
-    if child == 0:
-
-        def slow(*arguments: Any) -> Any:
-            time.sleep(0.1)
-            return scored(*arguments)
-
-        monkeypatch.setattr(llm_scoring, "log_likelihoods", slow)
-        experts(folders[:1]).panel(request(tmp_path, data))
-        os._exit(0)
-    deadline = time.monotonic() + 60
-    while len(list(tmp_path.glob("experts/*/parts/*.npz"))) < 2 and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-    def count(model: Any, batch: Any) -> Any:
-        asked_here.append(len(batch))
-        return scored(model, batch)
-
-    monkeypatch.setattr(llm_scoring, "log_likelihoods", count)
-    found: list[Panel] = []
-    waits = threading.Thread(target=lambda: found.append(experts(folders[:1]).panel(request(tmp_path, data))))
-    waits.start()
-    time.sleep(0.2)
-    assert not asked_here
-    os.kill(child, signal.SIGKILL)
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL, "it was quicker"
-    waits.join()
-    assert 0 < sum(asked_here) <= 50
-    assert predictions(found[0]) == predictions(experts(folders[:1]).panel(request(tmp_path / "whole", data)))
 
 
 def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
