@@ -12,7 +12,7 @@ ORDER = [
     *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
     *("build", "timing"),
     *("summary", "tracking", "runs", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
-    *("report", "dashboard", "search", "tune", "theory"),
+    *("report", "dashboard", "search", "trials", "tune", "theory"),
 ]
 # Commands that stand among what they make.
 COMMANDS = {"data/prepare.py": "data.prepare", "experts/__main__.py": "experts.__main__"}

@@ -15,6 +15,11 @@ def complement(costs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
     return (1 - costs / scale).clamp(min=0)
 
 
+def rewards_of(kind: str, costs: Tensor, scale: Tensor | float) -> Tensor:
+    """c̄ [..., p] of one of REWARDS; the scale is complement's."""
+    return sum_others(costs) if kind == "sum_others" else complement(costs, scale)
+
+
 def complement_scale(costs: Tensor) -> float:
     """The scale that brings the training costs into [0, 1], as Lemma 2 asks; 1 if they are there already."""
     return max(1.0, float(costs.max()))

@@ -12,14 +12,12 @@ import math
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
 from omegaconf import DictConfig, OmegaConf
 
 from l2d.build import make, make_data
@@ -28,12 +26,11 @@ from l2d.config import sweeper_of, to_plain
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json, write_text
 from l2d.losses.comp_sum import CompSum
-from l2d.report.compare import mean_std, paired_interval, paper_rho
-from l2d.report.tables import value as shown
 from l2d.runs import RunFolder, choices, variant
 from l2d.search import TAKEN, Ask, Options, Space, begin, rounded
 from l2d.summary import aligned
 from l2d.sweep import Cell, Workshop, listing
+from l2d.trials import Trial, ablation_table, figure
 
 CONTROLS = (
     "uniform",
@@ -46,31 +43,6 @@ CONTROLS = (
 MILD = f"{CompSum.__module__}.{CompSum.__qualname__}"
 
 
-@dataclass
-class Trial:
-    """What is known of one setting. value: its mean validation deferral loss, after `epoch` of `epochs`."""
-
-    settings: Mapping[str, Any]
-    value: float
-    epoch: int
-    epochs: int
-    runs: int
-    rho: list[float] = field(default_factory=list)
-    reason: str = ""
-
-    @property
-    def whole(self) -> bool:
-        return not self.reason and self.epoch == self.epochs
-
-    @property
-    def state(self) -> str:
-        return self.reason or ("finished" if self.whole else f"left after epoch {self.epoch} of {self.epochs}")
-
-    @property
-    def name(self) -> str:
-        return " ".join(Ask(self.settings).overrides) or "as it is"
-
-
 def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]) -> None:
     """What `python -m l2d.tune` does, for each combination of what is given."""
     shop = Workshop(sweeper, arguments)
@@ -80,9 +52,8 @@ def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]
         raise L2DError(f"{key}: a search sets it itself; use {TAKEN[key]}")
     if shop.config.force:
         raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be run anew")
-    studies = [
-        Study(shop, overrides, found) for overrides in shop.grid
-    ]  # what cannot be searched is said before anything is run
+    # All of them before the first is run: what cannot be searched is said at once.
+    studies = [Study(shop, overrides, found) for overrides in shop.grid]
     failed: dict[str, str] = {}
     for study in studies:
         try:
@@ -164,9 +135,8 @@ class Study:
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
         first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
         cfg = without_hydra(self.shop.compose([*self.overrides, *first]))
-        if (
-            cfg.dry_run and cfg.experts.name == "trained"
-        ):  # nothing is trained for a list: as if all were cheapest equally often
+        # Nothing is trained for a list: as if all experts were cheapest equally often.
+        if cfg.dry_run and cfg.experts.name == "trained":
             costs, num_classes = 1 - torch.eye(len(cfg.setup.coverage)), 0
         else:
             data = make_data(cfg)
@@ -216,9 +186,8 @@ class Study:
                 if some[0].run.finished:
                     trial.rho = list(some[0].run.metrics()["method_buffers"].get("rho", []))
             values.append(trial.value)
-            if not (
-                ask.overrides in self.trials and self.trials[ask.overrides].whole
-            ):  # asked for again, it stays whole
+            known = self.trials.get(ask.overrides)
+            if known is None or not known.whole:  # asked for again, it stays whole
                 self.trials[ask.overrides] = trial
             best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
             print(
@@ -335,62 +304,6 @@ def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
     }
     assert tuple(rows) == CONTROLS
     return {name: Ask(settings) for name, settings in rows.items()}
-
-
-def ablation_table(
-    losses: Mapping[str, Mapping[int, float]],
-    cells: Mapping[str, Sequence[Cell]],
-    block: Sequence[str],
-    reference: str | None,
-) -> str:
-    """Markdown: test deferral loss over the final seeds, the paper's beside it, the difference from the reference, shares."""
-    header = ["setting", "seeds", "test deferral loss", "paper"]
-    header += [f"less {reference}, paired, 95 %"] if reference else []
-    header += ["ρ", "to each expert, %"]
-    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
-    for name, found in losses.items():
-        runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
-        paper = paper_rho(block, f"mild_{name}") if reference else None
-        row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
-        row += [shown(*mean_std(list(found.values()))) if found else "missing"]
-        row += [shown(paper["mean"], paper["std"]) if paper else ""]
-        if reference:
-            interval = None if name == reference else paired_interval(found, losses[reference])
-            row += [f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""]
-        rho = runs[0]["method_buffers"].get("rho", []) if runs else []
-        row += [" ".join(f"{value:.3g}" for value in rho)]
-        columns = zip(*(run["ratios"] for run in runs), strict=True)
-        row += [" / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)]
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
-
-
-def figure(trials: Sequence[Trial], title: str) -> Figure:
-    """Validation deferral loss against the mean ρ, and in the order of the trials with the best so far."""
-    picture = Figure(figsize=(10, 4), layout="constrained")
-    against, order = picture.subplots(1, 2)
-    with_rho = [trial for trial in trials if trial.whole and trial.rho]
-    against.plot([statistics.fmean(trial.rho) for trial in with_rho], [trial.value for trial in with_rho], "o")
-    against.set(xlabel="mean ρ", ylabel="validation deferral loss", title=title)
-    if with_rho:
-        against.set_xscale("log")
-        against.xaxis.set_major_formatter(ScalarFormatter())
-        against.xaxis.set_minor_formatter(NullFormatter())
-    for kind, marker, chosen in (
-        ("run to the end", "o", [trial.whole for trial in trials]),
-        ("left early", "x", [not trial.whole and not trial.reason for trial in trials]),
-    ):
-        places = [i for i, right in enumerate(chosen) if right]
-        if places:
-            order.plot([i + 1 for i in places], [trials[i].value for i in places], marker, label=kind)
-    best, line = math.inf, []
-    for trial in trials:
-        best = min(best, trial.value) if trial.whole else best
-        line.append(best)
-    order.step(range(1, len(line) + 1), line, where="post", color="grey", label="best so far")
-    order.set(xlabel="trial", ylabel="validation deferral loss")
-    order.legend()
-    return picture
 
 
 def main() -> None:

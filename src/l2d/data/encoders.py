@@ -139,9 +139,8 @@ def read_kept(file: Path, n: int) -> np.ndarray | None:
 def locate(model: str) -> str:
     """The folder or the name on the hub that a short name stands for."""
     if model == "minilm":
-        package = importlib.util.find_spec(
-            MINILM_PACKAGE
-        )  # looked for, not imported: that would want sentence-transformers
+        # Looked for, not imported: that would want sentence-transformers.
+        package = importlib.util.find_spec(MINILM_PACKAGE)
         return MINILM if package is None or package.origin is None else str(Path(package.origin).parent / "model")
     folder = Path(model).expanduser()
     return str(folder) if folder.is_dir() else model

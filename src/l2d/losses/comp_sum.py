@@ -10,7 +10,7 @@ from l2d.decisions import at_least_float32, comp_sum_posterior
 from l2d.errors import L2DError, check_choice
 from l2d.losses.method import Method
 from l2d.margins import build_rho
-from l2d.rewards import REWARDS, complement, complement_scale, sum_others
+from l2d.rewards import REWARDS, complement_scale, rewards_of
 
 
 def comp_sum_terms(scores: Tensor, rho: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class CompSum(Method):
 
     def rewards(self, costs: Tensor) -> Tensor:
         """c̄ [..., p] for costs [..., p]."""
-        return sum_others(costs) if self.reward_kind == "sum_others" else complement(costs, self.reward_scale)
+        return rewards_of(self.reward_kind, costs, self.reward_scale)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return comp_sum_loss(outputs, self.rewards(costs), self.rho, self.tau)

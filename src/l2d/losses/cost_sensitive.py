@@ -17,7 +17,7 @@ from l2d.errors import L2DError, check_choice
 from l2d.losses.comp_sum import comp_sum_phi
 from l2d.losses.method import Method
 from l2d.margins import build_rho
-from l2d.rewards import REWARDS, complement, complement_scale, sum_others
+from l2d.rewards import REWARDS, complement_scale, rewards_of
 
 PSIS = ("hinge", "rho_margin", "comp_sum")
 FORMS = ("max", "sum", "log_sum")
@@ -129,7 +129,7 @@ class CostSensitive(Method):
 
     def rewards(self, costs: Tensor) -> Tensor:
         """c̄ [..., p] for costs [..., p]."""
-        return sum_others(costs) if self.reward_kind == "sum_others" else complement(costs, self.reward_scale)
+        return rewards_of(self.reward_kind, costs, self.reward_scale)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         psi = self._psi(pair_margins(outputs, self.rho))

@@ -37,7 +37,7 @@ usage: python -m l2d.theory COMMAND [RUN] [key=value ...]
                   size=60        triangles along an edge
                   out=simplex.png
 
-  figure1       Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 10 s), held against the optimum
+  figure1       Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 20 s), held against the optimum
                   offset=[0,5]   of MILD's rho: 0 is the bare theory's, 5 the top of the paper's search
                   points=2000    of the sample
                   steps=300      of training
