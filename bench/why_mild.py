@@ -137,7 +137,8 @@ def spaced(values: torch.Tensor) -> str:
 
 
 def size(row: Row) -> float:
-    return statistics.fmean(map(float, row["rho"].split()))
+    """Mean ρ to three digits: the fourth is what rounding of the shares leaves."""
+    return float(f"{statistics.fmean(map(float, row['rho'].split())):.3g}")
 
 
 def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
@@ -201,32 +202,46 @@ def steps_table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def choice_table(rows: Sequence[Row]) -> str:
+    """Validation deferral loss of the steps, in the cells where each has been run; their mean is what a default is chosen by."""
+    common = {}
+    for cell, members in cells(rows).items():
+        there = [by_seed(step_rows(members, step), "validation") for step in STEPS]
+        if all(len(values) >= 3 for values in there):
+            common[cell] = [statistics.fmean(values.values()) for values in there]
+    means = [statistics.fmean(values) for values in zip(*common.values(), strict=True)]
+    lines = [f"| setting | {' | '.join(map(title, common))} | mean |", "|---" * (2 + len(common)) + "|"]
+    for number, (step, mean) in enumerate(zip(STEPS, means, strict=True)):
+        figures = [f"{values[number]:.4f}" for values in common.values()]
+        lines.append(
+            f"| {step[0]} | {' | '.join(figures)} | {f'**{mean:.4f}**' if mean == min(means) else f'{mean:.4f}'} |"
+        )
+    return "\n".join(lines)
+
+
 def percent(rows: Sequence[Row], column: str) -> str:
     found = [list(map(float, row[column].split())) for row in rows]
     return " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in zip(*found, strict=True))
 
 
 def curves(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    """Cells with runs whose ρ is all shares (offset 0): the size of ρ is what varies there."""
-    found = {
-        cell: [row for row in members if row["total"] and float(row["offset"]) == 0]
-        for cell, members in cells(rows).items()
-    }
-    return {cell: members for cell, members in found.items() if members}
+    """By cell, the runs whose ρ is all shares (offset 0) or the same for all: the size of ρ is what varies there."""
+    found = {cell: [row for row in members if sized(row)] for cell, members in cells(rows).items()}
+    return {cell: members for cell, members in found.items() if any(row["shares"] == "theory" for row in members)}
+
+
+def sized(row: Row) -> bool:
+    return row["shares"] == "uniform" or float(row["offset"]) == 0
 
 
 def curve_table(rows: Sequence[Row]) -> str:
     head = [f"{rewards}, {shares}" for rewards, shares in LINES]
     lines = [f"| cell | mean ρ | {' | '.join(head)} |", "|---" * (2 + len(LINES)) + "|"]
     for cell, members in curves(rows).items():
-        for number, there in enumerate(sorted({round(size(row), 3) for row in members})):
+        for number, there in enumerate(sorted({size(row) for row in members})):
             row = [title(cell) if not number else "", f"{there:g}"]
             for rewards, shares in LINES:
-                here = [
-                    r
-                    for r in members
-                    if (r["rewards"], r["shares"]) == (rewards, shares) and round(size(r), 3) == there
-                ]
+                here = [r for r in members if (r["rewards"], r["shares"]) == (rewards, shares) and size(r) == there]
                 both = [shown(list(by_seed(here, column).values())) for column in ("argmax", "posterior")]
                 row.append("missing" if not here else both[0] if shares == "uniform" else " → ".join(both))
             lines.append(f"| {' | '.join(row)} |")
@@ -246,7 +261,7 @@ def figure(members: Sequence[Row], name: str) -> Figure:
                 continue
             points: dict[float, list[float]] = defaultdict(list)
             for row in here:
-                points[round(size(row), 3)].append(float(row[column]))
+                points[size(row)].append(float(row[column]))
             xs = sorted(points)
             axes.errorbar(
                 xs,
@@ -278,10 +293,11 @@ def write_docs(rows: Sequence[Row]) -> None:
         file.parent.mkdir(exist_ok=True)
         figure(members, title(cell)).savefig(file, dpi=110)
         pictures.append(f"![{title(cell)}](figures/{file.name})")
-    used = [row for row in rows if float(row["offset"]) == 0 and row["total"]]
+    used = [row for members in curves(rows).values() for row in members]
     stepped = [row for row in rows if any(step_rows([row], step) for step in STEPS)]
     blocks = {
         "steps": f"{steps_table(rows)}\n\n{foot(stepped)}",
+        "choice": f"{choice_table(rows)}\n\nValidation deferral loss, mean of three seeds of the runs in the table below.",
         "curves": "\n\n".join([*pictures, curve_table(rows), foot(used)]) if used else "missing",
     }
     for mark, new in blocks.items():

@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import math
+import re
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -313,7 +314,9 @@ def main() -> None:
     given = [text for text in sys.argv[1:] if text not in ("-m", "--multirun")]
     if not any(text.startswith("-") for text in given):  # help, --cfg and the like are Hydra's to answer
         searches = any(text.startswith("tune.search=") for text in given) or sweeper_of(given).tune.search is not None
-        given = ["-m", *given, *([] if searches else ["tune.search=paper"])]
+        # Equal shares leave a grid nothing but the size of ρ to search.
+        method = [] if any(re.match("(method|experiment)=", text) for text in given) else ["method=mild_paper"]
+        given = ["-m", *given, *method, *([] if searches else ["tune.search=paper"])]
     sys.argv[1:] = given
     run_command(
         train.job,
