@@ -1,5 +1,7 @@
 """Composition: every combination builds, typos fail, help is complete."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from hydra.errors import HydraException
@@ -9,6 +11,7 @@ from l2d.cli import help_text, one_line
 from l2d.config import CONF, compose, groups, to_plain
 from l2d.errors import L2DError
 from l2d.learner import PLAIN, speed
+from tests.tiny_encoders import write_encoder
 
 METHODS, COSTS = sorted(groups()["method"]), ("error", "error_plus_cost")  # cost=llm is for three experts
 SETUPS = ("I", "II", "III", "severe")
@@ -33,9 +36,12 @@ def test_every_composition_builds_and_takes_a_step(setup: str, cost: str) -> Non
 
 
 @pytest.mark.parametrize("router", sorted(groups()["router"]))
-def test_every_router_builds_with_every_head(router: str) -> None:
+def test_every_router_builds_with_every_head(router: str, tmp_path: Path) -> None:
+    node = compose([f"router={router}"]).router
+    if "model" in node:  # a pretrained one, which may not be here
+        node.model = str(write_encoder(tmp_path, "deberta" if "deberta" in router else "bert"))
     for head in ("linear", "cosine"):
-        make(compose([f"router={router}"]).router, mean=[0.5], std=[1.0], num_outputs=3, head=head)
+        make(node, mean=[0.5], std=[1.0], num_outputs=3, head=head)
 
 
 def test_the_other_groups_compose() -> None:
@@ -67,6 +73,34 @@ def test_a_table_brings_its_router_recipe_setup_and_experts_unless_told_otherwis
     told = compose(["dataset=table", "router=resnet18", "recipe=small", "setup=I", "experts=synthetic"])
     assert told.router._target_.endswith("ResNet18")
     assert (told.setup.name, told.experts.name, told.recipe.batch_size) == ("I", "synthetic", 64)
+
+
+TABLE, TEXT, SMALL = (20, 1e-3, 128), (5, 5e-5, 32), (15, 1e-3, 64)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recipe"),
+    [
+        (["dataset=mmlu", "router=deberta_v3_xsmall"], TEXT),
+        (["dataset=table", "router=minilm_tuned"], TEXT),
+        (["dataset=mmlu_sim", "router=minilm_tuned", "recipe=small"], SMALL),
+        (["dataset=mmlu", "router=minilm"], TABLE),
+        (["dataset=table", "router=resnet18", "experts=trained"], TABLE),
+        (["dataset=table", "router=minilm_tuned", "experts=trained"], TEXT),
+    ],
+    ids=str,
+)
+def test_a_text_router_brings_its_recipe_unless_told_otherwise(
+    overrides: list[str], recipe: tuple[int, float, int]
+) -> None:
+    cfg = compose(overrides)
+    for found in (cfg.recipe, cfg.experts.get("recipe", cfg.recipe)):  # trained experts share it
+        assert (found.epochs, found.optimizer.lr, found.batch_size) == recipe
+
+
+def test_a_text_router_reads_with_its_own_models_tokenizer() -> None:
+    cfg = compose(["dataset=table", "router=deberta_v3_xsmall", "router.model=some/folder"])
+    assert cfg.dataset.encoder.model == cfg.router.reads.model == "some/folder"
 
 
 def test_the_papers_recipe() -> None:

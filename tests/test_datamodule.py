@@ -26,6 +26,7 @@ def build(**changes: Any) -> DeferralData:
         "cache": Cache(Path()),
         "machine": Machine(),
         "prices": None,
+        "price_scale": 1.0,
         "noise": 0.0,
         "noise_kind": "multiplicative",
         "validation_fraction": 0.1,
@@ -111,6 +112,32 @@ def test_pixel_statistics_are_those_of_the_training_images() -> None:
 def test_one_expert_is_refused() -> None:
     with pytest.raises(L2DError, match="at least 2"):
         build(coverage=[1.0])
+
+
+def test_prices_are_scaled_on_every_split() -> None:
+    coverage = torch.tensor([0.4, 0.2, 0.2, 0.1, 0.1]).double()
+    data = build(prices="coverage", price_scale=0.5)
+    assert data.prices is not None
+    torch.testing.assert_close(data.prices, coverage / 2)
+    for split in (data.train, data.validation, data.test):
+        torch.testing.assert_close(split.costs, split.answers.errors + coverage / 2)
+    assert torch.equal(build(prices="coverage", price_scale=0.0).train.costs, build().train.costs)
+
+
+def test_extreme_prices_are_those_of_clean_training_rows() -> None:
+    """Whatever noise and sampling make of them afterwards, and not those of the test rows."""
+    data = build(prices="extreme", coverage=[0.7, 0.2, 0.1])
+    other = build(prices="extreme", coverage=[0.7, 0.2, 0.1], noise=0.5, sampling="over")
+    assert data.extreme is not None
+    assert data.prices is not None
+    assert data.extreme == other.extreme
+    assert data.prices.tolist() == data.extreme["prices"]
+    assert data.extreme["expert"] == "expert 1"
+    share = float((cheapest(data.train.costs) == 0).double().mean())
+    assert data.extreme["share_train"] == pytest.approx(share)
+    assert data.extreme["share_test"] == pytest.approx(float((cheapest(data.test.costs) == 0).double().mean()))
+    assert abs(share - 0.95) < 0.06
+    assert build().extreme is None
 
 
 def test_noise_is_on_the_training_split_alone() -> None:

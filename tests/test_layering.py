@@ -8,11 +8,11 @@ import l2d
 PACKAGE = Path(l2d.__file__).parent
 ORDER = [
     *("errors", "interrupts", "seeding", "files", "config"),
-    *("costs", "rewards", "margins", "decisions", "metrics"),
+    *("costs", "rewards", "margins", "decisions", "guard", "metrics"),
     *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
     *("build", "timing"),
     *("summary", "tracking", "runs", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
-    *("report", "dashboard", "search", "trials", "tune", "theory"),
+    *("report", "curve", "dashboard", "search", "trials", "tune", "theory"),
 ]
 # Commands that stand among what they make.
 COMMANDS = {"data/prepare.py": "data.prepare", "experts/__main__.py": "experts.__main__"}

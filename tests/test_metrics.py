@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from l2d.metrics import (
     baselines,
     best_single,
+    by_category,
     calibration,
     collapsed_expert,
     confusion,
@@ -106,6 +107,23 @@ def test_prices_that_differ_between_rows() -> None:
     assert result["prices"] == pytest.approx([0.2, 0.3])
     assert [expert["name"] for expert in result["experts"]] == ["a", "b"]
     assert result["baselines"]["random"]["mean_price"] == pytest.approx(0.25)
+
+
+@given(st.integers(1, 30), st.integers(2, 4), st.integers(1, 6), st.integers(0, 999))
+def test_categories_against_loops(n: int, p: int, kinds: int, seed: int) -> None:
+    """Each category's rows by themselves; the best single expert is that of all training rows."""
+    rng = np.random.default_rng(seed)
+    costs, decisions = rng.random((n, p)), rng.integers(0, p, n)
+    names = [f"kind {number}" for number in rng.integers(0, kinds, n)]
+    found = by_category(names, torch.tensor(decisions), torch.tensor(costs), torch.tensor(costs))
+    single = min(range(p), key=lambda k: sum(costs[:, k]))
+    assert list(found) == sorted(set(names))
+    for name, row in found.items():
+        rows = [i for i in range(n) if names[i] == name]
+        assert row["rows"] == len(rows)
+        assert row["deferral_loss"] == pytest.approx(sum(costs[i, decisions[i]] for i in rows) / len(rows))
+        assert row["best_single"] == pytest.approx(sum(costs[i, single] for i in rows) / len(rows))
+        assert row["oracle"] == pytest.approx(sum(min(costs[i]) for i in rows) / len(rows))
 
 
 def test_calibration_by_hand() -> None:

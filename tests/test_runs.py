@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from l2d.files import write_atomically, write_json
 from l2d.runs import RunFolder, cell, variant
 
 
-def config(*overrides: str) -> dict[str, object]:
+def config(*overrides: str) -> dict[str, Any]:
     return to_plain(compose(overrides))
 
 
@@ -34,6 +35,8 @@ def test_path() -> None:
         "data_dir=y",
         "progress=false",
         "force=true",
+        "cost.scale=1",
+        "setup.prices=[1,2,3,4,5]",
     ],
 )
 def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
@@ -43,10 +46,42 @@ def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
 @pytest.mark.parametrize(
     "other",
     ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",
-     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
+     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "cost.scale=0.5", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
 )  # fmt: skip
 def test_variant_follows_what_can(other: str) -> None:
     assert variant(config(other)) != variant(config())
+
+
+def test_a_folder_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative or not. A name on the hub is no path, nor is minilm, whatever folders there are."""
+    (tmp_path / "org" / "a").mkdir(parents=True)
+    (tmp_path / "minilm").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    plain = config("dataset=mmlu")
+
+    def of(*models: str, table: str | None = None, reads: str = "minilm") -> str:
+        experts, router = dict(plain["experts"]), dict(plain["router"])
+        chosen = {**experts, "models": list(models), "table": table}
+        return variant(plain | {"experts": chosen, "router": {**router, "reads": {**router["reads"], "model": reads}}})
+
+    assert of("org/a", "Qwen/x@1") == of(f"{tmp_path}/org/a", "Qwen/x@1")
+    assert of("Qwen/x", table="t.csv") == of("Qwen/x", table=f"{tmp_path}/t.csv")
+    here = [of("Qwen/x"), of("org/a"), of("org/a", reads="org/a")]
+    monkeypatch.chdir(tmp_path / "org")
+    assert [of("Qwen/x"), of("a"), of("a", reads="a")] == here
+    assert len(set(here)) == 3
+
+
+def test_keys_that_came_later_leave_old_folders_where_they_are() -> None:
+    now = config("setup=llama", "dataset=mmlu", "cost=llm")
+    before = now | {
+        "setup": {key: value for key, value in now["setup"].items() if key != "prices"},
+        "cost": {key: value for key, value in now["cost"].items() if key != "scale"},
+    }
+    assert len(before["cost"]) == len(now["cost"]) - 1
+    assert variant(before) == variant(now)
+    assert variant(config("setup=llama", "dataset=mmlu", "cost=error_plus_cost")) == variant(now)
 
 
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:

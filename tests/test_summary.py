@@ -29,6 +29,29 @@ def test_table() -> None:
     assert "WARNING" not in format_table(metrics([0, 0, 1, 0]))
 
 
+def test_categories_by_gain() -> None:
+    """Eight of them: the three where the router gains most on the best single expert, the three where it loses most."""
+    gains = {"a": 0.0, "b": 0.3, "c": -0.2, "d": 0.1, "e": 0.2, "f": -0.1, "g": -0.3, "h": 0.01}
+    parts = {
+        name: {"rows": 10, "deferral_loss": 0.5 - gain, "best_single": 0.5, "oracle": 0.1}
+        for name, gain in gains.items()
+    }
+    lines = format_table(metrics([0, 0, 1, 0]) | {"by_category": parts}).splitlines()[-9:]
+    assert [line.split()[0] for line in lines] == ["category", lines[1], "b", "e", "d", "(2", "f", "c", "g"]
+    assert lines[2].split() == ["b", "10", "0.2000", "0.5000", "0.1000", "+0.3000"]
+    few = {name: parts[name] for name in "abcdef"}
+    assert "others" not in format_table(metrics([0, 0, 1, 0]) | {"by_category": few})
+    assert "category" not in format_table(metrics([0, 0, 1, 0]) | {"by_category": {"a": parts["a"]}})
+
+
+def test_extreme_prices_are_said() -> None:
+    found = {"expert": "big", "prices": [0, 1.0, 0.3], "target": 0.95, "share_train": 0.94, "share_test": 0.967}
+    assert (
+        "cost=extreme: prices 0, 1, 0.3; the oracle gives big 94.0% of the training rows (aimed at 95%) and 96.7% of the test rows"
+        in format_table(metrics([0, 0, 1, 0]) | {"extreme": found})
+    )
+
+
 def test_collapse_is_said() -> None:
     text = format_table(metrics([1, 1, 1, 1]))
     assert (

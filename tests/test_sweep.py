@@ -21,7 +21,7 @@ from omegaconf import DictConfig
 from l2d.build import make
 from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
 from l2d.runs import RunFolder
-from l2d.sweep import ATTEMPTS, Cell, listing, named, results, run_cells
+from l2d.sweep import ATTEMPTS, Cell, listing, named, places, results, run_cells
 from l2d.sweep import make_cells as grid_cells
 from tests.conftest import TINY, environment
 from tests.forker import Child
@@ -157,9 +157,30 @@ def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
         return compose([*overrides, f"runs_dir={tmp_path}"])
 
     cells = grid_cells(
-        [["method=mild", "seed=1"], ["method=mild_paper", "seed=1"], ["method=mild", "seed=1"]], compose_here
+        [["method=mild", "seed=1"], ["method=mild_uniform", "seed=1"], ["method=mild", "seed=1"]], compose_here
     )
     assert [cell.overrides for cell in cells] == [("method=mild", "seed=1")]
+
+
+def test_workers_get_places_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And come to the same run folder with them, wherever they stand; names of models on the hub are left alone."""
+    (tmp_path / "models" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    given = ["dataset=mmlu", "dataset.path=q.csv", "experts.models=[models/a,Qwen/x@1]", "experts.table=t.csv"]
+    told = places(to_plain(compose(given)))
+    assert set(told) == {
+        f"runs_dir='{tmp_path}/runs'",
+        f"data_dir='{tmp_path}/data'",
+        f"dataset.path='{tmp_path}/q.csv'",
+        f"experts.table='{tmp_path}/t.csv'",
+        f"experts.models=['{tmp_path}/models/a','Qwen/x@1']",
+    }
+    encoder = places(to_plain(compose([*given, "router.reads.model=models/a"])))
+    assert {*encoder} - {*told} == {f"router.reads.model='{tmp_path}/models/a'"}
+    here = RunFolder.of(to_plain(compose(given))).path.absolute()
+    monkeypatch.chdir("/")
+    assert RunFolder.of(to_plain(compose([*given, *told]))).path == here
+    assert places(to_plain(compose([*given, *told]))) == ()
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -215,14 +236,12 @@ def test_listing_and_results(tmp_path: Path) -> None:
 def test_variants_of_one_name_are_told_apart() -> None:
     """Two noises and two rules of ρ: four cells, four texts, in the listing and in the results."""
     grid = [
-        [f"method={method}", f"cost.noise={noise}", "seed=0"]
-        for method in ("mild", "mild_uniform")
-        for noise in (0, 0.2)
+        [f"method={method}", f"cost.noise={noise}", "seed=0"] for method in ("mild", "mild_paper") for noise in (0, 0.2)
     ]
     cells = grid_cells(grid, lambda overrides: compose(overrides))
     texts = [names[-1] for names in named(cells).values()]
     assert len(set(texts)) == 4
-    assert "mild (cost.noise=0.2 rho.rule=uniform)" in texts
+    assert "mild (cost.noise=0.2 rho.rule=theory)" in texts
     assert all(text in listing(cells) for text in texts)
     assert [row[4] for row in results(cells)[1]] == texts
     assert named(cells[:1])[cells[0]][-1] == "mild"
@@ -249,6 +268,8 @@ def test_every_experiment_is_known_here() -> None:
         "rho_ablation",
         "rho_size",
         "table3",
+        "extreme",
+        "price_curve",
     }  # the first two vary ρ
     assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
 

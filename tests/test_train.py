@@ -53,6 +53,7 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     assert json.loads((path / "metrics.json").read_text()) == metrics
     with np.load(path / "test.npz") as saved:
         scores, costs, decisions = saved["scores"], saved["costs"], saved["decisions"]
+        assert saved["prices"].tolist() == metrics["prices"]
         assert np.allclose(saved["posterior"].sum(1), 1, atol=1e-5)
     assert (decisions == 4 - scores[:, ::-1].argmax(1)).all()  # ties to the highest index
     assert metrics["deferral_loss"] == pytest.approx(costs[np.arange(360), decisions].mean())
@@ -68,6 +69,14 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert out.rstrip().endswith(str(path))
     assert f"{metrics['deferral_loss']:.4f}" in out
+
+
+def test_extreme_prices_are_in_the_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = train(tiny("setup=I", "cost=extreme", "recipe.epochs=1"))
+    found = metrics["extreme"]
+    assert metrics["prices"] == found["prices"]
+    assert metrics["baselines"]["oracle"]["ratios"][0] == pytest.approx(found["share_test"])
+    assert f"the oracle gives expert 1 {found['share_train']:.1%} of the training rows" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """From a config to objects: the one place that calls `instantiate`."""
 
+import hashlib
 import inspect
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
 
+from l2d.backbones.heads import attach_aux
 from l2d.config import check_keys, to_plain
 from l2d.data.arrays import channel_statistics
 from l2d.datamodule import Dataset, DeferralData
@@ -20,11 +22,12 @@ from l2d.errors import L2DError, check_choice
 from l2d.experts.cache import Cache
 from l2d.experts.request import Machine
 from l2d.learner import check_recipe, speed
+from l2d.losses.aux import make_aux
 from l2d.router import Router
 from l2d.seeding import derive_seed
 
 # Keys of a group that other parts of the config read; its class does not take them.
-FOR_THE_CONFIG = ("name", "fast", "paper", "reads")
+FOR_THE_CONFIG = ("name", "fast", "paper", "reads", "own_recipe")
 # What a plainly annotated argument takes; other annotations are the class's own business.
 KINDS: dict[Any, tuple[type, ...]] = {
     int: (int,),
@@ -76,11 +79,18 @@ def _for_the_class(group: Any) -> Any:
 
 def make_dataset(cfg: DictConfig) -> Dataset:
     dataset: Dataset = make(cfg.dataset)
+    encoder: Any = getattr(dataset, "encoder", None)
+    if hasattr(encoder, "progress"):  # no key of its own: that would be in the name of the run's folder
+        encoder.progress = cfg.progress
     return dataset
 
 
 def fingerprint(cfg: DictConfig) -> str:
-    return make_dataset(cfg).fingerprint(Path(cfg.data_dir).expanduser())
+    """Of the data, and of experts that their config does not tell apart: a model's folder may come to hold other weights."""
+    data = make_dataset(cfg).fingerprint(Path(cfg.data_dir).expanduser())
+    if not hasattr(make_partial(cfg.experts).func, "identity"):
+        return data
+    return hashlib.sha256(f"{data} {make(cfg.experts).identity()}".encode()).hexdigest()[:16]
 
 
 def switched_off(cfg: DictConfig) -> str:
@@ -105,6 +115,9 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
     check_recipe(cfg.recipe, "recipe")
     if cfg.cost.name == "error" and cfg.cost.prices is not None:
         raise L2DError("cost.prices: cost=error has none; use cost=error_plus_cost, or another cost.name")
+    scale = cfg.cost.get("scale", 1.0)  # runs of before it came are rebuilt too
+    if cfg.cost.prices is None and scale != 1:
+        raise L2DError(f"cost.scale={scale}: there are no prices to multiply; use cost=error_plus_cost or cost=llm")
     return DeferralData(
         dataset=make_dataset(cfg),
         data_dir=Path(cfg.data_dir).expanduser(),
@@ -118,6 +131,7 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
         ),
         coverage=None if cfg.setup.coverage is None else list(cfg.setup.coverage),
         prices=to_plain(cfg.cost)["prices"],
+        price_scale=scale,
         noise=cfg.cost.noise,
         noise_kind=cfg.cost.noise_kind,
         validation_fraction=cfg.validation_fraction,
@@ -132,11 +146,17 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
 def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     """dataset -> experts -> costs -> method -> router."""
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
+    if cfg.recipe.patience is not None and cfg.checkpoint != "best":
+        raise L2DError("recipe.patience: stops when validation gets no better, and wants checkpoint=best")
     data = make_data(cfg)
     pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
     method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)
+    method.learn(data.evidence)
+    aux = make_aux(cfg.aux, cfg.aux_weight, data.train.costs, data.train.labels, data.num_classes)
     mean, std = channel_statistics(data.train.source, data.train.rows)
     network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)
+    if aux is not None:
+        attach_aux(network, aux.num_outputs)
     with torch.no_grad():  # a router for other inputs says so here, before the folder is made
         network.eval()(data.train.source[data.train.rows[:1]])
     network.train()
@@ -149,9 +169,11 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     router = Router(
         network=network,
         method=method,
+        aux=aux,
         optimizer=optimizer,
         schedule=cfg.recipe.schedule,
         channels_last=fast["channels_last"],
         compile_mode=str(fast["compile"]).lower(),  # false comes as a boolean from the command line
+        ema=cfg.recipe.ema,
     )
     return data, router

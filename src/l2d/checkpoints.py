@@ -20,25 +20,41 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or, where epochs are shorter than twenty writes, after as many as keep writing below 5 %.
 
     With keep_best, the weights of the epoch with the least validation deferral loss (the first of equals) travel inside last.ckpt,
-    so that there is never one without the other. stop_after: the epoch after which training stops, to be gone on with later.
+    so that there is never one without the other. patience: epochs without a new best after which training is over. stop_after: the epoch after which training stops, to be gone on with later.
     Lightning's ModelCheckpoint moves files in from another folder, which is not atomic across filesystems.
     """
 
-    def __init__(self, folder: Path, keep_best: bool, stop_after: int | None = None) -> None:
-        self.folder, self.keep_best, self.stop_after = folder, keep_best, stop_after
+    def __init__(
+        self, folder: Path, keep_best: bool, stop_after: int | None = None, patience: int | None = None
+    ) -> None:
+        self.folder, self.keep_best, self.stop_after, self.patience = folder, keep_best, stop_after, patience
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
+        self.since_best = 0
         self.written_at, self.write_seconds = time.monotonic(), 0.0
 
     def on_train_epoch_end(self, trainer: pl.Trainer, router: pl.LightningModule) -> None:
         if self.keep_best and (current := float(trainer.callback_metrics[MONITOR])) < self.best:
-            self.best = current
+            self.best, self.since_best = current, -1
             self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
+        self.since_best += 1
+        self._stop_early(trainer)
         if self.stop_after is not None and trainer.current_epoch + 1 >= self.stop_after:
             trainer.should_stop = True
         last_epoch = trainer.should_stop or trainer.current_epoch + 1 == trainer.max_epochs
         due = last_epoch or time.monotonic() - self.written_at >= self.write_seconds / SHARE
         if trainer.strategy.broadcast(due):  # every rank must take part, or none
             self._save(trainer)
+
+    def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
+        self._stop_early(trainer)  # as it had when it was killed
+
+    @property
+    def out_of_patience(self) -> bool:
+        return self.patience is not None and self.since_best >= self.patience
+
+    def _stop_early(self, trainer: pl.Trainer) -> None:
+        if self.out_of_patience:
+            trainer.should_stop = True
 
     def _save(self, trainer: pl.Trainer) -> None:
         started = time.monotonic()
@@ -52,10 +68,11 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         self.write_seconds = self.written_at - started
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_weights": self.best_weights}
+        return {"best": self.best, "best_weights": self.best_weights, "since_best": self.since_best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.best_weights = state_dict["best"], state_dict["best_weights"]
+        self.since_best = state_dict.get("since_best", 0)
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

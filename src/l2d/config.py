@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
@@ -22,12 +23,14 @@ class Setup:
     name: str = MISSING
     coverage: list[float] | None = MISSING
     experts: list[str] | None = None
+    prices: Any = "coverage"
 
 
 @dataclass
 class Cost:
     name: str = MISSING
     prices: Any = MISSING
+    scale: float = 1.0
     noise: float = MISSING
     noise_kind: str = MISSING
 
@@ -43,6 +46,8 @@ class Recipe:
     channels_last: bool = MISSING
     compile: str = MISSING
     fused: bool = MISSING
+    ema: float = 0.0
+    patience: int | None = None
 
 
 @dataclass
@@ -69,6 +74,8 @@ class TrainConfig:
     validation_fraction: float = MISSING
     fold: str | None = MISSING
     sampling: str = MISSING
+    aux: str = MISSING
+    aux_weight: float = MISSING
     checkpoint: str = MISSING
     data_dir: str = MISSING
     runs_dir: str = MISSING
@@ -78,7 +85,18 @@ class TrainConfig:
     stop_after: int | None = MISSING
 
 
+def recipe_of(router: str, otherwise: str) -> str:
+    """The recipe that a router brings along (own_recipe in its file). Not an `override` there: Hydra refuses one in what another
+    group takes by interpolation, as experts=trained does with the router."""
+    file = CONF / "router" / f"{router}.yaml"
+    content = yaml.safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    for parent in content.get("defaults", []):
+        otherwise = recipe_of(parent, otherwise)
+    return str(content.get("own_recipe", otherwise))
+
+
 ConfigStore.instance().store(name="schema", node=TrainConfig)
+OmegaConf.register_new_resolver("recipe_of", recipe_of, replace=True)
 
 
 def to_plain(cfg: DictConfig) -> dict[str, Any]:

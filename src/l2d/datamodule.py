@@ -10,14 +10,25 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from l2d.costs import cheapest, check_costs, check_noise, expert_costs, expert_prices, noisy
+from l2d.costs import (
+    cheapest,
+    check_costs,
+    check_noise,
+    check_scale,
+    expert_costs,
+    expert_prices,
+    extreme_prices,
+    extreme_shares,
+    noisy,
+)
 from l2d.data.arrays import Answers, Arrays, content_of, fingerprint_of, split
 from l2d.data.augment import AUGMENTS
-from l2d.data.batches import EVAL_BATCH, ON_DEVICE, Batch, Batches, Inputs, place
+from l2d.data.batches import ON_DEVICE, Batch, Batches, Inputs, eval_batch, place
 from l2d.data.sampling import SAMPLINGS, resample
 from l2d.errors import L2DError, check_choice
 from l2d.experts.cache import Cache
 from l2d.experts.request import Experts, Machine, Request
+from l2d.losses.method import Evidence
 from l2d.seeding import derive_seed, stream
 
 
@@ -78,6 +89,7 @@ class DeferralData(pl.LightningDataModule):
         machine: Machine,
         coverage: Sequence[float] | None,
         prices: Any,
+        price_scale: float,
         noise: float,
         noise_kind: str,
         validation_fraction: float,
@@ -95,6 +107,7 @@ class DeferralData(pl.LightningDataModule):
         check_choice("recipe.augment", augment, AUGMENTS)
         check_choice("trainer.data_on_device", machine.data_on_device, ON_DEVICE)
         check_noise(noise, noise_kind)
+        check_scale(price_scale, prices)
         check_choice("sampling", sampling, SAMPLINGS)
         self.batch_size, self.augment, self.on_device, self.seed = batch_size, augment, machine.data_on_device, seed
         arrays = dataset.load(data_dir)
@@ -113,12 +126,18 @@ class DeferralData(pl.LightningDataModule):
         self.expert_seconds = time.monotonic() - begun
         if len(self.panel.names) < 2:
             raise L2DError(f"{len(self.panel.names)} expert; routing needs at least 2 (setup.coverage={coverage})")
+        self.extreme: dict[str, Any] | None = None
+        if prices == "extreme":
+            errors = self.panel.train.errors[train]
+            prices = extreme_prices(errors, self.panel.names).tolist()
+            self.extreme = extreme_shares(prices, errors, self.panel.test.errors, self.panel.names)
         by_row = prices == "columns"
         if by_row and self.panel.train.prices is None:
             raise L2DError(
                 "cost.prices=columns: there are no price columns; dataset=table reads those named price_<expert>"
             )
-        self.prices = None if by_row else expert_prices(prices, self.panel.names, self.panel.coverage)
+        self.price_scale = price_scale
+        self.prices = None if by_row else price_scale * expert_prices(prices, self.panel.names, self.panel.coverage)
         self.train = self._split(arrays.train_inputs, train, self.panel.train, arrays.train_labels)
         self.validation = self._split(arrays.train_inputs, validation, self.panel.train, arrays.train_labels)
         everything = torch.arange(len(arrays.test_labels))
@@ -128,16 +147,26 @@ class DeferralData(pl.LightningDataModule):
             self.train = replace(self.train, costs=costs)
         # The router learns from resampled rows; the best single expert, held against it, is chosen on the rows as they are.
         self.raw_costs = self.train.costs
+        self.evidence = self._evidence()
         if sampling != "none":
             groups = cheapest(self.train.costs)
             self.train = self.train.take(resample(groups, sampling, stream(seed, "sampling")))
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
         self.train_dataloader()  # here rather than in training: a bad batch size leaves nothing behind
 
+    def _evidence(self) -> Evidence:
+        """What experts did on rows that they did not learn from: the training rows, before any are drawn twice, or, where experts
+        learned those, the validation rows."""
+        split = self.validation if self.panel.learned else self.train
+        return Evidence(split.costs - split.prices, split.prices, split.labels)
+
     def _split(self, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor) -> Split:
         answers = answers[rows]
-        prices = answers.prices if self.prices is None else self.prices
-        assert prices is not None
+        if self.prices is None:
+            assert answers.prices is not None
+            prices = self.price_scale * answers.prices
+        else:
+            prices = self.prices
         costs = expert_costs(answers.errors, prices)
         check_costs(costs)
         return Split(source, rows, answers, costs, prices, labels[rows])
@@ -179,7 +208,7 @@ class DeferralData(pl.LightningDataModule):
         return batch  # it comes from there
 
     def _in_order(self, split: Split) -> Batches:
-        return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, EVAL_BATCH)
+        return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, eval_batch(split.source))
 
     def _inputs(self, split: Split) -> Inputs:
         """Training and validation share one copy of the images on the device."""

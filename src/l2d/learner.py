@@ -1,5 +1,6 @@
 """A network that learns: the step, the schedule, compilation. What it learns is its subclass's business."""
 
+import copy
 import gc
 import logging
 import warnings
@@ -24,6 +25,7 @@ SCHEDULES = ("constant", "cosine", "one_cycle")
 COMPILE_MODES = ("false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
+STREAMS = "random_streams"  # in a checkpoint
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
@@ -31,6 +33,7 @@ class Learner(pl.LightningModule):
     """network: inputs -> outputs. optimizer: from parameters to an optimizer. A subclass has `losses`, one value per example; the
     only mean over a batch is taken here.
 
+    ema: the decay of an average over the steps' weights, by which it is then judged and used; 0: none.
     compile_mode: torch.compile's, or "false". Only full training batches (of the size met first) run compiled: an epoch's last
     batch and evaluation would cost a compilation each.
     """
@@ -38,12 +41,20 @@ class Learner(pl.LightningModule):
     recipe_key: ClassVar[str] = "recipe"
 
     def __init__(
-        self, *, network: nn.Module, optimizer: MakeOptimizer, schedule: str, channels_last: bool, compile_mode: str
+        self,
+        *,
+        network: nn.Module,
+        optimizer: MakeOptimizer,
+        schedule: str,
+        channels_last: bool,
+        compile_mode: str,
+        ema: float = 0.0,
     ) -> None:
         super().__init__()
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
-        self.network = network
+        self.network, self.ema = network, ema
+        self.averaged = copy.deepcopy(network).requires_grad_(False) if ema else None
         self.make_optimizer = optimizer
         self.schedule = schedule
         self.loss_sum, self.rows_seen = torch.zeros(()), 0
@@ -53,7 +64,14 @@ class Learner(pl.LightningModule):
             self.compiled_losses = torch.compile(self.losses, mode=compile_mode, dynamic=False)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.network(inputs)
+        """By the averaged weights, where there are such; the step itself goes by `network`."""
+        return self.network(inputs) if self.averaged is None else self.averaged(inputs)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.averaged is not None:
+            # At first nearly the weights themselves: an average over steps that were not made would be of the initial ones.
+            steps = self.trainer.global_step
+            average(self.averaged, self.network, min(self.ema, (1 + steps) / (10 + steps)))
 
     def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
@@ -95,12 +113,37 @@ class Learner(pl.LightningModule):
     def predict_step(self, batch: Batch, _: int) -> Tensor:
         return self(batch[0])
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Dropout draws from the global streams: a resumed run has to find them where an unbroken one would."""
+        checkpoint[STREAMS] = [torch.get_rng_state(), *_cuda_streams()]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        cpu, *cuda = checkpoint.get(STREAMS) or [torch.get_rng_state()]
+        torch.set_rng_state(cpu.cpu())
+        if cuda and len(cuda) == len(_cuda_streams()):  # else it goes on elsewhere, with draws of its own
+            torch.cuda.set_rng_state_all([state.cpu() for state in cuda])
+
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(self.parameters())
+        optimizer = self.make_optimizer(parameter for parameter in self.parameters() if parameter.requires_grad)
         if self.schedule == "constant":
             return optimizer
         scheduler = make_scheduler(optimizer, self.schedule, int(self.trainer.estimated_stepping_batches))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+@torch.no_grad()
+def average(averaged: nn.Module, network: nn.Module, decay: float) -> None:
+    """averaged ← decay·averaged + (1 − decay)·network; what is no fraction, such as a count of batches, is copied."""
+    theirs = dict(network.state_dict())
+    fractions = {name: mine for name, mine in averaged.state_dict().items() if mine.is_floating_point()}
+    torch._foreach_lerp_(list(fractions.values()), [theirs[name] for name in fractions], 1 - decay)
+    for name, mine in averaged.state_dict().items():
+        if name not in fractions:
+            mine.copy_(theirs[name])
+
+
+def _cuda_streams() -> list[Tensor]:
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
 
 def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRScheduler:
@@ -158,6 +201,10 @@ def check_recipe(recipe: Any, group: str) -> None:
     check_choice(f"{group}.schedule", recipe.schedule, SCHEDULES)
     check_choice(f"{group}.compile", str(recipe.compile).lower(), COMPILE_MODES)
     check_choice(f"{group}.augment", recipe.augment, AUGMENTS)
+    if not 0 <= recipe.ema < 1:
+        raise L2DError(f"{group}.ema={recipe.ema}: must be at least 0 and below 1")
+    if recipe.patience is not None and recipe.patience < 1:
+        raise L2DError(f"{group}.patience={recipe.patience}: must be at least 1, or null")
     for key in ("epochs", "batch_size"):
         if getattr(recipe, key) < 1:
             raise L2DError(f"{group}.{key}={getattr(recipe, key)}: must be at least 1")

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from l2d.costs import cheapest, paid
+from l2d.guard import Guard
 from l2d.margins import cheapest_counts
 
 
@@ -98,21 +99,32 @@ def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[fl
 
 
 def by_category(
-    categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor
+    categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor
 ) -> dict[str, dict[str, float]]:
     """Rows, the router's loss, the best single expert's and the oracle's, for each category of the rows."""
-    single, found = best_single(train_costs), {}
-    for name in sorted(set(categories)):
-        rows = torch.tensor([category == name for category in categories])
-        of = prices if prices.ndim == 1 else prices[rows]
-        chosen = {
-            "deferral_loss": decisions[rows],
-            "best_single": torch.full_like(decisions[rows], single),
-            "oracle": cheapest(costs[rows]),
-        }
-        scores = {key: score(picked, costs[rows], of).deferral_loss for key, picked in chosen.items()}
-        found[name] = {"rows": int(rows.sum()), **scores}
-    return found
+    names = sorted(set(categories))
+    number = {name: i for i, name in enumerate(names)}
+    numbers = torch.tensor([number[category] for category in categories])
+    order, sizes = numbers.argsort(stable=True), torch.bincount(numbers, minlength=len(names)).tolist()
+    chosen = {
+        "deferral_loss": decisions,
+        "best_single": torch.full_like(decisions, best_single(train_costs)),
+        "oracle": cheapest(costs),
+    }
+    parts = {key: paid(costs.double(), picked)[order].split(sizes) for key, picked in chosen.items()}
+    return {
+        name: {"rows": size, **{key: float(part[i].mean()) for key, part in parts.items()}}
+        for i, (name, size) in enumerate(zip(names, sizes, strict=True))
+    }
+
+
+def guarded(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """What the guard's decisions come to, and why they are what they are."""
+    return asdict(score(decisions, costs, prices)) | {
+        "constant": None if guard.constant is None else names[guard.constant],
+        "offsets": None if guard.offsets is None else list(guard.offsets),
+        "validation": {"best_constant": names[guard.best], "gain": guard.gain, "standard_error": guard.error},
+    }
 
 
 def evaluate(

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,12 +15,14 @@ import torch
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
+from l2d.backbones.text import KEPT
 from l2d.build import make
 from l2d.cli import MISTAKES, one_line
-from l2d.data.batches import EVAL_BATCH
+from l2d.data.batches import eval_batch, width_of
 from l2d.data.encoders import Encoder
 from l2d.data.inputs import array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
 from l2d.data.sheet import listed, read_sheet
+from l2d.data.tokens import is_tokens, lengths_of
 from l2d.decisions import at_least_float32
 from l2d.errors import L2DError
 from l2d.files import write_text
@@ -35,18 +37,20 @@ usage: python -m l2d.route RUN --text TEXT [--text TEXT ...]
        python -m l2d.route RUN --image FILE [FILE ...]
 
 RUN is the folder of a finished run, runs/.../seed=<s>; nothing else is needed, neither the data nor the experts
-(a router that reads text through a pretrained encoder, router=minilm, needs that encoder).
+(a router that reads text through a frozen encoder, router=minilm, needs that encoder).
 
   --text    a query, for routers that see one text
   --file    a CSV or Parquet file with a row per query and the columns that the router was trained on; others are passed over
   --image   images, for routers that see one; they are brought to the size that the router was trained on
+  --prices  others than those of training, one per expert, such as 0.3,0.1,0 (method=cost_regression, label_regression, plugin)
+  --raw     what the router itself prefers, where validation had the run shift its scores or send everything to one expert
   --out     write there, whole or not at all, and not to the standard output
 
 Writes CSV: the number of the query, the chosen expert, and for each expert
   posterior_NAME       p̂(NAME|query) where the method has one: with method=mild or tdef the expert's share of the expected
                        reward, with method=ce and its kin the chance that it is the cheapest
-  expected_cost_NAME   error plus price that the method expects (method=one_vs_all, threshold, cascade)
-both empty where the method does not say. The decision is that of the run (decision=argmax or posterior).
+  expected_cost_NAME   error plus price that the method expects (method=cost_regression, plugin, one_vs_all and their kin)
+both empty where the method does not say. The decision is that of the run (decision=argmax or posterior), with its guard.
 
 examples:
   python -m l2d.route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
@@ -72,18 +76,28 @@ class Router:
     """A finished run's router. Its config names the classes that are built, so load runs that you trust."""
 
     def __init__(
-        self, network: nn.Module, method: Method, description: Description, encoder: Encoder | None, device: str = "cpu"
+        self,
+        network: nn.Module,
+        method: Method,
+        description: Description,
+        encoder: Encoder | None,
+        device: str = "cpu",
+        *,
+        raw: bool = False,
     ) -> None:
         self.network, self.method = network.to(device).eval(), method.to(device).eval()
         self.description, self.encoder, self.device = description, encoder, device
+        self.raw = raw
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "cpu") -> "Router":
-        """From a run's folder alone."""
+    def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False) -> "Router":
+        """From a run's folder alone. raw: without the guard that was fitted to the run's validation rows."""
         folder = RunFolder(Path(run).expanduser())
         config = folder.config()
         file = folder.path / FILE
         weights, description = read_weights(file)
+        if (kept := folder.path / KEPT).is_dir():
+            config, description = self_contained(config, description, kept)
         method, network = rebuild(config, weights, description)
         try:
             for name, module in (("method", method), ("network", network)):
@@ -94,7 +108,7 @@ class Router:
         encoder = None
         if description.encoder is not None:
             encoder = make(OmegaConf.create({"encoder": description.encoder}).encoder)
-        return cls(network, method, description, encoder, device)
+        return cls(network, method, description, encoder, device, raw=raw)
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -115,6 +129,18 @@ class Router:
         text = [f"the text {seen.text}"] if seen.text is not None else []
         columns = [f"the columns {listed(seen.features, 60)}"] if seen.features else []
         return " and ".join([*columns, *text]) or f"rows of {shape[0]} numbers"
+
+    def reprice(self, prices: Sequence[float] | Mapping[str, float]) -> None:
+        """Decide by other prices, one per expert, from now on; by the router itself then: a guard was for the prices of training."""
+        given = (
+            [prices[name] if name in prices else float("nan") for name in self.experts]
+            if isinstance(prices, Mapping)
+            else [*prices]
+        )
+        if len(given) != len(self.experts) or not all(0 <= price < float("inf") for price in given):
+            raise L2DError(f"prices={prices}: must be one for each expert, not negative: {', '.join(self.experts)}")
+        self.method.reprice(torch.tensor(given))
+        self.raw = True
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
@@ -139,19 +165,24 @@ class Router:
     def scores(self, inputs: Tensor) -> Tensor:
         """The network's outputs for inputs as it was trained on, [n, num_outputs]."""
         with torch.inference_mode():
-            parts = [self.network(part.to(self.device)).cpu() for part in inputs.split(EVAL_BATCH)]
+            parts = [self.network(cut(part).to(self.device)).cpu() for part in inputs.split(eval_batch(inputs))]
         return at_least_float32(torch.cat(parts))
 
     def _choose(self, inputs: Tensor) -> list[Choice]:
         outputs = self.scores(inputs).to(self.device)
         with torch.inference_mode():
-            decisions = self.method.decide(outputs).tolist()
+            decisions = self.method.decide(outputs)
+            if not self.raw and self.description.guard is not None:
+                decisions = self.description.guard.decide(self.method.utilities(outputs), decisions)
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
             expected = self.method.expected_costs(outputs)
         return [
             Choice(self.experts[decision], shares, costs)
             for decision, shares, costs in zip(
-                decisions, self._by_name(posterior, len(inputs)), self._by_name(expected, len(inputs)), strict=True
+                decisions.tolist(),
+                self._by_name(posterior, len(inputs)),
+                self._by_name(expected, len(inputs)),
+                strict=True,
             )
         ]
 
@@ -189,6 +220,18 @@ class Router:
         if self.encoder is None:
             raise L2DError(f"queries: nothing says how this router reads {self.description.seen.text}; {ANEW}")
         return self.encoder.embed(texts)
+
+
+def self_contained(config: dict[str, Any], description: Description, kept: Path) -> tuple[dict[str, Any], Description]:
+    """A fine-tuned encoder's architecture and tokenizer, from the run's own folder; its weights are beside it."""
+    router = {**(config.get("router") or {}), "model": str(kept), "pretrained": False}
+    encoder = {**(description.encoder or {}), "model": str(kept)}
+    return {**config, "router": router}, replace(description, encoder=encoder)
+
+
+def cut(inputs: Tensor) -> Tensor:
+    """Texts, to their longest."""
+    return inputs[:, : width_of(lengths_of(inputs))] if is_tokens(inputs) else inputs
 
 
 def rebuild(
@@ -238,6 +281,13 @@ def as_csv(choices: Sequence[Choice], experts: Sequence[str]) -> str:
     return content.getvalue()
 
 
+def _prices(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.strip("[] ").split(",")]
+    except ValueError:
+        raise L2DError(f"--prices={text}: must be numbers, one per expert, such as 0.3,0.1,0") from None
+
+
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise L2DError(f"{message}; see python -m l2d.route --help")
@@ -249,6 +299,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--text", action="append")
     parser.add_argument("--file", type=Path)
     parser.add_argument("--image", nargs="+", action="extend")
+    parser.add_argument("--prices", type=_prices)
+    parser.add_argument("--raw", action="store_true")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     given = [name for name in ("text", "file", "image") if getattr(options, name) is not None]
@@ -263,7 +315,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def answer(options: argparse.Namespace) -> str:
-    router = Router.load(options.run)
+    router = Router.load(options.run, raw=options.raw)
+    if options.prices is not None:
+        router.reprice(options.prices)
     if options.file is not None:
         return as_csv(router.route_file(options.file), router.experts)
     for name in ("text", "image"):  # texts and paths are both words: the flag says which

@@ -2,10 +2,14 @@
 
 from torch import Tensor, nn
 
+from l2d.backbones.heads import without_aux
 from l2d.costs import cheapest, paid
 from l2d.data.batches import Batch
 from l2d.learner import Learner, MakeOptimizer
+from l2d.losses.aux import ExpertsAux, LabelAux
 from l2d.losses.method import Method
+
+Aux = LabelAux | ExpertsAux
 
 
 class Router(Learner):
@@ -16,10 +20,12 @@ class Router(Learner):
         *,
         network: nn.Module,
         method: Method,
+        aux: Aux | None = None,
         optimizer: MakeOptimizer,
         schedule: str,
         channels_last: bool,
         compile_mode: str,
+        ema: float = 0.0,
     ) -> None:
         super().__init__(
             network=network,
@@ -27,11 +33,24 @@ class Router(Learner):
             schedule=schedule,
             channels_last=channels_last,
             compile_mode=compile_mode,
+            ema=ema,
         )
-        self.method = method
+        self.method, self.aux = method, aux
 
     def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
-        return self.method.loss(self.network(inputs), costs, labels)
+        outputs = self.network(inputs)
+        if self.aux is None:
+            return self.method.loss(outputs, costs, labels)
+        own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)
+        return self.method.loss(own, costs, labels) + self.aux.loss(beside, costs, labels)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What is needed to route: of the network, what it is judged by."""
+        found = self.state_dict()
+        if self.averaged is not None:
+            own = {name: value for name, value in found.items() if not name.startswith(("network.", "averaged."))}
+            found = {**own, **{f"network.{name}": value for name, value in self.averaged.state_dict().items()}}
+        return without_aux(found)
 
     def validation_step(self, batch: Batch, _: int) -> None:
         inputs, costs, labels = batch

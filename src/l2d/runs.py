@@ -22,6 +22,16 @@ RESULTS_VERSION = 1
 # Keys that cannot change a result.
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
 LOCK = ".lock"
+# Keys that came later, and the values with which they change nothing: a run without them is the same. ANY: prices of a setup are in
+# cost.prices where they count.
+ANY, MISSING = "any", "missing"
+LATE: dict[str, dict[str, Any]] = {
+    "setup": {"prices": ANY, "experts": None},
+    "cost": {"scale": 1.0},
+    "recipe": {"ema": 0.0, "patience": None},
+}
+# Keys of groups that name a file to write, and models that may be folders: the same however one gets there.
+PATHS = ("experts.table", "experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
 
 
 def variant(config: Mapping[str, Any]) -> str:
@@ -34,11 +44,34 @@ def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
     if isinstance(relevant.get("dataset"), Mapping):  # where a table lies does not matter; what is in it is in data.txt
         relevant["dataset"] = {key: value for key, value in relevant["dataset"].items() if key != "path"}
-    if (
-        isinstance(relevant.get("setup"), Mapping) and relevant["setup"].get("experts") is None
-    ):  # as before there were such
-        relevant["setup"] = {key: value for key, value in relevant["setup"].items() if key != "experts"}
-    return relevant
+    for name, late in LATE.items():
+        if isinstance(group := relevant.get(name), Mapping):
+            relevant[name] = {key: value for key, value in group.items() if late.get(key, MISSING) not in (value, ANY)}
+    if relevant.get("aux") == "none":
+        relevant = {key: value for key, value in relevant.items() if key not in ("aux", "aux_weight")}
+    return _anchored(relevant)
+
+
+def _anchored(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """With the PATHS absolute."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found[key] = _anchored(value, f"{prefix}{key}.")
+        else:
+            found[key] = absolute(f"{prefix}{key}", value) if f"{prefix}{key}" in PATHS else value
+    return found
+
+
+def absolute(key: str, value: Any) -> Any:
+    """A path, or several, from the root. A model's name stays what it is unless there is such a folder."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [absolute(key, one) for one in value]
+    path = Path(str(value)).expanduser()
+    named = key.rpartition(".")[2] in ("model", "models") and (value == "minilm" or not path.is_dir())
+    return value if named else str(path.absolute())
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,7 +244,8 @@ class RunFolder:
         known = file.read_text(encoding="utf-8").strip() if file.exists() else ""
         if known and fingerprint and known != fingerprint:
             raise L2DError(
-                f"data_dir or dataset.path: {self.path} was run on other data; use another dataset.name or runs_dir,"
+                f"data_dir, dataset.path or experts.models: {self.path} was run on other data or with other weights in a"
+                " model's folder; use another dataset.name or runs_dir,"
                 " or force=true to run it anew"
             )
         if fingerprint and not known and not self.finished:

@@ -11,11 +11,14 @@ ROWS = {
     "random": "random expert",
     "majority": "always the majority expert",
 }
+FEW = 3  # categories shown of those where routing pays the most, and of those where it does the least
 
 
 def table(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is held against."""
     scores = {"router": metrics, **{title: metrics["baselines"][row] for row, title in ROWS.items()}}
+    if changed(metrics):
+        scores = {"router": metrics, "router, guarded": metrics["guarded"], **scores}
     header = ["test split", "deferral loss", "error rate", "mean price"]
     header += [expert["name"] for expert in metrics["experts"]]
     rows = [
@@ -27,10 +30,61 @@ def table(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def format_table(metrics: Mapping[str, Any]) -> str:
-    """The table as aligned text, with a warning beneath it when the router has collapsed."""
+    """The table as aligned text; beneath it a warning when the router has collapsed, what the guard did, what cost=extreme came to, and where routing
+    pays most and least."""
     lines = aligned(*table(metrics)).splitlines()
-    lines.insert(3, lines[1])
-    return "\n".join(lines + collapse_warning(metrics))
+    lines.insert(4 if changed(metrics) else 3, lines[1])
+    return "\n".join(
+        lines + collapse_warning(metrics) + guard_line(metrics) + extreme_line(metrics) + category_lines(metrics)
+    )
+
+
+def changed(metrics: Mapping[str, Any]) -> bool:
+    """Whether the guard decides otherwise than the router by itself."""
+    guarded = metrics.get("guarded") or {}
+    return guarded.get("constant") is not None or guarded.get("offsets") is not None
+
+
+def guard_line(metrics: Mapping[str, Any]) -> list[str]:
+    if not changed(metrics):
+        return []
+    guarded, seen = metrics["guarded"], metrics["guarded"]["validation"]
+    beaten = f"{seen['gain']:+.4f} ± {seen['standard_error']:.4f}"
+    if guarded["constant"] is not None:
+        return [
+            f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input, paired,"
+            f" one standard error): everything is sent to {guarded['constant']}; l2d.route --raw asks the router all the same"
+        ]
+    offsets = ", ".join(f"{offset:+.3g}" for offset in guarded["offsets"])
+    return [
+        f"guarded: the experts' scores are shifted by {offsets}, as validation asks for (always {seen['best_constant']}: {beaten})"
+    ]
+
+
+def extreme_line(metrics: Mapping[str, Any]) -> list[str]:
+    found = metrics.get("extreme")
+    if found is None:
+        return []
+    prices = ", ".join(f"{price:g}" for price in found["prices"])
+    return [
+        f"cost=extreme: prices {prices}; the oracle gives {found['expert']} {found['share_train']:.1%} of the training rows"
+        f" (aimed at {found['target']:.0%}) and {found['share_test']:.1%} of the test rows"
+    ]
+
+
+def category_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """The categories by what the router gains on the best single expert, the most first; of many, the first and the last few."""
+    found = metrics.get("by_category") or {}
+    gains = {name: row["best_single"] - row["deferral_loss"] for name, row in found.items()}
+    rows = []
+    for name in sorted(found, key=lambda name: -gains[name]):
+        losses = [f"{found[name][key]:.4f}" for key in ("deferral_loss", "best_single", "oracle")]
+        rows.append([name, str(found[name]["rows"]), *losses, f"{gains[name]:+.4f}"])
+    if len(rows) < 2:
+        return []
+    if len(rows) > 2 * FEW:
+        rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * 5]]
+    return ["", *aligned(["category", "rows", "router", "best single expert", "oracle", "gain"], rows).splitlines()]
 
 
 def aligned(header: list[str], rows: list[list[str]]) -> str:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from l2d.build import fingerprint
 from l2d.config import to_plain
 from l2d.errors import L2DError
-from l2d.runs import RunFolder, apart, choices, settings_of
+from l2d.runs import RunFolder, absolute, apart, choices, settings_of
 from l2d.summary import aligned
 from l2d.tracking import report_sweep
 
@@ -28,7 +28,15 @@ from l2d.tracking import report_sweep
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
 # Keys that name a place; workers, which may start in another folder, get them absolute.
-PLACES = ("runs_dir", "data_dir", "dataset.path")
+PLACES = (
+    "runs_dir",
+    "data_dir",
+    "dataset.path",
+    "experts.table",
+    "experts.models",
+    "router.model",
+    "router.reads.model",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +170,15 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
 
 def places(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Overrides that make the places absolute."""
-    known = {**config, "dataset.path": config["dataset"].get("path")}
-    return tuple(f"{key}='{Path(known[key]).expanduser().absolute()}'" for key in PLACES if known[key] is not None)
+    said = []
+    for key in PLACES:
+        given: Any = config
+        for part in key.split("."):
+            given = given.get(part) if isinstance(given, Mapping) else None
+        if (place := absolute(key, given)) != given:
+            words = ",".join(f"'{one}'" for one in (place if isinstance(place, list) else [place]))
+            said.append(f"{key}=[{words}]" if isinstance(place, list) else f"{key}={words}")
+    return tuple(said)
 
 
 def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:

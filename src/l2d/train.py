@@ -17,16 +17,20 @@ from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
 from l2d import metrics as metrics_
+from l2d.backbones.text import KEPT, TextEncoder
 from l2d.build import build, fingerprint, make, switched_off
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
 from l2d.config import to_plain
 from l2d.costs import paid
-from l2d.datamodule import DeferralData
+from l2d.data.encoders import is_out_of_memory
+from l2d.datamodule import DeferralData, Split
 from l2d.decisions import DECISIONS, at_least_float32
 from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
+from l2d.guard import Guard, fit_guard
 from l2d.learner import free_memory, make_trainer, speed
+from l2d.losses.method import Method
 from l2d.router import Router
 from l2d.runs import RunFolder, cell, choices
 from l2d.summary import figure, format_table
@@ -67,27 +71,30 @@ def train(cfg: DictConfig) -> Metrics:
         if main:
             run.check_data(fingerprint(cfg))
             run.write_config(config)
+            if isinstance(router.network, TextEncoder):  # now: the model may be gone when training is over
+                router.network.keep(run.path / KEPT)
             if off := switched_off(cfg):
                 print(f"no GPU here, so as if with {off}")
         info = RunInfo(run.path, cell(config), f"seed={cfg.seed}", list(choices(config).values()), config)
         with make(cfg.logger, info=info) if main else CsvTracker(info) as tracker:
-            checkpoint = EpochCheckpoint(run.checkpoints, cfg.checkpoint == "best", cfg.stop_after)
+            patience = cfg.recipe.get("patience")
+            checkpoint = EpochCheckpoint(run.checkpoints, cfg.checkpoint == "best", cfg.stop_after, patience)
             trainer = trainer_of(cfg, tracker, [checkpoint, timer], len(data.train_dataloader()))
             fit(trainer, router, data, run)
-            if trainer.current_epoch < cfg.recipe.epochs:
+            if trainer.current_epoch < cfg.recipe.epochs and not checkpoint.out_of_patience:
                 if main:
                     run.pause(trainer.current_epoch)
                     print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}, as told\n{run.path}")
                 return {}
             if cfg.checkpoint == "best":
                 router.load_state_dict(checkpoint.best_weights)
-            metrics, arrays = evaluate(trainer, router, data)
-            metrics |= {"checkpoint": cfg.checkpoint, "epochs": cfg.recipe.epochs}
+            metrics, arrays, guard = evaluate(trainer, router, data)
+            metrics |= {"checkpoint": cfg.checkpoint, "epochs": trainer.current_epoch}
             tracker.report(metrics)
         if main:
             picture = figure(metrics)
             write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
-            write_weights(run.path / FILE, router.state_dict(), describe(config, data))
+            write_weights(run.path / FILE, router.weights(), describe(config, data, guard))
             run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timer.record(len(data.train)))
             print(f"\n{format_table(metrics)}\n\n{run.path}")
     return metrics
@@ -130,10 +137,16 @@ def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder)
     last = run.last_checkpoint
     if last is not None:
         print(f"going on after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
-    trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
+    try:
+        trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        half = max(1, data.batch_size // 2)
+        raise L2DError(f"recipe.batch_size={data.batch_size}: out of memory; try recipe.batch_size={half}") from error
 
 
-def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[Metrics, dict[str, Tensor]]:
+def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[Metrics, dict[str, Tensor], Guard]:
     """The one use of the test split."""
     outputs = predict(trainer, router, data.predict_dataloader())
     decisions = router.method.decide(outputs)
@@ -147,10 +160,10 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
         "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(decisions)},
     }
     if data.categories is not None:
-        metrics["by_category"] = metrics_.by_category(
-            data.categories, decisions, data.raw_costs, data.test.costs, data.test.prices
-        )
-    arrays = {"scores": outputs, "costs": data.test.costs, "decisions": decisions}
+        metrics["by_category"] = metrics_.by_category(data.categories, decisions, data.raw_costs, data.test.costs)
+    if data.extreme is not None:
+        metrics["extreme"] = data.extreme
+    arrays = {"scores": outputs, "costs": data.test.costs, "prices": data.test.prices, "decisions": decisions}
     if router.method.has_posterior:
         arrays["posterior"] = router.method.posterior(outputs)
         metrics["by_decision"] = {
@@ -161,10 +174,21 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
             for name in DECISIONS
         }
         metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
-    return metrics, arrays
+    guard, guarded = hold(router.method, (validation_outputs, validation, data.validation), (outputs, decisions))
+    metrics["guarded"] = metrics_.guarded(guard, guarded, data.test.costs, data.test.prices, data.panel.names)
+    arrays["guarded"] = guarded
+    return metrics, arrays, guard
 
 
-def describe(config: Mapping[str, Any], data: DeferralData) -> Description:
+def hold(method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor]) -> tuple[Guard, Tensor]:
+    """The guard that validation rows ask for, and what it makes of the decisions on the test rows."""
+    outputs, decisions, split = validation
+    own = type(method).decide is Method.decide  # else another rule than argmax decides, which offsets do not fit
+    guard = fit_guard(method.utilities(outputs) if own else None, decisions, split.costs)
+    return guard, guard.decide(method.utilities(test[0]) if own else test[0], test[1])
+
+
+def describe(config: Mapping[str, Any], data: DeferralData, guard: Guard) -> Description:
     """What l2d.route has to know beside the weights and the config: it has no data to learn it from."""
     return Description(
         experts=data.panel.names,
@@ -173,6 +197,7 @@ def describe(config: Mapping[str, Any], data: DeferralData) -> Description:
         shape=tuple(data.train.source.shape[1:]),
         seen=data.seen,
         encoder=None if data.seen.text is None else config["dataset"].get("encoder"),
+        guard=guard,
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from l2d.data.arrays import Seen
 from l2d.errors import L2DError
 from l2d.files import write_atomically
+from l2d.guard import Guard
 
 FILE = "model.safetensors"
 HEADER = "l2d"  # one key: the order of several is not the same in every process
@@ -26,7 +27,7 @@ ANEW = "train it again with force=true"
 @dataclass(frozen=True)
 class Description:
     """What the tensors do not say. prices: one per expert, None where they differ between rows. shape: of one input. encoder: the
-    config of what turns text into numbers."""
+    config of what turns text into numbers. guard: what validation rows made of the decisions."""
 
     experts: tuple[str, ...]
     prices: tuple[float, ...] | None
@@ -34,6 +35,7 @@ class Description:
     shape: tuple[int, ...]
     seen: Seen
     encoder: dict[str, Any] | None
+    guard: Guard | None = None
 
     def as_dict(self) -> dict[str, Any]:
         seen = {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder}
@@ -44,13 +46,14 @@ class Description:
             "prices": self.prices,
             "num_classes": self.num_classes,
             "input": seen,
+            "guard": None if self.guard is None else self.guard.as_dict(),
         }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Description":
         seen = dict(content["input"])
         shape, encoder = tuple(seen.pop("shape")), seen.pop("encoder")
-        prices = content["prices"]
+        prices, guard = content["prices"], content.get("guard")
         return cls(
             experts=tuple(content["experts"]),
             prices=None if prices is None else tuple(prices),
@@ -58,6 +61,7 @@ class Description:
             shape=shape,
             seen=Seen(**{**seen, "features": tuple(seen["features"])}),
             encoder=encoder,
+            guard=None if guard is None else Guard.from_dict(guard),
         )
 
 

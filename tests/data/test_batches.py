@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.data.augment import crop_flip, draw
-from l2d.data.batches import Batches, Inputs, fits
+from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, fits, width_of
+from l2d.data.tokens import PADDING, lengths_of
 from l2d.seeding import derive_seed
 
 CPU = torch.device("cpu")
@@ -109,3 +110,76 @@ def test_a_ranks_batches_have_the_one_size_that_is_compiled() -> None:
                 sizes = batches(n, 1024, rank=rank, world=world).sizes
                 assert len(set(sizes[:-1])) == 1
                 assert sizes[-1] <= sizes[0]
+
+
+def texts(n: int, longest: int) -> torch.Tensor:
+    """Token rows of 1 to `longest` tokens; the first token is the number of the row."""
+    lengths = torch.randint(1, longest + 1, (n,), generator=torch.Generator().manual_seed(n))
+    tokens = torch.arange(n, dtype=torch.int32)[:, None].repeat(1, longest)
+    return tokens.masked_fill(torch.arange(longest) >= lengths[:, None], PADDING)
+
+
+def text_batches(tokens: torch.Tensor, size: int, **options: object) -> Batches:
+    rows = torch.arange(len(tokens))
+    inputs = Inputs(tokens, CPU, bool(options.pop("resident", True)))
+    return Batches(inputs, rows, rows[:, None].float(), rows, size, **{"seed": 0, **options})  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 60), st.integers(1, 3), st.sampled_from([None, 0, 5]))
+def test_texts_once_each_cut_to_their_batch_and_whole(
+    n: int, size: int, longest: int, world: int, seed: int | None
+) -> None:
+    tokens = texts(n, longest)
+    world = min(world, n)
+    resident = bool(n % 2)
+    loaders = [
+        text_batches(tokens, size, seed=seed, rank=rank, world=world, resident=resident) for rank in range(world)
+    ]
+    parts = [list(loader) for loader in loaders]
+    assert {len(part) for part in parts} == {len(loaders[0])}
+    assert [[len(labels) for _, _, labels in part] for part in parts] == [loader.sizes for loader in loaders]
+    seen: list[int] = []
+    for inputs, costs, labels in (batch for part in parts for batch in part):
+        assert torch.equal(inputs[:, 0].long(), labels)
+        assert torch.equal(costs[:, 0], labels.float())
+        width = inputs.shape[1]
+        assert torch.equal(inputs, tokens[labels, :width])
+        assert (tokens[labels, width:] == PADDING).all()  # nothing is lost
+        assert width < int(lengths_of(tokens[labels]).max()) + MULTIPLE
+        assert width % MULTIPLE == 0 or width == longest
+        seen += labels.tolist()
+    assert sorted(seen) == list(range(n))
+    if seed is None:
+        assert world > 1 or seen == list(range(n))
+
+
+def test_texts_of_a_batch_are_of_like_length_and_batches_in_no_order() -> None:
+    """2,000 texts of 1 to 200 tokens in batches of 20. Sorted within 50 batches, a batch's texts lie about 200/50 tokens apart; a
+    random batch's longest has about 190, the mean is 100."""
+    tokens = texts(2000, 200)
+    widths = [inputs.shape[1] for inputs, _, _ in text_batches(tokens, 20)]
+    assert sum(widths) / len(widths) < 115
+    plain = [width_of(lengths_of(part)) for part in tokens.split(20)]
+    assert sum(plain) / len(plain) > 180
+    assert abs(torch.tensor([widths, range(100)], dtype=torch.float64).corrcoef()[0, 1]) < 0.3
+
+
+def test_the_order_of_texts_is_a_function_of_seed_and_epoch() -> None:
+    tokens = texts(100, 30)
+
+    def order(loader: Batches, epoch: int) -> list[int]:
+        loader.sampler.set_epoch(epoch)
+        return torch.cat([labels for _, _, labels in loader]).tolist()
+
+    going_on = text_batches(tokens, 8)
+    first, second = order(going_on, 0), order(going_on, 1)
+    assert first != second
+    assert order(text_batches(tokens, 8), 1) == second  # resumed
+    assert order(text_batches(tokens, 8, resident=False), 0) == first
+    assert order(text_batches(tokens, 8, seed=1), 0) != first
+
+
+def test_fewer_texts_at_a_time_than_other_rows() -> None:
+    assert eval_batch(texts(3, 8)) == EVAL_TEXTS
+    assert eval_batch(torch.zeros(3, 8)) == eval_batch(torch.zeros(3, 8, 8, 3, dtype=torch.uint8)) == EVAL_BATCH
+    assert EVAL_TEXTS < EVAL_BATCH

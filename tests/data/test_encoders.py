@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,7 +108,90 @@ def test_long_texts_are_cut_and_memory_is_shared(
 
     monkeypatch.setattr(encoders, "load_encoder", lambda *given: (real(*given)[0], Small(real(*given)[1])))
     np.testing.assert_allclose(embeddings(encoder).embed([*TEXTS, "war " * 100_000]), plain, atol=1e-5)
-    assert "trying 1" in capsys.readouterr().out
+    assert "trying 1" in capsys.readouterr().err
+
+
+class Cramped(torch.nn.Module):
+    """Room for so many texts; without, what torch says on a CPU."""
+
+    def __init__(self, network: torch.nn.Module, room: int) -> None:
+        super().__init__()
+        self.network, self.room = network, room
+
+    def forward(self, input_ids: torch.Tensor, **others: torch.Tensor) -> object:
+        if len(input_ids) > self.room:
+            raise RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried …"
+            )
+        return self.network(input_ids=input_ids, **others)
+
+
+def test_out_of_memory_on_a_cpu(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer, network = encoders.load_encoder(str(encoder), "router.reads.model")
+    plain = embeddings(encoder).embed(TEXTS)
+    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 1)))
+    np.testing.assert_allclose(embeddings(encoder, batch_size=4).embed(TEXTS), plain, atol=1e-5)
+    said = capsys.readouterr()
+    assert said.err.splitlines()[:2] == [f"out of memory with {n} texts at a time; trying {n // 2}" for n in (4, 2)]
+    assert not said.out  # l2d.route writes its CSV there
+    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 0)))
+    with pytest.raises(L2DError, match=r"router\.reads\.model=.*single text; lower router\.reads\.max_length=32$"):
+        embeddings(encoder).embed(TEXTS)
+    monkeypatch.setattr(Cramped, "forward", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))
+    with pytest.raises(RuntimeError, match="size"):
+        embeddings(encoder).embed(TEXTS)
+
+
+@pytest.fixture
+def gpt2(tmp_path: Path) -> Path:
+    """A tiny GPT-2 whose tokenizer has an end of text and nothing to pad with."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: place for place, word in enumerate(["<end>", *sorted(set(WORDS))])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<end>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>").save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=64, **ends)
+    transformers.GPT2Model(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_without_a_padding_token(gpt2: Path) -> None:
+    """Padded with the end of text: the same numbers as of each text alone. Without that, one line."""
+    alone = np.concatenate([embeddings(gpt2).embed([text]) for text in TEXTS])
+    np.testing.assert_allclose(embeddings(gpt2, batch_size=5).embed(TEXTS), alone, atol=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gpt2)
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(gpt2)
+    with pytest.raises(L2DError, match=r"^router\.reads\.model=.*: its tokenizer has no token to pad with"):
+        embeddings(gpt2).embed(TEXTS)
+
+
+@pytest.mark.parametrize(("version", "key"), [("4.45.0", "torch_dtype"), ("4.56.0.dev0", "dtype"), ("5.2.1", "dtype")])
+def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPatch, version: str, key: str) -> None:
+    given: dict[str, Any] = {}
+
+    class Factory:
+        @staticmethod
+        def from_pretrained(_: str, **options: Any) -> None:
+            given.update(options)
+
+    monkeypatch.setattr("transformers.__version__", version)  # by name: making models may replace the module
+    encoders.from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
+    assert given == {"revision": "r", "local_files_only": True, key: torch.float16}
+
+
+def test_a_bar_where_it_is_wanted(encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [f"war {' '.join(WORDS[:length])}" for length in range(len(WORDS))] + [f"x {word}" for word in WORDS]
+    for wanted in (True, False):
+        made = embeddings(encoder, batch_size=1)
+        made.progress = wanted
+        made.embed(texts)
+        assert ("embedding" in capsys.readouterr().err) == wanted
 
 
 def test_what_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -128,7 +212,6 @@ def test_other_weights_in_the_same_folder_are_another_encoder(encoder: Path, tmp
     shutil.copytree(encoder, folder)
     before = embeddings(folder).identity()
     assert before == embeddings(encoder).identity()
-    encoders.identity_of.cache_clear()
     torch.manual_seed(1)
     transformers.BertModel(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
     assert embeddings(folder).identity() != before

@@ -116,9 +116,29 @@ def test_names_and_tasks_from_where_files_lie(tmp_path: Path, capsys: pytest.Cap
     out = tmp_path / "t.csv"
     main(["harness", *map(str, files), f"out={out}"])
     sheet = read_sheet(out, ["prompt"])
-    assert sheet.names == ["id", "prompt", "answer", "correct_Qwen2.5-7B", "correct_Qwen2.5-0.5B"]
+    assert sheet.names == ["id", "prompt", "subject", "answer", "correct_Qwen2.5-7B", "correct_Qwen2.5-0.5B"]
+    assert sheet.words("subject") == ["mmlu_maths", "mmlu_maths", "mmlu_history", "mmlu_history"]
     assert sheet.words("id") == ["mmlu_maths/0", "mmlu_maths/1", "mmlu_history/0", "mmlu_history/1"]
-    assert "4 questions; right: Qwen2.5-7B 50.0%, Qwen2.5-0.5B 50.0%" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "4 questions; right: Qwen2.5-7B 50.0%, Qwen2.5-0.5B 50.0%" in said
+    assert said.endswith("dataset.text=prompt dataset.category=subject\n")
+
+
+@pytest.mark.parametrize(
+    ("key", "subjects"), [("subject", ["law", "art"]), ("category", ["law", "art"]), ("topic", None)]
+)
+def test_subjects_are_the_documents_own(tmp_path: Path, key: str, subjects: list[str] | None) -> None:
+    """Rather than the task's, which a file called a.jsonl does not have."""
+
+    def rows() -> list[dict[str, Any]]:
+        made = [sample(0), sample(1)]
+        for row, name in zip(made, ("law", "art"), strict=True):
+            row["doc"][key] = name
+        return made
+
+    assert harness(two(tmp_path, rows(), rows())).get("subject") == subjects
+    tasks = [(name, write(tmp_path / name / "samples_mmlu_2026-01-16T16-02-26.6.jsonl", rows())) for name in "ab"]
+    assert harness(tasks)["subject"] == (subjects or ["mmlu", "mmlu"])
 
 
 @pytest.mark.parametrize(
@@ -181,6 +201,7 @@ def test_routellm(tmp_path: Path) -> None:
     other.write_text(RESPONSES.replace("True", "1").replace("False", "0"))
     both = routellm([file, other])
     assert both["id"] == [f"{name}/{row}" for name in ("mmlu_anatomy", "mmlu_law") for row in range(3)]
+    assert both["subject"] == ["mmlu_anatomy"] * 3 + ["mmlu_law"] * 3
     assert both["correct_gpt-4-1106-preview"] == [1, 1, 0, 1, 1, 0]
 
 

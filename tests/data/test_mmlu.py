@@ -188,6 +188,32 @@ def test_setups_bring_their_experts(tmp_path: Path) -> None:
         make_data(compose(mmlu_data(questions(tmp_path), "dataset.label=null")))
 
 
+def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
+    """Noise is on the prices that a setup brings, as cost=llm has them; extreme finds its own."""
+    file = tmp_path / "outcomes.csv"
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(["subject", "prompt", "answer", "llama-3-70b", "llama-2-13b", "llama-2-7b"])
+        for i in range(60):
+            subject = "high_school_mathematics" if i % 2 else "high_school_world_history"
+            writer.writerow([subject, f"question {i}?", "ABCD"[i % 4], *(int(i % (k + 2) > 0) for k in range(3))])
+    given = ["dataset=mmlu", f"dataset.path={file}", "setup=llama", "router=mlp"]
+    noise = make_data(compose(["experiment=noise", *given, "cost.noise=0.2"]))
+    assert noise.prices is not None
+    assert noise.prices.tolist() == [1.0, 0.6, 0.1]
+    assert torch.equal(noise.train.costs, make_data(compose([*given, "cost=llm_noise"])).train.costs)
+    extreme = make_data(compose(["experiment=extreme", *given])).extreme
+    assert extreme is not None
+    assert extreme["target"] == 0.95
+    curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
+    assert (curve.cost.name, list(curve.cost.prices), curve.cost.scale) == ("error_plus_cost", [1.0, 0.6, 0.1], 0.5)
+
+
+def test_no_prices_no_scale() -> None:
+    with pytest.raises(L2DError, match=r"^cost\.scale=0\.5: there are no prices"):
+        make_data(compose(["dataset=mmlu_sim", "cost.scale=0.5"]))
+
+
 def test_experts_may_be_named_without_what_their_columns_hold(tmp_path: Path) -> None:
     file = questions(tmp_path)
     text = file.read_text().splitlines()

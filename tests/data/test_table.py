@@ -163,6 +163,9 @@ def test_prices_of_rows_become_costs(tmp_path: Path) -> None:
     data, _ = build(compose([*overrides, "cost=error_plus_cost", "cost.prices=columns", "trainer.accelerator=cpu"]))
     assert data.test.costs.tolist() == [[0 + 8 / 4, 1], [1 + 9 / 4, 0]]
     assert data.train.costs[:, 0].tolist() == [row % 2 + row / 4 for row in data.train.rows.tolist()]
+    half = build(compose([*overrides, "cost=error_plus_cost", "cost.prices=columns", "cost.scale=0.5"]))[0]
+    assert half.test.costs.tolist() == [[0 + 8 / 8, 1], [1 + 9 / 8, 0]]
+    assert half.test.prices.tolist() == [[8 / 8, 0], [9 / 8, 0]]
 
 
 def test_a_split_column(tmp_path: Path) -> None:

@@ -1,7 +1,12 @@
 """Language models as experts: their letters equal a slow reference, whatever the batches, kills, damage and memory."""
 
+import copy
 import functools
+import hashlib
 import json
+import os
+import re
+import shutil
 import sys
 import threading
 import time
@@ -14,17 +19,19 @@ import numpy as np
 import pytest
 import torch
 
-from l2d.build import make
+from l2d.build import fingerprint as run_fingerprint
+from l2d.build import make, make_data, make_dataset
 from l2d.config import compose
 from l2d.data.arrays import Arrays, Panel
-from l2d.data.sheet import read_sheet
+from l2d.data.sheet import read_sheet, write_sheet
 from l2d.data.table import Table
 from l2d.errors import L2DError
-from l2d.experts import llm, llm_models, llm_scoring
+from l2d.experts import llm, llm_scoring
+from l2d.experts.__main__ import made
 from l2d.experts.cache import Cache
 from l2d.experts.llm import Asked, LLMExperts, fingerprint_of_texts, outcomes_table
 from l2d.experts.llm_models import fingerprint, load, parse
-from l2d.experts.llm_scoring import Outcomes, Question, asked, encode, score_letters, split_shared
+from l2d.experts.llm_scoring import Outcomes, Question, asked, encode, gap_before, score_letters, split_shared
 from l2d.experts.request import Machine, Request
 
 LETTERS = ["A", "B", "C", "D"]
@@ -57,8 +64,8 @@ def questions(number: int) -> list[str]:
 
 
 @functools.cache
-def make_tokenizer(chat: bool = False) -> Any:
-    """Byte-level BPE, hardly trained: letters and longer endings are one token or several."""
+def make_tokenizer(chat: bool = False, size: int = 290) -> Any:
+    """Byte-level BPE, hardly trained: letters and longer endings are one token or several. With more tokens, " A" is one."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -66,7 +73,7 @@ def make_tokenizer(chat: bool = False) -> Any:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=290, initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([*questions(20), *(f"Answer: {letter}" for letter in LETTERS * 9)], trainer)
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     made.chat_template = CHAT if chat else None
@@ -162,6 +169,87 @@ def test_what_is_scored() -> None:
     for chat, whole in ((False, "Q?\nAnswer: B"), (True, "<user>Q?\nAnswer:<assistant>B")):
         (question,) = encode(tokenizer, ["Q?"], LETTERS, chat=chat)
         assert tokenizer.decode(question.prefix + question.endings[1]) == whole
+
+
+def with_template(template: str) -> Any:
+    """name_or_path as from_pretrained leaves it."""
+    tokenizer = copy.deepcopy(make_tokenizer(size=400))
+    tokenizer.chat_template, tokenizer.name_or_path = template, "tiny"
+    return tokenizer
+
+
+def turns(assistant: str, opening: str = "") -> str:
+    """A template with these words around the model's turn."""
+    user = "[INST] {{ turn['content'] }} [/INST]"
+    each = f"{{% if turn['role'] == 'user' %}}{user}{{% else %}}{assistant}{{% endif %}}"
+    return f"{{% for turn in messages %}}{each}{{% endfor %}}{{% if add_generation_prompt %}}{opening}{{% endif %}}"
+
+
+@pytest.mark.parametrize(
+    ("template", "gap"),
+    [
+        (turns("{{ ' ' + turn['content'] + ' </s>' }}"), " "),  # Llama 2's
+        (turns("<a>{{ turn['content'] }}</a>", "<a>"), ""),
+        (turns("{{ '<a>\\n' + turn['content'] }}", "<a>"), "\n"),  # Zephyr's
+        (turns("<a><think></think>{{ turn['content'] }}", "<a>"), ""),  # not what the model is asked to go on from
+        (turns("<b>{{ turn['content'] }}", "<a>"), ""),
+        (turns("{{ raise_exception('no answers') }}"), ""),
+    ],
+)
+def test_letters_stand_where_the_template_puts_them(template: str, gap: str) -> None:
+    tokenizer = with_template(template)
+    assert gap_before(tokenizer, "A") == gap
+    (question,) = encode(tokenizer, ["Q?"], LETTERS, chat=True)
+    opening = "<a>" if "<a>" in template else ""
+    assert tokenizer.decode(question.prefix + question.endings[1]) == f"[INST] Q?\nAnswer: [/INST]{opening}{gap}B"
+    if gap == " ":  # one token, the space being part of it
+        assert [tokenizer.decode(ending) for ending in question.endings] == [f" {letter}" for letter in LETTERS]
+        assert [len(ending) for ending in question.endings] == [1] * 4
+
+
+def test_a_template_that_fails_is_named() -> None:
+    for template, words in (
+        ("{{ raise_exception('Only tools\nare served') }}", "Only tools are served"),
+        ("{% for %}", "Expected an expression"),
+        ("{{ messages[0]['a']['b'] }}", "has no attribute 'a'"),
+    ):
+        with pytest.raises(L2DError) as caught:
+            encode(with_template(template), ["Q?"], LETTERS, chat=True)
+        assert str(caught.value).startswith("experts.models=tiny: its chat template fails (")
+        assert words in str(caught.value)
+        assert str(caught.value).endswith("use experts.chat=false")
+        assert "\n" not in str(caught.value)
+
+
+def test_every_day_is_the_same_day() -> None:
+    """As Llama 3 and Mistral write it."""
+    for template in (
+        "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}{{ date_string }}",
+        '{% if strftime_now is defined %}{{ strftime_now( "%d %b %Y" ) }}{% endif %}',
+        "{%- set today = strftime_now('%d') %}{{ today + strftime_now(' %b %Y') }}",
+    ):
+        text = asked(with_template(template + " {{ messages[0]['content'] }}"), "Q?", chat=True)
+        assert text == "26 Jul 2024 Q?\nAnswer:"
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_few_tokens_are_held_at_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths by chunks of 4, answers by parts of 5, to the same result; empty questions are counted over all."""
+    run = functools.partial(score_letters, model, make_tokenizer(), letters=LETTERS, batch_size=3, progress=False)
+    whole, sizes = run(questions(13)), []
+
+    def counted(tokenizer: Any, prompts: list[str], *others: Any, **options: Any) -> list[Question]:
+        sizes.append(len(prompts))
+        return encode(tokenizer, prompts, *others, **options)
+
+    monkeypatch.setattr(llm_scoring, "encode", counted)
+    monkeypatch.setattr(llm_scoring, "CHUNK", 4)
+    same(run(questions(13)), whole)
+    assert sizes == [4, 4, 4, 1, 5, 5, 3]
+    with pytest.raises(L2DError, match="question 7 of 8 is empty"):
+        run([*questions(6), " ", "a"])
+    with pytest.raises(L2DError, match="the model reads 512"):
+        run([*questions(6), "a b " * 400])
 
 
 def test_without_a_template_chat_is_plain(model: Any) -> None:
@@ -476,15 +564,40 @@ def test_fingerprints(folders: list[Path], tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "README.md").write_text("words")
     seen.add(fingerprint(tmp_path))
     assert len(seen) == 2
-    monkeypatch.setattr(llm_models, "LARGE", 50)
-    monkeypatch.setattr(llm_models, "END", 10)
-    for place in (3, 97):  # of a large file, the ends
+    read: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file: Any, kind: str) -> Any:
+        read.append(Path(file.name).name)
+        return digest(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    for time_ns, place in enumerate((3, 50, 97)):  # the middle as well as the ends
         content = bytearray(100)
         content[place] = 1
         (tmp_path / "model.safetensors").write_bytes(content)
-        seen.add(fingerprint(tmp_path))
-    assert len(seen) == 4
+        os.utime(tmp_path / "model.safetensors", ns=(time_ns, time_ns))  # writes may be within one tick of the clock
+        seen |= {fingerprint(tmp_path), fingerprint(tmp_path)}
+    assert len(seen) == 5
+    assert read == ["model.safetensors"] * 3  # once each, and what has not changed not at all
     assert fingerprint_of_texts(["ab", "c"]) != fingerprint_of_texts(["a", "bc"])
+
+
+def test_other_weights_in_the_same_folder_are_other_experts(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is loaded to tell; where the folder lies does not matter, and of the hub's models only the name is known."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    folder = tmp_path / "large"
+    shutil.copytree(folders[0], folder)
+    before = experts([folder, folders[1]]).identity()
+    assert before == experts(folders).identity()
+    assert before != experts(folders[::-1]).identity()
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    assert experts([folder, folders[1]]).identity() != before
+    hub = experts([Path("Qwen/Qwen2.5-7B-Instruct@main")]).identity()
+    assert json.loads(hub)[1:] == [{"model": "Qwen/Qwen2.5-7B-Instruct", "revision": "main"}]
 
 
 def test_names() -> None:
@@ -558,6 +671,17 @@ def test_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words in str(caught.value)
 
 
+def test_a_model_too_large(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
+    with pytest.raises(L2DError, match=r"^experts\.models=.*large: does not fit into the memory of cpu as float32"):
+        load(parse(str(folders[0])), "float32", torch.device("cpu"), progress=False)
+
+
 def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
     with pytest.raises(L2DError, match=r"^experts\.models=.*cannot be loaded"):
@@ -605,6 +729,66 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
         == "id,prompt,answer,correct_m,answer_m,probability_A_m,probability_B_m,tokens_m,seconds_m"
     )
     assert lines[1].splitlines()[-1].replace('"', "") == "1,c,B,0,A,0.5,0.5,9,0.25"
+    outcomes_table(
+        tmp_path / "t.csv", Asked(["b", "c"], np.array([1, 1]), ["A", "B"], {"m": outcomes}, subjects=["law", "art"])
+    )
+    assert read_sheet(tmp_path / "t.csv").words("subject") == ["law", "art"]
+
+
+@pytest.mark.slow
+def test_the_command_says_how_long_each_took(folders: list[Path], tmp_path: Path) -> None:
+    """A line for each model; the second time they are read, and a third model alone is made."""
+    prompts = questions(80)
+    subjects = ["long" if len(prompt) > 100 else "short" for prompt in prompts]
+    columns = {"prompt": prompts, "subject": subjects, "answer": LETTERS * (len(prompts) // 4)}
+    write_sheet(tmp_path / "q.parquet", columns)
+    others = [f"data_dir={tmp_path}", "progress=false", "validation_fraction=0.2"]
+
+    def lines(*models: Path) -> list[str]:
+        given = ["dataset=mmlu", f"dataset.path={tmp_path / 'q.parquet'}", "dataset.only=null", "router=mlp"]
+        named = ",".join(map(str, models))
+        cfg = compose([*given, f"experts.models=[{named}]", f"runs_dir={tmp_path}", *others])
+        found = [re.fullmatch(r"(.+), in \d+ s: (.+)", line) for line in made(make_data(cfg))]
+        assert all(one and Path(one[2]).is_dir() for one in found)
+        return [one[1] for one in found if one]
+
+    third = tmp_path / "third"
+    shutil.copytree(folders[1], third)
+    (third / "README.txt").write_text("another")
+    others.append(f"experts.table={tmp_path / 't.csv'}")
+    assert lines(*folders) == ["large: made", "small: made"]
+    written = read_sheet(tmp_path / "t.csv", ["prompt"])  # the training rows first
+    expected = ["long" if len(prompt) > 100 else "short" for prompt in written.texts("prompt")]
+    assert written.words("subject") == expected
+    assert expected != subjects
+    assert lines(third, folders[0]) == ["third: made", "large: made earlier (force=true makes them anew)"]
+
+
+def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is loaded to tell. Of data that know their experts' answers only the data count."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    folder = tmp_path / "large"
+    shutil.copytree(folders[0], folder)
+    write_sheet(tmp_path / "q.csv", {"prompt": ["q"], "subject": ["law"], "answer": ["A"]})
+    given = ["dataset=mmlu", f"dataset.path={tmp_path / 'q.csv'}", "router=mlp", "progress=false"]
+
+    data, names, local = (
+        compose([*given, more]) for more in ("experts=table", "seed=0", f"experts.models=[{folder},a]")
+    )
+    before = [run_fingerprint(cfg) for cfg in (data, names, local)]
+    assert len(set(before)) == 3
+    assert before[0] == make_dataset(data).fingerprint(tmp_path)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    after = [run_fingerprint(cfg) for cfg in (data, names, local)]
+    assert after[:2] == before[:2]
+    assert after[2] != before[2]
+
+
+def test_the_encoder_learns_of_progress() -> None:
+    for wanted in (True, False):
+        cfg = compose(["dataset=mmlu", f"progress={wanted}"])
+        assert make_dataset(cfg).encoder.progress == wanted  # type: ignore[attr-defined]
 
 
 def test_the_config() -> None:

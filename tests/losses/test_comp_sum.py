@@ -56,7 +56,8 @@ def test_mild_by_hand() -> None:
 def test_mild_uses_each_experts_own_rho() -> None:
     """Cheapest: expert 3 in row 1, expert 2 in row 2 → m = (0 → 1, 1, 1): equal shares. A third row breaks the tie."""
     costs = torch.cat([COSTS, COSTS[1:]])
-    mild = method("mild", costs)
+    torch.testing.assert_close(method("mild", costs).rho, torch.full((3,), 5 + 1 / 3))  # the default: one for all
+    mild = method("mild_paper", costs)
     root = 2 ** (1 / 3)
     torch.testing.assert_close(mild.rho, 5 + torch.tensor([1, root, 1]) / (root + 2))
     f = torch.tensor([[0.0, 1.0, -1.0]])
@@ -69,7 +70,7 @@ def test_mild_uses_each_experts_own_rho() -> None:
 
 
 def test_options() -> None:
-    """Both rewards and every form of ρ with either method; the defaults are those of the paper and of its best setting."""
+    """Both rewards and every form of ρ with either method; the defaults are those of the paper and what validation preferred."""
     assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
     assert method("mild", COSTS, "method.rho.values=[1,2,3]").rho.tolist() == [1, 2, 3]
     uniform = method("mild", COSTS, "method.rho.rule=uniform", "method.rho.total=3", "method.rho.offset=0.5")
@@ -80,7 +81,8 @@ def test_options() -> None:
         method("mild", COSTS, "method.rewards=complement").rewards(COSTS[:1]), 1 - COSTS[:1] / 1.7
     )
     many = COSTS.repeat(50, 1)  # enough rows that no count is lifted to 1
-    assert not torch.allclose(method("mild", many, "method.rho.counts=reward_mass").rho, method("mild", many).rho)
+    by_mass = method("mild_paper", many, "method.rho.counts=reward_mass")
+    assert not torch.allclose(by_mass.rho, method("mild_paper", many).rho)
 
 
 def test_the_scale_is_the_training_splits() -> None:

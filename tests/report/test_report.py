@@ -138,6 +138,21 @@ def test_other_prices_are_another_block(runs: Path) -> None:
     assert costs == ["error", "error_plus_cost (prices=[0.1, 0, 0])", "error_plus_cost (prices=[0.3, 0, 0])"]
 
 
+def test_other_multiples_of_the_prices_are_another_block(runs: Path) -> None:
+    for name, scale in (("eeee", 0.5), ("ffff", 1.0)):
+        folder = write_run(runs, f"svhn/I/synthetic/error_plus_cost/mild/{name}", 0, scale)
+        (folder / "config.yaml").write_text(f"method: {{name: mild}}\ncost: {{prices: [1, 0, 0], scale: {scale}}}\n")
+    entries = summarise(read_cells(runs))
+    assert [one["cost"] for one in entries if one["label"] == "oracle"] == [
+        "error",
+        "error_plus_cost (prices=[1, 0, 0] scale=0.5)",
+        "error_plus_cost (prices=[1, 0, 0])",
+    ]
+    half, whole = (one for one in entries if one["kind"] == "router" and one["cost"] != "error")
+    assert half["paper"] is None
+    assert whole["paper"] is not None
+
+
 def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
     """A control with another ρ is no reference, and the paper's number is not its own."""
     for seed in range(3):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from l2d.backbones.heads import make_head
+from l2d.data.tokens import is_tokens
 from l2d.errors import L2DError
 
 CONSTANT = 1e-5  # a spread below it counts as none
@@ -56,6 +57,8 @@ class MLP(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         if rows.ndim != 2:
             raise L2DError("router=mlp: takes rows of numbers, not images; use router=resnet18_slim recipe=small")
+        if is_tokens(rows):
+            raise L2DError("router=mlp: takes rows of numbers, not tokens, which router=minilm_tuned reads")
         near = ((rows.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # one outlier must not own a batch
         features = self.net(near)
         # In half precision scores would tie, and ties decide for the last expert.

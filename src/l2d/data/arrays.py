@@ -33,13 +33,15 @@ class Answers:
 @dataclass(frozen=True)
 class Panel:
     """The experts of a run: what they are called, what they did and, where experts have classes of their own, the share of the
-    classes that each knows [p] and which those are, bool [p, num_classes]."""
+    classes that each knows [p] and which those are, bool [p, num_classes]. learned: whether some of them were trained on the very
+    training rows that `train` has their answers to, which are then better than on others."""
 
     names: tuple[str, ...]
     train: Answers
     test: Answers
     coverage: tuple[float, ...] | None = None
     knows: Tensor | None = None
+    learned: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Arrays:
 
     validation: the training rows that the data themselves set aside, if they do. origin: the rows of the published training set
     that both splits were taken from, where they were. panel: what experts did, where that came with the data. groups: int [N],
-    equal for training rows that must stay on one side of a split. categories: of the test rows, for a breakdown of the results.
+    equal for training rows that must stay on one side of a split. categories: of the test rows, for a breakdown of the results;
+    train_categories: of the others.
     texts: the questions as a language model is asked them, of the training and of the test rows. seen: what inputs are made from.
     """
 
@@ -74,6 +77,7 @@ class Arrays:
     panel: Panel | None = None
     groups: Tensor | None = None
     categories: tuple[str, ...] | None = None
+    train_categories: tuple[str, ...] | None = None
     texts: tuple[list[str], list[str]] | None = None
     seen: Seen = Seen()
 

@@ -6,31 +6,40 @@ import torch
 from torch import Tensor
 
 from l2d.data.augment import crop_flip, draw
+from l2d.data.tokens import is_tokens, lengths_of
 from l2d.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
 EVAL_BATCH = 2048
+EVAL_TEXTS = 64  # of 256 tokens each, a batch's attention takes about 100 MB a layer
+WINDOW = 50  # batches whose texts are sorted by length together: wide enough for like lengths, narrow enough for chance
+MULTIPLE = 8  # lengths are rounded up to one, for the sake of the GPU's tiles
 ON_DEVICE = ("auto", "true", "false")
 Drawn = tuple[Tensor, Tensor | None]
 
 
 class Inputs:
-    """A set's inputs within reach of a device: copied there whole (resident), or sent by the batch through pinned memory."""
+    """A set's inputs within reach of a device: copied there whole (resident), or sent by the batch through pinned memory.
+
+    lengths: of texts, how many tokens each has; on the CPU, so that cutting a batch does not make the device wait.
+    """
 
     def __init__(self, inputs: Tensor, device: torch.device, resident: bool) -> None:
         self.device, self.resident = device, resident
+        self.lengths = lengths_of(inputs) if is_tokens(inputs) else None
         if resident:
             self.tensor = inputs.to(device)
         else:
             self.tensor = inputs
 
-    def take(self, rows: Tensor) -> Tensor:
-        """Inputs of some rows, on the device. `rows` lie where the inputs lie."""
+    def take(self, rows: Tensor, width: int | None = None) -> Tensor:
+        """Inputs of some rows, of texts the first `width` tokens, on the device. `rows` lie where the inputs lie."""
+        tensor = self.tensor if width is None else self.tensor[:, :width]
         if self.resident:
-            return self.tensor[rows]
-        shape = (len(rows), *self.tensor.shape[1:])
-        batch = torch.empty(shape, dtype=self.tensor.dtype, pin_memory=self.device.type == "cuda")
-        return torch.index_select(self.tensor, 0, rows, out=batch).to(self.device, non_blocking=True)
+            return tensor[rows]
+        shape = (len(rows), *tensor.shape[1:])
+        batch = torch.empty(shape, dtype=tensor.dtype, pin_memory=self.device.type == "cuda")
+        return torch.index_select(tensor, 0, rows, out=batch).to(self.device, non_blocking=True)
 
 
 def fits(inputs: Tensor, device: torch.device) -> bool:
@@ -46,6 +55,28 @@ def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
     return Inputs(inputs, device, fits(inputs, device) if on_device == "auto" else on_device == "true")
 
 
+def eval_batch(inputs: Tensor) -> int:
+    """Rows at a time, where nothing is learned."""
+    return EVAL_TEXTS if is_tokens(inputs) else EVAL_BATCH
+
+
+def width_of(lengths: Tensor) -> int:
+    """What a batch of texts is cut to: its longest, rounded up; beyond the array's own width there is nothing to cut."""
+    return -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
+
+
+def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """The same positions, dealt into batches of like length, which come in random order; what fills no batch stays at the end.
+
+    order [n]: a random one. lengths [n]: by position.
+    """
+    number = len(order) // size
+    full, rest = order[: number * size], order[number * size :]
+    windows = [part[lengths[part].argsort(stable=True)] for part in full.split(WINDOW * size)]
+    blocks = torch.cat(windows).reshape(number, size)
+    return torch.cat([blocks[torch.randperm(number, generator=generator)].flatten(), rest])
+
+
 class Batches:
     """Every row exactly once a pass. All batches have the same size but the last, which is smaller by less than their number.
 
@@ -53,6 +84,8 @@ class Batches:
     compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the CPU: a resumed run
     sees the same batches as an unbroken one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own rows of the
     common order; `batch_size` is that of all ranks together.
+
+    Texts: a batch is cut to its longest, and in training holds texts of like length.
 
     inputs: of all rows; rows [n]: this split's among them; costs [n, p] and labels [n]: of the split.
     """
@@ -74,6 +107,7 @@ class Batches:
         world: int = 1,
     ) -> None:
         self.inputs, self.rows = inputs, rows
+        self.lengths = None if inputs.lengths is None else inputs.lengths[rows]
         self.costs, self.labels = costs.to(inputs.device), labels.to(inputs.device)
         self.seed, self.augment, self.pad, self.rank, self.world = seed, augment, pad, rank, world
         self.epoch = 0
@@ -109,7 +143,8 @@ class Batches:
         for number, part in enumerate(self._parts(len(order)), start=1):
             if self.seed is not None and number == self.number:  # while the device still works off this epoch
                 self._ahead = self.epoch + 1, self._draw(self.epoch + 1)
-            inputs = self.inputs.take(rows[part])
+            width = None if self.lengths is None else width_of(self.lengths[order[part]])
+            inputs = self.inputs.take(rows[part], width)
             if draws is not None:
                 inputs = crop_flip(inputs, draws[part], flip=self.augment == "crop_flip")
             yield inputs, self.costs[on_device[part]], self.labels[on_device[part]]
@@ -121,6 +156,8 @@ class Batches:
         if self.seed is not None:
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
             order = torch.randperm(n, generator=generator)
+            if self.lengths is not None:
+                order = by_length(order, self.lengths, self.batch_size * self.world, generator)
         if self.seed is not None and self.augment != "none":
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
             draws = draw(n, self.pad, generator)[self.rank :: self.world]

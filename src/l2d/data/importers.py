@@ -23,7 +23,8 @@ harness   files that lm-evaluation-harness wrote with --log_samples: one JSON ob
           filter: which filter's rows, where there are several
 routellm  the CSV files of RouteLLM's evaluations: a column prompt, and one of True or False per model. Columns called
           MODEL_response are left out.
-out       a .csv or .parquet file with the columns id, prompt, answer (where it is known) and correct_NAME for every model
+out       a .csv or .parquet file with the columns id, prompt, subject and answer (where they are known) and correct_NAME
+          for every model. subject: the doc's own, or else the task; of several files of RouteLLM's, the file
 
 examples:
   python -m l2d.data.importers harness small=a.jsonl large=b.jsonl out=table.csv
@@ -39,9 +40,10 @@ Columns = dict[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Sample:
-    """A model's answer to one question. doc: what it was made of, however it was put to the model."""
+    """A model's answer to one question. subject: what it is about. doc: what it was made of, however it was put to the model."""
 
     prompt: str
+    subject: str | None
     answer: str | None
     correct: float
     doc: str
@@ -78,6 +80,7 @@ def read_samples(file: Path, metric: str | None, chosen: str | None, before: str
             raise L2DError(f"{file}: line {number:,}: a second row with doc_id {row['doc_id']}")
         samples[key] = Sample(
             prompt=prompt_of(row, f"{file}: line {number:,}"),
+            subject=subject_of(row) or _task(file) or None,
             answer=_word(row.get("target")),
             correct=correctness(row, metric, f"{file}: line {number:,}"),
             doc=json.dumps(row.get("doc"), sort_keys=True),
@@ -120,6 +123,13 @@ def prompt_of(row: dict[str, Any], where: str) -> str:
     return prompt
 
 
+def subject_of(row: dict[str, Any]) -> str | None:
+    """As MMLU's documents have it, or MMLU-Pro's."""
+    doc = row.get("doc")
+    named = [doc.get(key) for key in ("subject", "category")] if isinstance(doc, dict) else []
+    return next((name for name in named if isinstance(name, str) and name.strip()), None)
+
+
 def correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
     names = METRICS if metric is None else (metric,)
     found = next((name for name in names if name in row), None)
@@ -155,8 +165,10 @@ def join(models: dict[str, dict[str, Sample]]) -> Columns:
             f"{reworded:,} prompts are worded differently from model to model (chat templates?); those of {first} are kept"
         )
     columns: Columns = {"id": keys, "prompt": [models[first][key].prompt for key in keys]}
-    if all(models[first][key].answer is not None for key in keys):
-        columns["answer"] = [models[first][key].answer for key in keys]
+    for name in ("subject", "answer"):
+        cells = [getattr(models[first][key], name) for key in keys]
+        if None not in cells:
+            columns[name] = cells
     return columns | {
         f"correct_{name}": _plain([samples[key].correct for key in keys]) for name, samples in models.items()
     }
@@ -168,7 +180,7 @@ def routellm(files: Sequence[Path]) -> Columns:
     for file in files:
         _check_there(file)
         try:
-            part = _responses(file)
+            part = _responses(file, file.stem if len(files) > 1 else None)
         except L2DError as error:
             raise L2DError(str(error).replace("dataset.path=", "")) from error
         if columns and list(part) != list(columns):
@@ -183,7 +195,7 @@ def routellm(files: Sequence[Path]) -> Columns:
     return dict(columns)
 
 
-def _responses(file: Path) -> Columns:
+def _responses(file: Path, subject: str | None) -> Columns:
     sheet = read_sheet(file, ["prompt"])
     if "prompt" not in sheet.columns:
         raise L2DError(f"{file}: no column prompt; there are {listed(sheet.names)}")
@@ -193,6 +205,8 @@ def _responses(file: Path) -> Columns:
             f"{file}: needs two or more columns of True and False beside prompt, has {listed(names) or 'none'}"
         )
     part: Columns = {"id": list(range(len(sheet))), "prompt": sheet.texts("prompt")}
+    if subject is not None:
+        part["subject"] = [subject] * len(sheet)
     for name in names:
         values = sheet.numbers(name)
         sheet.refuse(name, "neither True nor False", (values != 0) & (values != 1))
@@ -265,7 +279,8 @@ def main(arguments: Sequence[str]) -> None:
     right = {name: sum(columns[f"correct_{name}"]) / len(columns["id"]) for name in models}
     share = ", ".join(f"{name} {value:.1%}" for name, value in right.items())
     print(f"{out}: {len(columns['id']):,} questions; right: {share}")
-    print(f"python -m l2d.train dataset=table dataset.path={out} dataset.text=prompt")
+    by_subject = " dataset.category=subject" if "subject" in columns else ""
+    print(f"python -m l2d.train dataset=table dataset.path={out} dataset.text=prompt{by_subject}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,9 @@ class MMLU(Table):
         return super()._experts(sheet) if self.experts is not None or columns else []
 
     def _labels(self, sheet: Sheet, words: list[str] | None) -> tuple[Tensor, int]:
-        """By letter, whichever letters there are: a model's answer is a letter too."""
+        """By letter, whichever letters there are: a model's answer is a letter too. Or by subject, for methods that go by a label."""
+        if self.label is not None and self.label == self.category:
+            return super()._labels(sheet, words)
         if self.label is None or words is None:
             raise L2DError("dataset.label: missing; the right letters are in a column, dataset.label=answer")
         sheet.refuse(self.label, f"none of {', '.join(LETTERS)}", np.array([word not in LETTERS for word in words]))

@@ -110,6 +110,7 @@ class Table:
             panel=self._panel(sheet, experts, words, train, test) if experts else None,
             groups=groups[train],
             categories=None if categories is None else tuple(categories[row] for row in test.tolist()),
+            train_categories=None if categories is None else tuple(categories[row] for row in train.tolist()),
             texts=None
             if texts is None
             else ([texts[row] for row in train.tolist()], [texts[row] for row in test.tolist()]),
@@ -147,6 +148,8 @@ class Table:
             if column is None:
                 continue
             sheet.check(f"dataset.{key}", column)
+            if key == "category" and column == self.label:  # a method may go by what results are broken down by
+                continue
             if column in taken:
                 raise L2DError(f"dataset.{key}={column}: that column is {taken[column]} already")
             taken[column] = f"the {key}"

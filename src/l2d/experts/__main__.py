@@ -12,6 +12,7 @@ from l2d.config import compose, default_choices
 from l2d.datamodule import DeferralData
 from l2d.errors import L2DError
 from l2d.experts.accuracy import Accuracy, accuracies
+from l2d.experts.llm import AskedPanel
 from l2d.summary import aligned
 
 SPLITS = ("train", "validation", "test")
@@ -37,6 +38,20 @@ def cell(accuracy: Accuracy, column: str) -> str:
     return "-" if value is None else f"{value:.2%}"
 
 
+def made(data: DeferralData) -> list[str]:
+    """How long the making took, and where its result lies; of language models, which are kept one by one, a line for each."""
+    if isinstance(data.panel, AskedPanel):
+        entries = zip((f"{name}: " for name in data.panel.names), data.panel.entries, strict=True)
+        found = [(name, entry.cache, entry.new) for name, entry in entries]
+    else:
+        found = [("", data.cache, data.expert_seconds >= (data.cache.seconds or 0))]
+    return [
+        f"{name}{'made' if new else 'made earlier (force=true makes them anew)'}, in {cache.seconds:.0f} s: {cache.entry}"
+        for name, cache, new in found
+        if cache.seconds is not None
+    ]
+
+
 def job(cfg: DictConfig) -> None:
     if experiment := HydraConfig.get().runtime.choices.get("experiment"):
         raise L2DError(f"experiment={experiment}: is a sweep of l2d.train; say dataset= and setup= here")
@@ -48,10 +63,8 @@ def job(cfg: DictConfig) -> None:
         raise KeyboardInterrupt from None
     rows = ", ".join(f"{len(getattr(data, name)):,} {name}" for name in SPLITS)
     print(f"{cfg.dataset.name}, setup {cfg.setup.name}, experts={cfg.experts.name}; rows: {rows}\n\n{table(data)}\n")
-    made = data.cache.seconds
-    if made is not None:
-        how = "made" if data.expert_seconds >= made else "made earlier (force=true makes them anew)"
-        print(f"{how}, in {made:.0f} s: {data.cache.entry}")
+    for line in made(data):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from l2d.config import Recipe
 from l2d.data.arrays import Arrays, channel_statistics
-from l2d.data.batches import EVAL_BATCH, Batches, Inputs, place
+from l2d.data.batches import Batches, Inputs, eval_batch, place
 from l2d.errors import L2DError
 from l2d.experts.request import Machine
 from l2d.learner import Learner, make_trainer, speed
@@ -98,7 +98,7 @@ class Classifiers:
         if not len(rows):
             return torch.zeros(0, dtype=torch.int64)
         inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
-        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, EVAL_BATCH))
+        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, eval_batch(inputs.tensor)))
         assert outputs is not None
         scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
         if not scores.isfinite().all():

@@ -95,6 +95,7 @@ class HumanExperts:
             # a person knows all classes
             None if machine.coverage is None else (*machine.coverage, *[1.0] * self.people),
             None if machine.knows is None else F.pad(machine.knows, (0, 0, 0, self.people), value=True),
+            machine.learned,
         )
 
     def _answers(self, request: Request) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Language models as experts on multiple-choice questions: each answers with the letter that it finds likeliest."""
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,22 +14,39 @@ from l2d.costs import expert_errors
 from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.data.sheet import write_sheet
 from l2d.errors import L2DError, check_choice
+from l2d.experts.cache import Cache
 from l2d.experts.llm_models import DTYPES, ModelName, load, parse
-from l2d.experts.llm_scoring import SUFFIX, Outcomes, score_letters
+from l2d.experts.llm_scoring import SCORING, SUFFIX, Outcomes, score_letters
 from l2d.experts.request import Request
 from l2d.learner import free_memory, on_gpu
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Questions that models were asked, and what came of it. labels: int [n], places among the letters. split: train or test, per
-    question."""
+    """Questions that models were asked, and what came of it. labels: int [n], places among the letters. split: train or test, and
+    subjects: what it is about, per question."""
 
     prompts: Sequence[str]
     labels: np.ndarray
     letters: Sequence[str]
     outcomes: dict[str, Outcomes]
     split: Sequence[str] | None = None
+    subjects: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where a model's answers are kept, and whether it was asked just now."""
+
+    cache: Cache
+    new: bool
+
+
+@dataclass(frozen=True)
+class AskedPanel(Panel):
+    """entries: one per expert."""
+
+    entries: tuple[Entry, ...] = ()
 
 
 class LLMExperts:
@@ -67,7 +85,12 @@ class LLMExperts:
         self.seed, self.letters, self.chat = seed, [str(letter) for letter in letters], chat
         self.dtype, self.batch_size, self.table = dtype, batch_size, table
 
-    def panel(self, request: Request) -> Panel:
+    def identity(self) -> str:
+        """Different for models that may answer otherwise, where the config does not say so already: a folder may come to hold other
+        weights. No model is loaded; of a name on the hub nothing is known but the name."""
+        return json.dumps([SCORING, *(model.identity() for model in self.models)])
+
+    def panel(self, request: Request) -> AskedPanel:
         arrays = request.arrays
         if arrays.panel is not None:
             raise L2DError("experts=llm: these data say already what their experts answered; use experts=table")
@@ -75,16 +98,21 @@ class LLMExperts:
         if request.coverage is not None:
             raise L2DError("setup.coverage: language models have no classes of their own; leave setup=own")
         prompts = [*train, *test]
-        outcomes = {name: self._outcomes(request, model, prompts) for name, model in self._named()}
+        found = {name: self._outcomes(request, model, prompts) for name, model in self._named()}
+        outcomes = {name: one for name, (one, _) in found.items()}
         if self.table is not None:
             labels = torch.cat([arrays.train_labels, arrays.test_labels]).numpy()
             split = ["train"] * len(train) + ["test"] * len(test)
-            outcomes_table(Path(self.table).expanduser(), Asked(prompts, labels, self.letters, outcomes, split))
+            known = arrays.train_categories is not None and arrays.categories is not None
+            subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())] if known else None
+            asked = Asked(prompts, labels, self.letters, outcomes, split, subjects)
+            outcomes_table(Path(self.table).expanduser(), asked)
         answers = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1))
-        return Panel(
+        return AskedPanel(
             self.names,
             _answers(answers[: len(train)], arrays.train_labels),
             _answers(answers[len(train) :], arrays.test_labels),
+            entries=tuple(entry for _, entry in found.values()),
         )
 
     def _named(self) -> list[tuple[str, ModelName]]:
@@ -106,7 +134,7 @@ class LLMExperts:
                 )
         return arrays.texts
 
-    def _outcomes(self, request: Request, model: ModelName, prompts: list[str]) -> Outcomes:
+    def _outcomes(self, request: Request, model: ModelName, prompts: list[str]) -> tuple[Outcomes, Entry]:
         """Of one model, from the cache or by asking it."""
         gpu = on_gpu(request.machine.accelerator)
         dtype = self.dtype if self.dtype != "auto" else "bfloat16" if gpu else "float32"
@@ -115,13 +143,17 @@ class LLMExperts:
             **model.identity(),
             "dtype": dtype,
             "chat": self.chat,
+            "scoring": SCORING,
             "suffix": SUFFIX,
             "letters": self.letters,
             "questions": fingerprint_of_texts(prompts),
         }
         cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
+        new = False
 
         def make() -> dict[str, np.ndarray]:
+            nonlocal new
+            new = True
             device, progress = torch.device("cuda" if gpu else "cpu"), request.machine.progress
             network, tokenizer = load(model, dtype, device, progress=progress)
             try:
@@ -144,7 +176,7 @@ class LLMExperts:
 
         made = cache.get(make)
         made.pop("commit", None)
-        return Outcomes(**made)
+        return Outcomes(**made), Entry(cache, new)
 
 
 def _answers(predictions: Tensor, labels: Tensor) -> Answers:
@@ -160,9 +192,12 @@ def fingerprint_of_texts(texts: Sequence[str]) -> str:
 
 
 def outcomes_table(path: Path, asked: Asked) -> None:
-    """A row per question, for dataset=table with dataset.text=prompt (and dataset.split=split where splits are known)."""
+    """A row per question, for dataset=table with dataset.text=prompt (and dataset.split=split, dataset.category=subject where
+    these are known)."""
     right = [asked.letters[label] for label in asked.labels]
     columns: dict[str, Sequence[object]] = {"id": range(len(right)), "prompt": asked.prompts, "answer": right}
+    if asked.subjects is not None:
+        columns["subject"] = asked.subjects
     if asked.split is not None:
         columns["split"] = asked.split
     for name, outcomes in asked.outcomes.items():

@@ -1,7 +1,7 @@
 """Causal language models by name: from a folder, from the hub's local cache, or from the hub."""
 
 import hashlib
-import logging
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,13 +9,10 @@ from typing import Any
 
 import torch
 
+from l2d.data.encoders import contents, from_pretrained, is_out_of_memory
 from l2d.errors import L2DError
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# What a model's answers follow from, among the files of its folder.
-TELLING = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
-LARGE = 16 * 2**20  # bytes: of larger files the size and both ends are looked at
-END = 2**20
 INSTEAD = (
     "give a local folder, set HF_HOME to a filled cache, or import outcomes that exist"
     " (python -m l2d.data.importers --help)"
@@ -61,24 +58,12 @@ def parse(text: str) -> ModelName:
 
 def fingerprint(folder: Path) -> str:
     """Of the config, the tokenizer and the weights in a folder."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in TELLING and file.is_file())
-    if not any(file.name == "config.json" for file in files):
+    if not (folder / "config.json").is_file():
         raise L2DError(f"experts.models={folder}: no config.json in it; give a folder that save_pretrained wrote")
-    digest = hashlib.sha256()
     try:
-        for file in files:
-            size = file.stat().st_size
-            digest.update(f"{file.name}\0{size}\0".encode())
-            with file.open("rb") as content:
-                if size <= LARGE:
-                    digest.update(content.read())
-                    continue
-                digest.update(content.read(END))
-                content.seek(-END, 2)
-                digest.update(content.read())
+        return hashlib.sha256(json.dumps(contents(folder)).encode()).hexdigest()[:16]
     except OSError as error:
         raise L2DError(f"experts.models={folder}: cannot be read ({error.strerror})") from error
-    return digest.hexdigest()[:16]
 
 
 def load(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -> tuple[Any, Any]:
@@ -86,15 +71,17 @@ def load(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -
     transformers = import_transformers()
     if not progress:
         transformers.utils.logging.disable_progress_bar()
+    where = str(name.folder or name.source)
     try:
-        tokenizer = _from_pretrained(transformers.AutoTokenizer, name)
-        model = _from_pretrained(transformers.AutoModelForCausalLM, name, **{dtype_key(transformers): DTYPES[dtype]})
+        tokenizer = from_pretrained(transformers.AutoTokenizer, where, revision=name.revision)
+        model = from_pretrained(transformers.AutoModelForCausalLM, where, revision=name.revision, dtype=DTYPES[dtype])
+        return model.to(device).eval(), tokenizer
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = " ".join(str(error).split()).partition(". ")[0][:200].rstrip(". ")
         raise L2DError(f"experts.models={name.source}: cannot be loaded ({reason}); {INSTEAD}") from error
-    try:
-        return model.to(device).eval(), tokenizer
-    except torch.OutOfMemoryError as error:
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
         raise L2DError(f"experts.models={name.source}: does not fit into the memory of {device} as {dtype}") from error
 
 
@@ -104,26 +91,3 @@ def import_transformers() -> Any:
     except ImportError as error:
         raise L2DError("experts=llm: needs transformers; pip install 'l2d[llm]'") from error
     return transformers
-
-
-def dtype_key(transformers: Any) -> str:
-    """What from_pretrained calls it: renamed in 4.56."""
-    major, minor = map(int, transformers.__version__.split(".")[:2])
-    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-
-
-def _from_pretrained(factory: Any, name: ModelName, **options: Any) -> Any:
-    """What is on this machine is not looked for elsewhere."""
-    options = {**options, "revision": name.revision or "main"}
-    if name.folder is not None:
-        return factory.from_pretrained(str(name.folder), local_files_only=True, **options)
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.ERROR)  # it announces each of its tries; the last one's failure is said once, by us
-    try:
-        try:
-            return factory.from_pretrained(name.source, local_files_only=True, **options)
-        except (OSError, ValueError):
-            return factory.from_pretrained(name.source, **options)
-    finally:
-        hub.setLevel(level)

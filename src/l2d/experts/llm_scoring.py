@@ -1,11 +1,14 @@
 """Which letter of a multiple-choice question a causal language model finds likeliest.
 
-Scored is, with a chat template, "A" after the template's opening of the model's turn, the question with "Answer:" at its end being
-the user's; without one, " A" after the question with "Answer:" at its end. A letter's probability is that of the whole text with it
-over the sum of all letters': tokens that they share cancel, so it does not matter where a tokenizer splits the text.
+Scored is, with a chat template, "A" after the template's opening of the model's turn (and the space or line break that the template
+puts between the two), the question with "Answer:" at its end being the user's; without one, " A" after the question with "Answer:"
+at its end. A letter's probability is that of the whole text with it over the sum of all letters': tokens that they share cancel, so
+it does not matter where a tokenizer splits the text.
 """
 
+import datetime as dt
 import inspect
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -15,17 +18,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 from tqdm import tqdm
 
 from l2d import interrupts
+from l2d.data.encoders import is_out_of_memory
 from l2d.errors import L2DError
 from l2d.experts.llm_parts import Parts
 from l2d.learner import free_memory
 
 SUFFIX = "Answer:"
+SCORING = 2  # raise it when the same model and questions come to give other answers
 PART = 128  # questions that are kept together: what a kill costs at most
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # CPU and MPS raise a plain RuntimeError
+CHUNK = 2048  # questions whose tokens are held at once while lengths are taken
+# Some templates write today's date into the question, and answers would change with the day; Llama 3's own when it is told none.
+DATE = dt.date(2024, 7, 26)
 
 
 @dataclass(frozen=True)
@@ -70,10 +78,16 @@ def score_letters(
     chat: use the tokenizer's chat template if it has one. parts: a folder where finished questions are kept; with it, the same call
     after a kill goes on from there, to the same result. A batch that does not fit into memory is halved, and so are those after it.
     """
-    questions = encode(tokenizer, prompts, letters, chat=chat)
-    check_lengths(model, questions)
+    check_prompts(prompts)
+    # Tokens are made twice, here and when their turn comes: those of 100,000 questions would take gigabytes.
+    lengths: list[int] = []
+    for start in range(0, len(prompts), CHUNK):
+        interrupts.check()
+        questions = encode(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
+        check_lengths(model, questions)
+        lengths += [len(question.prefix) for question in questions]
     # The longest first: little padding, and what does not fit into memory shows at once.
-    order = sorted(range(len(questions)), key=lambda i: (-len(questions[i].prefix), i))
+    order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
     pieces = [order[start : start + PART] for start in range(0, len(order), PART)]
     kept = Parts(parts)
     scorer = Scorer(model, batch_size)
@@ -83,7 +97,7 @@ def score_letters(
             interrupts.check()
             found = kept.read(number, rows)
             if found is None:
-                outcomes = scorer([questions[i] for i in rows])
+                outcomes = scorer(encode(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
                 kept.write(number, rows, {**outcomes.arrays(), "batch_size": np.array(scorer.batch_size)})
             else:
                 scorer.batch_size = min(scorer.batch_size, int(found.pop("batch_size")))
@@ -94,15 +108,18 @@ def score_letters(
     return together[np.argsort(np.array(order))]
 
 
-def encode(tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool) -> list[Question]:
-    """The tokens of each prompt with each letter."""
+def check_prompts(prompts: Sequence[str]) -> None:
     if not prompts:
         raise L2DError("there are no questions")
     if blank := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
         raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
+
+
+def encode(tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool) -> list[Question]:
+    """The tokens of each prompt with each letter."""
     chat = chat and getattr(tokenizer, "chat_template", None) is not None
     texts = [asked(tokenizer, prompt, chat) for prompt in prompts]
-    gap = "" if chat else " "
+    gap = gap_before(tokenizer, letters[0]) if chat else " "
     # A chat template writes a model's special tokens itself.
     variants = [
         tokenizer([f"{text}{gap}{letter}" for text in texts], add_special_tokens=not chat)["input_ids"]
@@ -115,10 +132,44 @@ def asked(tokenizer: Any, prompt: str, chat: bool) -> str:
     """The text that a letter is to follow."""
     text = prompt.rstrip()
     text = text if text.endswith(SUFFIX) else f"{text}\n{SUFFIX}"
-    if not chat:
-        return text
-    turns = [{"role": "user", "content": text}]
-    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    return render(tokenizer, [{"role": "user", "content": text}], opened=True) if chat else text
+
+
+def gap_before(tokenizer: Any, letter: str) -> str:
+    """What a chat template writes between the opening of the model's turn and its words: Llama 2's and Mistral's a space, so that
+    " A" is what these models have learned to say, and most others' nothing."""
+    turns = [{"role": "user", "content": SUFFIX}, {"role": "assistant", "content": letter}]
+    opening = render(tokenizer, turns[:1], opened=True)
+    try:
+        whole = render(tokenizer, turns, opened=False)
+    except L2DError:  # a template for questions alone
+        return ""
+    gap, found, _ = whole.removeprefix(opening).partition(letter)
+    return gap if found and whole.startswith(opening) and not gap.strip() else ""
+
+
+def render(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) -> str:
+    """opened: with the opening of the model's turn at the end."""
+    try:
+        return str(
+            tokenizer.apply_chat_template(
+                turns,
+                chat_template=dated(tokenizer.get_chat_template()),
+                tokenize=False,
+                add_generation_prompt=opened,
+                date_string=DATE.strftime("%d %b %Y"),
+            )
+        )
+    except TemplateError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise L2DError(
+            f"experts.models={tokenizer.name_or_path}: its chat template fails ({reason}); use experts.chat=false"
+        ) from error
+
+
+def dated(template: str) -> str:
+    """A chat template that has DATE where it asked for today's; transformers 5 does not take another clock as an argument."""
+    return re.sub(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""", lambda call: repr(DATE.strftime(call[2])), template)
 
 
 def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> Question:
@@ -170,7 +221,7 @@ class Scorer:
         try:
             return log_likelihoods(self.model, batch)
         except RuntimeError as error:
-            if isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY):
+            if is_out_of_memory(error):
                 return None
             raise
 

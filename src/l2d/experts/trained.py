@@ -1,6 +1,7 @@
 """Experts that are classifiers: each trained on its own classes and a little of the others' (the paper's "real experts")."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class TrainedExperts:
             raise L2DError(f"experts.cross_fit={self.cross_fit}: there are {len(request.train):,} training rows")
         made = request.cache.get(lambda: self._make(request, owners))
         train, test = (torch.from_numpy(made[name]).long() for name in ("train", "test"))
-        return class_panel(request.arrays, request.coverage, train, test)
+        return replace(class_panel(request.arrays, request.coverage, train, test), learned=self.cross_fit == 1)
 
     def _make(self, request: Request, owners: Tensor) -> dict[str, np.ndarray]:
         arrays, p = request.arrays, int(owners.max()) + 1

@@ -1,5 +1,6 @@
 """What every method is: a loss per example, a decision and, where it has one, a posterior over experts."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -7,6 +8,16 @@ from torch import Tensor, nn
 from l2d.costs import check_costs
 from l2d.decisions import DECISIONS, argmax_last
 from l2d.errors import L2DError, check_choice
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What experts did on rows that they did not learn from, where there are such: errors [n, p], prices [p] (or [n, p], where they
+    differ between rows) and labels int [n], −1 where unknown."""
+
+    errors: Tensor
+    prices: Tensor
+    labels: Tensor
 
 
 class Method(nn.Module):
@@ -31,6 +42,15 @@ class Method(nn.Module):
     def has_posterior(self) -> bool:
         return type(self).posterior is not Method.posterior
 
+    def learn(self, evidence: Evidence) -> None:
+        """Take into buffers what the training costs alone do not say; before training, once."""
+
+    def reprice(self, prices: Tensor) -> None:  # noqa: ARG002 (for methods that can)
+        """Decide by other prices [p] from now on."""
+        raise L2DError(
+            "prices: are part of what this method learned; method=cost_regression and plugin take others later"
+        )
+
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         """One value per example: outputs [B, num_outputs], costs [B, p], labels [B] (−1 where unknown) -> [B]."""
         raise NotImplementedError
@@ -47,6 +67,10 @@ class Method(nn.Module):
         """What the posterior estimates each expert's share of, for costs [N, p] -> [N, p]."""
         raise NotImplementedError
 
+    def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:
+        """What speaks for each expert, for outputs [B, num_outputs] -> [B, p]. decision: the method's own unless said."""
+        return self.posterior(outputs) if (decision or self.decision) == "posterior" else outputs
+
     def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
         """The chosen expert, counted from 0, for outputs [B, num_outputs] -> [B]. decision: the method's own unless said."""
-        return argmax_last(self.posterior(outputs) if (decision or self.decision) == "posterior" else outputs)
+        return argmax_last(self.utilities(outputs, decision))

@@ -96,7 +96,11 @@ def settings(cell: Cell) -> dict[str, Any]:
 def priced(known: Mapping[Cell, dict[str, Any]]) -> dict[Cell, str]:
     """The cost of each cell, with its prices where runs of one name have different ones: they are not to be compared."""
     prices = {
-        cell: " ".join(f"{key.removeprefix('cost.')}={value}" for key, value in found.items() if "cost.prices" in key)
+        cell: " ".join(
+            f"{key.removeprefix('cost.')}={value}"
+            for key, value in found.items()
+            if key.startswith(("cost.prices", "cost.scale"))
+        )
         for cell, found in known.items()
     }
     schemes: dict[tuple[str, ...], set[str]] = defaultdict(set)
@@ -117,8 +121,8 @@ def plain(found: Mapping[str, Any], method: str) -> bool:
 
 
 def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
-    """Whether the paper's number is for this variant: clean costs, and experts asked about the rows they learned from."""
-    clean = not found.get("cost.noise") and found.get("experts.cross_fit", 1) == 1
+    """Whether the paper's number is for this variant: clean costs, listed prices, experts asked about rows they learned from."""
+    clean = not found.get("cost.noise") and "cost.scale" not in found and found.get("experts.cross_fit", 1) == 1
     return clean and plain(found, method)
 
 

@@ -16,7 +16,7 @@ from l2d.backbones.heads import CosineHead
 from l2d.build import build, fingerprint
 from l2d.checkpoints import read_checkpoint
 from l2d.config import compose, groups, to_plain
-from l2d.data.batches import EVAL_BATCH
+from l2d.data.batches import eval_batch
 from l2d.datamodule import DeferralData, Split
 from l2d.errors import L2DError
 from l2d.learner import on_gpu
@@ -107,7 +107,9 @@ def penultimate(network: nn.Module, head: nn.Module, split: Split, device: torch
     network.eval()
     try:
         with torch.no_grad():
-            for rows in tqdm(split.rows.split(EVAL_BATCH), desc="training split", leave=False, disable=None):
+            for rows in tqdm(
+                split.rows.split(eval_batch(split.source)), desc="training split", leave=False, disable=None
+            ):
                 network(split.source[rows].to(device))
     finally:
         hook.remove()

@@ -1,0 +1,118 @@
+"""What a curve is made of: points (price, error), areas under them, a router's ranking of queries. Arrays in, plain numbers out.
+
+errors [N, p]; prices β [p] or, where they differ between rows, [N, p]: the list's, not times cost.scale; decisions int [N].
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Point = tuple[float, float]
+DIGITS = 12  # of a price: means of one and the same number differ by rounding
+
+
+def point(decisions: Ints, errors: Floats, prices: Floats) -> Point:
+    """What a routing pays per query, and its error."""
+    rows = np.arange(len(errors))
+    price = np.broadcast_to(prices, errors.shape)[rows, decisions].mean()
+    return round(float(price), DIGITS), float(errors[rows, decisions].mean())
+
+
+def singles(errors: Floats, prices: Floats) -> list[Point]:
+    """One model for everything, for each of them."""
+    return [point(np.full(len(errors), k), errors, prices) for k in range(errors.shape[1])]
+
+
+def strong_of(models: Sequence[Point]) -> int:
+    """The most accurate model; of equals the cheaper, then the first."""
+    return min(range(len(models)), key=lambda k: (models[k][1], models[k][0], k))
+
+
+def ends_of(models: Sequence[Point]) -> tuple[Point, Point]:
+    """The cheapest and the dearest model; of equal prices the more accurate one."""
+    return min(models), min(models, key=lambda one: (-one[0], one[1]))
+
+
+def multipliers(prices: Floats, number: int = 241) -> Floats:
+    """λ from where a price decides between equals alone to where it decides everything, evenly in log λ."""
+    means = prices.mean(axis=0) if prices.ndim == 2 else prices
+    span = float(means.max() - means.min()) or 1.0
+    return np.asarray(np.geomspace(1e-3, 1e3, number) / span)
+
+
+def oracle_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
+    """argmin_k error_k + λ·β_k of each row: no routing has a smaller mean of that."""
+    return np.asarray((errors + multiplier * prices).argmin(axis=1))
+
+
+def cascade_decisions(chances: Floats, prices: Floats, threshold: float) -> Ints:
+    """The cheapest model whose chance of being right reaches the threshold, else the one with the highest. chances [N, p]."""
+    p = chances.shape[1]
+    means = prices.mean(axis=0) if prices.ndim == 2 else prices
+    order = np.argsort(means, kind="stable")
+    confident = chances[:, order] >= threshold
+    first = order[confident.argmax(axis=1)]
+    return np.asarray(np.where(confident.any(axis=1), first, p - 1 - chances[:, ::-1].argmax(axis=1)))
+
+
+def chances_of(scores: Floats, reward_scale: float, prices: Floats) -> Floats:
+    """P(correct) as one_vs_all estimates it [N, p]: σ(f_k) is 1 − E[c_k|x]/scale, and c_k the error plus the price of that run."""
+    expected = reward_scale / (1 + np.exp(np.clip(scores, -700, 700)))
+    return np.asarray(np.clip(1 - (expected - prices), 0, 1))
+
+
+def line(points: Iterable[Point]) -> tuple[Floats, Floats]:
+    """Prices, ascending, and errors; points of one price become their mean."""
+    at: dict[float, list[float]] = {}
+    for price, error in points:
+        at.setdefault(round(price, DIGITS), []).append(error)
+    prices = sorted(at)
+    return np.array(prices), np.array([sum(at[price]) / len(at[price]) for price in prices])
+
+
+def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
+    """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model: the area under the straight lines through
+    the points and both ends, by price, divided by its width; None where all prices are one.
+
+    A straight line is what mixing two neighbours at random gives. With no points, the mean of the ends' accuracies.
+    """
+    low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
+    if not high > low:
+        return None
+    prices, errors = line([*points, *ends])
+    inside = (prices >= low) & (prices <= high)
+    x, y = prices[inside], errors[inside]
+    return 1 - float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum()) / (high - low)
+
+
+def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
+    """The least price at which the straight lines through the points reach an accuracy; None if they never do."""
+    prices, errors = line(points)
+    allowed = 1 - accuracy + 1e-12
+    for i, (price, error) in enumerate(zip(prices, errors, strict=True)):
+        if error <= allowed:
+            if i == 0:
+                return float(price)
+            share = (errors[i - 1] - (1 - accuracy)) / (errors[i - 1] - error)
+            return float(prices[i - 1] + min(share, 1.0) * (price - prices[i - 1]))
+    return None
+
+
+def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
+    """The average performance gap recovered of RouteLLM (Ong et al. 2024), for two models; None where they are equally accurate.
+
+    PGR(α) is the share of the gap in accuracy between the weak and the strong model that is closed when the share α of the queries
+    with the highest preference [N] goes to the strong one; its mean over α = 0, 1/N, …, 1. Equal preferences are taken in random
+    order, in expectation: one preference for all gives 1/2. weak, strong: the models' errors [N].
+    """
+    _, place, counts = np.unique(-preference, return_inverse=True, return_counts=True)
+    gains = weak - strong
+    total = float(gains.sum())
+    if abs(total) < 1e-9:
+        return None
+    means = np.bincount(place, weights=gains) / counts
+    in_order = np.repeat(means, counts)
+    return float(np.cumsum(in_order).sum() / (len(gains) + 1) / total)

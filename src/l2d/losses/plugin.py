@@ -1,0 +1,174 @@
+"""Routers that know what is behind the costs: by way of the label, or one estimate per expert. Prices may change after training."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from l2d.decisions import at_least_float32
+from l2d.errors import L2DError
+from l2d.losses.method import Evidence, Method
+from l2d.losses.one_vs_all import one_vs_all_loss
+from l2d.rewards import complement_scale
+
+UNKNOWN = -1
+CERTAIN = (
+    1e-4  # of a chance in a logit: with no more than thousands of rows behind it, none is known to be nearer 0 or 1
+)
+
+
+def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
+    """E[values|label], drawn towards the mean of all rows as if by `smoothing` more rows. [n, p], int [n] -> [num_classes, p].
+
+    Rows whose label is unknown count towards the mean of all.
+    """
+    values = values.double()
+    known = labels != UNKNOWN
+    sums = torch.zeros(num_classes, values.shape[1], dtype=torch.float64).index_add(0, labels[known], values[known])
+    counts = torch.bincount(labels[known], minlength=num_classes)[:, None]
+    overall = values.mean(dim=0)
+    if smoothing == 0:
+        return torch.where(counts > 0, sums / counts.clamp(min=1), overall)
+    return (sums + smoothing * overall) / (counts + smoothing)
+
+
+def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy, 0 where the label is unknown. [B, num_classes], [B] -> [B]."""
+    return F.cross_entropy(at_least_float32(logits), labels, ignore_index=UNKNOWN, reduction="none")
+
+
+class Priced(Method):
+    """A method that estimates errors and adds prices to them only to decide: least E[error_k|x] + β_k.
+
+    Where prices differ between rows nobody knows that of the next, so it is estimated with the error, as one cost.
+    """
+
+    prices: Tensor
+    by_row: Tensor
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        if decision == "posterior":
+            raise L2DError("decision=posterior: this method decides by the expected cost; use decision=argmax")
+        self.num_classes, self.p = num_classes, costs.shape[1]
+        self.register_buffer("prices", torch.zeros(self.p))
+        self.register_buffer("by_row", torch.tensor(False))
+
+    def learn(self, evidence: Evidence) -> None:
+        self.by_row.fill_(evidence.prices.ndim == 2)
+        if evidence.prices.ndim == 1:
+            self.prices.copy_(evidence.prices)
+
+    def estimated(self, evidence: Evidence) -> Tensor:
+        """What there is to estimate of each row and expert: the error, or the cost where the price belongs to the row. [n, p]."""
+        return evidence.errors + evidence.prices if evidence.prices.ndim == 2 else evidence.errors
+
+    def reprice(self, prices: Tensor) -> None:
+        if bool(self.by_row):
+            raise L2DError(
+                "prices: differed between rows in training (cost.prices=columns), and were learned with the errors"
+            )
+        self.prices.copy_(prices)
+
+    def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:  # noqa: ARG002
+        return -self.expected_costs(outputs)
+
+    def expected_costs(self, outputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def _needs_labels(self, evidence: Evidence) -> None:
+        if not bool((evidence.labels != UNKNOWN).any()):
+            raise L2DError(
+                "method: goes by the label, and these data have none; name a column, such as dataset.label=topic"
+            )
+
+
+class Plugin(Priced):
+    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] off the evidence's rows.
+
+    smoothing: rows' worth of the overall mean that each label's mean is drawn towards.
+    """
+
+    error_given_label: Tensor
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, smoothing: float) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        check_smoothing(smoothing)
+        self.smoothing, self.num_outputs = smoothing, num_classes
+        self.register_buffer("error_given_label", torch.zeros(num_classes, self.p))
+
+    def learn(self, evidence: Evidence) -> None:
+        super().learn(evidence)
+        self._needs_labels(evidence)
+        means = mean_by_label(self.estimated(evidence), evidence.labels, self.num_classes, self.smoothing)
+        self.error_given_label.copy_(means)
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        return label_loss(outputs, labels)
+
+    def expected_costs(self, outputs: Tensor) -> Tensor:
+        chances = torch.softmax(at_least_float32(outputs), dim=-1)
+        return chances @ self.error_given_label.to(chances) + self.prices.to(chances)
+
+
+class CostRegression(Priced):
+    """σ(f_k) estimates the chance that expert k is right (1 − error/scale where errors are not 0 or 1), by its log loss.
+
+    by_label: f_k is a correction of what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), a_k(y) = 1 − E[error_k|y]/scale, with p(y|x) from
+    outputs of its own that learn the label too, at `label_weight`.
+    """
+
+    scale: Tensor
+    right_given_label: Tensor
+
+    def __init__(
+        self,
+        *,
+        costs: Tensor,
+        num_classes: int,
+        decision: str,
+        by_label: bool,
+        label_weight: float,
+        smoothing: float,
+    ) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        check_smoothing(smoothing)
+        if not 0 <= label_weight < float("inf"):
+            raise L2DError(f"method.label_weight={label_weight}: must be finite and not negative")
+        self.by_label, self.label_weight, self.smoothing = by_label, label_weight, smoothing
+        self.register_buffer("scale", torch.ones(()))
+        if by_label:
+            self.num_outputs = self.p + num_classes
+            self.register_buffer("right_given_label", torch.full((num_classes, self.p), 0.5))
+
+    def learn(self, evidence: Evidence) -> None:
+        super().learn(evidence)
+        errors = self.estimated(evidence)
+        self.scale.fill_(complement_scale(errors))
+        if self.by_label:
+            self._needs_labels(evidence)
+            right = 1 - errors.double() / self.scale.double()
+            self.right_given_label.copy_(mean_by_label(right, evidence.labels, self.num_classes, self.smoothing))
+
+    def logits(self, outputs: Tensor) -> Tensor:
+        """f_k, with what the label says. [B, num_outputs] -> [B, p]."""
+        outputs = at_least_float32(outputs)
+        if not self.by_label:
+            return outputs
+        chances = torch.softmax(outputs[..., self.p :], dim=-1)
+        right = (chances @ self.right_given_label.to(chances)).clamp(CERTAIN, 1 - CERTAIN)
+        return outputs[..., : self.p] + torch.logit(right)
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        errors = costs - self.prices.to(costs)
+        right = (1 - errors / self.scale.to(costs)).clamp(0, 1)  # noise on costs may take them out of it
+        losses = one_vs_all_loss(self.logits(outputs), right)
+        return losses + self.label_weight * label_loss(outputs[..., self.p :], labels) if self.by_label else losses
+
+    def expected_costs(self, outputs: Tensor) -> Tensor:
+        wrong = torch.sigmoid(-self.logits(outputs))
+        return wrong * self.scale.to(wrong) + self.prices.to(wrong)
+
+
+def check_smoothing(smoothing: float) -> None:
+    if not 0 <= smoothing < float("inf"):
+        raise L2DError(f"method.smoothing={smoothing}: must be finite and not negative")
