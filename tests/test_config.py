@@ -126,7 +126,7 @@ def test_defaults() -> None:
     assert cfg.router.width == 16
     assert compose(["router=resnet18"]).router.width == 64
     assert cfg.method.rho == {
-        "rule": "theory",
+        "rule": "uniform",
         "total": 1.0,
         "offset": 5.0,
         "counts": "cheapest",

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from l2d.costs import cheapest
-from l2d.data.arrays import Answers, Arrays, channel_statistics
+from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics
 from l2d.data.digits import Digits
 from l2d.datamodule import DeferralData, Split
 from l2d.errors import L2DError
 from l2d.experts.cache import Cache
-from l2d.experts.request import Machine
+from l2d.experts.request import Machine, Request
 from l2d.experts.synthetic import SyntheticExperts
 
 
@@ -175,6 +175,34 @@ def test_sampling_keeps_prices_of_their_rows() -> None:
     taken = split.take(torch.tensor([1, 1, 0]))
     assert taken.rows.tolist() == [7, 7, 4]
     assert taken.prices.tolist() == [[3, 4], [3, 4], [1, 2]]
+
+
+class Learned(SyntheticExperts):
+    """As if they had been trained on the training rows."""
+
+    def panel(self, request: Request) -> Panel:
+        return replace(super().panel(request), learned=True)
+
+
+@pytest.mark.parametrize(("experts", "name"), [(SyntheticExperts(), "train"), (Learned(), "validation")])
+def test_evidence_is_of_rows_that_experts_did_not_learn_from(experts: SyntheticExperts, name: str) -> None:
+    """Whatever is drawn twice, or left out, for the router. Errors are without the price."""
+    plain = build(prices="coverage", experts=experts)
+    split: Split = getattr(plain, name)
+    assert plain.prices is not None
+    for data in (plain, *(build(prices="coverage", experts=experts, sampling=how) for how in ("over", "under"))):
+        torch.testing.assert_close(data.evidence.errors, split.answers.errors)
+        assert torch.equal(data.evidence.labels, split.labels)
+        assert torch.equal(data.evidence.prices, plain.prices)
+
+
+def test_evidence_has_the_noise_of_the_training_costs() -> None:
+    """What is known of the experts is known by them; validation stays clean."""
+    noisy = build(prices="coverage", noise=0.2, sampling="under")
+    assert torch.equal(noisy.evidence.errors, noisy.raw_costs - noisy.train.prices)
+    assert not torch.equal(noisy.evidence.errors, build(prices="coverage").evidence.errors)
+    clean = build(prices="coverage", noise=0.2, experts=Learned())
+    torch.testing.assert_close(clean.evidence.errors, clean.validation.answers.errors)
 
 
 @pytest.mark.parametrize("of", [2, 5])

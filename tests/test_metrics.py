@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.guard import Guard
 from l2d.metrics import (
     baselines,
     best_single,
@@ -16,6 +17,7 @@ from l2d.metrics import (
     collapsed_expert,
     confusion,
     evaluate,
+    guarded,
     majority,
     random_score,
     score,
@@ -124,6 +126,22 @@ def test_categories_against_loops(n: int, p: int, kinds: int, seed: int) -> None
         assert row["deferral_loss"] == pytest.approx(sum(costs[i, decisions[i]] for i in rows) / len(rows))
         assert row["best_single"] == pytest.approx(sum(costs[i, single] for i in rows) / len(rows))
         assert row["oracle"] == pytest.approx(sum(min(costs[i]) for i in rows) / len(rows))
+
+
+def test_guarded_by_hand() -> None:
+    """Sent to 2, 2, 1: costs 1.2 + .2 + .7 over 3, prices .2 + .2 + .7; so one error in three."""
+    found = guarded(Guard((0.1, -0.1), None, 1, 0.25, None), torch.tensor([1, 1, 0]), COSTS, PRICES, ["big", "small"])
+    assert found == {
+        "deferral_loss": pytest.approx(0.7),
+        "error_rate": pytest.approx(1 / 3),
+        "mean_price": pytest.approx(1.1 / 3),
+        "ratios": [1 / 3, 2 / 3],
+        "constant": None,
+        "offsets": [0.1, -0.1],
+        "validation": {"best_constant": "small", "gain": 0.25, "standard_error": None},
+    }
+    held = guarded(Guard(None, 0, 0, 0.0, 0.1), torch.zeros(3, dtype=torch.long), COSTS, PRICES, ["big", "small"])
+    assert (held["constant"], held["offsets"], held["ratios"]) == ("big", None, [1, 0])
 
 
 def test_calibration_by_hand() -> None:

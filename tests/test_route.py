@@ -23,10 +23,11 @@ from l2d.data.digits import Digits
 from l2d.data.encoders import MINILM, locate
 from l2d.errors import L2DError
 from l2d.files import write_json
+from l2d.guard import Guard
 from l2d.route import Choice, Router, as_csv, main
 from l2d.runs import RunFolder
-from l2d.train import describe, train
-from l2d.weights import FILE, write_weights
+from l2d.train import describe, hold, train
+from l2d.weights import FILE, Description, read_weights, write_weights
 from tests.conftest import TINY
 from tests.data.test_table import Cells, write
 
@@ -45,6 +46,7 @@ def table() -> Cells:
         "y": y.tolist(),
         "prompt": [f"how many {WORDS[2 * k]} and {WORDS[2 * k + i % 2]} of {i}" for i, k in enumerate(kind)],
         "flag": [bool(k == 2) for k in kind],
+        "topic": [WORDS[k] for k in kind],
         "x": x.tolist(),
         **{f"correct_{name}": (kind == k).astype(int).tolist() for k, name in enumerate("abc")},
         "split": ["train"] * (N - TEST) + ["test"] * TEST,
@@ -111,7 +113,8 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 def check(choices: list[Choice], router: Router, saved: dict[str, np.ndarray]) -> None:
-    assert [choice.expert for choice in choices] == [router.experts[k] for k in saved["decisions"]]
+    decisions = saved["decisions" if router.raw else "guarded"]
+    assert [choice.expert for choice in choices] == [router.experts[k] for k in decisions]
     posterior = [list((choice.posterior or {}).values()) for choice in choices]
     np.testing.assert_allclose(posterior, saved["posterior"], rtol=1e-4, atol=1e-7)
     assert all(choice.expected_costs is None for choice in choices)
@@ -120,12 +123,13 @@ def check(choices: list[Choice], router: Router, saved: dict[str, np.ndarray]) -
 @pytest.mark.parametrize("which", ["digits", "features", "texts", "questions"])
 def test_decides_as_the_run_did(which: str, request: pytest.FixtureRequest) -> None:
     ran: Ran = request.getfixturevalue(which)
-    router = Router.load(ran.path)
-    check(router.route(ran.queries), router, ran.saved())
-    assert len({choice.expert for choice in router.route(ran.queries)}) > 1
-    [alone] = router.route(ran.queries[3:4])
-    assert alone.expert == router.experts[ran.saved()["decisions"][3]]
-    assert router.route([]) == []
+    for raw in (True, False):
+        router = Router.load(ran.path, raw=raw)
+        check(router.route(ran.queries), router, ran.saved())
+        [alone] = router.route(ran.queries[3:4])
+        assert alone.expert == router.experts[ran.saved()["decisions" if raw else "guarded"][3]]
+        assert router.route([]) == []
+    assert len({*ran.saved()["decisions"].tolist()}) > 1
 
 
 def test_a_file_with_the_columns_in_another_order(features: Ran, texts: Ran, questions: Ran, tmp_path: Path) -> None:
@@ -133,15 +137,15 @@ def test_a_file_with_the_columns_in_another_order(features: Ran, texts: Ran, que
     for name in ("queries.csv", "queries.parquet"):
         file = write(tmp_path, test_rows, name)
         for ran in (features, texts):
-            router = Router.load(ran.path)
+            router = Router.load(ran.path, raw=True)
             check(router.route_file(file), router, ran.saved())
-    router = Router.load(questions.path)
+    router = Router.load(questions.path, raw=True)
     check(router.route_file(write(tmp_path, {"prompt": questions.queries})), router, questions.saved())
 
 
 def test_rows_of_numbers_are_in_the_order_of_the_columns(features: Ran) -> None:
     """The columns were chosen by themselves: y, flag and x, in the file's order."""
-    router = Router.load(features.path)
+    router = Router.load(features.path, raw=True)
     assert router.description.seen.features == ("y", "flag", "x")
     as_lists = [[row["y"], row["flag"], row["x"]] for row in features.queries]
     for queries in (as_lists, np.array(as_lists, dtype=np.float64), torch.tensor(as_lists)):
@@ -180,19 +184,33 @@ def test_the_header_says_what_is_needed(features: Ran, digits: Ran, texts: Ran) 
     assert found["texts"]["version"]
 
 
-def untrained(cfg: DictConfig) -> tuple[Path, Any, Any]:
-    """A run's folder as training leaves it, without the training."""
+ASKED = Guard(None, None, 0, 0.1, 0.01)  # leaves decisions to the router
+
+
+def untrained(cfg: DictConfig, guard: Guard | None = ASKED) -> tuple[Path, Any, Any]:
+    """A run's folder as training leaves it, without the training. guard: None for the one that its validation rows ask for."""
     data, built = build(cfg)
+    built.eval()
     run = RunFolder.of(to_plain(cfg))
     with run.locked():
         run.write_config(to_plain(cfg))
-        write_weights(run.path / FILE, built.state_dict(), describe(to_plain(cfg), data))
+        guard = guard or held(data, built)[0]
+        write_weights(run.path / FILE, built.weights(), describe(to_plain(cfg), data, guard))
         write_json(run.path / "metrics.json", {})
-    return run.path, data, built.eval()
+    return run.path, data, built
+
+
+def held(data: Any, built: Any) -> tuple[Guard, torch.Tensor]:
+    """What the run would decide on its test rows."""
+    with torch.no_grad():
+        validation, test = built(data.validation.inputs), built(data.test.inputs)
+    return hold(
+        built.method, (validation, built.method.decide(validation), data.validation), (test, built.method.decide(test))
+    )
 
 
 METHODS = sorted(groups()["method"])
-QUICK = ("mild", "ldam", "one_vs_all", "cascade", "cost_sensitive")
+QUICK = ("mild", "ldam", "one_vs_all", "cascade", "cost_sensitive", "plugin", "label_regression")
 
 
 @pytest.mark.parametrize(
@@ -201,14 +219,17 @@ QUICK = ("mild", "ldam", "one_vs_all", "cascade", "cost_sensitive")
 def test_every_method_routes(name: str, tmp_path: Path) -> None:
     given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}"]
     prices = ["cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]"]
-    path, data, built = untrained(compose([*SMALL, *SPLIT, *given, *prices, f"method={name}", "sampling=over"]))
-    router = Router.load(path)
+    more = ["dataset.label=topic", f"method={name}", "sampling=over"]
+    path, data, built = untrained(compose([*SMALL, *SPLIT, *given, *prices, *more]), guard=None)
+    router = Router.load(path, raw=True)
     for key, value in built.method.state_dict().items():
         assert torch.equal(router.method.state_dict()[key], value), key
     with torch.no_grad():
         outputs = built(data.test.inputs)
     choices = router.route(features_of(data))
     assert [choice.expert for choice in choices] == [router.experts[k] for k in built.method.decide(outputs)]
+    guarded = Router.load(path).route(features_of(data))
+    assert [choice.expert for choice in guarded] == [router.experts[k] for k in held(data, built)[1]]
     assert (choices[0].posterior is not None) == built.method.has_posterior
     for values, expected in (
         (
@@ -226,6 +247,94 @@ def test_every_method_routes(name: str, tmp_path: Path) -> None:
 def features_of(data: Any) -> np.ndarray:
     found: np.ndarray = data.test.inputs.numpy()
     return found
+
+
+def choices_of(router: Router, data: Any) -> list[str]:
+    return [choice.expert for choice in router.route(features_of(data))]
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    """What the command says of the experts."""
+    main([str(argument) for argument in arguments])
+    return [row["expert"] for row in read(capsys.readouterr().out)]
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [Guard(None, 2, 2, 0.0, None), Guard((-9.0, 0.0, 9.0), None, 0, 0.3, 0.1), ASKED],
+    ids=["constant", "offsets", "neither"],
+)
+def test_the_guard_decides_unless_raw(guard: Guard, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of experts a, b and c, the last gets everything from the first two guards; it alone is kept in the file."""
+    file = write(tmp_path, CELLS)
+    given = [f"dataset.path={file}", f"runs_dir={tmp_path / 'runs'}", "method=ce"]
+    path, data, built = untrained(compose([*SMALL, *SPLIT, *given]), guard)
+    with torch.no_grad():
+        own = ["abc"[k] for k in built.method.decide(built(data.test.inputs))]
+    assert {*own} != {"c"}
+    wanted = own if guard == ASKED else ["c"] * len(own)
+    assert read_weights(path / FILE)[1].guard == guard
+    queries = write(tmp_path, {name: CELLS[name][N - TEST :] for name in ("x", "y", "flag")}, "queries.csv")
+    assert choices_of(Router.load(path), data) == told(capsys, path, "--file", queries) == wanted
+    assert choices_of(Router.load(path, raw=True), data) == told(capsys, path, "--file", queries, "--raw") == own
+
+
+def test_a_file_of_before_there_were_guards(features: Ran) -> None:
+    header = read_weights(features.path / FILE)[1].as_dict()
+    assert Description.from_dict(json.loads(json.dumps(header))).guard is not None
+    del header["guard"]
+    assert Description.from_dict(json.loads(json.dumps(header))).guard is None
+
+
+def test_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As if the run had had them; by the router itself, whatever the guard was for the prices of before."""
+    file = write(tmp_path, CELLS)
+    given = [f"dataset.path={file}", f"runs_dir={tmp_path / 'runs'}", "method=cost_regression"]
+    price = ["cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]"]
+    path, data, built = untrained(compose([*SMALL, *SPLIT, *given, *price]), Guard(None, 0, 0, 0.0, None))
+    with torch.no_grad():
+        errors = built.method.expected_costs(built(data.test.inputs)) - torch.tensor([0.5, 0.1, 0.3])
+    queries = write(tmp_path, {name: CELLS[name][N - TEST :] for name in ("x", "y", "flag")}, "queries.csv")
+    assert {*told(capsys, path, "--file", queries)} == {"a"}
+    found = set()
+    for prices in ([0.0, 0.02, 0.01], [0.0, 0.0, 0.0], [9.0, 0.0, 9.0]):
+        wanted = ["abc"[k] for k in (errors + torch.tensor(prices)).argmin(1)]
+        said = ",".join(map(str, prices))
+        assert told(capsys, path, "--file", queries, "--prices", said) == wanted
+        assert told(capsys, path, "--file", queries, "--prices", f"[{said}]") == wanted
+        found.add(tuple(wanted))
+        for mapping in (prices, dict(zip("abc", prices, strict=True))):
+            router = Router.load(path)
+            router.reprice(mapping)
+            assert choices_of(router, data) == wanted
+            costs = router.route(features_of(data)[:1])[0].expected_costs
+            assert costs is not None
+            assert [*costs.values()] == pytest.approx((errors[0] + torch.tensor(prices)).tolist(), rel=1e-5)
+    assert len(found) > 1
+
+
+BAD_PRICES = {
+    "0.1,0.2": "prices=[0.1, 0.2]: must be one for each expert, not negative: a, b, c",
+    "0.1,0.2,inf": "must be one for each expert",
+    "0.1,0.2,nan": "must be one for each expert",
+    "0,0,-1": "must be one for each expert",
+    "0,0,dear": "--prices=0,0,dear: must be numbers",
+    "": "--prices=: must be numbers",
+    "0,0,0": "prices: are part of what this method learned; method=cost_regression",
+}
+
+
+@pytest.mark.parametrize("prices", BAD_PRICES)
+def test_bad_prices_are_one_line(prices: str, features: Ran) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([str(features.path), "--file", "none.csv", "--prices", prices])
+    assert str(caught.value.code).startswith("error: ")
+    assert BAD_PRICES[prices] in str(caught.value.code)
+    assert "\n" not in str(caught.value.code)
+    router = Router.load(features.path)
+    with pytest.raises(L2DError, match="must be one for each expert"):
+        router.reprice({"a": 0.1, "b": 0.2, "d": 0.3})
+    assert not router.raw
 
 
 def test_expected_costs_by_hand(tmp_path: Path) -> None:
@@ -351,7 +460,8 @@ def test_killed_before_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     before = (path / FILE).read_bytes()
     train(cfg)
     assert (path / FILE).read_bytes() == before  # the same run, the same bytes
-    check(Router.load(path).route(rows("x", "y", "flag")), Router.load(path), Ran(path, None).saved())
+    router = Router.load(path)
+    check(router.route(rows("x", "y", "flag")), router, Ran(path, None).saved())
 
 
 BAD_QUERIES: dict[str, tuple[str, Any, str]] = {
@@ -412,7 +522,7 @@ def read(text: str) -> list[dict[str, str]]:
 
 def test_csv_of_the_command(texts: Ran, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = texts.saved()
-    main([str(texts.path), "--text", texts.queries[0], "--text", texts.queries[1]])
+    main([str(texts.path), "--raw", "--text", texts.queries[0], "--text", texts.queries[1]])
     found = read(capsys.readouterr().out)
     assert list(found[0]) == ["query", "expert", *(f"{k}_{e}" for k in ("posterior", "expected_cost") for e in "abc")]
     assert [row["query"] for row in found] == ["1", "2"]
@@ -423,7 +533,7 @@ def test_csv_of_the_command(texts: Ran, tmp_path: Path, capsys: pytest.CaptureFi
     out = tmp_path / "choices.csv"
     main([str(texts.path), "--file", str(write(tmp_path, {"prompt": texts.queries})), "--out", str(out)])
     assert capsys.readouterr().out == ""
-    assert [row["expert"] for row in read(out.read_text())] == ["abc"[k] for k in saved["decisions"]]
+    assert [row["expert"] for row in read(out.read_text())] == ["abc"[k] for k in saved["guarded"]]
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
 
 
@@ -472,7 +582,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command(texts: Ran, command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
     done = command(str(texts.path), f"--text={texts.queries[0]}", module="l2d.route", tiny=False)
     assert done.returncode == 0, done.stderr
-    assert read(done.stdout)[0]["expert"] == "abc"[texts.saved()["decisions"][0]]
+    assert read(done.stdout)[0]["expert"] == "abc"[texts.saved()["guarded"][0]]
     wrong = command("nowhere", "--text=why", module="l2d.route", tiny=False)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert wrong.stderr == "error: nowhere: no such folder; give one of runs/.../seed=<s>\n"

@@ -78,10 +78,17 @@ def test_keys_that_came_later_leave_old_folders_where_they_are() -> None:
     before = now | {
         "setup": {key: value for key, value in now["setup"].items() if key != "prices"},
         "cost": {key: value for key, value in now["cost"].items() if key != "scale"},
+        "recipe": {key: value for key, value in now["recipe"].items() if key not in ("ema", "patience")},
     }
+    del before["aux"], before["aux_weight"]
     assert len(before["cost"]) == len(now["cost"]) - 1
+    assert len(before["recipe"]) == len(now["recipe"]) - 2
     assert variant(before) == variant(now)
     assert variant(config("setup=llama", "dataset=mmlu", "cost=error_plus_cost")) == variant(now)
+    assert variant(now | {"aux_weight": 2.0}) == variant(now)
+    others = [now | {"recipe": now["recipe"] | found} for found in ({"ema": 0.9}, {"ema": 0.8}, {"patience": 3})]
+    others += [now | {"aux": "label", "aux_weight": weight} for weight in (1.0, 2.0)] + [now | {"aux": "experts"}]
+    assert len({variant(found) for found in (now, *others)}) == 7
 
 
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:

@@ -52,6 +52,47 @@ def test_extreme_prices_are_said() -> None:
     )
 
 
+def held(**changes: Any) -> dict[str, Any]:
+    """Metrics of a router that has collapsed onto expert 1, and what a guard made of it."""
+    by_validation = {"best_constant": "expert 2", "gain": -0.5, "standard_error": 0.25}
+    of = {
+        "deferral_loss": 0.5,
+        "error_rate": 0.5,
+        "mean_price": 0.0,
+        "ratios": [0, 1],
+        "constant": None,
+        "offsets": None,
+    }
+    return metrics([0, 0, 0, 0]) | {"guarded": of | {"validation": by_validation} | changes}
+
+
+def test_the_guard_is_said_where_it_changes_something() -> None:
+    lines = format_table(held(constant="expert 2")).splitlines()
+    assert lines[2].startswith("router  ")
+    assert lines[3].split("  ")[0] == "router, guarded"
+    assert lines[3].split()[2:] == ["0.5000", "0.5000", "0.0000", "0.0%", "100.0%"]
+    assert lines[4] == lines[1]
+    assert lines[5].startswith("oracle")
+    assert lines[-1] == (
+        "on validation the router does not beat always expert 2 by more than the noise (-0.5000 ± 0.2500 per input, paired,"
+        " one standard error): everything is sent to expert 2; l2d.route --raw asks the router all the same"
+    )
+    shifted = format_table(held(offsets=[0.125, -0.125])).splitlines()
+    assert shifted[3].startswith("router, guarded")
+    assert shifted[-1] == (
+        "guarded: the experts' scores are shifted by +0.125, -0.125, as validation asks for (always expert 2: -0.5000 ± 0.2500)"
+    )
+    one_row = {"best_constant": "expert 2", "gain": 1.0, "standard_error": None}
+    assert "(+1.0000 ± unknown per input" in format_table(held(constant="expert 2", validation=one_row))
+
+
+def test_a_guard_that_changes_nothing_is_not_said() -> None:
+    for found in (held(), metrics([0, 0, 0, 0])):  # and a run of before there were guards
+        lines = format_table(found).splitlines()
+        assert lines[3] == lines[1]
+        assert "guarded" not in "\n".join(lines)
+
+
 def test_collapse_is_said() -> None:
     text = format_table(metrics([1, 1, 1, 1]))
     assert (

@@ -8,23 +8,33 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 import l2d.train
-from l2d.build import build
+from l2d import route
+from l2d.build import build, make_dataset
 from l2d.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.config import compose, to_plain
+from l2d.data.arrays import Arrays
+from l2d.data.digits import Digits
 from l2d.errors import L2DError
+from l2d.guard import Guard
+from l2d.learner import Learner
 from l2d.losses.comp_sum import CompSum
+from l2d.losses.cross_entropy import CrossEntropy
+from l2d.losses.method import Method
+from l2d.losses.one_vs_all import OneVsAll
 from l2d.runs import RunFolder
 from l2d.tracking import HistoryLogger
-from l2d.train import train
+from l2d.train import hold, train
 from tests.conftest import TINY
+from tests.data.test_table import separable, write
 from tests.forker import Child
 
 Tiny = Callable[..., DictConfig]
@@ -65,7 +75,25 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
         by_posterior = 4 - saved["posterior"][:, ::-1].argmax(1)
     assert metrics["by_decision"]["posterior"]["test"] == pytest.approx(costs[np.arange(360), by_posterior].mean())
     assert metrics["rows"] == {"train": 1293, "validation": 144, "test": 360}
+    assert metrics["epochs"] == 3
     assert metrics["method_buffers"]["rho"][0] > 5
+    with np.load(path / "test.npz") as saved:
+        held, prices = saved["guarded"], saved["prices"]
+    guarded, by_validation = metrics["guarded"], metrics["guarded"]["validation"]
+    assert guarded["deferral_loss"] == pytest.approx(costs[np.arange(360), held].mean())
+    assert guarded["mean_price"] == pytest.approx(prices[held].mean())
+    assert guarded["error_rate"] == pytest.approx(guarded["deferral_loss"] - guarded["mean_price"])
+    assert guarded["ratios"] == pytest.approx(np.bincount(held, minlength=5) / 360)
+    assert by_validation["best_constant"] in [expert["name"] for expert in metrics["experts"]]
+    if guarded["constant"] is not None:
+        assert by_validation["gain"] <= by_validation["standard_error"]
+        assert (
+            {metrics["experts"][k]["name"] for k in held} == {guarded["constant"]} == {by_validation["best_constant"]}
+        )
+    else:
+        assert by_validation["gain"] > by_validation["standard_error"]
+        shifted = scores.astype(np.float64) + (guarded["offsets"] or 0)
+        assert (held == 4 - shifted[:, ::-1].argmax(1)).all()
     out = capsys.readouterr().out
     assert out.rstrip().endswith(str(path))
     assert f"{metrics['deferral_loss']:.4f}" in out
@@ -77,6 +105,50 @@ def test_extreme_prices_are_in_the_metrics(tiny: Tiny, capsys: pytest.CaptureFix
     assert metrics["prices"] == found["prices"]
     assert metrics["baselines"]["oracle"]["ratios"][0] == pytest.approx(found["share_test"])
     assert f"the oracle gives expert 1 {found['share_train']:.1%} of the training rows" in capsys.readouterr().out
+
+
+# f_1 − f_2 is 0.1, 0.2, 0.3, 0.4: the router takes expert 1, though expert 2 is right on the first two rows. 25 times each.
+BIASED = torch.tensor([[0.6, 0.5], [0.7, 0.5], [0.8, 0.5], [0.9, 0.5]]).repeat(25, 1)
+RIGHT = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64).repeat(25, 1)
+
+
+def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch.Tensor) -> tuple[Guard, list[int]]:
+    """What validation rows make of the decisions on the test rows."""
+    split: Any = SimpleNamespace(costs=costs)
+    guard, decisions = hold(method, (outputs, method.decide(outputs), split), (test, method.decide(test)))
+    return guard, decisions.tolist()
+
+
+@pytest.mark.parametrize("decision", ["argmax", "posterior"])
+def test_what_validation_asks_for_is_done_to_the_test_rows(decision: str) -> None:
+    """Shifted by between 0.2 and 0.3, of scores or, as decisions go by it, of what a softmax makes of them. Costs the other way
+    round, or the same on every row, ask for other things."""
+    method = CrossEntropy(costs=RIGHT, num_classes=0, decision=decision, weighted=False, beta=1.0)
+    test = torch.tensor([[0.65, 0.5], [0.85, 0.5], [0.0, 0.5]])
+    guard, decided = held(method, BIASED, RIGHT, test)
+    assert (guard.constant, decided) == (None, [1, 0, 1])
+    assert guard.offsets is not None
+    assert guard.offsets[0] < -0.05 < 0.05 < guard.offsets[1]
+    assert decision == "posterior" or guard.offsets == pytest.approx((-0.125, 0.125))
+    assert (guard.gain, guard.best) == (0.5, 0)
+    assert held(method, BIASED, RIGHT.flip(1), test)[1] != decided
+    always, decided = held(method, BIASED, torch.tensor([[0.3, 0.2]]).repeat(100, 1), test)
+    assert (always.constant, decided) == (1, [1, 1, 1])
+
+
+def test_a_rule_of_its_own_is_not_shifted() -> None:
+    """Expert 1 where its confidence reaches ½, else the larger score: always right here. The larger score alone never takes it."""
+    outputs = torch.tensor([[-2.0, 1.0], [2.0, 3.0]]).repeat(50, 1)
+    costs = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(50, 1)
+    for rule in ("threshold", "cascade", "argmax"):
+        method = OneVsAll(costs=costs, num_classes=0, decision="argmax", rule=rule, threshold=0.5, order=None)
+        guard, decided = held(method, outputs, costs, torch.tensor([[0.5, 4.0], [-1.0, 2.0]]))
+        assert (guard.constant, guard.gain) == (None, 0.5)
+        assert guard.offsets is None if rule != "argmax" else guard.offsets == pytest.approx((1.0, -1.0))
+        assert decided == ([0, 1] if rule != "argmax" else [1, 1])
+        if rule != "argmax":
+            worse, decided = held(method, outputs, costs.flip(1), outputs[:2])
+            assert (worse.constant, worse.gain, decided) == (0, -0.5, [0, 0])
 
 
 @pytest.mark.slow
@@ -126,6 +198,20 @@ class Crash(Exception):
     """Stands for a kill: nothing catches it."""
 
 
+def crashing(original: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """It dies when it is called for the so-manieth time."""
+    calls = 0
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise Crash
+        return original(*args, **kwargs)
+
+    return dying
+
+
 # A rate at which every epoch moves the validation loss, up and down.
 LIVELY = ["recipe.optimizer.lr=0.02", "router.width=4", "recipe.epochs=4", "recipe.schedule=constant", "seed=2"]
 
@@ -169,18 +255,8 @@ def test_resumes_to_the_same_result(
     monkeypatch.setattr("l2d.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
     broken = tiny(f"runs_dir={tmp_path / 'broken'}", f"checkpoint={checkpoint}", *LIVELY)
     owner, name, call = CRASHES[where]
-    original = getattr(owner, name)
-    calls = 0
-
-    def crashing(*args: Any, **kwargs: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == call:
-            raise Crash
-        return original(*args, **kwargs)
-
     with monkeypatch.context() as patch:
-        patch.setattr(owner, name, crashing)
+        patch.setattr(owner, name, crashing(getattr(owner, name), call))
         with pytest.raises(Crash):
             train(broken)
     assert not (folder(broken) / "metrics.json").exists()
@@ -224,6 +300,24 @@ def test_sampling_leaves_the_rows_it_is_held_against_alone(tiny: Tiny) -> None:
     assert sampled["baselines"]["best_single"]["ratios"] == [1, 0, 0]
 
 
+@pytest.mark.slow
+def test_a_router_that_learned_the_label_beside_is_asked_without_it(tiny: Tiny) -> None:
+    """With a cosine head too; the same run without has other scores."""
+    cfg = tiny("aux=label", "method=ldam", "recipe.epochs=1")
+    train(cfg)
+    images = Digits().load(Path()).test_inputs
+    with np.load(folder(cfg) / "test.npz") as saved:
+        scores, decisions = saved["scores"], saved["decisions"]
+    router = route.Router.load(folder(cfg), raw=True)
+    assert [choice.expert for choice in router.route(images)] == [router.experts[k] for k in decisions]
+    np.testing.assert_allclose(router.scores(images), scores, rtol=1e-4, atol=1e-6)
+    assert scores.shape == (360, 5)
+    plain = tiny("method=ldam", "recipe.epochs=1")
+    train(plain)
+    with np.load(folder(plain) / "test.npz") as saved:
+        assert not np.allclose(saved["scores"], scores)
+
+
 def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
     cfg = tiny("checkpoint=best", *LIVELY)
     metrics = train(cfg)
@@ -237,10 +331,7 @@ def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
 
 
 def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the test rows replaced by noise, the trained weights and everything logged on the way stay the same."""
-    from l2d.data.arrays import Arrays
-    from l2d.data.digits import Digits
-
+    """With other test rows, the trained weights, everything logged on the way and what guards the decisions stay the same."""
     runs = [tiny("checkpoint=best"), tiny("checkpoint=best", "runs_dir=other")]
     monkeypatch.chdir(runs[0].runs_dir.rsplit("/", 1)[0])
     train(runs[0])
@@ -249,14 +340,137 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     def noisy(self: Digits, data_dir: Path) -> Arrays:
         arrays = load(self, data_dir)
         noise = torch.randint(0, 16, arrays.test_inputs.shape, dtype=torch.uint8)
-        return Arrays(arrays.train_inputs, arrays.train_labels, noise, arrays.test_labels, 10)
+        return Arrays(arrays.train_inputs, arrays.train_labels, noise, arrays.test_labels.flip(0), 10)
 
     monkeypatch.setattr(Digits, "load", noisy)
     train(runs[1])
     one, other = (folder(cfg) for cfg in runs)
     assert (one / "history.csv").read_bytes() == (other / "history.csv").read_bytes()
+    metrics = [json.loads((path / "metrics.json").read_text()) for path in (one, other)]
+    assert metrics[0]["baselines"] != metrics[1]["baselines"]
+    for key in ("constant", "offsets", "validation"):
+        assert metrics[0]["guarded"][key] == metrics[1]["guarded"][key]
     weights = [read_checkpoint(path / "checkpoints" / "last.ckpt")["state_dict"] for path in (one, other)]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+# Patience and averaged weights
+
+
+def watched(folder: Path, values: list[float], patience: int | None) -> tuple[EpochCheckpoint, list[int]]:
+    """The epochs, from 1 on, after which a run with these validation losses is told to stop."""
+    checkpoint = EpochCheckpoint(folder, keep_best=True, patience=patience)
+    module: Any = torch.nn.Linear(1, 1)
+    stopped = []
+    for epoch, value in enumerate(values):
+        trainer: Any = SimpleNamespace(
+            callback_metrics={"val/deferral_loss": value},
+            current_epoch=epoch,
+            max_epochs=99,
+            should_stop=False,
+            is_global_zero=True,
+            strategy=SimpleNamespace(broadcast=lambda due: due),
+            save_checkpoint=Path.touch,
+        )
+        checkpoint.on_train_epoch_end(trainer, module)
+        stopped += [epoch + 1] if trainer.should_stop else []
+    return checkpoint, stopped
+
+
+@pytest.mark.parametrize(("patience", "stops"), [(1, [3, 5, 6]), (2, [6]), (3, []), (None, [])])
+def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: list[int], tmp_path: Path) -> None:
+    """As good as the best is no new best. What was counted is in the checkpoint."""
+    values = [0.5, 0.4, 0.4, 0.3, 0.35, 0.31]
+    whole, stopped = watched(tmp_path, values, patience)
+    assert stopped == stops
+    assert (whole.best, whole.since_best) == (0.3, 2)
+    again = EpochCheckpoint(tmp_path, keep_best=True, patience=patience)
+    again.load_state_dict(whole.state_dict())
+    trainer: Any = SimpleNamespace(should_stop=False)
+    again.on_train_start(trainer, Any)  # type: ignore[arg-type]
+    assert trainer.should_stop == (stops[-1:] == [6]) == again.out_of_patience
+    del (old := whole.state_dict())["since_best"]  # of before there was such
+    again.load_state_dict(old)
+    assert not again.out_of_patience
+
+
+STEADY = {"patience": ["recipe.patience=2"], "ema": ["recipe.ema=0.8", "aux=experts"]}
+
+
+def on_a_table(folder: Path, *overrides: str) -> DictConfig:
+    """Six epochs, the third the best on validation."""
+    given = ["dataset=table", f"dataset.path={write(folder, separable(120))}", "validation_fraction=0.3"]
+    network = ["router.width=4", "router.dropout=0", "recipe.batch_size=16", "recipe.optimizer.lr=0.1"]
+    lively = ["recipe.epochs=6", "recipe.schedule=constant", "checkpoint=best"]
+    return compose([*TINY, *given, *network, *lively, f"runs_dir={folder / 'runs'}", *overrides])
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of runs that nothing disturbed."""
+    runs = {}
+    for name, overrides in {"neither": [], **STEADY}.items():
+        cfg = on_a_table(tmp_path_factory.mktemp(name), *overrides)
+        train(cfg)
+        runs[name] = folder(cfg)
+    return runs
+
+
+def losses_of(path: Path) -> list[float]:
+    with (path / "history.csv").open(newline="") as lines:
+        return [float(row["val/deferral_loss"]) for row in csv.DictReader(lines)]
+
+
+@pytest.mark.slow
+def test_patience_ends_a_run_and_an_average_judges_it(steady: dict[str, Path]) -> None:
+    whole, early, averaged = (losses_of(steady[name]) for name in ("neither", "patience", "ema"))
+    assert whole.index(min(whole)) == 2
+    assert early == whole[:5]
+    metrics = {name: json.loads((path / "metrics.json").read_text()) for name, path in steady.items()}
+    assert {name: found["epochs"] for name, found in metrics.items()} == {"neither": 6, "patience": 5, "ema": 6}
+    assert metrics["patience"]["validation"] == metrics["neither"]["validation"]
+    assert averaged != whole
+    assert metrics["ema"]["validation"]["deferral_loss"] == pytest.approx(min(averaged))
+    for path in steady.values():
+        router = route.Router.load(path, raw=True)
+        with np.load(path / "test.npz") as saved:
+            rows = make_dataset(OmegaConf.create(RunFolder(path).config())).load(Path()).test_inputs
+            np.testing.assert_allclose(router.scores(rows), saved["scores"], rtol=1e-5)
+        assert not any("aux" in name or "averaged" in name for name in router.network.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute", "call"),
+    [
+        ("patience", EpochCheckpoint, "_save", 5),
+        ("patience", RunFolder, "finish", 1),
+        ("ema", EpochCheckpoint, "_save", 4),
+    ],
+)
+def test_killed_with_patience_or_an_average(
+    name: str,
+    owner: Any,
+    attribute: str,
+    call: int,
+    steady: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When epochs without a new best have been counted already, and when training was over: then none is trained again."""
+    monkeypatch.setattr("l2d.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
+    cfg = on_a_table(tmp_path, *STEADY[name])
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, attribute, crashing(getattr(owner, attribute), call))
+        with pytest.raises(Crash):
+            train(cfg)
+    assert not (folder(cfg) / "metrics.json").exists()
+    with monkeypatch.context() as patch:
+        if owner is RunFolder:
+            patch.setattr(Learner, "training_step", crashing(Learner.training_step, 1))
+        train(cfg)
+    for file in ("metrics.json", "history.csv", "test.npz", "model.safetensors"):
+        assert (folder(cfg) / file).read_bytes() == (steady[name] / file).read_bytes(), file
 
 
 @pytest.mark.parametrize("steps", [["recipe.epochs=3"], ["recipe.epochs=1", "recipe.batch_size=2048"]])
@@ -285,6 +499,10 @@ def test_damaged_checkpoint_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
 BAD = {
     "checkpoint=first": "checkpoint=first",
     "decision=best": "decision=best",
+    "aux=both": "aux=both",
+    "aux_weight=-1": "aux_weight=-1",
+    "recipe.ema=1": "recipe.ema=1",
+    "recipe.patience=2": "recipe.patience: stops when validation gets no better, and wants checkpoint=best",
     "recipe.epochs=0": "recipe.epochs",
     "recipe.schedule=linear": "recipe.schedule",
     "setup.coverage=[0.5,0.4]": "setup.coverage",

@@ -20,7 +20,8 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or, where epochs are shorter than twenty writes, after as many as keep writing below 5 %.
 
     With keep_best, the weights of the epoch with the least validation deferral loss (the first of equals) travel inside last.ckpt,
-    so that there is never one without the other. patience: epochs without a new best after which training is over. stop_after: the epoch after which training stops, to be gone on with later.
+    so that there is never one without the other. patience: epochs without a new best after which training is over. stop_after: the
+    epoch after which training stops, to be gone on with later.
     Lightning's ModelCheckpoint moves files in from another folder, which is not atomic across filesystems.
     """
 

@@ -33,6 +33,7 @@ EXAMPLES = {
         "python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1   ten runs, one after the other",
         "python -m l2d.train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
         "python -m l2d.report runs                                       tables and plots of what is finished",
+        "python -m l2d.train -m experiment=price_curve dataset=mmlu_sim   prices times 0 … 2; python -m l2d.curve runs draws it",
     ],
     "l2d.tune": [
         "python -m l2d.tune dataset=svhn setup=III                        the paper's grid for MILD: theory ρ plus 0, 1, …, 5",

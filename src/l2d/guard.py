@@ -20,13 +20,14 @@ PASSES = 10
 class Guard:
     """offsets [p]: added to what speaks for each expert; None where they bring nothing beyond the noise. constant: the expert,
     counted from 0, that gets every input; None where the router is better than that beyond the noise. gain, error: by how much the
-    router, with its offsets, is cheaper on validation than the best constant expert there, paired, and its standard error."""
+    router, with its offsets, is cheaper on validation than the best constant expert there, paired, and its standard error, None
+    where a single row does not say it."""
 
     offsets: tuple[float, ...] | None
     constant: int | None
     best: int
     gain: float
-    error: float
+    error: float | None
 
     def decide(self, utilities: Tensor, decisions: Tensor) -> Tensor:
         """utilities [n, p] and what the router itself decided [n] -> [n]."""
@@ -56,17 +57,22 @@ def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor) -> Gua
         # What offsets bring is judged on rows they were not fitted to.
         held_out = crossed(utilities, costs)
         gain, error = paired(paid(costs, decisions) - paid(costs, held_out))
-        if gain > error:
+        if beyond(gain, error):
             offsets, decisions = fit_offsets(utilities, costs), held_out
     best = int(costs.mean(dim=0).argmin())
     gain, error = paired(costs[:, best] - paid(costs, decisions))
-    return Guard(offsets, best if gain <= error else None, best, gain, error)
+    return Guard(offsets, None if beyond(gain, error) else best, best, gain, error)
 
 
-def paired(differences: Tensor) -> tuple[float, float]:
-    """Mean and standard error; of a single row nothing is known."""
+def paired(differences: Tensor) -> tuple[float, float | None]:
+    """Mean and standard error, None for a single row."""
     n = len(differences)
-    return float(differences.mean()), float(differences.std() / n**0.5) if n > 1 else float("inf")
+    return float(differences.mean()), float(differences.std() / n**0.5) if n > 1 else None
+
+
+def beyond(gain: float, error: float | None) -> bool:
+    """Whether a gain is more than the noise."""
+    return error is not None and gain > error
 
 
 def crossed(utilities: Tensor, costs: Tensor) -> Tensor:
@@ -114,10 +120,8 @@ def best_offset(utilities: Tensor, costs: Tensor, k: int) -> float:
     change = (costs[:, k] - paid(costs, rival))[order]
     # total[i]: the cost, less that of never choosing k, with k chosen on the i rows that need the least lift
     total = torch.cat([torch.zeros(1, dtype=torch.float64), change.cumsum(0)])
-    apart = torch.cat(
-        [torch.tensor([True]), lift[1:] > lift[:-1], torch.tensor([True])]
-    )  # rows of one lift come together
-    total = torch.where(apart, total, torch.inf)
+    end = torch.tensor([True])
+    total = torch.where(torch.cat([end, lift[1:] > lift[:-1], end]), total, torch.inf)  # rows of one lift come together
     place = int(total.argmin())
     margin = 1.0 + float(lift[-1] - lift[0])
     low = float(lift[place - 1]) if place > 0 else float(lift[0]) - margin

@@ -131,7 +131,7 @@ class Router:
         return " and ".join([*columns, *text]) or f"rows of {shape[0]} numbers"
 
     def reprice(self, prices: Sequence[float] | Mapping[str, float]) -> None:
-        """Decide by other prices, one per expert, from now on; by the router itself then: a guard was for the prices of training."""
+        """Decide by other prices, one per expert, from now on, and by the router itself: a guard was for the prices of training."""
         given = (
             [prices[name] if name in prices else float("nan") for name in self.experts]
             if isinstance(prices, Mapping)

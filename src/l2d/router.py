@@ -50,7 +50,7 @@ class Router(Learner):
         if self.averaged is not None:
             own = {name: value for name, value in found.items() if not name.startswith(("network.", "averaged."))}
             found = {**own, **{f"network.{name}": value for name, value in self.averaged.state_dict().items()}}
-        return without_aux(found)
+        return found if self.aux is None else without_aux(found)
 
     def validation_step(self, batch: Batch, _: int) -> None:
         inputs, costs, labels = batch

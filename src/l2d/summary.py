@@ -30,8 +30,8 @@ def table(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def format_table(metrics: Mapping[str, Any]) -> str:
-    """The table as aligned text; beneath it a warning when the router has collapsed, what the guard did, what cost=extreme came to, and where routing
-    pays most and least."""
+    """The table as aligned text; beneath it a warning when the router has collapsed, what the guard did, what cost=extreme came to,
+    and where routing pays most and least."""
     lines = aligned(*table(metrics)).splitlines()
     lines.insert(4 if changed(metrics) else 3, lines[1])
     return "\n".join(
@@ -49,11 +49,13 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
     if not changed(metrics):
         return []
     guarded, seen = metrics["guarded"], metrics["guarded"]["validation"]
-    beaten = f"{seen['gain']:+.4f} ± {seen['standard_error']:.4f}"
+    error = seen["standard_error"]
+    beaten = f"{seen['gain']:+.4f} ± {'unknown' if error is None else f'{error:.4f}'}"
     if guarded["constant"] is not None:
         return [
-            f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input, paired,"
-            f" one standard error): everything is sent to {guarded['constant']}; l2d.route --raw asks the router all the same"
+            f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input,"
+            f" paired, one standard error): everything is sent to {guarded['constant']};"
+            " l2d.route --raw asks the router all the same"
         ]
     offsets = ", ".join(f"{offset:+.3g}" for offset in guarded["offsets"])
     return [
@@ -84,7 +86,8 @@ def category_lines(metrics: Mapping[str, Any]) -> list[str]:
         return []
     if len(rows) > 2 * FEW:
         rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * 5]]
-    return ["", *aligned(["category", "rows", "router", "best single expert", "oracle", "gain"], rows).splitlines()]
+    text = aligned(["category", "rows", "router", "best single expert", "oracle", "gain"], rows)
+    return ["", *(line.rstrip() for line in text.splitlines())]
 
 
 def aligned(header: list[str], rows: list[list[str]]) -> str:

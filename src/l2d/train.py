@@ -183,9 +183,8 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
 def hold(method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor]) -> tuple[Guard, Tensor]:
     """The guard that validation rows ask for, and what it makes of the decisions on the test rows."""
     outputs, decisions, split = validation
-    own = type(method).decide is Method.decide  # else another rule than argmax decides, which offsets do not fit
-    guard = fit_guard(method.utilities(outputs) if own else None, decisions, split.costs)
-    return guard, guard.decide(method.utilities(test[0]) if own else test[0], test[1])
+    guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs)
+    return guard, guard.decide(method.utilities(test[0]), test[1])
 
 
 def describe(config: Mapping[str, Any], data: DeferralData, guard: Guard) -> Description:

@@ -2,7 +2,9 @@
 
 import csv
 import json
+import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from l2d.curve.points import Floats
 from l2d.losses.one_vs_all import OneVsAll
 from l2d.report.read import read_cells
 
+Command = Callable[..., subprocess.CompletedProcess[str]]
 # Six queries, three models: right on 5, 3 and 2 of them.
 ERRORS = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0], [0, 1, 1], [1, 0, 1], [0, 1, 0]]).astype(np.float64)
 PRICES = np.array([1.0, 0.6, 0.1])
@@ -102,15 +105,15 @@ def test_by_hand(runs: Path) -> None:
     ]  # the medium model is above the line between the others
     widths = [3.4 / 6 - 0.1, 2.4 / 6, 0.2 / 6]
     heights = [(2 / 6 + 1) / 2, (1 + 11 / 12) / 2, (11 / 12 + 5 / 6) / 2]
-    assert curve.summary["area"]["router"] == pytest.approx(
+    assert curve.summary["auc"]["router"] == pytest.approx(
         sum(a * b for a, b in zip(widths, heights, strict=True)) / 0.9
     )
-    assert curve.summary["area"]["mixture"] == pytest.approx((2 / 6 + 5 / 6) / 2)
+    assert curve.summary["auc"]["mixture"] == pytest.approx((2 / 6 + 5 / 6) / 2)
     wanted = 0.95 * 5 / 6
     share = (wanted - 2 / 6) / (1 - 2 / 6)
     assert curve.summary["price_to_reach"]["router"] == pytest.approx(0.1 + share * (3.4 / 6 - 0.1))
     assert (curve.summary["strong"], curve.summary["apgr"], curve.summary["cascade"]) == ("model 0", None, None)
-    assert curve.summary["area_std"] is None  # one seed has all scales
+    assert curve.summary["auc_std"] is None  # one seed has all scales
 
 
 def test_the_oracle_is_below_the_router(runs: Path) -> None:
@@ -246,3 +249,23 @@ def test_runs_from_before_prices_were_kept(tmp_path: Path) -> None:
             kept = {name: saved[name] for name in saved.files if name != "prices"}
         np.savez(folder / "test.npz", **kept)
     assert curves(tmp_path)["mild"].of("router")[0].price == pytest.approx(3.4 / 6)
+
+
+@pytest.mark.slow
+def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
+    """A run at each scale costs error + scale·price, the list's prices come back, and one_vs_all has its own cascade."""
+    given = ["experiment=price_curve", "dataset=mmlu_sim", "dataset.questions=200", "method=one_vs_all", "seed=0"]
+    swept = command("-m", *given, "cost.scale=0,0.5")
+    assert swept.returncode == 0, swept.stderr
+    drawn = command("runs", module="l2d.curve", tiny=False)
+    assert drawn.returncode == 0, drawn.stderr
+    [folder] = (tmp_path / "runs" / "curves").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert [model["price"] for model in summary["models"]] == pytest.approx([1.0, 0.6, 0.1])
+    assert summary["scales"] == [0, 0.5]
+    assert summary["cascade"] is not None
+    for scale, cell in summary["runs"].items():
+        metrics = json.loads((tmp_path / cell / "seed=0" / "metrics.json").read_text())
+        assert metrics["prices"] == pytest.approx([float(scale) * price for price in (1.0, 0.6, 0.1)])
+        [row] = [line for line in drawn.stdout.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
+        assert f"{metrics['error_rate']:.4f}" in row

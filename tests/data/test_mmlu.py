@@ -103,6 +103,28 @@ def test_subjects_and_letters(tmp_path: Path) -> None:
     assert {*(data.categories or ())} == {"topic 1"}
 
 
+def test_subjects_as_labels(tmp_path: Path) -> None:
+    """For methods that go by a label; the letters are not looked at then."""
+    data = make_data(compose(mmlu_data(questions(tmp_path, answer="E"), "dataset.label=subject")))
+    assert data.num_classes == 3
+    for split in (data.train, data.validation):
+        assert {*split.labels.tolist()} == {0, 1, 2}
+    assert [f"topic {label}" for label in data.test.labels.tolist()] == list(data.categories or ())
+    some = make_data(
+        compose(mmlu_data(questions(tmp_path), "dataset.label=subject", "dataset.only=[topic 1, topic 2]"))
+    )
+    assert some.num_classes == 2
+
+
+@pytest.mark.parametrize(
+    "overrides", [["dataset.outcome=prediction"], ["dataset.experts=null", "experts=llm", "setup=llm"]]
+)
+def test_what_models_say_is_not_held_against_the_subject(overrides: list[str], tmp_path: Path) -> None:
+    given = [f"dataset.path={questions(tmp_path)}", "dataset.label=subject", *overrides]
+    with pytest.raises(L2DError, match=r"^dataset\.label=subject: .*dataset\.label=answer"):
+        make_data(compose([*mmlu_data(questions(tmp_path)), *given]))
+
+
 @pytest.mark.parametrize(
     ("changes", "overrides", "said"),
     [

@@ -168,6 +168,28 @@ def test_prices_of_rows_become_costs(tmp_path: Path) -> None:
     assert half.test.prices.tolist() == [[8 / 8, 0], [9 / 8, 0]]
 
 
+def test_the_label_may_be_the_category(tmp_path: Path) -> None:
+    """A method may go by what results are broken down by."""
+    path = write(tmp_path, in_order({**GOOD, "topic": [["war", "art"][i % 2] for i in range(10)]}))
+    arrays = load(path, SPLIT, "dataset.label=topic", "dataset.category=topic")
+    assert arrays.seen.features == ("x", "y")
+    assert arrays.num_classes == 2
+    assert arrays.train_labels.tolist() == [1, 0] * 4  # in the order of the words
+    assert arrays.test_labels.tolist() == [1, 0]
+    assert arrays.categories == ("war", "art")
+    assert arrays.train_categories == ("war", "art") * 4
+    with pytest.raises(L2DError, match=r"dataset\.category=correct_a: that column is what a did already"):
+        load(path, SPLIT, "dataset.label=topic", "dataset.category=correct_a")
+
+
+@pytest.mark.parametrize("override", ["method=plugin", "method=label_regression", "aux=label"])
+def test_what_goes_by_the_label_names_the_key(override: str, tmp_path: Path) -> None:
+    given = ["dataset=table", f"dataset.path={write(tmp_path, in_order(GOOD))}", SPLIT, "validation_fraction=0.3"]
+    given += ["recipe.batch_size=4", "trainer.accelerator=cpu", override]
+    with pytest.raises(L2DError, match=r"dataset\.label=topic"):
+        build(compose(given))
+
+
 def test_a_split_column(tmp_path: Path) -> None:
     words = ["train", "Test", "val", "TRAIN", "dev", "test", "train", "valid", "validation", "train"]
     arrays = load(write(tmp_path, {**GOOD, "part": words}), "dataset.split=part")
@@ -457,7 +479,7 @@ def test_another_file_in_the_same_place_is_noticed(tiny: Callable[..., DictConfi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["tdef", "ce", "cwce", "ldam"])
+@pytest.mark.parametrize("method", ["tdef", "ce", "cwce", "ldam", "cost_regression"])
 def test_every_method_does_without_labels(method: str, tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
     path = write(tmp_path, separable(100))
     metrics = train(tiny("dataset=table", f"dataset.path={path}", "recipe.epochs=1", f"method={method}"))
@@ -554,3 +576,14 @@ def test_what_would_be_ignored_is_refused(
 def test_spaces_around_a_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(L2DError, match="spaces around the name of column 'correct_a '"):
         read_sheet(write(tmp_path, {"correct_a ": [1], "correct_b": [0]}))
+
+
+def test_two_rows_with_one_id(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(
+        "id,x,correct_a,correct_b\n" + "".join(f"{i % 9},{i},{i % 2},1\n" for i in range(10)), encoding="utf-8"
+    )
+    with pytest.raises(
+        L2DError, match=r"column id: one that an earlier row has .* in 1 of 10 rows: 10, the first is '0'"
+    ):
+        load(file)

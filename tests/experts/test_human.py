@@ -352,6 +352,13 @@ def test_the_seed_is_the_machines() -> None:
         assert HumanExperts(dataset="cifar10", people=1, machine=SyntheticExperts(seed)).seed == seed
 
 
+def test_what_the_machine_learned_it_learned_beside_people(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not ask(data_dir).learned
+    real = SyntheticExperts.panel
+    monkeypatch.setattr(SyntheticExperts, "panel", lambda self, asked: replace(real(self, asked), learned=True))
+    assert ask(data_dir).learned
+
+
 @pytest.mark.parametrize("router", [[], ["router=resnet18_slim", "recipe=paper"]])
 @pytest.mark.parametrize("machine", ["trained", "synthetic"])
 def test_the_machine_is_configured_as_it_would_be_alone(machine: str, router: list[str]) -> None:

@@ -107,6 +107,25 @@ def test_cross_fit_never_asks_about_a_row_it_trained_on(
             assert len(rows) > 0.5 * len([row for row in ask.train.tolist() if int(arrays.train_labels[row]) == 9])
 
 
+@pytest.mark.parametrize("cross_fit", [1, 2])
+def test_it_is_said_whether_they_learned_the_rows_they_answer(
+    cross_fit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a method takes from their answers then comes from other rows."""
+
+    def made(_: TrainedExperts, request: Request, __: Tensor) -> dict[str, np.ndarray]:
+        sizes = {"train": len(request.arrays.train_labels), "test": len(request.arrays.test_labels)}
+        return {name: np.zeros((size, 2), dtype=np.uint8) for name, size in sizes.items()}
+
+    monkeypatch.setattr(TrainedExperts, "_make", made)
+    given = [*TINY, BATCH, f"experts.cross_fit={cross_fit}", f"runs_dir={tmp_path}", "trainer.accelerator=cpu"]
+    data = make_data(compose(given))
+    assert data.panel.learned == (cross_fit == 1)
+    split = data.validation if cross_fit == 1 else data.train
+    assert torch.equal(data.evidence.errors, (split.labels != 0).double()[:, None].expand(-1, 2))
+    assert torch.equal(data.evidence.labels, split.labels)
+
+
 def test_validation_rows_teach_nothing(tmp_path: Path) -> None:
     """With every validation image and label replaced, the experts say the same about all other rows."""
     arrays = Digits().load(Path())
@@ -191,6 +210,8 @@ def test_what_makes_another_entry(tiny: Callable[..., DictConfig]) -> None:
         ("experts.recipe.epochs=0", "experts.recipe.epochs"),
         ("experts.recipe.schedule=linear", "experts.recipe.schedule"),
         ("+experts.recipe.momentum=1", "momentum"),
+        ("+experts.recipe.patience=2", r"^experts\.recipe\.patience: experts have no validation rows"),
+        ("+experts.recipe.ema=1.5", r"^experts\.recipe\.ema=1\.5"),
         ("experts.recipe.optimizer.lr=fast", "lr"),
         ("experts.recipe.optimizer=adam", r"^experts\.recipe\.optimizer=adam: must be a mapping"),
         ("experts.recipe.epochs=1.5", r"^experts\.recipe\.epochs=1.5: must be of type int"),

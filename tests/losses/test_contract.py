@@ -8,10 +8,12 @@ from omegaconf import DictConfig
 
 from l2d.build import make
 from l2d.config import compose, groups
+from l2d.costs import cheapest
+from l2d.decisions import argmax_last
 from l2d.errors import L2DError
-from l2d.losses.method import Method
+from l2d.losses.method import Evidence, Method
 
-P, CLASSES = 4, 10
+P, CLASSES = 4, 5
 METHODS = sorted(groups()["method"])
 
 
@@ -35,7 +37,14 @@ def build(name: str, decision: str = "argmax", costs: torch.Tensor | None = None
     costs = training_costs() if costs is None else costs
     method = make(config(name), costs=costs, num_classes=CLASSES, decision=decision)
     assert isinstance(method, Method)
+    method.learn(evidence(costs))
     return method
+
+
+def evidence(costs: torch.Tensor) -> Evidence:
+    """As if the label said which expert is the cheapest. An expert's price is what it costs where it is right."""
+    prices = costs.amin(dim=0)
+    return Evidence(costs - prices, prices, cheapest(costs))
 
 
 def batch(method: Method, n: int = 8, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -101,6 +110,16 @@ def test_decisions_are_experts(name: str) -> None:
         assert chosen.dtype == torch.long
         assert set(chosen.tolist()) <= set(range(P))
         assert len(set(chosen.tolist())) > 1
+
+
+def test_offsets_on_the_utilities_shift_the_decision(name: str) -> None:
+    """A method says whether it decides by the largest; a guard must not shift another rule."""
+    for decision in ["argmax", "posterior"] if build(name).has_posterior else ["argmax"]:
+        method = build(name, decision)
+        outputs = batch(method, n=50)[0]
+        utilities = method.utilities(outputs)
+        assert utilities.shape == (50, P)
+        assert torch.equal(method.decide(outputs), argmax_last(utilities)) == method.by_argmax
 
 
 def test_posterior_is_a_distribution_and_decides(name: str) -> None:

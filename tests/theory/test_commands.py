@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
 
-from l2d.backbones.heads import make_head
+from l2d.backbones.heads import attach_aux, make_head
 from l2d.build import make
 from l2d.config import compose, to_plain
 from l2d.errors import L2DError
@@ -225,10 +225,16 @@ def test_head_and_features_are_the_scores(head: str) -> None:
     torch.manual_seed(0)
     network, source, rows = Small(head), torch.randn(10, 3), torch.tensor([7, 2, 5])
     split: Any = SimpleNamespace(source=source, rows=rows, costs=torch.ones(3, 2))
-    router: Any = SimpleNamespace(network=network, method=small().method)
+    router: Any = SimpleNamespace(network=network, averaged=None, method=small().method)
     trained = from_router(router, SimpleNamespace(train=split), {"trainer": {"accelerator": "cpu"}})  # type: ignore[arg-type]
     with torch.no_grad():
         np.testing.assert_allclose(trained.scores, network.eval()(source[rows]), atol=1e-6)
+    other = Small(head)  # of averaged weights, and with a second head: what it is judged by
+    attach_aux(other, 5)
+    router.averaged = other
+    trained = from_router(router, SimpleNamespace(train=split), {"trainer": {"accelerator": "cpu"}})  # type: ignore[arg-type]
+    with torch.no_grad():
+        np.testing.assert_allclose(trained.scores, other.eval()(source[rows]), atol=1e-6)
     if head == "cosine":
         np.testing.assert_allclose(trained.features.norm(dim=1), 1)
         assert float(trained.head.norm()) == pytest.approx(math.sqrt(2))
@@ -247,6 +253,12 @@ def slow_margin_loss(trained: Trained, rho: list[float]) -> float:
     return total / float(rewards.sum(axis=1).max()) / len(costs)
 
 
+def of_before(config: dict[str, Any]) -> dict[str, Any]:
+    """As runs had it that were made before some keys came."""
+    recipe = {key: value for key, value in config["recipe"].items() if key not in ("ema", "patience")}
+    return {key: value for key, value in config.items() if key not in ("aux", "aux_weight")} | {"recipe": recipe}
+
+
 @pytest.mark.slow
 def test_bound_of_a_trained_run(tiny: Callable[..., DictConfig], call: Call) -> None:
     """The router that comes back is the one that was scored, its features and head give its outputs on the training split, the printed
@@ -255,6 +267,7 @@ def test_bound_of_a_trained_run(tiny: Callable[..., DictConfig], call: Call) -> 
         cfg = tiny(f"checkpoint={checkpoint}")
         train(cfg)
         folder = RunFolder.of(to_plain(cfg)).path
+        RunFolder(folder).write_config(of_before(RunFolder(folder).config()))
         data, router, config = rebuild(folder, {})
         trained = from_router(router, data, config)
         with torch.no_grad(), np.load(folder / "test.npz") as saved:

@@ -37,7 +37,7 @@ class HeadWithAux(nn.Module):
 
 def attach_aux(network: nn.Module, num_outputs: int) -> None:
     """Give a router's head a second one, linear."""
-    head = network.head
+    head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear | CosineHead):
         raise L2DError(f"aux: {type(network).__name__} has no head to put another beside; use aux=none")
     network.head = HeadWithAux(head, nn.Linear(head.weight.shape[1], num_outputs))

@@ -20,8 +20,8 @@ RUNS_DIR defaults to runs; names, as in the run folders, narrow down what is dra
 Writes RUNS_DIR/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md.
 
 examples:
-  python -m l2d.train -m experiment=price_curve dataset=mmlu_sim setup=own        ten prices, three seeds
-  python -m l2d.train -m experiment=price_curve dataset=mmlu_sim setup=own method=one_vs_all cost.scale=0
+  python -m l2d.train -m experiment=price_curve dataset=mmlu_sim                   ten multiples of the prices, three seeds
+  python -m l2d.train -m experiment=price_curve dataset=mmlu_sim method=one_vs_all cost.scale=0
   python -m l2d.curve runs dataset=mmlu_sim"""
 
 

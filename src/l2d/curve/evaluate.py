@@ -153,8 +153,8 @@ def summary(group: Group, measured: Measured, marks: Iterable[Mark]) -> dict[str
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in of["single"]],
         "strong": measured.models[strong],
-        "area": areas,
-        "area_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
+        "auc": areas,
+        "auc_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
         "accuracy_to_reach": wanted,
         "price_to_reach": {
             kind: points.price_to_reach([mark.point for mark in of[kind]], wanted) if of[kind] else None

@@ -30,8 +30,8 @@ def as_text(curve: Curve) -> str:
     header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
     table = aligned(header, rows)
     title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
-    areas = ", ".join(f"{LABELS[kind]} {value:.4f}" for kind, value in found["area"].items() if value is not None)
-    spread = "" if found["area_std"] is None else f" (std of the router's {found['area_std']:.4f})"
+    areas = ", ".join(f"{LABELS[kind]} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
+    spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
     reached = ", ".join(
         f"{LABELS[kind]} {'never' if price is None else f'{price:.4f}'}"
         for kind, price in found["price_to_reach"].items()
@@ -40,7 +40,7 @@ def as_text(curve: Curve) -> str:
     lines = [
         f"{title}: {len(found['scales'])} scales, {found['rows']} test rows",
         table,
-        f"mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are one'}{spread}",
+        f"AUC, mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are one'}{spread}",
         f"price at which {REACHED:.0%} of {found['strong']}'s accuracy is reached: {reached}",
     ]
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
@@ -89,11 +89,13 @@ def figure(curve: Curve) -> Figure:
     axes.plot([mark.price for mark in models], [100 * mark.error for mark in models], "ks", label="one model for all")
     middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2
     for mark in models:  # names stay inside the frame
-        side, shift = ("left", 4) if mark.price <= middle else ("right", -4)
+        side, shift = ("left", (4, 4)) if mark.price <= middle else ("right", (-6, -12))
         place = (mark.price, 100 * mark.error)
-        axes.annotate(mark.name, place, xytext=(shift, 4), textcoords="offset points", ha=side, fontsize=8)
+        axes.annotate(mark.name, place, xytext=shift, textcoords="offset points", ha=side, fontsize=8)
     found = curve.summary
-    title = f"{found['dataset']}, {found['setup']}: {found['rows']} test queries, {len(found['seeds'])} seeds"
+    seeds = sorted({mark.seeds for mark in router})
+    many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    title = f"{found['dataset']}, {found['setup']}: {found['rows']:,} test queries, {many}"
     axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
     axes.legend()
     return picture

@@ -45,11 +45,21 @@ class MMLU(Table):
 
     def _experts(self, sheet: Sheet) -> list[Expert]:
         columns = [name for name in sheet.names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
-        return super()._experts(sheet) if self.experts is not None or columns else []
+        experts = super()._experts(sheet) if self.experts is not None or columns else []
+        if self._by_subject and (not experts or any(expert.outcome == "prediction" for expert in experts)):
+            raise L2DError(
+                f"dataset.label={self.label}: what models say is held against the right letters; use dataset.label=answer,"
+                " or a file that says where each is right (columns correct_NAME)"
+            )
+        return experts
+
+    @property
+    def _by_subject(self) -> bool:
+        return self.label is not None and self.label == self.category
 
     def _labels(self, sheet: Sheet, words: list[str] | None) -> tuple[Tensor, int]:
-        """By letter, whichever letters there are: a model's answer is a letter too. Or by subject, for methods that go by a label."""
-        if self.label is not None and self.label == self.category:
+        """By letter, whichever letters there are: a model's answer is a letter too. Or by subject, where that is the label."""
+        if self._by_subject:
             return super()._labels(sheet, words)
         if self.label is None or words is None:
             raise L2DError("dataset.label: missing; the right letters are in a column, dataset.label=answer")

@@ -85,6 +85,7 @@ class Table:
 
     def load(self, data_dir: Path) -> Arrays:
         sheet = read_sheet(self._file(), [column for column in (self.text, self.image) if column is not None])
+        refuse_repeated(sheet)
         categories = self._categories(sheet)
         if self.only is not None and categories is not None:
             kept = np.array([category in self.only for category in categories])
@@ -270,3 +271,13 @@ def _in_order(word: str) -> tuple[bool, float, str]:
     """Numbers first, by size: 10 comes after 9."""
     value = number(word)
     return value != value, 0.0 if value != value else value, word
+
+
+def refuse_repeated(sheet: Sheet) -> None:
+    """A row that is there twice may be trained on and tested on."""
+    if "id" not in sheet.columns:
+        return
+    ids = np.array([str(value.as_py()) for value in sheet.columns["id"]])
+    repeated = np.ones(len(ids), dtype=bool)
+    repeated[np.unique(ids, return_index=True)[1]] = False
+    sheet.refuse("id", "one that an earlier row has (call the column otherwise if it is no id of rows)", repeated)

@@ -62,6 +62,7 @@ class Classifiers:
             schedule=self.recipe.schedule,
             channels_last=fast["channels_last"],
             compile_mode=str(fast["compile"]).lower(),
+            ema=self.recipe.ema,
         )
         bar = tqdm(desc=title, total=self.recipe.epochs, unit="epoch", disable=not self.machine.progress)
         trainer = make_trainer(

@@ -58,6 +58,8 @@ class TrainedExperts:
         except TypeError as error:
             raise L2DError(f"experts.recipe: {str(error).partition(' got an ')[2] or error}") from error
         check_recipe(self.recipe, "experts.recipe")
+        if self.recipe.patience is not None:
+            raise L2DError("experts.recipe.patience: experts have no validation rows to stop by; leave it at null")
         try:
             self.recipe.optimizer([torch.zeros(1, requires_grad=True)])
         except (TypeError, ValueError, RuntimeError) as error:

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from l2d.costs import cheapest
-from l2d.decisions import argmax_last, at_least_float32
+from l2d.decisions import at_least_float32
 from l2d.errors import L2DError
 from l2d.losses.method import Method
 from l2d.margins import cheapest_counts
@@ -40,11 +40,11 @@ class LogitAdjustment(Method):
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return adjusted_cross_entropy(outputs, cheapest(costs), 0 * self.shift if self.post_hoc else self.shift)
 
-    def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
+    def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:
         if (decision or self.decision) == "posterior" or not self.post_hoc:
-            return super().decide(outputs, decision)
+            return super().utilities(outputs, decision)
         scores = at_least_float32(outputs)
-        return argmax_last(scores - self.shift.to(scores))
+        return scores - self.shift.to(scores)
 
     def posterior(self, outputs: Tensor) -> Tensor:
         """P(k is the cheapest | x): what the loss was taken of, f + τ log π or f, is least at log p."""

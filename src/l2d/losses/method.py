@@ -42,6 +42,11 @@ class Method(nn.Module):
     def has_posterior(self) -> bool:
         return type(self).posterior is not Method.posterior
 
+    @property
+    def by_argmax(self) -> bool:
+        """Whether `decide` takes the largest of the `utilities`, so that offsets on these shift it."""
+        return True
+
     def learn(self, evidence: Evidence) -> None:
         """Take into buffers what the training costs alone do not say; before training, once."""
 

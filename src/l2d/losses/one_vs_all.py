@@ -73,6 +73,10 @@ class OneVsAll(Method):
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return one_vs_all_loss(outputs, complement(costs, self.reward_scale))
 
+    @property
+    def by_argmax(self) -> bool:
+        return self.decision == "posterior" or self.rule == "argmax"
+
     def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
         if (decision or self.decision) == "posterior" or self.rule == "argmax":
             return super().decide(outputs, decision)

@@ -11,9 +11,8 @@ from l2d.losses.one_vs_all import one_vs_all_loss
 from l2d.rewards import complement_scale
 
 UNKNOWN = -1
-CERTAIN = (
-    1e-4  # of a chance in a logit: with no more than thousands of rows behind it, none is known to be nearer 0 or 1
-)
+# Of a chance in a logit: with no more than thousands of rows behind it, none is known to be nearer 0 or 1.
+CERTAIN = 1e-4
 
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
@@ -47,8 +46,6 @@ class Priced(Method):
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        if decision == "posterior":
-            raise L2DError("decision=posterior: this method decides by the expected cost; use decision=argmax")
         self.num_classes, self.p = num_classes, costs.shape[1]
         self.register_buffer("prices", torch.zeros(self.p))
         self.register_buffer("by_row", torch.tensor(False))
@@ -113,8 +110,8 @@ class Plugin(Priced):
 class CostRegression(Priced):
     """σ(f_k) estimates the chance that expert k is right (1 − error/scale where errors are not 0 or 1), by its log loss.
 
-    by_label: f_k is a correction of what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), a_k(y) = 1 − E[error_k|y]/scale, with p(y|x) from
-    outputs of its own that learn the label too, at `label_weight`.
+    by_label: f_k is a correction of what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), a_k(y) = 1 − E[error_k|y]/scale, with
+    p(y|x) from outputs of its own that learn the label too, at `label_weight`.
     """
 
     scale: Tensor
@@ -135,6 +132,7 @@ class CostRegression(Priced):
         if not 0 <= label_weight < float("inf"):
             raise L2DError(f"method.label_weight={label_weight}: must be finite and not negative")
         self.by_label, self.label_weight, self.smoothing = by_label, label_weight, smoothing
+        self.dearest = costs.double().amax(dim=0)  # noise is on the training costs, and may not be in the evidence
         self.register_buffer("scale", torch.ones(()))
         if by_label:
             self.num_outputs = self.p + num_classes
@@ -143,7 +141,7 @@ class CostRegression(Priced):
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
         errors = self.estimated(evidence)
-        self.scale.fill_(complement_scale(errors))
+        self.scale.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
         if self.by_label:
             self._needs_labels(evidence)
             right = 1 - errors.double() / self.scale.double()

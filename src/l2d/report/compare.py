@@ -13,6 +13,7 @@ from scipy import stats
 
 from l2d.report.read import Cell
 from l2d.runs import apart, settings_of
+from l2d.summary import changed
 
 REFERENCE = "tdef"  # methods are held against it, as in the paper
 FEW = 3  # fewer seeds than this are marked
@@ -193,6 +194,7 @@ def _entry(cell: Cell, as_in_paper: bool) -> dict[str, Any]:
         return entry | {"mean": None}
     runs = list(cell.runs.values())
     entry |= _scores(runs)
+    entry["guarded"] = guarded(runs)
     entry["oracle_ratios"] = mean_ratios([run["baselines"]["oracle"] for run in runs])
     entry["collapsed"] = sum(run.get("collapsed_expert") is not None for run in runs)
     entry["confusion"] = [
@@ -205,6 +207,15 @@ def _entry(cell: Cell, as_in_paper: bool) -> dict[str, Any]:
     if known:
         entry["off_by_std"] = (entry["mean"] - known["mean"]) / known["std"] if known["std"] else None
     return entry
+
+
+def guarded(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Deferral loss with the guard, and in how many seeds it sent everything to one expert; None where it changed nothing."""
+    told = [run["guarded"] for run in runs if run.get("guarded")]
+    if len(told) < len(runs) or not any(changed(run) for run in runs):
+        return None
+    mean, std = mean_std([float(one["deferral_loss"]) for one in told])
+    return {"mean": mean, "std": std, "constant": sum(one["constant"] is not None for one in told)}
 
 
 def mean_experts(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, float]] | None:

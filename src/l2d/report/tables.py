@@ -19,6 +19,7 @@ EXPERTS = {
     "human_trained": "People and trained experts",
     "human_synthetic": "People and synthetic (simulated) experts",
     "llm": "Language models",
+    "table": "Recorded outcomes",
 }
 COSTS = {"error": "error", "error_plus_cost": "error + cost"}
 Entry = Mapping[str, Any]
@@ -45,6 +46,15 @@ def against(entry: Entry) -> str:
     return f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""
 
 
+def held(entry: Entry) -> str:
+    """With the guard: the loss, and in how many seeds one expert got everything; empty where it changed nothing."""
+    found = entry.get("guarded")
+    if not found:
+        return ""
+    one = f" (one expert in {found['constant']})" if found["constant"] else ""
+    return value(found["mean"], found["std"]) + one
+
+
 def grouped(entries: Sequence[Entry], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Entry]]]:
     def key(entry: Entry) -> tuple[str, ...]:
         return tuple(str(entry[name]) for name in keys)
@@ -56,9 +66,11 @@ def grouped(entries: Sequence[Entry], *keys: str) -> Iterator[tuple[tuple[str, .
 def markdown(entries: Sequence[Entry]) -> str:
     """One table per kind of experts and cost."""
     parts = []
-    head = "dataset | setup | method | seeds | deferral loss | paper | off by, std | less tdef, paired, 95 % | to each expert, %"
+    head = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
+    head += [*(["guarded"] if any(map(held, entries)) else []), "to each expert, %"]
     for (experts, cost), members in grouped(entries, "experts", "cost"):
-        lines = [f"### {EXPERTS.get(experts, experts)}, {COSTS.get(cost, cost)}", "", f"| {head} |", "|---" * 9 + "|"]
+        lines = [f"### {EXPERTS.get(experts, experts)}, {COSTS.get(cost, cost)}", ""]
+        lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
         for (dataset, setup), block in grouped(members, "dataset", "setup"):
             best = min(
                 (entry["mean"] for entry in block if entry["kind"] == "router" and entry["mean"] is not None),
@@ -76,6 +88,7 @@ def markdown(entries: Sequence[Entry]) -> str:
                     value(known["mean"], known["std"]) if known else "",
                     f"{entry['off_by_std']:+.1f}" if entry.get("off_by_std") is not None else "",
                     against(entry),
+                    *([held(entry)] if "guarded" in head else []),
                     percent(entry.get("ratios")) + (" (collapsed)" if entry.get("collapsed") else ""),
                 ]
                 lines.append(f"| {' | '.join(cells)} |")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from l2d.backbones.heads import CosineHead
+from l2d.backbones.heads import CosineHead, HeadWithAux
 from l2d.build import build, fingerprint
 from l2d.checkpoints import read_checkpoint
 from l2d.config import compose, groups, to_plain
@@ -22,7 +22,7 @@ from l2d.errors import L2DError
 from l2d.learner import on_gpu
 from l2d.losses.method import Method
 from l2d.router import Router
-from l2d.runs import RunFolder
+from l2d.runs import LATE, RunFolder
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ def read_config(run: RunFolder, places: Mapping[str, str]) -> dict[str, Any]:
     today = to_plain(compose([f"method={saved['method']['name']}"] if saved["method"]["name"] in known else []))
     if saved["method"]["_target_"] == today["method"]["_target_"]:
         saved["method"] = today["method"] | saved["method"]
+    saved["recipe"] = LATE["recipe"] | saved["recipe"]
     return {**today, **saved, "sampling": "none", "stop_after": None, **places}
 
 
@@ -86,11 +87,13 @@ def load(folder: Path, places: Mapping[str, str]) -> Trained:
 
 def from_router(router: Router, data: DeferralData, config: Mapping[str, Any]) -> Trained:
     p = data.train.costs.shape[1]
-    head = getattr(router.network, "head", None)
+    network = router.network if router.averaged is None else router.averaged
+    head = getattr(network, "head", None)
+    head = head.head if isinstance(head, HeadWithAux) else head
     if not isinstance(head, nn.Linear | CosineHead) or router.method.num_outputs != p:
         raise L2DError(f"method={config['method']['name']}: its outputs are not one linear score per expert")
     device = torch.device("cuda" if on_gpu(config["trainer"]["accelerator"]) else "cpu")
-    raw = penultimate(router.network.to(device), head, data.train, device).double()
+    raw = penultimate(network.to(device), head, data.train, device).double()
     weight = head.weight.detach().cpu().double()
     if isinstance(head, CosineHead):
         features, linear = F.normalize(raw, dim=1), F.normalize(weight, dim=1)

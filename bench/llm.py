@@ -1,0 +1,322 @@
+"""Routing between real language models: rows off finished runs into a CSV, tables and figures into the documents.
+
+python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, as of
+                                                       # the commit checked out; and to llm_data.csv what needs no router
+python bench/llm.py curves RUNS_DIR                    # python -m l2d.curve there, its figures and numbers into docs/results.md
+python bench/llm.py docs                               # the tables of docs/results.md and docs/beyond.md, from the CSVs
+"""
+
+import argparse
+import csv
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from l2d.build import make_data
+from l2d.config import compose
+from l2d.costs import cheapest, paid
+from l2d.curve.__main__ import chosen
+from l2d.curve.evaluate import evaluate
+from l2d.curve.groups import load
+from l2d.curve.show import figure
+from l2d.datamodule import DeferralData
+from l2d.losses.plugin import mean_by_label
+from l2d.report.compare import paired_interval
+from provenance import ROOT, commit
+
+CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
+KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "seed"]
+FIELDS = [
+    *KEYS,
+    "validation",
+    "test",
+    "guarded",
+    "constant",
+    "single",
+    "oracle",
+    "ratios",
+    "n",
+    "machine",
+    "torch",
+    "commit",
+]
+DATA_KEYS = ["label", "setup", "prices"]
+DATA_FIELDS = [*DATA_KEYS, "n", "single", "subject_table", "oracle", "strong_error", "oracle_error", "guessing_error"]
+LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
+METHODS = ("tdef", "mild", "cwce", "cost_regression", "plugin", "label_regression")
+TRIOS = {
+    "llama": "llama-3-70b, llama-2-13b, llama-2-7b",
+    "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b",
+}
+CHOICES = 4  # of an MMLU question
+Row = dict[str, str]
+
+
+def read(file: Path) -> list[Row]:
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Row]) -> None:
+    known = {tuple(row[key] for key in keys): row for row in rows}
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, fields)
+        writer.writeheader()
+        writer.writerows(row for _, row in sorted(known.items()))
+
+
+def spaced(values: Iterable[float]) -> str:
+    return " ".join(f"{value:g}" for value in values)
+
+
+def collected(runs_dir: Path) -> list[Row]:
+    rows = []
+    for file in sorted(runs_dir.glob("mmlu/*/*/*/*/*/seed=*/metrics.json")):
+        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
+        if config["dataset"]["only"] is not None:
+            continue
+        metrics = json.loads(file.read_text(encoding="utf-8"))
+        timing = json.loads((file.parent / "timing.json").read_text(encoding="utf-8"))
+        scale = float(config["cost"].get("scale", 1.0))
+        rows.append(
+            {
+                "label": config["dataset"]["label"],
+                "router": "minilm, fine-tuned" if "TextEncoder" in config["router"]["_target_"] else "minilm, frozen",
+                "setup": config["setup"]["name"],
+                "prices": spaced(price / scale if scale else 0.0 for price in metrics["prices"]),
+                "scale": f"{scale:g}",
+                "noise": f"{float(config['cost']['noise']):g}",
+                "method": variant(config["method"]),
+                "seed": str(config["seed"]),
+                "validation": f"{metrics['validation']['deferral_loss']:.6f}",
+                "test": f"{metrics['deferral_loss']:.6f}",
+                "guarded": f"{metrics['guarded']['deferral_loss']:.6f}",
+                "constant": metrics["guarded"]["constant"] or "",
+                "single": f"{metrics['baselines']['best_single']['deferral_loss']:.6f}",
+                "oracle": f"{metrics['baselines']['oracle']['deferral_loss']:.6f}",
+                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
+                "n": str(metrics["rows"]["test"]),
+                "machine": timing["device"],
+                "torch": timing["torch"],
+                "commit": commit(),
+            }
+        )
+    return rows
+
+
+def variant(method: Mapping[str, Any]) -> str:
+    """The method's name, with theory's ρ and TDEF's other ρ told apart."""
+    rho = method.get("rho")
+    if isinstance(rho, dict) and (rho["rule"] == "theory" or method["name"] == "tdef"):
+        return f"{method['name']}, {rho['rule']} ρ"
+    return str(method["name"])
+
+
+def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
+    """What needs no router: the best single model, the best model for each subject, the oracle, all chosen on training rows and
+    scored on test rows; and what the oracle would gain on the strong model if the others only guessed."""
+    rows, loaded = [], dict[tuple[str, str], DeferralData]()
+    for label, setup, prices in sorted(cells):
+        overrides = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
+        if (label, setup) not in loaded:
+            loaded[label, setup] = make_data(
+                compose([*overrides, f"dataset.label={label}", "cost=error", "recipe=table"])
+            )
+        data = loaded[label, setup]
+        beta = torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
+        train, test = data.train.answers.errors + beta, data.test.answers.errors + beta
+        rows.append(
+            {
+                "label": label,
+                "setup": setup,
+                "prices": prices,
+                "n": str(len(test)),
+                "single": f"{float(test[:, int(train.mean(dim=0).argmin())].mean()):.6f}",
+                "subject_table": f"{subject_table(data, train, test):.6f}" if label == "subject" else "",
+                "oracle": f"{float(paid(test, cheapest(test)).mean()):.6f}",
+                **guessing(data.test.answers.errors),
+            }
+        )
+    return rows
+
+
+def subject_table(data: DeferralData, train: torch.Tensor, test: torch.Tensor) -> float:
+    """The least mean training cost for each subject, each drawn towards the mean of all by one row."""
+    means = mean_by_label(train, data.train.labels, data.num_classes, 1.0)
+    return float(paid(test, means.argmin(dim=1)[data.test.labels]).mean())
+
+
+def guessing(errors: torch.Tensor) -> Row:
+    """Of the strong model (the first): its error, the oracle's, and the oracle's if the others guessed where it is wrong."""
+    strong = float(errors[:, 0].mean())
+    guessed = strong * (1 - 1 / CHOICES) ** (errors.shape[1] - 1)
+    oracle = float(errors.amin(dim=1).mean())
+    return {"strong_error": f"{strong:.6f}", "oracle_error": f"{oracle:.6f}", "guessing_error": f"{guessed:.6f}"}
+
+
+def shown(values: Sequence[float]) -> str:
+    if not values:
+        return "missing"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4f}{spread}" + (f" ({len(values)})" if len(values) < 3 else "")
+
+
+def foot(rows: Sequence[Row]) -> str:
+    said = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
+    n = ", ".join(sorted({f"{int(row['n']):,}" for row in rows}))
+    machines = "; ".join(f"{machine}, torch {version}, commit {hashed}" for machine, version, hashed in said)
+    return f"{len(rows)} runs; test questions: {n}; {machines}."
+
+
+def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
+    """Five price levels: each method, by itself and guarded, beside what needs no router."""
+    used = [row for row in rows if row["label"] == "subject" and row["prices"] in LEVELS and row["noise"] == "0"]
+    head = ["trio", "prices", "best single", "subject table", "oracle", *METHODS]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for setup, prices in ((setup, prices) for setup in TRIOS for prices in LEVELS):
+        known = next(
+            (row for row in data if (row["label"], row["setup"], row["prices"]) == ("subject", setup, prices)), None
+        )
+        if known is None:
+            continue
+        cells = [
+            setup,
+            f"[{', '.join(prices.split())}]",
+            *(f"{float(known[key]):.4f}" for key in ("single", "subject_table", "oracle")),
+        ]
+        for method in METHODS:
+            here = [row for row in used if (row["setup"], row["prices"], row["method"]) == (setup, prices, method)]
+            cells.append(
+                f"{shown(numbers(here, 'test'))} → {shown(numbers(here, 'guarded'))}{against(here, float(known['single']))}"
+            )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", foot(used)])
+
+
+def against(rows: Sequence[Row], single: float) -> str:
+    """A mark where the guarded router differs from the best single model beyond the noise of the seeds."""
+    found = paired_interval({int(r["seed"]): float(r["guarded"]) for r in rows}, {int(r["seed"]): single for r in rows})
+    if found is None or found[1] <= 0 <= found[2]:
+        return ""
+    return " **better**" if found[2] < 0 else " **worse**"
+
+
+def numbers(rows: Sequence[Row], column: str) -> list[float]:
+    return [float(row[column]) for row in rows]
+
+
+def gap_table(data: Sequence[Row]) -> str:
+    lines = [
+        "| trio | test questions | strong model's error | oracle's | its gap | the gap if the others only guessed |",
+        "|---" * 6 + "|",
+    ]
+    for setup in TRIOS:
+        row = next(row for row in data if row["setup"] == setup and row["label"] == "answer")
+        strong, oracle, guessed = (float(row[key]) for key in ("strong_error", "oracle_error", "guessing_error"))
+        lines.append(
+            f"| {TRIOS[setup]} | {int(row['n']):,} | {strong:.4f} | {oracle:.4f} | {strong - oracle:.4f} | {strong - guessed:.4f} |"
+        )
+    return "\n".join(lines)
+
+
+def predictable(runs_dir: Path) -> str:
+    """For each pair of models, how well one_vs_all foretells which of the two is right where only one is: the area under the ROC
+    curve, mean over seeds."""
+    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    kept: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for file in sorted(runs_dir.glob("mmlu/*/table/*/one_vs_all/*/seed=*/test.npz")):
+        metrics = json.loads((file.parent / "metrics.json").read_text(encoding="utf-8"))
+        with np.load(file) as saved:
+            scores, errors = saved["scores"], saved["costs"] - np.broadcast_to(saved["prices"], saved["costs"].shape)
+        names = [expert["name"] for expert in metrics["experts"]]
+        for one in range(len(names)):
+            for other in range(one + 1, len(names)):
+                rows = errors[:, one] != errors[:, other]
+                key = (file.parts[-7], names[one], names[other])
+                found[key].append(
+                    roc_area(scores[rows, one] - scores[rows, other], errors[rows, one] < errors[rows, other])
+                )
+                kept[key].append(int(rows.sum()))
+    lines = ["| trio | which of the two is right | questions | area under the ROC curve |", "|---" * 4 + "|"]
+    for key, areas in found.items():
+        setup, better, worse = key
+        lines.append(f"| {setup} | {better} or {worse} | {kept[key][0]:,} | {shown(areas)} |")
+    return "\n".join(lines)
+
+
+def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The chance that a positive has the higher score, ties counting half."""
+    from scipy.stats import rankdata
+
+    ranks, n = rankdata(scores), int(positive.sum())
+    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * (len(scores) - n)))
+
+
+def curves(runs_dir: Path) -> str:
+    parts: list[str] = []
+    rows: list[tuple[str, Mapping[str, Any]]] = []
+    for group in chosen(runs_dir, {"dataset": "mmlu"}):
+        curve, setup = evaluate(group, load(group)), group.names[1]
+        file = ROOT / "docs" / "figures" / f"curve_mmlu_{setup}.png"
+        figure(curve).savefig(file, dpi=110)
+        parts.append(f"![error against price, {setup}](figures/{file.name})")
+        rows.append((setup, curve.summary))
+    return "\n\n".join([*parts, summary_table(rows)])
+
+
+def summary_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+    lines = ["| trio | | router (mild) | random mixtures | confidence cascade | oracle |", "|---" * 6 + "|"]
+    for setup, summary in rows:
+        for key, title in (
+            ("auc", "mean accuracy over the price"),
+            ("price_to_reach", "price of 95 % of the strong model's accuracy"),
+        ):
+            found = [summary[key].get(kind) for kind in ("router", "mixture", "cascade", "oracle")]
+            lines.append(
+                f"| {setup} | {title} | {' | '.join('never' if value is None else f'{value:.4f}' for value in found)} |"
+            )
+    return "\n".join(lines)
+
+
+def put(document: Path, mark: str, text: str) -> None:
+    content = document.read_text(encoding="utf-8")
+    marked = re.compile(rf"<!-- {mark} -->.*?<!-- /{mark} -->", re.DOTALL)
+    if not marked.search(content):
+        raise SystemExit(f"{document}: has no <!-- {mark} -->")
+    document.write_text(marked.sub(lambda _: f"<!-- {mark} -->\n{text}\n<!-- /{mark} -->", content), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["collect", "curves", "docs"])
+    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
+    parser.add_argument("--outcomes", type=Path, help="the table of which model answered which question right")
+    arguments = parser.parse_args()
+    results, beyond = ROOT / "docs" / "results.md", ROOT / "docs" / "beyond.md"
+    if arguments.what == "collect":
+        new = collected(arguments.runs_dir)
+        write(CSV, FIELDS, KEYS, [*new, *read(CSV)])  # the commit is that of the code that ran it first
+        if arguments.outcomes is not None:
+            cells = {(row["label"], row["setup"], row["prices"]) for row in read(CSV)}
+            write(DATA, DATA_FIELDS, DATA_KEYS, facts(arguments.outcomes, cells))
+        print(f"{len(new)} runs, {len(read(CSV))} in all")
+    elif arguments.what == "curves":
+        put(results, "curves-mmlu", curves(arguments.runs_dir))
+        put(results, "predictable-mmlu", predictable(arguments.runs_dir))
+    else:
+        put(results, "gap-mmlu", gap_table(read(DATA)))
+        put(beyond, "llm-levels", levels_table(read(CSV), read(DATA)))
+
+
+if __name__ == "__main__":
+    main()
