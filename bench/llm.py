@@ -7,10 +7,7 @@ python bench/llm.py docs                               # the tables of docs/resu
 """
 
 import argparse
-import csv
 import json
-import re
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 
 from l2d.build import make_data
 from l2d.config import compose
@@ -31,6 +27,7 @@ from l2d.datamodule import DeferralData
 from l2d.losses.plugin import mean_by_label
 from l2d.report.compare import paired_interval
 from provenance import ROOT, commit
+from records import Row, finished, foot, put, read, shown, where, write
 
 CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
 KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "seed"]
@@ -57,22 +54,6 @@ TRIOS = {
     "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b",
 }
 CHOICES = 4  # of an MMLU question
-Row = dict[str, str]
-
-
-def read(file: Path) -> list[Row]:
-    if not file.exists():
-        return []
-    with file.open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
-def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Row]) -> None:
-    known = {tuple(row[key] for key in keys): row for row in rows}
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, fields)
-        writer.writeheader()
-        writer.writerows(row for _, row in sorted(known.items()))
 
 
 def spaced(values: Iterable[float]) -> str:
@@ -81,12 +62,9 @@ def spaced(values: Iterable[float]) -> str:
 
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
-    for file in sorted(runs_dir.glob("mmlu/*/*/*/*/*/seed=*/metrics.json")):
-        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
+    for _, config, metrics, timing in finished(runs_dir, "mmlu"):
         if config["dataset"]["only"] is not None:
             continue
-        metrics = json.loads(file.read_text(encoding="utf-8"))
-        timing = json.loads((file.parent / "timing.json").read_text(encoding="utf-8"))
         scale = float(config["cost"].get("scale", 1.0))
         rows.append(
             {
@@ -106,7 +84,7 @@ def collected(runs_dir: Path) -> list[Row]:
                 "oracle": f"{metrics['baselines']['oracle']['deferral_loss']:.6f}",
                 "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
                 "n": str(metrics["rows"]["test"]),
-                "machine": timing["device"],
+                "machine": where(timing),
                 "torch": timing["torch"],
                 "commit": commit(),
             }
@@ -162,20 +140,6 @@ def guessing(errors: torch.Tensor) -> Row:
     guessed = strong * (1 - 1 / CHOICES) ** (errors.shape[1] - 1)
     oracle = float(errors.amin(dim=1).mean())
     return {"strong_error": f"{strong:.6f}", "oracle_error": f"{oracle:.6f}", "guessing_error": f"{guessed:.6f}"}
-
-
-def shown(values: Sequence[float]) -> str:
-    if not values:
-        return "missing"
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}" + (f" ({len(values)})" if len(values) < 3 else "")
-
-
-def foot(rows: Sequence[Row]) -> str:
-    said = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
-    n = ", ".join(sorted({f"{int(row['n']):,}" for row in rows}))
-    machines = "; ".join(f"{machine}, torch {version}, commit {hashed}" for machine, version, hashed in said)
-    return f"{len(rows)} runs; test questions: {n}; {machines}."
 
 
 def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
@@ -288,14 +252,6 @@ def summary_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def put(document: Path, mark: str, text: str) -> None:
-    content = document.read_text(encoding="utf-8")
-    marked = re.compile(rf"<!-- {mark} -->.*?<!-- /{mark} -->", re.DOTALL)
-    if not marked.search(content):
-        raise SystemExit(f"{document}: has no <!-- {mark} -->")
-    document.write_text(marked.sub(lambda _: f"<!-- {mark} -->\n{text}\n<!-- /{mark} -->", content), encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["collect", "curves", "docs"])
@@ -305,7 +261,7 @@ def main() -> None:
     results, beyond = ROOT / "docs" / "results.md", ROOT / "docs" / "beyond.md"
     if arguments.what == "collect":
         new = collected(arguments.runs_dir)
-        write(CSV, FIELDS, KEYS, [*new, *read(CSV)])  # the commit is that of the code that ran it first
+        write(CSV, FIELDS, KEYS, [*new, *read(CSV)])  # what is there already stays as it is
         if arguments.outcomes is not None:
             cells = {(row["label"], row["setup"], row["prices"]) for row in read(CSV)}
             write(DATA, DATA_FIELDS, DATA_KEYS, facts(arguments.outcomes, cells))

@@ -6,9 +6,6 @@ python bench/why_mild.py docs                # writes docs/why_mild.md's tables 
 """
 
 import argparse
-import csv
-import json
-import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from matplotlib.figure import Figure
 
 from l2d.costs import paid
 from l2d.decisions import argmax_last
-from l2d.report.compare import paired_interval
 from provenance import ROOT, commit
+from records import NAMES, Row, by_seed, difference, finished, foot, put, read, shown, where, write
 
 CSV = ROOT / "bench" / "results" / "why_mild.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
@@ -52,9 +48,7 @@ FIELDS = [
     "oracle",
 ]
 FIELDS += ["n", "machine", "torch", "commit"]
-Row = dict[str, str]
 CELL = ("dataset", "setup", "experts", "cross_fit", "cost")
-NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
 LINES = [("complement", "uniform"), ("complement", "theory"), ("sum_others", "uniform"), ("sum_others", "theory")]
 # Each step changes one thing: (name, rewards, shares, total, offset)
 STEPS = [
@@ -68,14 +62,11 @@ STEPS = [
 def collect(runs_dir: Path) -> list[Row]:
     """One row per finished run of a comp-sum method with τ = 1, whose ρ is one number or follows a rule."""
     rows = []
-    for file in sorted(runs_dir.glob("*/*/*/*/*/*/seed=*/metrics.json")):
-        config = yaml.safe_load((file.parent / "config.yaml").read_text(encoding="utf-8"))
+    for folder, config, metrics, timing in finished(runs_dir):
         if not plain(config):
             continue
         method, rho = config["method"], config["method"]["rho"]
-        metrics = json.loads(file.read_text(encoding="utf-8"))
-        timing = json.loads((file.parent / "timing.json").read_text(encoding="utf-8"))
-        with np.load(file.parent / "test.npz") as saved:
+        with np.load(folder / "test.npz") as saved:
             costs, posterior = torch.from_numpy(saved["costs"]), torch.from_numpy(saved["posterior"])
             scores = torch.from_numpy(saved["scores"])
         by_posterior = argmax_last(posterior)
@@ -102,7 +93,7 @@ def collect(runs_dir: Path) -> list[Row]:
                 "posterior_ratios": spaced(torch.bincount(by_posterior, minlength=costs.shape[1]) / len(costs)),
                 "oracle": spaced(torch.tensor(metrics["baselines"]["oracle"]["ratios"])),
                 "n": str(len(costs)),
-                "machine": timing["device"],
+                "machine": where(timing),
                 "torch": timing["torch"],
                 "commit": commit(),
             }
@@ -139,22 +130,6 @@ def spaced(values: torch.Tensor) -> str:
 def size(row: Row) -> float:
     """Mean ρ to three digits: the fourth is what rounding of the shares leaves."""
     return float(f"{statistics.fmean(map(float, row['rho'].split())):.3g}")
-
-
-def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
-    return {int(row["seed"]): float(row[column]) for row in rows}
-
-
-def shown(values: Sequence[float]) -> str:
-    if not values:
-        return "missing"
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}" + (f" ({len(values)})" if len(values) < 3 else "")
-
-
-def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
-    found = paired_interval(ours, theirs)
-    return f"{found[0]:+.4f} [{found[1]:+.4f}, {found[2]:+.4f}]" if found else ""
 
 
 def title(cell: tuple[str, ...]) -> str:
@@ -277,16 +252,7 @@ def figure(members: Sequence[Row], name: str) -> Figure:
     return picture
 
 
-def foot(rows: Sequence[Row]) -> str:
-    said = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
-    n = ", ".join(f"{NAMES.get(d, d)} {int(k):,}" for d, k in sorted({(row["dataset"], row["n"]) for row in rows}))
-    seeds = max((len({row["seed"] for row in members}) for members in cells(rows).values()), default=0)
-    machines = "; ".join(f"{m}, torch {t}, commit {c}" for m, t, c in said)
-    return f"{len(rows)} runs, up to {seeds} seeds (in brackets where fewer than 3); test rows: {n}; {machines}."
-
-
 def write_docs(rows: Sequence[Row]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
     pictures = []
     for cell, members in curves(rows).items():
         file = PAGE.parent / "figures" / f"why_mild_{'_'.join(part for part in cell if part)}.png"
@@ -301,12 +267,7 @@ def write_docs(rows: Sequence[Row]) -> None:
         "curves": "\n\n".join([*pictures, curve_table(rows), foot(used)]) if used else "missing",
     }
     for mark, new in blocks.items():
-        marked = re.compile(rf"<!-- {mark} -->.*?<!-- /{mark} -->", re.DOTALL)
-        if not marked.search(text):
-            raise SystemExit(f"{PAGE}: has no <!-- {mark} -->")
-        parts = marked.split(text)
-        text = f"<!-- {mark} -->\n{new}\n<!-- /{mark} -->".join(parts)
-    PAGE.write_text(text, encoding="utf-8")
+        put(PAGE, mark, new)
 
 
 def main() -> None:
@@ -314,10 +275,7 @@ def main() -> None:
     parser.add_argument("what", choices=["collect", "docs"])
     parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
     arguments = parser.parse_args()
-    old: list[Row] = []
-    if CSV.exists():
-        with CSV.open(newline="", encoding="utf-8") as lines:
-            old = list(csv.DictReader(lines))
+    old = read(CSV)
     if arguments.what == "collect":
         new = collect(arguments.runs_dir)
         known = {tuple(row[key] for key in KEYS): row for row in old}
@@ -325,10 +283,7 @@ def main() -> None:
             key = tuple(row[name] for name in KEYS)
             if key not in known or not same_result(row, known[key]):  # the commit is that of the code that ran it
                 known[key] = row
-        with CSV.open("w", newline="", encoding="utf-8") as lines:
-            writer = csv.DictWriter(lines, FIELDS)
-            writer.writeheader()
-            writer.writerows(sorted(known.values(), key=lambda row: [row[key] for key in KEYS]))
+        write(CSV, FIELDS, KEYS, known.values())
         print(f"{len(new)} runs, {len(known)} in all")
     else:
         write_docs(old)

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from l2d.guard import Guard, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
@@ -60,6 +60,8 @@ def test_two_experts_against_all_breakpoints(n: int, seed: int) -> None:
     assert mean_cost(utilities, costs, fit_offsets(utilities, costs)) == pytest.approx(least)
 
 
+@example(9, 3, 59)  # where an expert's offset is changed twice
+@example(14, 3, 34)
 @given(rows, experts, seeds)
 def test_offsets_are_never_worse_where_they_were_fitted_and_no_single_change_helps(n: int, p: int, seed: int) -> None:
     utilities, costs = drawn(seed, n, p)
@@ -116,6 +118,7 @@ def test_offsets_by_hand() -> None:
     assert offsets == pytest.approx((-0.125, 0.125))
     assert with_offsets(BIASED, offsets).tolist() == [1, 1, 0, 0]
     assert with_offsets(BIASED, (0.0, 0.0)).tolist() == [0, 0, 0, 0]
+    assert fit_offsets(BIASED - torch.tensor([0.21, 0.0]), COSTS) == (0.0, 0.0)  # nothing to gain, nothing changed
     # beyond all rows: by the spread of what they need, and half of 1
     assert best_offset(BIASED, torch.tensor([[1.0, 0.0]] * 4).double(), 0) == pytest.approx(-0.4 - (1 + 0.3) / 2)
     assert best_offset(BIASED, torch.tensor([[0.0, 1.0]] * 4).double(), 0) == pytest.approx(-0.1 + (1 + 0.3) / 2)

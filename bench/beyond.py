@@ -1,0 +1,168 @@
+"""Routers that use the labels, beside tdef and mild, on images: rows off finished runs into a CSV, tables into docs/beyond.md.
+
+python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond and beyond_aux there to bench/results/beyond.csv,
+                                           # as of the commit checked out: collect before going on
+python bench/beyond.py docs                # writes docs/beyond.md's tables anew
+"""
+
+import argparse
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from provenance import ROOT, commit
+from records import NAMES, Row, by_seed, difference, finished, foot, put, read, shown, where, write
+
+CSV = ROOT / "bench" / "results" / "beyond.csv"
+PAGE = ROOT / "docs" / "beyond.md"
+CELL = ("dataset", "setup", "experts", "cross_fit", "cost", "epochs")
+KEYS = [*CELL, "method", "aux", "ema", "seed"]
+FIELDS = [
+    *KEYS,
+    "validation",
+    "test",
+    "guarded",
+    "constant",
+    "offsets",
+    "ratios",
+    "oracle",
+    "n",
+    "machine",
+    "torch",
+    "commit",
+]
+# In the order of the table: (method, aux)
+ROWS = [
+    ("tdef", "none"),
+    ("mild", "none"),
+    ("tdef", "label"),
+    ("mild", "label"),
+    ("tdef", "experts"),
+    ("mild", "experts"),
+    ("plugin", "none"),
+    ("cost_regression", "none"),
+    ("label_regression", "none"),
+]
+
+
+def collected(runs_dir: Path) -> list[Row]:
+    rows = []
+    for _, config, metrics, timing in finished(runs_dir):
+        if config["dataset"]["name"] not in NAMES or not usual(config) or "guarded" not in metrics:
+            continue
+        rows.append(
+            {
+                "dataset": config["dataset"]["name"],
+                "setup": config["setup"]["name"],
+                "experts": config["experts"]["name"],
+                "cross_fit": str(config["experts"].get("cross_fit", "")),
+                "cost": config["cost"]["name"],
+                "epochs": str(config["recipe"]["epochs"]),
+                "method": config["method"]["name"],
+                "aux": config.get("aux", "none"),
+                "ema": f"{config['recipe'].get('ema', 0.0):g}",
+                "seed": str(config["seed"]),
+                "validation": f"{metrics['validation']['deferral_loss']:.6f}",
+                "test": f"{metrics['deferral_loss']:.6f}",
+                "guarded": f"{metrics['guarded']['deferral_loss']:.6f}",
+                "constant": metrics["guarded"]["constant"] or "",
+                "offsets": "yes" if metrics["guarded"]["offsets"] is not None else "",
+                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
+                "oracle": " ".join(f"{ratio:.4f}" for ratio in metrics["baselines"]["oracle"]["ratios"]),
+                "n": str(metrics["rows"]["test"]),
+                "machine": where(timing),
+                "torch": timing["torch"],
+                "commit": commit(),
+            }
+        )
+    return rows
+
+
+def usual(config: Mapping[str, Any]) -> bool:
+    """Whether a run differs from others in nothing but KEYS: each method as it comes."""
+    rho = config["method"].get("rho", 1.0)
+    own = rho == 1.0 or (
+        isinstance(rho, dict)
+        and (rho["rule"], rho["total"], rho["offset"], rho["values"]) == ("uniform", 1.0, 5.0, None)
+    )
+    own = own and not (config["method"]["name"] == "tdef" and isinstance(rho, dict))
+    drawn = (
+        config["cost"]["noise"],
+        config.get("fold"),
+        config["sampling"],
+        config["validation_fraction"],
+        config["checkpoint"],
+    )
+    return (
+        own
+        and drawn == (0.0, None, "none", 0.1, "last")
+        and config["decision"] == "argmax"
+        and config.get("aux_weight", 1.0) == 1.0
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Per cell: each method by itself, against mild paired, and guarded."""
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row["ema"] == "0":
+            found[tuple(row[key] for key in CELL)].append(row)
+    lines = [
+        "| cell | method | DL | less mild, paired, 95 % | relative | guarded | to each expert, % |",
+        "|---" * 7 + "|",
+    ]
+    for cell, members in sorted(found.items()):
+        mild = by_seed(picked(members, "mild", "none"), "test")
+        for number, (method, aux) in enumerate((method, aux) for method, aux in ROWS if picked(members, method, aux)):
+            here = picked(members, method, aux)
+            ours = by_seed(here, "test")
+            both = sorted(ours.keys() & mild.keys())
+            ratio = (
+                statistics.fmean(ours[s] for s in both) / statistics.fmean(mild[s] for s in both) - 1 if both else None
+            )
+            shares = " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns(here))
+            line = [
+                title(cell) if not number else "",
+                method + (f", aux={aux}" if aux != "none" else ""),
+                shown(list(ours.values())),
+                "" if (method, aux) == ("mild", "none") else difference(ours, mild),
+                "" if ratio is None or (method, aux) == ("mild", "none") else f"{ratio:+.0%}",
+                shown(list(by_seed(here, "guarded").values())),
+                shares,
+            ]
+            lines.append(f"| {' | '.join(line)} |")
+    return "\n".join([*lines, "", foot(rows)])
+
+
+def picked(rows: Sequence[Row], method: str, aux: str) -> list[Row]:
+    return [row for row in rows if (row["method"], row["aux"]) == (method, aux)]
+
+
+def columns(rows: Sequence[Row]) -> list[tuple[float, ...]]:
+    return list(zip(*([float(ratio) for ratio in row["ratios"].split()] for row in rows), strict=True))
+
+
+def title(cell: tuple[str, ...]) -> str:
+    dataset, setup, experts, cross_fit, cost, epochs = cell
+    kind = "synthetic (simulated)" if experts == "synthetic" else experts
+    fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
+    return f"{NAMES.get(dataset, dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}, {epochs} epochs"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["collect", "docs"])
+    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
+    arguments = parser.parse_args()
+    if arguments.what == "collect":
+        new = collected(arguments.runs_dir)
+        write(CSV, FIELDS, KEYS, [*new, *read(CSV)])  # what is there already stays as it is
+        print(f"{len(new)} runs, {len(read(CSV))} in all")
+    else:
+        put(PAGE, "images", table(read(CSV)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Rows off finished runs, kept in CSV files, and what the documents show of them."""
+
+import csv
+import json
+import os
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from l2d.report.compare import paired_interval
+
+Row = dict[str, str]
+NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
+
+
+def finished(
+    runs_dir: Path, dataset: str = "*"
+) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Folder, config, metrics and timing of each finished run."""
+    for file in sorted(runs_dir.glob(f"{dataset}/*/*/*/*/*/seed=*/metrics.json")):
+        folder = file.parent
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        metrics, timing = (
+            json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("metrics", "timing")
+        )
+        yield folder, config, metrics, timing
+
+
+def where(timing: Mapping[str, Any]) -> str:
+    """The device, with what L2D_MACHINE says of it: of a CPU runs know no name."""
+    return timing["device"] + (f" ({os.environ['L2D_MACHINE']})" if "L2D_MACHINE" in os.environ else "")
+
+
+def read(file: Path) -> list[Row]:
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Row]) -> None:
+    """Of rows with the same keys the last counts."""
+    known = {tuple(row[key] for key in keys): row for row in rows}
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, fields)
+        writer.writeheader()
+        writer.writerows(row for _, row in sorted(known.items()))
+
+
+def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
+    return {int(row["seed"]): float(row[column]) for row in rows}
+
+
+def shown(values: Sequence[float]) -> str:
+    """Mean and spread; how many where they are few."""
+    if not values:
+        return "missing"
+    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.4f}{spread}" + (f" ({len(values)})" if len(values) < 3 else "")
+
+
+def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
+    """Paired over common seeds, with its 95 % interval."""
+    found = paired_interval(ours, theirs)
+    return f"{found[0]:+.4f} [{found[1]:+.4f}, {found[2]:+.4f}]" if found else ""
+
+
+def foot(rows: Sequence[Row]) -> str:
+    """How many runs, on how many test rows, where and by what."""
+    said = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
+    n = ", ".join(
+        f"{NAMES.get(d, d)} {int(k):,}" for d, k in sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
+    )
+    machines = "; ".join(f"{machine}, torch {torch}, commit {commit}" for machine, torch, commit in said)
+    return f"{len(rows)} runs (seeds in brackets where fewer than 3); test rows: {n}; {machines}."
+
+
+def put(document: Path, mark: str, text: str) -> None:
+    """Between <!-- mark --> and <!-- /mark -->."""
+    content = document.read_text(encoding="utf-8")
+    marked = re.compile(rf"<!-- {mark} -->.*?<!-- /{mark} -->", re.DOTALL)
+    if not marked.search(content):
+        raise SystemExit(f"{document}: has no <!-- {mark} -->")
+    document.write_text(marked.sub(lambda _: f"<!-- {mark} -->\n{text}\n<!-- /{mark} -->", content), encoding="utf-8")
