@@ -1,6 +1,6 @@
 """Routers that use the labels, beside tdef and mild, on images: rows off finished runs into a CSV, tables into docs/beyond.md.
 
-python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond and beyond_aux there to bench/results/beyond.csv,
+python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
                                            # as of the commit checked out: collect before going on
 python bench/beyond.py docs                # writes docs/beyond.md's tables anew
 """

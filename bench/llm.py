@@ -229,7 +229,7 @@ def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
 def curves(runs_dir: Path) -> str:
     parts: list[str] = []
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    for group in chosen(runs_dir, {"dataset": "mmlu"}):
+    for group in chosen(runs_dir, {"dataset": "mmlu", "method": "mild"}):
         curve, setup = evaluate(group, load(group)), group.names[1]
         file = ROOT / "docs" / "figures" / f"curve_mmlu_{setup}.png"
         figure(curve).savefig(file, dpi=110)
@@ -239,13 +239,17 @@ def curves(runs_dir: Path) -> str:
 
 
 def summary_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
-    lines = ["| trio | | router (mild) | random mixtures | confidence cascade | oracle |", "|---" * 6 + "|"]
+    kinds = ("router", "cost_regression", "cascade", "mixture", "oracle")
+    lines = [
+        "| trio | | mild, a run for each price | cost_regression, one run | cascade, one run | random mixtures | oracle |"
+    ]
+    lines.append("|---" * (2 + len(kinds)) + "|")
     for setup, summary in rows:
         for key, title in (
             ("auc", "mean accuracy over the price"),
             ("price_to_reach", "price of 95 % of the strong model's accuracy"),
         ):
-            found = [summary[key].get(kind) for kind in ("router", "mixture", "cascade", "oracle")]
+            found = [summary[key].get(kind) for kind in kinds]
             lines.append(
                 f"| {setup} | {title} | {' | '.join('never' if value is None else f'{value:.4f}' for value in found)} |"
             )

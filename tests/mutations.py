@@ -137,7 +137,7 @@ MUTATIONS = {
     "curve: area above the line": ("curve/points.py", "return 1 - float((np.diff", "return float((np.diff"),
     "curve: APGR of the ranking upside down": ("curve/points.py", "np.unique(-preference,", "np.unique(preference,"),
     "curve: prices of the largest scale": ("curve/groups.py", "dearest.prices / max(runs)", "dearest.prices"),
-    "plugin: the price taken off": ("losses/plugin.py", "self.error_given_label.to(chances) + self.prices", "self.error_given_label.to(chances) - self.prices"),
+    "plugin, cost regression: the price taken off": ("losses/plugin.py", "return expected + self.prices.to(expected)", "return expected - self.prices.to(expected)"),
     "plugin, cost regression: the dearest expert": ("losses/plugin.py", "return -self.expected_costs(outputs)", "return self.expected_costs(outputs)"),
     "cost regression: right for wrong": ("losses/plugin.py", "torch.sigmoid(-self.logits(outputs))", "torch.sigmoid(self.logits(outputs))"),
     "cost regression: the price left in the error": ("losses/plugin.py", "errors = costs - self.prices.to(costs)", "errors = costs"),

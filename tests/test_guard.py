@@ -93,6 +93,7 @@ def test_three_experts_against_every_region() -> None:
     assert max(gaps) < 0.1
 
 
+@settings(max_examples=25)
 @given(rows, experts, seeds)
 def test_a_common_shift_changes_nothing(n: int, p: int, seed: int) -> None:
     utilities, costs = drawn(seed, n, p)
@@ -133,7 +134,7 @@ def test_rows_that_need_the_same_lift_come_together() -> None:
     assert with_offsets(utilities, fit_offsets(utilities, dear)).tolist() == [1, 1, 1]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.integers(2, 8), experts, seeds)
 def test_no_row_has_a_say_in_its_own_decision(n: int, p: int, seed: int) -> None:
     """Down to one row per fold."""

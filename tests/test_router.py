@@ -190,7 +190,9 @@ def test_the_average_is_over_the_steps_and_is_what_is_judged() -> None:
 # A second head
 
 
-@pytest.mark.parametrize(("kind", "method", "ema"), [("label", "mild", 0.0), ("experts", "ldam", 0.5)])
+@pytest.mark.parametrize(
+    ("kind", "method", "ema"), [("label", "mild", 0.0), pytest.param("experts", "ldam", 0.5, marks=pytest.mark.slow)]
+)
 def test_a_second_head_is_learned_beside_and_left_behind(
     kind: str, method: str, ema: float, tiny: Callable[..., DictConfig]
 ) -> None:

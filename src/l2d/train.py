@@ -164,6 +164,8 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     if data.extreme is not None:
         metrics["extreme"] = data.extreme
     arrays = {"scores": outputs, "costs": data.test.costs, "prices": data.test.prices, "decisions": decisions}
+    if (expected := router.method.expected_errors(outputs)) is not None:
+        arrays["expected_errors"] = expected
     if router.method.has_posterior:
         arrays["posterior"] = router.method.posterior(outputs)
         metrics["by_decision"] = {

@@ -14,9 +14,10 @@ import yaml
 
 from l2d.curve.__main__ import main
 from l2d.curve.evaluate import evaluate
-from l2d.curve.groups import ONE_VS_ALL, find_groups, load
+from l2d.curve.groups import ONE_VS_ALL, PRICED, find_groups, load
 from l2d.curve.points import Floats
 from l2d.losses.one_vs_all import OneVsAll
+from l2d.losses.plugin import CostRegression, Plugin
 from l2d.report.read import read_cells
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -35,12 +36,13 @@ def write_run(
     errors: Floats = ERRORS,
     prices: Floats = PRICES,
     scores: Floats | None = None,
+    expected: Floats | None = None,
     **cost: Any,
 ) -> Path:
     """A finished run of cost.scale=scale, as l2d.train leaves it."""
     folder = runs / "q/own/table/error_plus_cost" / method / f"{int(1000 * scale):08x}" / f"seed={seed}"
     folder.mkdir(parents=True)
-    target = ONE_VS_ALL if method == "one_vs_all" else "other"
+    target = {"one_vs_all": ONE_VS_ALL, "cost_regression": f"{PRICED}CostRegression"}.get(method, "other")
     said = {"name": "error_plus_cost", "prices": prices.tolist(), "scale": scale, **cost}
     config = {"dataset": {"name": "q"}, "cost": said, "method": {"name": method, "_target_": target}, "seed": seed}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
@@ -63,6 +65,7 @@ def write_run(
         prices=scale * prices,
         decisions=np.array(decisions),
         scores=np.zeros((len(errors), p)) if scores is None else scores,
+        **({} if expected is None else {"expected_errors": expected}),
     )
     return folder
 
@@ -269,3 +272,28 @@ def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
         assert metrics["prices"] == pytest.approx([float(scale) * price for price in (1.0, 0.6, 0.1)])
         [row] = [line for line in drawn.stdout.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
         assert f"{metrics['error_rate']:.4f}" in row
+
+
+def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
+    """By itself, and beside others' curves. Estimates that are the errors themselves give the oracle's curve; one that knows
+    nothing but the models' means goes from the strong model to the cheapest at λ = (4/6 − 1/6)/.9, the medium one being worse."""
+    assert all(f"{one.__module__}.{one.__qualname__}".startswith(PRICED) for one in (CostRegression, Plugin))
+    write_run(runs, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    write_run(runs, 1.0, [0] * 6, method="cost_regression", seed=1, expected=ERRORS)
+    found = curves(runs)
+    for method in ("mild", "cost_regression"):
+        curve = found[method]
+        assert [mark.point for mark in curve.of("repriced")] == [mark.point for mark in curve.of("oracle")]
+        assert {mark.name for mark in curve.of("repriced")} == {"cost_regression"}
+        assert curve.summary["auc"]["cost_regression"] == curve.summary["auc"]["oracle"]
+    assert found["cost_regression"].summary["scales"] == [1.0]
+    means = np.tile(ERRORS.mean(axis=0), (6, 1))
+    write_run(runs, 2.0, [0] * 6, method="cost_regression", expected=means, noise=0.1)
+    alone = [
+        curve
+        for group in find_groups(read_cells(runs))
+        if list(group.cells) == [2.0]
+        for curve in [evaluate(group, load(group))]
+    ]
+    for mark in alone[0].of("repriced"):
+        assert mark.price == (1.0 if (mark.at or 0) < 0.5 / 0.9 else 0.1)

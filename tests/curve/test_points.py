@@ -17,7 +17,7 @@ from l2d.curve.points import (
     chances_of,
     ends_of,
     multipliers,
-    oracle_decisions,
+    least_decisions,
     point,
     price_to_reach,
     singles,
@@ -48,9 +48,9 @@ def test_prices_of_rows() -> None:
 
 def test_oracle_by_hand() -> None:
     """A small λ decides between the equally good alone: the weak model where it is right. Beyond 1/(1 − .2) it is always the weak."""
-    assert oracle_decisions(ERRORS, PRICES, 0.01).tolist() == [0, 1, 0, 1]
-    assert oracle_decisions(ERRORS, PRICES, 1.24).tolist() == [0, 1, 0, 1]
-    assert oracle_decisions(ERRORS, PRICES, 1.26).tolist() == [1, 1, 1, 1]
+    assert least_decisions(ERRORS, PRICES, 0.01).tolist() == [0, 1, 0, 1]
+    assert least_decisions(ERRORS, PRICES, 1.24).tolist() == [0, 1, 0, 1]
+    assert least_decisions(ERRORS, PRICES, 1.26).tolist() == [1, 1, 1, 1]
     grid = multipliers(PRICES)
     assert (grid[0] * 0.8, grid[-1] * 0.8) == (pytest.approx(1e-3), pytest.approx(1e3))
     assert multipliers(np.array([0.5, 0.5]))[-1] == pytest.approx(1e3)
@@ -68,7 +68,7 @@ def world(n: int, p: int, seed: int) -> tuple[Floats, Floats, np.random.Generato
 @given(worlds, st.floats(1e-3, 100))
 def test_no_routing_is_below_the_oracle(shape: tuple[int, int, int], multiplier: float) -> None:
     errors, prices, rng = world(*shape)
-    price, error = point(oracle_decisions(errors, prices, multiplier), errors, prices)
+    price, error = point(least_decisions(errors, prices, multiplier), errors, prices)
     for _ in range(5):
         other = point(rng.integers(0, shape[1], shape[0]), errors, prices)
         assert error + multiplier * price <= other[1] + multiplier * other[0] + 1e-9
@@ -84,7 +84,7 @@ def test_no_routing_is_below_the_oracle(shape: tuple[int, int, int], multiplier:
 def test_the_oracles_hull_is_below_every_routing(shape: tuple[int, int, int]) -> None:
     """Up to the spacing of the grid of λ, and so are the models by themselves."""
     errors, prices, rng = world(*shape)
-    found = [point(oracle_decisions(errors, prices, at), errors, prices) for at in multipliers(prices)]
+    found = [point(least_decisions(errors, prices, at), errors, prices) for at in multipliers(prices)]
     hull = lower_hull(found)
     for price, error in [*singles(errors, prices), point(rng.integers(0, shape[1], shape[0]), errors, prices)]:
         below = np.interp(price, [x for x, _ in hull], [y for _, y in hull])

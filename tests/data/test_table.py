@@ -182,7 +182,7 @@ def test_the_label_may_be_the_category(tmp_path: Path) -> None:
         load(path, SPLIT, "dataset.label=topic", "dataset.category=correct_a")
 
 
-@pytest.mark.parametrize("override", ["method=plugin", "method=label_regression", "aux=label"])
+@pytest.mark.parametrize("override", ["method=plugin", "aux=label"])
 def test_what_goes_by_the_label_names_the_key(override: str, tmp_path: Path) -> None:
     given = ["dataset=table", f"dataset.path={write(tmp_path, in_order(GOOD))}", SPLIT, "validation_fraction=0.3"]
     given += ["recipe.batch_size=4", "trainer.accelerator=cpu", override]

@@ -211,7 +211,6 @@ def test_what_makes_another_entry(tiny: Callable[..., DictConfig]) -> None:
         ("experts.recipe.schedule=linear", "experts.recipe.schedule"),
         ("+experts.recipe.momentum=1", "momentum"),
         ("+experts.recipe.patience=2", r"^experts\.recipe\.patience: experts have no validation rows"),
-        ("+experts.recipe.ema=1.5", r"^experts\.recipe\.ema=1\.5"),
         ("experts.recipe.optimizer.lr=fast", "lr"),
         ("experts.recipe.optimizer=adam", r"^experts\.recipe\.optimizer=adam: must be a mapping"),
         ("experts.recipe.epochs=1.5", r"^experts\.recipe\.epochs=1.5: must be of type int"),

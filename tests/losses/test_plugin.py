@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2d.decisions import argmax_last
@@ -49,6 +49,7 @@ def drawn(seed: int, n: int, p: int, num_classes: int) -> Evidence:
     return Evidence(torch.tensor(errors), torch.tensor(rng.random(p)), torch.tensor(labels))
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 20), st.integers(2, 4), st.integers(1, 5), st.sampled_from([0.0, 0.5, 3.0]), st.integers(0, 999))
 def test_means_against_loops(n: int, p: int, num_classes: int, smoothing: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -200,6 +201,7 @@ def methods(evidence: Evidence) -> list[Priced]:
     return [plugin(evidence), regression(evidence), regression(evidence, by_label=True, smoothing=1.0)]
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 999))
 def test_other_prices_later_are_other_prices_from_the_start(seed: int) -> None:
     evidence = drawn(seed, 20, 3, 2)
@@ -213,6 +215,7 @@ def test_other_prices_later_are_other_prices_from_the_start(seed: int) -> None:
         after = late.expected_costs(given_outputs)
         torch.testing.assert_close(after, early.expected_costs(given_outputs))
         torch.testing.assert_close(after - before, (other - evidence.prices).float().expand_as(after))
+        torch.testing.assert_close(late.expected_errors(given_outputs), before - evidence.prices.float())
         assert torch.equal(late.decide(given_outputs), argmax_last(-after))
         late.reprice(torch.tensor([9.0, 0.0, 9.0]))
         assert set(late.decide(given_outputs).tolist()) == {1}
@@ -238,6 +241,7 @@ def test_prices_of_rows_are_learned_with_the_errors() -> None:
     loss = graded.loss(torch.zeros(1, 2).double(), torch.tensor([[1.5, 0.0]]).double(), torch.zeros(1))
     assert loss.tolist() == pytest.approx([2 * math.log(2)])
     for method in methods(evidence):
+        assert method.expected_errors(torch.zeros(1, method.num_outputs)) is None
         with pytest.raises(L2DError, match=r"^prices: differed between rows"):
             method.reprice(torch.zeros(2))
 

@@ -18,7 +18,8 @@ THRESHOLDS = np.linspace(0, 1, 101)
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of the curve, mean over seeds. kind: router, single, mixture, cascade, oracle. at: cost.scale, threshold or λ."""
+    """A point of the curve, mean over seeds. kind: router, single, mixture, cascade, repriced, oracle. at: cost.scale, threshold or
+    λ. name: of a model, or of the method that was repriced."""
 
     kind: str
     name: str
@@ -53,7 +54,7 @@ def evaluate(group: Group, measured: Measured) -> Curve:
         "oracle",
         points.multipliers(measured.prices),
         list(measured.errors.values()),
-        lambda errors, at: points.point(points.oracle_decisions(errors, measured.prices, at), errors, measured.prices),
+        lambda errors, at: points.point(points.least_decisions(errors, measured.prices, at), errors, measured.prices),
     )
     cascade = averaged(
         "cascade",
@@ -63,9 +64,20 @@ def evaluate(group: Group, measured: Measured) -> Curve:
             points.cascade_decisions(known[0], measured.prices, at), known[1], measured.prices
         ),
     )
+    repriced = [
+        mark
+        for method, known in measured.expected.items()
+        for mark in averaged(
+            "repriced",
+            points.multipliers(measured.prices),
+            list(known.values()),
+            lambda one, at: points.point(points.least_decisions(one[0], measured.prices, at), one[1], measured.prices),
+            method,
+        )
+    ]
     hull = lower_hull(mark.point for mark in models)
     mixtures = [Mark("mixture", "", None, price, error, len(measured.seeds)) for price, error in hull]
-    marks = [*router, *models, *mixtures, *cascade, *oracle]
+    marks = [*router, *models, *mixtures, *cascade, *repriced, *oracle]
     return Curve(marks, summary(group, measured, marks))
 
 
@@ -82,8 +94,10 @@ def singles(measured: Measured) -> list[Mark]:
     ]
 
 
-def averaged(kind: str, grid: Floats, known: Sequence[Any], at: Callable[[Any, float], Point]) -> list[Mark]:
-    return [mean_mark(kind, "", float(value), [at(one, float(value)) for one in known]) for value in grid if known]
+def averaged(
+    kind: str, grid: Floats, known: Sequence[Any], at: Callable[[Any, float], Point], name: str = ""
+) -> list[Mark]:
+    return [mean_mark(kind, name, float(value), [at(one, float(value)) for one in known]) for value in grid if known]
 
 
 def router_mark(measured: Measured, scale: float) -> Mark:
@@ -133,9 +147,9 @@ def area_by_seed(measured: Measured) -> list[float]:
 
 def summary(group: Group, measured: Measured, marks: Iterable[Mark]) -> dict[str, Any]:
     """Plain numbers; areas are mean accuracies over prices between the cheapest and the dearest model (points.area)."""
-    of: dict[str, list[Mark]] = {kind: [] for kind in ("router", "single", "mixture", "cascade", "oracle")}
+    of: dict[str, list[Mark]] = {kind: [] for kind in ("router", "single", "mixture", "cascade")}
     for mark in marks:
-        of[mark.kind].append(mark)
+        of.setdefault(mark.name if mark.kind == "repriced" else mark.kind, []).append(mark)
     models = [mark.point for mark in of["single"]]
     ends, strong = points.ends_of(models), points.strong_of(models)
     wanted = REACHED * (1 - models[strong][1])
@@ -158,7 +172,8 @@ def summary(group: Group, measured: Measured, marks: Iterable[Mark]) -> dict[str
         "accuracy_to_reach": wanted,
         "price_to_reach": {
             kind: points.price_to_reach([mark.point for mark in of[kind]], wanted) if of[kind] else None
-            for kind in ("router", "mixture", "cascade", "oracle")
+            for kind in of
+            if kind != "single"
         },
         "apgr": {f"{mark.at:g}": mark.apgr for mark in of["router"]} if len(models) == 2 else None,
         "cascade": str(group.cascade.folder) if of["cascade"] and group.cascade is not None else None,

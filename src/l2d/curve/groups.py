@@ -16,18 +16,21 @@ SCALE = "cost.scale"
 ONE_VS_ALL = (
     "l2d.losses.one_vs_all.OneVsAll"  # whose scores estimate each model's chance of being right; torch stays unloaded
 )
+PRICED = "l2d.losses.plugin."  # methods that expect errors and add prices to decide: one run is a curve
 # A cascade goes by estimates of correctness, so the prices of the run that they come from do not matter.
 OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Cells that differ in cost.scale alone, by it. cascade: the cell whose estimates a confidence cascade goes by."""
+    """Cells that differ in cost.scale alone, by it. cascade: the cell whose estimates a confidence cascade goes by. repriced: by
+    method, those whose estimates do for all prices."""
 
     names: tuple[str, ...]
     name: str
     cells: dict[float, Cell]
     cascade: Cell | None = None
+    repriced: Mapping[str, Cell] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,13 +46,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Measured:
-    """A group's runs by scale and seed, the experts' errors by seed, and the list's prices. chances: P(correct) by seed."""
+    """A group's runs by scale and seed, the experts' errors by seed, and the list's prices. chances: P(correct) by seed, with the
+    errors that there were; expected: estimates of the errors, likewise, by method."""
 
     runs: dict[float, dict[int, Run]]
     errors: dict[int, Floats]
     prices: Floats
     models: list[str]
     chances: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
+    expected: dict[str, dict[int, tuple[Floats, Floats]]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:
@@ -61,14 +66,20 @@ def scale_of(config: Mapping[str, Any]) -> float:
 
 
 def find_groups(cells: Sequence[Cell]) -> list[Group]:
-    """Every two cells or more with prices that differ in their scale alone."""
+    """Every two cells or more with prices that differ in their scale alone, and every one whose prices may change afterwards."""
     found: dict[str, dict[float, Cell]] = {}
     for cell in cells:
         config = cell.config()
         if isinstance(config.get("cost"), Mapping) and config["cost"].get("prices") is not None:
             rest = {key: value for key, value in settings_of(config).items() if key != SCALE}
             found.setdefault(json.dumps([cell.names[:5], rest], sort_keys=True), {})[scale_of(config)] = cell
-    return [_group(members, cells) for members in found.values() if len(members) > 1]
+    return [
+        _group(members, cells) for members in found.values() if len(members) > 1 or any(map(priced, members.values()))
+    ]
+
+
+def priced(cell: Cell) -> bool:
+    return str(cell.config().get("method", {}).get("_target_")).startswith(PRICED)
 
 
 def _group(members: Mapping[float, Cell], cells: Sequence[Cell]) -> Group:
@@ -78,11 +89,26 @@ def _group(members: Mapping[float, Cell], cells: Sequence[Cell]) -> Group:
     one = variant(
         {**config, "cost": {**config["cost"], "scale": 1.0}}
     )  # the folder of the run at the list's own prices
-    return Group(first.names[:5], "-".join([*first.names[:5], one]), by_scale, _cascade(first, cells))
+    return Group(
+        first.names[:5],
+        "-".join([*first.names[:5], one]),
+        by_scale,
+        _alike(first, [cell for cell in cells if cell.config().get("method", {}).get("_target_") == ONE_VS_ALL]),
+        _repriced(first, cells),
+    )
 
 
-def _cascade(of: Cell, cells: Sequence[Cell]) -> Cell | None:
-    """The one_vs_all cell with the group's data, router and recipe; one that learned errors alone before one with prices in it."""
+def _repriced(of: Cell, cells: Sequence[Cell]) -> dict[str, Cell]:
+    usable = [cell for cell in cells if priced(cell)]
+    found = {
+        name: _alike(of, [cell for cell in usable if cell.method == name])
+        for name in sorted({cell.method for cell in usable})
+    }
+    return {name: cell for name, cell in found.items() if cell is not None}
+
+
+def _alike(of: Cell, cells: Sequence[Cell]) -> Cell | None:
+    """The cell with the group's data, router and recipe; one that learned errors alone before one with prices in it."""
 
     def rest(cell: Cell) -> dict[str, Any]:
         found = settings_of(cell.config())
@@ -93,13 +119,7 @@ def _cascade(of: Cell, cells: Sequence[Cell]) -> Cell | None:
         return 0.0 if config["cost"].get("prices") is None else scale_of(config)
 
     wanted = rest(of)
-    usable = [
-        cell
-        for cell in cells
-        if cell.names[:3] == of.names[:3]
-        and cell.config().get("method", {}).get("_target_") == ONE_VS_ALL
-        and rest(cell) == wanted
-    ]
+    usable = [cell for cell in cells if cell.names[:3] == of.names[:3] and rest(cell) == wanted]
     return min(usable, key=lambda cell: (scale(cell), cell.names[:4] != of.names[:4], cell.names), default=None)
 
 
@@ -127,6 +147,12 @@ def load(group: Group) -> Measured:
             scores, reward_scale, run = _estimates(group.cascade, seed)
             if run.errors.shape == errors[min(errors)].shape:
                 measured.chances[seed] = chances_of(scores, reward_scale, run.prices), run.errors
+    for method, cell in group.repriced.items():
+        for seed in sorted(cell.runs):
+            arrays, run = _arrays(cell, seed), read_run(cell, seed, scale_of(cell.config()))
+            if "expected_errors" in arrays and run.errors.shape == errors[min(errors)].shape:
+                expected = np.asarray(arrays["expected_errors"], dtype=np.float64)
+                measured.expected.setdefault(method, {})[seed] = expected, run.errors
     return measured
 
 

@@ -43,8 +43,9 @@ def multipliers(prices: Floats, number: int = 241) -> Floats:
     return np.asarray(np.geomspace(1e-3, 1e3, number) / span)
 
 
-def oracle_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
-    """argmin_k error_k + λ·β_k of each row: no routing has a smaller mean of that."""
+def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
+    """argmin_k error_k + λ·β_k of each row: of the errors themselves the oracle's, no routing has a smaller mean of that; of
+    estimates of them, a router's that takes any prices."""
     return np.asarray((errors + multiplier * prices).argmin(axis=1))
 
 

@@ -30,12 +30,14 @@ def as_text(curve: Curve) -> str:
     header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
     table = aligned(header, rows)
     title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
-    areas = ", ".join(f"{LABELS[kind]} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
+    areas = ", ".join(
+        f"{LABELS.get(kind, kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None
+    )
     spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
     reached = ", ".join(
-        f"{LABELS[kind]} {'never' if price is None else f'{price:.4f}'}"
+        f"{LABELS.get(kind, kind)} {'never' if price is None else f'{price:.4f}'}"
         for kind, price in found["price_to_reach"].items()
-        if curve.of(kind)
+        if kind != "cascade" or curve.of(kind)
     )
     lines = [
         f"{title}: {len(found['scales'])} scales, {found['rows']} test rows",
@@ -73,6 +75,13 @@ def figure(curve: Curve) -> Figure:
         if marks := sorted(curve.of(kind), key=lambda mark: mark.point):
             x, y = [mark.price for mark in marks], [100 * mark.error for mark in marks]
             axes.plot(x, y, label=LABELS[kind], **style)
+    repriced = curve.of("repriced")
+    for method, colour in zip(
+        sorted({mark.name for mark in repriced}), ("tab:red", "tab:purple", "tab:brown"), strict=False
+    ):
+        marks = sorted((mark for mark in repriced if mark.name == method), key=lambda mark: mark.point)
+        label = f"{method}, one run for all prices"
+        axes.plot([mark.price for mark in marks], [100 * mark.error for mark in marks], color=colour, label=label)
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
     axes.errorbar(
         [mark.price for mark in router],

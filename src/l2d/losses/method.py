@@ -68,6 +68,10 @@ class Method(nn.Module):
         """E[c_k|x] for outputs [B, num_outputs] -> [B, p]; None where they do not say it: a posterior has costs up to a factor."""
         return None
 
+    def expected_errors(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
+        """The same without the prices, [B, p]; None where these are not to be told apart."""
+        return None
+
     def mass(self, costs: Tensor) -> Tensor:
         """What the posterior estimates each expert's share of, for costs [N, p] -> [N, p]."""
         raise NotImplementedError

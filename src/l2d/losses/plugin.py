@@ -70,6 +70,14 @@ class Priced(Method):
         return -self.expected_costs(outputs)
 
     def expected_costs(self, outputs: Tensor) -> Tensor:
+        expected = self.estimates(outputs)
+        return expected + self.prices.to(expected)
+
+    def expected_errors(self, outputs: Tensor) -> Tensor | None:
+        return None if bool(self.by_row) else self.estimates(outputs)
+
+    def estimates(self, outputs: Tensor) -> Tensor:
+        """E[error_k|x], or E[c_k|x] where prices belong to rows, [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
     def _needs_labels(self, evidence: Evidence) -> None:
@@ -102,9 +110,9 @@ class Plugin(Priced):
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return label_loss(outputs, labels)
 
-    def expected_costs(self, outputs: Tensor) -> Tensor:
+    def estimates(self, outputs: Tensor) -> Tensor:
         chances = torch.softmax(at_least_float32(outputs), dim=-1)
-        return chances @ self.error_given_label.to(chances) + self.prices.to(chances)
+        return chances @ self.error_given_label.to(chances)
 
 
 class CostRegression(Priced):
@@ -162,9 +170,9 @@ class CostRegression(Priced):
         losses = one_vs_all_loss(self.logits(outputs), right)
         return losses + self.label_weight * label_loss(outputs[..., self.p :], labels) if self.by_label else losses
 
-    def expected_costs(self, outputs: Tensor) -> Tensor:
+    def estimates(self, outputs: Tensor) -> Tensor:
         wrong = torch.sigmoid(-self.logits(outputs))
-        return wrong * self.scale.to(wrong) + self.prices.to(wrong)
+        return wrong * self.scale.to(wrong)
 
 
 def check_smoothing(smoothing: float) -> None:
