@@ -9,11 +9,14 @@ import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from l2d.config import compose, to_plain
+from l2d.runs import variant
 from provenance import ROOT, commit
-from records import NAMES, Row, by_seed, difference, finished, foot, put, read, shown, where, write
+from records import NAMES, Row, by_seed, difference, finished, foot, merged, put, read, shown, where, write
 
 CSV = ROOT / "bench" / "results" / "beyond.csv"
 PAGE = ROOT / "docs" / "beyond.md"
@@ -81,26 +84,36 @@ def collected(runs_dir: Path) -> list[Row]:
 
 
 def usual(config: Mapping[str, Any]) -> bool:
-    """Whether a run differs from others in nothing but KEYS: each method as it comes."""
-    rho = config["method"].get("rho", 1.0)
-    own = rho == 1.0 or (
-        isinstance(rho, dict)
-        and (rho["rule"], rho["total"], rho["offset"], rho["values"]) == ("uniform", 1.0, 5.0, None)
+    """Whether a run differs in nothing but KEYS from what experiment=beyond and beyond_aux run."""
+    return variant(config) == expected(
+        config["dataset"]["name"],
+        config["setup"]["name"],
+        config["experts"]["name"],
+        config["experts"].get("cross_fit"),
+        config["cost"]["name"],
+        {"tdef": "tdef_paper"}.get(config["method"]["name"], config["method"]["name"]),
+        config.get("aux", "none"),
+        config["recipe"].get("ema", 0.0),
     )
-    own = own and not (config["method"]["name"] == "tdef" and isinstance(rho, dict))
-    drawn = (
-        config["cost"]["noise"],
-        config.get("fold"),
-        config["sampling"],
-        config["validation_fraction"],
-        config["checkpoint"],
-    )
-    return (
-        own
-        and drawn == (0.0, None, "none", 0.1, "last")
-        and config["decision"] == "argmax"
-        and config.get("aux_weight", 1.0) == 1.0
-    )
+
+
+@cache
+def expected(
+    dataset: str, setup: str, experts: str, cross_fit: int | None, cost: str, method: str, aux: str, ema: float
+) -> str:
+    said = [
+        f"dataset={dataset}",
+        f"setup={setup}",
+        f"experts={experts}",
+        f"cost={cost}",
+        f"method={method}",
+        f"aux={aux}",
+    ]
+    said += [f"recipe.ema={ema}", *([] if cross_fit is None else [f"experts.cross_fit={cross_fit}"])]
+    try:
+        return variant(to_plain(compose(said)))
+    except Exception:  # a method or a set that is no longer there
+        return ""
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -158,7 +171,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.what == "collect":
         new = collected(arguments.runs_dir)
-        write(CSV, FIELDS, KEYS, [*new, *read(CSV)])  # what is there already stays as it is
+        write(CSV, FIELDS, KEYS, merged(read(CSV), new, KEYS, ("validation", "test", "guarded", "torch")))
         print(f"{len(new)} runs, {len(read(CSV))} in all")
     else:
         put(PAGE, "images", table(read(CSV)))

@@ -27,7 +27,7 @@ from l2d.datamodule import DeferralData
 from l2d.losses.plugin import mean_by_label
 from l2d.report.compare import paired_interval
 from provenance import ROOT, commit
-from records import Row, finished, foot, put, read, shown, where, write
+from records import Row, finished, foot, merged, put, read, shown, where, write
 
 CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
 KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "seed"]
@@ -144,7 +144,8 @@ def guessing(errors: torch.Tensor) -> Row:
 
 def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
     """Five price levels: each method, by itself and guarded, beside what needs no router."""
-    used = [row for row in rows if row["label"] == "subject" and row["prices"] in LEVELS and row["noise"] == "0"]
+    usual = [row for row in rows if (row["label"], row["noise"], row["scale"]) == ("subject", "0", "1")]
+    used = [row for row in usual if row["prices"] in LEVELS]
     head = ["trio", "prices", "best single", "subject table", "oracle", *METHODS]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for setup, prices in ((setup, prices) for setup in TRIOS for prices in LEVELS):
@@ -265,7 +266,7 @@ def main() -> None:
     results, beyond = ROOT / "docs" / "results.md", ROOT / "docs" / "beyond.md"
     if arguments.what == "collect":
         new = collected(arguments.runs_dir)
-        write(CSV, FIELDS, KEYS, [*new, *read(CSV)])  # what is there already stays as it is
+        write(CSV, FIELDS, KEYS, merged(read(CSV), new, KEYS, ("validation", "test", "guarded", "torch")))
         if arguments.outcomes is not None:
             cells = {(row["label"], row["setup"], row["prices"]) for row in read(CSV)}
             write(DATA, DATA_FIELDS, DATA_KEYS, facts(arguments.outcomes, cells))

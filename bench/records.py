@@ -42,6 +42,16 @@ def read(file: Path) -> list[Row]:
         return list(csv.DictReader(lines))
 
 
+def merged(old: Sequence[Row], new: Sequence[Row], keys: Sequence[str], results: Sequence[str]) -> list[Row]:
+    """New rows take the place of old ones of the same keys unless they say the same: the commit is that of the code that ran it."""
+    known = {tuple(row[key] for key in keys): row for row in old}
+    for row in new:
+        before = known.get(tuple(row[key] for key in keys))
+        if before is None or any(before[name] != row[name] for name in results):
+            known[tuple(row[key] for key in keys)] = row
+    return list(known.values())
+
+
 def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Row]) -> None:
     """Of rows with the same keys the last counts."""
     known = {tuple(row[key] for key in keys): row for row in rows}

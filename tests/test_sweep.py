@@ -270,6 +270,8 @@ def test_every_experiment_is_known_here() -> None:
         "table3",
         "extreme",
         "price_curve",
+        "beyond",
+        "beyond_aux",
     }  # the first two vary ρ
     assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
 

@@ -146,12 +146,18 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
 def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
     """dataset -> experts -> costs -> method -> router."""
     check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
+    reads = cfg.router.get("reads")
+    if "model" in cfg.router and reads is not None and reads.model != cfg.router.model:
+        raise L2DError(
+            f"router.reads.model={reads.model}: must be router.model={cfg.router.model}, whose tokens it learned"
+        )
     if cfg.recipe.patience is not None and cfg.checkpoint != "best":
         raise L2DError("recipe.patience: stops when validation gets no better, and wants checkpoint=best")
     data = make_data(cfg)
     pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
     method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)
-    method.learn(data.evidence)
+    if method.takes_evidence:
+        method.learn(data.take_evidence())
     aux = make_aux(cfg.aux, cfg.aux_weight, data.train.costs, data.train.labels, data.num_classes)
     mean, std = channel_statistics(data.train.source, data.train.rows)
     network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)

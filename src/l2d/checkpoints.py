@@ -54,7 +54,7 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         return self.patience is not None and self.since_best >= self.patience
 
     def _stop_early(self, trainer: pl.Trainer) -> None:
-        if self.out_of_patience:
+        if trainer.strategy.broadcast(self.out_of_patience):  # one that stopped alone would leave the others waiting
             trainer.should_stop = True
 
     def _save(self, trainer: pl.Trainer) -> None:

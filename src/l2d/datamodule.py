@@ -147,17 +147,20 @@ class DeferralData(pl.LightningDataModule):
             self.train = replace(self.train, costs=costs)
         # The router learns from resampled rows; the best single expert, held against it, is chosen on the rows as they are.
         self.raw_costs = self.train.costs
-        self.evidence = self._evidence()
+        self._whole = self.train
         if sampling != "none":
             groups = cheapest(self.train.costs)
             self.train = self.train.take(resample(groups, sampling, stream(seed, "sampling")))
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
         self.train_dataloader()  # here rather than in training: a bad batch size leaves nothing behind
 
-    def _evidence(self) -> Evidence:
+    def take_evidence(self) -> Evidence:
         """What experts did on rows that they did not learn from: the training rows, before any are drawn twice, or, where experts
-        learned those, the validation rows."""
-        split = self.validation if self.panel.learned else self.train
+        learned those, every second validation row, which is then no longer one: what was learned from does not judge."""
+        split = self._whole
+        if self.panel.learned:
+            half = torch.arange(len(self.validation)) % 2 == 0
+            split, self.validation = self.validation.take(half), self.validation.take(~half)
         return Evidence(split.costs - split.prices, split.prices, split.labels)
 
     def _split(self, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor) -> Split:

@@ -115,13 +115,23 @@ class Learner(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Dropout draws from the global streams: a resumed run has to find them where an unbroken one would."""
-        checkpoint[STREAMS] = [torch.get_rng_state(), *_cuda_streams()]
+        checkpoint[STREAMS] = [torch.get_rng_state(), *self._cuda_stream()]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         cpu, *cuda = checkpoint.get(STREAMS) or [torch.get_rng_state()]
         torch.set_rng_state(cpu.cpu())
-        if cuda and len(cuda) == len(_cuda_streams()):  # else it goes on elsewhere, with draws of its own
-            torch.cuda.set_rng_state_all([state.cpu() for state in cuda])
+        if cuda and (device := self._cuda()) is not None:  # else it goes on elsewhere, with draws of its own
+            torch.cuda.set_rng_state(cuda[0].cpu(), device)
+
+    def _cuda_stream(self) -> list[Tensor]:
+        """Of this process's own device: all are seeded alike, and one writes the checkpoint."""
+        device = self._cuda()
+        return [] if device is None else [torch.cuda.get_rng_state(device)]
+
+    def _cuda(self) -> torch.device | None:
+        """Where it trains; the weights may not be there yet when a checkpoint is read."""
+        device = self.trainer.strategy.root_device if self._trainer is not None else self.device
+        return device if device.type == "cuda" else None
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(parameter for parameter in self.parameters() if parameter.requires_grad)
@@ -140,10 +150,6 @@ def average(averaged: nn.Module, network: nn.Module, decay: float) -> None:
     for name, mine in averaged.state_dict().items():
         if name not in fractions:
             mine.copy_(theirs[name])
-
-
-def _cuda_streams() -> list[Tensor]:
-    return torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
 
 
 def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRScheduler:

@@ -23,15 +23,16 @@ RESULTS_VERSION = 1
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
 LOCK = ".lock"
 # Keys that came later, and the values with which they change nothing: a run without them is the same. ANY: prices of a setup are in
-# cost.prices where they count.
+# cost.prices where they count, and a table that answers are written to is none of a router's business.
 ANY, MISSING = "any", "missing"
 LATE: dict[str, dict[str, Any]] = {
     "setup": {"prices": ANY, "experts": None},
     "cost": {"scale": 1.0},
     "recipe": {"ema": 0.0, "patience": None},
+    "experts": {"table": ANY},
 }
-# Keys of groups that name a file to write, and models that may be folders: the same however one gets there.
-PATHS = ("experts.table", "experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
+# Models that may be folders: the same however one gets there.
+MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
 
 
 def variant(config: Mapping[str, Any]) -> str:
@@ -49,18 +50,27 @@ def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
             relevant[name] = {key: value for key, value in group.items() if late.get(key, MISSING) not in (value, ANY)}
     if relevant.get("aux") == "none":
         relevant = {key: value for key, value in relevant.items() if key not in ("aux", "aux_weight")}
-    return _anchored(relevant)
+    return _placeless(relevant)
 
 
-def _anchored(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """With the PATHS absolute."""
+def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """With the MODELS that are folders by their own name: where they lie does not matter, and what is in them is in data.txt."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found[key] = _anchored(value, f"{prefix}{key}.")
+            found[key] = _placeless(value, f"{prefix}{key}.")
+        elif f"{prefix}{key}" in MODELS:
+            names = [
+                Path(one).name if one.startswith("/") else one for one in _listed(absolute(f"{prefix}{key}", value))
+            ]
+            found[key] = names if isinstance(value, list) else value and names[0]
         else:
-            found[key] = absolute(f"{prefix}{key}", value) if f"{prefix}{key}" in PATHS else value
+            found[key] = value
     return found
+
+
+def _listed(value: Any) -> list[str]:
+    return [str(one) for one in (value if isinstance(value, list) else [value])]
 
 
 def absolute(key: str, value: Any) -> Any:

@@ -87,7 +87,7 @@ class Study:
         self.trials: dict[tuple[str, ...], Trial] = {}
         method = self.config["method"]
         if options.ablation and (method["_target_"] != MILD or not isinstance(method["rho"], Mapping)):
-            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
+            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
         self.search = begin(options, self.space())
         self.asks = next(self.search)
         self.workers: Path | None = None
@@ -200,7 +200,7 @@ class Study:
 
     @staticmethod
     def validation(cell: Cell, epoch: int) -> float:
-        if epoch < cell.epochs:
+        if epoch < cell.epochs and not cell.run.finished:  # it may have run out of patience before
             return cell.run.validation_after(epoch)
         return float(cell.run.metrics()["validation"]["deferral_loss"])
 
@@ -315,7 +315,8 @@ def main() -> None:
     if not any(text.startswith("-") for text in given):  # help, --cfg and the like are Hydra's to answer
         searches = any(text.startswith("tune.search=") for text in given) or sweeper_of(given).tune.search is not None
         # Equal shares leave a grid nothing but the size of ρ to search.
-        method = [] if any(re.match("(method|experiment)=", text) for text in given) else ["method=mild_paper"]
+        said = any(re.match("(method|experiment|tune.values)=", text) for text in given)
+        method = [] if said else ["method=mild_paper"]
         given = ["-m", *given, *method, *([] if searches else ["tune.search=paper"])]
     sys.argv[1:] = given
     run_command(

@@ -59,13 +59,14 @@ def write_run(
         "decision": "argmax",
     }
     (folder / "metrics.json").write_text(json.dumps(metrics))
+    extra: dict[str, Any] = {} if expected is None else {"expected_errors": expected}
     np.savez_compressed(
         folder / "test.npz",
         costs=errors + scale * prices,
         prices=scale * prices,
         decisions=np.array(decisions),
         scores=np.zeros((len(errors), p)) if scores is None else scores,
-        **({} if expected is None else {"expected_errors": expected}),
+        **extra,
     )
     return folder
 

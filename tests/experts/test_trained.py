@@ -121,9 +121,10 @@ def test_it_is_said_whether_they_learned_the_rows_they_answer(
     given = [*TINY, BATCH, f"experts.cross_fit={cross_fit}", f"runs_dir={tmp_path}", "trainer.accelerator=cpu"]
     data = make_data(compose(given))
     assert data.panel.learned == (cross_fit == 1)
-    split = data.validation if cross_fit == 1 else data.train
-    assert torch.equal(data.evidence.errors, (split.labels != 0).double()[:, None].expand(-1, 2))
-    assert torch.equal(data.evidence.labels, split.labels)
+    labels = data.validation.labels[::2] if cross_fit == 1 else data.train.labels
+    evidence = data.take_evidence()
+    assert torch.equal(evidence.errors, (labels != 0).double()[:, None].expand(-1, 2))
+    assert torch.equal(evidence.labels, labels)
 
 
 def test_validation_rows_teach_nothing(tmp_path: Path) -> None:

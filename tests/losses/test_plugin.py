@@ -309,3 +309,19 @@ def test_bad_values(value: float) -> None:
         regression(smoothing=value)
     with pytest.raises(L2DError, match=r"^method\.label_weight="):
         regression(label_weight=value)
+
+
+def test_half_precision_around_it_makes_nothing_infinite() -> None:
+    """Under autocast a matrix product is in half precision, in which a chance of .9999 is 1 and its logit infinite."""
+    labels = torch.arange(3).repeat_interleave(4000)
+    errors = (labels[:, None] != torch.arange(3)).double()
+    method = CostRegression(
+        costs=errors, num_classes=3, decision="argmax", by_label=True, label_weight=1.0, smoothing=1.0
+    )
+    method.learn(Evidence(errors, torch.zeros(3), labels))
+    outputs = torch.cat([torch.zeros(3, 3), 20 * torch.eye(3)], dim=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = method.loss(outputs, errors[::4000].float(), torch.arange(3))
+        assert method.expected_costs(outputs).dtype == torch.float32
+    assert loss.isfinite().all()
+    torch.testing.assert_close(loss, method.loss(outputs, errors[::4000].float(), torch.arange(3)))

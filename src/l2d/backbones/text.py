@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from l2d.backbones.heads import make_head
-from l2d.data.encoders import dtype_key, from_pretrained, locate
+from l2d.data.encoders import NEEDED, dtype_key, from_pretrained, locate
 from l2d.data.tokens import PADDING, cannot_load, is_tokens, load_tokenizer
 from l2d.errors import L2DError
 from l2d.files import write_atomically
@@ -54,6 +54,9 @@ class TextEncoder(nn.Module):
                 f"router.model={self.model}: reads one text and nothing else; name it, dataset.text=COLUMN, without"
                 " dataset.features, or use router=mlp"
             )
+        positions = getattr(self.net.config, "max_position_embeddings", None)
+        if positions and not getattr(self.net.config, "relative_attention", False) and tokens.shape[1] > positions:
+            raise L2DError(f"router.reads.max_length={tokens.shape[1]}: {self.model} reads {positions} tokens at most")
         mask = tokens != PADDING
         mask[:, 0] = True  # of a text without tokens, something must be looked at
         fill = self.net.config.pad_token_id or 0  # any token: the mask hides it
@@ -77,8 +80,11 @@ class TextEncoder(nn.Module):
 
 def load_network(model: str, pretrained: bool) -> Any:
     """The encoder, in 32 bits whatever its file has: so small steps would be lost in 16."""
-    from transformers import AutoConfig, AutoModel
-    from transformers.utils import logging
+    try:
+        from transformers import AutoConfig, AutoModel
+        from transformers.utils import logging
+    except ImportError as error:
+        raise L2DError(f"router.model={model}: needs transformers; {NEEDED}") from error
 
     logging.disable_progress_bar()  # of the loading of weights
     where = locate(model)

@@ -11,7 +11,8 @@ from l2d.files import write_atomically, write_json, write_text
 from l2d.report.read import read_cells
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
-HELP = """Error against price on the test split, of finished runs that differ in cost.scale (and seed) alone.
+HELP = """Error against price on the test split, of finished runs that differ in cost.scale (and seed) alone, or of one whose method
+takes any prices (cost_regression, label_regression, plugin).
 
 usage: python -m l2d.curve [RUNS_DIR] [dataset=NAME] [setup=NAME] [experts=NAME] [cost=NAME] [method=NAME]
 
@@ -43,7 +44,7 @@ def chosen(runs_dir: Path, wanted: dict[str, str]) -> list[Group]:
     if not groups:
         of = "".join(f" {key}={name}" for key, name in wanted.items())
         raise L2DError(
-            f"{runs_dir}: no two finished runs{of} that differ in cost.scale alone;"
+            f"{runs_dir}: no two finished runs{of} that differ in cost.scale alone, nor one of cost_regression and its kin;"
             " python -m l2d.train -m experiment=price_curve makes them"
         )
     return groups

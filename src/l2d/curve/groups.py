@@ -1,9 +1,11 @@
 """Which finished runs make up one curve, and what they decided on the test split."""
 
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -125,12 +127,15 @@ def _alike(of: Cell, cells: Sequence[Cell]) -> Cell | None:
 
 def load(group: Group) -> Measured:
     """What a group's runs decided; a line that says which of them do not belong together."""
-    data = {text for cell in group.cells.values() for seed in cell.runs if (text := _data(cell, seed))}
+    others = [*group.repriced.values(), *([group.cascade] if group.cascade is not None else [])]
+    data = {text for cell in [*group.cells.values(), *others] for seed in cell.runs if (text := _data(cell, seed))}
     if len(data) > 1:
         raise L2DError(f"{group.name}: its runs are of different data (data.txt)")
     runs = {
         scale: {seed: read_run(cell, seed, scale) for seed in sorted(cell.runs)} for scale, cell in group.cells.items()
     }
+    if not max(runs):
+        raise L2DError(f"{group.name}: cost.scale=0 alone does not say what models cost; train with cost.scale=1")
     dearest = next(iter(runs[max(runs)].values()))
     errors: dict[int, Floats] = {}
     for scale, by_seed in runs.items():
@@ -166,7 +171,7 @@ def _arrays(cell: Cell, seed: int) -> dict[str, Any]:
     try:
         with np.load(file) as saved:
             return dict(saved)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true runs it anew") from error
 
 
@@ -180,7 +185,10 @@ def read_run(cell: Cell, seed: int, scale: float) -> Run:
     else:
         prices = np.array(metrics["prices"])
     by_posterior = metrics.get("decision") == "posterior" and "posterior" in arrays
-    preference = np.asarray(arrays["posterior" if by_posterior else "scores"], dtype=np.float64)
+    if "expected_errors" in arrays:
+        preference = -np.asarray(arrays["expected_errors"] + prices, dtype=np.float64)
+    else:
+        preference = np.asarray(arrays["posterior" if by_posterior else "scores"], dtype=np.float64)
     errors = np.round(arrays["costs"] - prices, 12) + 0.0  # no negative zero
     return Run(errors, np.asarray(prices, dtype=np.float64), arrays["decisions"], preference, metrics)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 from dataclasses import astuple, fields
+from itertools import cycle
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -77,7 +78,7 @@ def figure(curve: Curve) -> Figure:
             axes.plot(x, y, label=LABELS[kind], **style)
     repriced = curve.of("repriced")
     for method, colour in zip(
-        sorted({mark.name for mark in repriced}), ("tab:red", "tab:purple", "tab:brown"), strict=False
+        sorted({mark.name for mark in repriced}), cycle(("tab:red", "tab:purple", "tab:brown")), strict=False
     ):
         marks = sorted((mark for mark in repriced if mark.name == method), key=lambda mark: mark.point)
         label = f"{method}, one run for all prices"

@@ -23,11 +23,12 @@ class Evidence:
 class Method(nn.Module):
     """Built from the training costs; whatever it takes from them is kept in buffers, so a checkpoint is enough to route.
 
-    A subclass sets `head` (what the router's last layer must be), may change `num_outputs`, and has `loss`; where its outputs
-    stand for a distribution over experts it has `posterior` too.
+    A subclass sets `head` (what the router's last layer must be) and `takes_evidence` (whether `learn` does anything), may change
+    `num_outputs`, and has `loss`; where its outputs stand for a distribution over experts it has `posterior` too.
     """
 
     head: ClassVar[str] = "linear"
+    takes_evidence: ClassVar[bool] = False
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:  # noqa: ARG002 (for methods that need it)
         super().__init__()

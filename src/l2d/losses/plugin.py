@@ -30,6 +30,13 @@ def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: f
     return (sums + smoothing * overall) / (counts + smoothing)
 
 
+def given_label(logits: Tensor, table: Tensor) -> Tensor:
+    """Σ_y p(y|x) table_y, [B, num_classes], [num_classes, p] -> [B, p]. Not in half precision, in which chances near 1 are 1."""
+    with torch.autocast(logits.device.type, enabled=False):
+        chances = torch.softmax(at_least_float32(logits), dim=-1)
+        return chances @ table.to(chances)
+
+
 def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy, 0 where the label is unknown. [B, num_classes], [B] -> [B]."""
     return F.cross_entropy(at_least_float32(logits), labels, ignore_index=UNKNOWN, reduction="none")
@@ -41,6 +48,7 @@ class Priced(Method):
     Where prices differ between rows nobody knows that of the next, so it is estimated with the error, as one cost.
     """
 
+    takes_evidence = True
     prices: Tensor
     by_row: Tensor
 
@@ -111,8 +119,7 @@ class Plugin(Priced):
         return label_loss(outputs, labels)
 
     def estimates(self, outputs: Tensor) -> Tensor:
-        chances = torch.softmax(at_least_float32(outputs), dim=-1)
-        return chances @ self.error_given_label.to(chances)
+        return given_label(outputs, self.error_given_label)
 
 
 class CostRegression(Priced):
@@ -160,8 +167,7 @@ class CostRegression(Priced):
         outputs = at_least_float32(outputs)
         if not self.by_label:
             return outputs
-        chances = torch.softmax(outputs[..., self.p :], dim=-1)
-        right = (chances @ self.right_given_label.to(chances)).clamp(CERTAIN, 1 - CERTAIN)
+        right = given_label(outputs[..., self.p :], self.right_given_label).clamp(CERTAIN, 1 - CERTAIN)
         return outputs[..., : self.p] + torch.logit(right)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:

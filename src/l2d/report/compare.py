@@ -124,7 +124,8 @@ def plain(found: Mapping[str, Any], method: str) -> bool:
 def as_in_the_paper(found: Mapping[str, Any], method: str) -> bool:
     """Whether the paper's number is for this variant: clean costs, listed prices, experts asked about rows they learned from."""
     clean = not found.get("cost.noise") and "cost.scale" not in found and found.get("experts.cross_fit", 1) == 1
-    return clean and plain(found, method)
+    usual = "aux" not in found and "recipe.ema" not in found and found.get("sampling", "none") == "none"
+    return clean and usual and plain(found, method)
 
 
 def reference_of(cell: Cell, members: Sequence[Cell], known: Mapping[Cell, dict[str, Any]]) -> Cell | None:

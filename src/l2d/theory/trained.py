@@ -90,7 +90,7 @@ def from_router(router: Router, data: DeferralData, config: Mapping[str, Any]) -
     network = router.network if router.averaged is None else router.averaged
     head = getattr(network, "head", None)
     head = head.head if isinstance(head, HeadWithAux) else head
-    if not isinstance(head, nn.Linear | CosineHead) or router.method.num_outputs != p:
+    if not isinstance(head, nn.Linear | CosineHead) or router.method.num_outputs != p or router.method.takes_evidence:
         raise L2DError(f"method={config['method']['name']}: its outputs are not one linear score per expert")
     device = torch.device("cuda" if on_gpu(config["trainer"]["accelerator"]) else "cpu")
     raw = penultimate(network.to(device), head, data.train, device).double()
