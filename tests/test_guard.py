@@ -12,6 +12,11 @@ from hypothesis import strategies as st
 from l2d.guard import Guard, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
 
 
+def fitted(utilities: torch.Tensor | None, decisions: torch.Tensor, costs: torch.Tensor) -> Guard:
+    """With the best single expert of the rows themselves to fall back to."""
+    return fit_guard(utilities, decisions, costs, int(costs.double().mean(dim=0).argmin()))
+
+
 def drawn(seed: int, n: int, p: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Utilities in quarters, so that sums are exact and ties occur; costs in tenths."""
     rng = np.random.default_rng(seed)
@@ -159,7 +164,7 @@ def test_gain_and_standard_error_by_hand() -> None:
         ([1, 1, 1, 0, 0], costs, 0, 0, -0.6),
         ([1, 1, 1, 0, 0], costs.flip(1), None, 1, 0.4),
     ):
-        found = fit_guard(None, torch.tensor(decisions), held)
+        found = fitted(None, torch.tensor(decisions), held)
         assert (found.offsets, found.constant, found.best) == (None, constant, best)
         assert (found.gain, found.error) == pytest.approx((gain, 0.06**0.5))
 
@@ -167,22 +172,22 @@ def test_gain_and_standard_error_by_hand() -> None:
 def test_a_gain_of_one_standard_error_is_not_enough() -> None:
     """Differences 0, 0, 0, 1: mean ¼, variance ¼, standard error ½/2."""
     costs = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
-    assert fit_guard(None, torch.tensor([0, 0, 0, 1]), costs) == Guard(None, 0, 0, 0.25, 0.25)
+    assert fitted(None, torch.tensor([0, 0, 0, 1]), costs) == Guard(None, 0, 0, 0.25, 0.25)
 
 
 def test_ties() -> None:
     """Experts of one cost: the first, with nothing to gain. A router that always takes the best is that expert."""
     equal = torch.ones(6, 3)
-    assert fit_guard(torch.zeros(6, 3), torch.full((6,), 2), equal) == Guard(None, 0, 0, 0.0, 0.0)
+    assert fitted(torch.zeros(6, 3), torch.full((6,), 2), equal) == Guard(None, 0, 0, 0.0, 0.0)
     costs = torch.tensor([[1.0, 0.0]] * 6)
-    assert fit_guard(-costs, torch.ones(6, dtype=torch.long), costs) == Guard(None, 1, 1, 0.0, 0.0)
+    assert fitted(-costs, torch.ones(6, dtype=torch.long), costs) == Guard(None, 1, 1, 0.0, 0.0)
 
 
 def test_one_row_says_nothing() -> None:
     """Not even a gain of 1; and what is written stays readable as JSON."""
     costs = torch.tensor([[1.0, 0.0]])
     for utilities in (None, torch.tensor([[0.2, 0.1]])):
-        found = fit_guard(utilities, torch.tensor([0]), costs)
+        found = fitted(utilities, torch.tensor([0]), costs)
         assert found == Guard(None, 1, 1, -1.0, None)
         assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["error"] is None
 
@@ -190,7 +195,7 @@ def test_one_row_says_nothing() -> None:
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_one_row_per_fold(n: int) -> None:
     costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]] * 3)[:n]
-    found = fit_guard(-costs, costs.argmin(1), costs)
+    found = fitted(-costs, costs.argmin(1), costs)
     assert (found.offsets, found.best) == (None, 0)
     assert found.gain == pytest.approx((n // 2) / n)
 
@@ -206,7 +211,7 @@ def noisy_router(seed: int, n: int = 300) -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_router_that_is_noise_is_not_asked(seed: int) -> None:
     utilities, costs = noisy_router(seed)
     for given_utilities in (utilities, None):
-        found = fit_guard(given_utilities, utilities.argmax(1), costs)
+        found = fitted(given_utilities, utilities.argmax(1), costs)
         assert (found.constant, found.best) == (0, 0)
         assert set(found.decide(utilities, utilities.argmax(1)).tolist()) == {0}
 
@@ -215,12 +220,12 @@ def test_a_router_that_is_noise_is_not_asked(seed: int) -> None:
 def test_a_router_that_knows_is_asked(seed: int) -> None:
     noise, costs = noisy_router(seed)
     utilities = 0.2 * noise - costs
-    found = fit_guard(utilities, utilities.argmax(1), costs)
+    found = fitted(utilities, utilities.argmax(1), costs)
     assert found.constant is None
     assert found.gain > 5 * (found.error or 0)
     # A bias that hides what it knows is taken off again; as much on every expert is none.
     biased = utilities - torch.tensor([0.9, 0.0, 0.0])
-    mended = fit_guard(biased, biased.argmax(1), costs)
+    mended = fitted(biased, biased.argmax(1), costs)
     assert mended.constant is None
     assert mended.offsets is not None
     assert mended.offsets[0] - max(mended.offsets[1:]) > 0.4
@@ -231,7 +236,7 @@ def test_a_router_that_knows_is_asked(seed: int) -> None:
     before = costs.gather(1, biased.argmax(1)[:, None]).mean()
     assert float(costs.gather(1, after[:, None]).mean()) < float(before) - 0.05
     # Without utilities nothing is shifted, and what it decides is worse than always the best.
-    assert fit_guard(None, biased.argmax(1), costs).offsets is None
+    assert fitted(None, biased.argmax(1), costs).offsets is None
 
 
 def test_a_guard_decides_in_one_of_three_ways() -> None:

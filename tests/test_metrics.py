@@ -14,6 +14,7 @@ from l2d.metrics import (
     best_single,
     by_category,
     calibration,
+    calibration_of_chances,
     collapsed_expert,
     confusion,
     evaluate,
@@ -161,3 +162,10 @@ def test_a_true_posterior_is_calibrated(n: int, p: int, seed: int) -> None:
     for weight, predicted, observed in calibration(mass / mass.sum(1, keepdim=True), mass):
         assert weight > 0
         assert predicted == pytest.approx(observed)
+
+
+def test_calibration_of_chances_by_hand() -> None:
+    """Chances of being wrong .15 and .85, wrong once and twice of two: each pair counts with its opposite."""
+    expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
+    rows = calibration_of_chances(expected, torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    assert [[round(value, 6) for value in row] for row in rows] == [[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]

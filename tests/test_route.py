@@ -24,6 +24,7 @@ from l2d.data.encoders import MINILM, locate
 from l2d.errors import L2DError
 from l2d.files import write_json
 from l2d.guard import Guard
+from l2d.metrics import best_single
 from l2d.route import Choice, Router, as_csv, main
 from l2d.runs import RunFolder
 from l2d.train import describe, hold, train
@@ -204,8 +205,9 @@ def held(data: Any, built: Any) -> tuple[Guard, torch.Tensor]:
     """What the run would decide on its test rows."""
     with torch.no_grad():
         validation, test = built(data.validation.inputs), built(data.test.inputs)
+    decisions = [built.method.decide(outputs) for outputs in (validation, test)]
     return hold(
-        built.method, (validation, built.method.decide(validation), data.validation), (test, built.method.decide(test))
+        built.method, (validation, decisions[0], data.validation), (test, decisions[1]), best_single(data.raw_costs)
     )
 
 
@@ -318,8 +320,10 @@ BAD_PRICES = {
     "0.1,0.2,inf": "must be one for each expert",
     "0.1,0.2,nan": "must be one for each expert",
     "0,0,-1": "must be one for each expert",
-    "0,0,dear": "--prices=0,0,dear: must be numbers",
-    "": "--prices=: must be numbers",
+    "0,0,dear": "--prices=0,0,dear: must be such as",
+    "a=1,b=2": "must be one for each expert",
+    "a=1,b=dear,c=3": "--prices=a=1,b=dear,c=3: must be such as",
+    "": "--prices=: must be such as",
     "0,0,0": "prices: are part of what this method learned; method=cost_regression",
 }
 

@@ -80,7 +80,8 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
     shifted = format_table(held(offsets=[0.125, -0.125])).splitlines()
     assert shifted[3].startswith("router, guarded")
     assert shifted[-1] == (
-        "guarded: the experts' scores are shifted by +0.125, -0.125, as validation asks for (always expert 2: -0.5000 ± 0.2500)"
+        "guarded: as validation asks for, what speaks for each expert is shifted (expert 1 +0.125, expert 2 -0.125); there, the"
+        " router is then cheaper than always expert 2 by -0.5000 ± 0.2500 per input; l2d.route --raw leaves it out"
     )
     one_row = {"best_constant": "expert 2", "gain": 1.0, "standard_error": None}
     assert "(+1.0000 ± unknown per input" in format_table(held(constant="expert 2", validation=one_row))

@@ -115,7 +115,8 @@ RIGHT = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64).repe
 def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch.Tensor) -> tuple[Guard, list[int]]:
     """What validation rows make of the decisions on the test rows."""
     split: Any = SimpleNamespace(costs=costs)
-    guard, decisions = hold(method, (outputs, method.decide(outputs), split), (test, method.decide(test)))
+    best = int(costs.mean(dim=0).argmin())
+    guard, decisions = hold(method, (outputs, method.decide(outputs), split), (test, method.decide(test)), best)
     return guard, decisions.tolist()
 
 
@@ -386,7 +387,7 @@ def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: li
     assert (whole.best, whole.since_best) == (0.3, 2)
     again = EpochCheckpoint(tmp_path, keep_best=True, patience=patience)
     again.load_state_dict(whole.state_dict())
-    trainer: Any = SimpleNamespace(should_stop=False)
+    trainer: Any = SimpleNamespace(should_stop=False, strategy=SimpleNamespace(broadcast=lambda due: due))
     again.on_train_start(trainer, Any)  # type: ignore[arg-type]
     assert trainer.should_stop == (stops[-1:] == [6]) == again.out_of_patience
     del (old := whole.state_dict())["since_best"]  # of before there was such

@@ -54,7 +54,8 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         return self.patience is not None and self.since_best >= self.patience
 
     def _stop_early(self, trainer: pl.Trainer) -> None:
-        if trainer.strategy.broadcast(self.out_of_patience):  # one that stopped alone would leave the others waiting
+        # One that stopped alone would leave the others waiting.
+        if self.patience is not None and trainer.strategy.broadcast(self.out_of_patience):
             trainer.should_stop = True
 
     def _save(self, trainer: pl.Trainer) -> None:

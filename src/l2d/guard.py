@@ -14,14 +14,15 @@ from l2d.seeding import stream
 
 FOLDS = 5
 PASSES = 10
+OFFSETS = 2.0  # standard errors that offsets have to gain: p numbers more to be wrong about than the fallback has
 
 
 @dataclass(frozen=True)
 class Guard:
     """offsets [p]: added to what speaks for each expert; None where they bring nothing beyond the noise. constant: the expert,
     counted from 0, that gets every input; None where the router is better than that beyond the noise. gain, error: by how much the
-    router, with its offsets, is cheaper on validation than the best constant expert there, paired, and its standard error, None
-    where a single row does not say it."""
+    router, with its offsets, is cheaper on validation than the best single expert, paired, and its standard error, None where a
+    single row does not say it."""
 
     offsets: tuple[float, ...] | None
     constant: int | None
@@ -48,8 +49,9 @@ def with_offsets(utilities: Tensor, offsets: tuple[float, ...]) -> Tensor:
     return argmax_last(utilities.double() + torch.tensor(offsets, dtype=torch.float64, device=utilities.device))
 
 
-def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor) -> Guard:
-    """utilities [n, p] (None for a method whose decision is not their argmax), decisions [n], costs [n, p] of validation rows."""
+def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: int) -> Guard:
+    """utilities [n, p] (None for a method whose decision is not their argmax), decisions [n], costs [n, p] of validation rows.
+    best: the single expert to fall back to."""
     costs = costs.double()
     offsets = None
     if utilities is not None:
@@ -57,9 +59,8 @@ def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor) -> Gua
         # What offsets bring is judged on rows they were not fitted to.
         held_out = crossed(utilities, costs)
         gain, error = paired(paid(costs, decisions) - paid(costs, held_out))
-        if beyond(gain, error):
+        if beyond(gain, error, OFFSETS):
             offsets, decisions = fit_offsets(utilities, costs), held_out
-    best = int(costs.mean(dim=0).argmin())
     gain, error = paired(costs[:, best] - paid(costs, decisions))
     return Guard(offsets, None if beyond(gain, error) else best, best, gain, error)
 
@@ -70,9 +71,9 @@ def paired(differences: Tensor) -> tuple[float, float | None]:
     return float(differences.mean()), float(differences.std() / n**0.5) if n > 1 else None
 
 
-def beyond(gain: float, error: float | None) -> bool:
-    """Whether a gain is more than the noise."""
-    return error is not None and gain > error
+def beyond(gain: float, error: float | None, errors: float = 1.0) -> bool:
+    """Whether a gain is more than the noise, so many standard errors."""
+    return error is not None and gain > errors * error
 
 
 def crossed(utilities: Tensor, costs: Tensor) -> Tensor:

@@ -98,6 +98,13 @@ def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[fl
     return [row for row, w in zip(rows.tolist(), weight.tolist(), strict=True) if w > 0]
 
 
+def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]]:
+    """The same of estimates of each expert's error, [N, p] both: of every pair the chances to be wrong and to be right."""
+    wrong, happened = expected.double().clamp(0, 1), errors.double().clamp(0, 1)
+    pairs = [torch.stack([part, 1 - part], dim=-1).flatten(0, 1) for part in (wrong, happened)]
+    return calibration(pairs[0], pairs[1])
+
+
 def by_category(
     categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor
 ) -> dict[str, dict[str, float]]:

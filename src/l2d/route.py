@@ -42,7 +42,8 @@ RUN is the folder of a finished run, runs/.../seed=<s>; nothing else is needed, 
   --text    a query, for routers that see one text
   --file    a CSV or Parquet file with a row per query and the columns that the router was trained on; others are passed over
   --image   images, for routers that see one; they are brought to the size that the router was trained on
-  --prices  others than those of training, one per expert, such as 0.3,0.1,0 (method=cost_regression, label_regression, plugin)
+  --prices  others than those of training, such as small=0.1,large=0.3 or in the experts' order 0.1,0.3 (method=cost_regression,
+            label_regression, plugin, trained without cost.prices=columns); without the guard, which was fitted to the old ones
   --raw     what the router itself prefers, where validation had the run shift its scores or send everything to one expert
   --out     write there, whole or not at all, and not to the standard output
 
@@ -109,6 +110,19 @@ class Router:
         if description.encoder is not None:
             encoder = make(OmegaConf.create({"encoder": description.encoder}).encoder)
         return cls(network, method, description, encoder, device, raw=raw)
+
+    @property
+    def held(self) -> str | None:
+        """What the guard does to its decisions, where it does anything."""
+        guard = None if self.raw else self.description.guard
+        if guard is None or (guard.constant is None and guard.offsets is None):
+            return None
+        if guard.constant is not None:
+            return (
+                f"guard: everything goes to {self.experts[guard.constant]}, which the router did not beat on validation by more"
+                " than the noise; --raw asks the router"
+            )
+        return "guard: the experts' scores are shifted as validation asked for; --raw leaves them as they are"
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -281,11 +295,16 @@ def as_csv(choices: Sequence[Choice], experts: Sequence[str]) -> str:
     return content.getvalue()
 
 
-def _prices(text: str) -> list[float]:
+def _prices(text: str) -> list[float] | dict[str, float]:
+    parts = text.strip("[] ").split(",")
     try:
-        return [float(part) for part in text.strip("[] ").split(",")]
+        if all("=" in part for part in parts):
+            return {name.strip(): float(price) for name, price in (part.rsplit("=", 1) for part in parts)}
+        return [float(part) for part in parts]
     except ValueError:
-        raise L2DError(f"--prices={text}: must be numbers, one per expert, such as 0.3,0.1,0") from None
+        raise L2DError(
+            f"--prices={text}: must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
+        ) from None
 
 
 class Parser(argparse.ArgumentParser):
@@ -318,6 +337,8 @@ def answer(options: argparse.Namespace) -> str:
     router = Router.load(options.run, raw=options.raw)
     if options.prices is not None:
         router.reprice(options.prices)
+    elif (said := router.held) is not None:
+        print(said, file=sys.stderr)
     if options.file is not None:
         return as_csv(router.route_file(options.file), router.experts)
     for name in ("text", "image"):  # texts and paths are both words: the flag says which

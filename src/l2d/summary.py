@@ -57,9 +57,11 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
             f" paired, one standard error): everything is sent to {guarded['constant']};"
             " l2d.route --raw asks the router all the same"
         ]
-    offsets = ", ".join(f"{offset:+.3g}" for offset in guarded["offsets"])
+    shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
+    offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)
     return [
-        f"guarded: the experts' scores are shifted by {offsets}, as validation asks for (always {seen['best_constant']}: {beaten})"
+        f"guarded: as validation asks for, what speaks for each expert is shifted ({offsets}); there, the router is then cheaper"
+        f" than always {seen['best_constant']} by {beaten} per input; l2d.route --raw leaves it out"
     ]
 
 

@@ -166,6 +166,7 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
     arrays = {"scores": outputs, "costs": data.test.costs, "prices": data.test.prices, "decisions": decisions}
     if (expected := router.method.expected_errors(outputs)) is not None:
         arrays["expected_errors"] = expected
+        metrics["calibration"] = metrics_.calibration_of_chances(expected, data.test.costs - data.test.prices)
     if router.method.has_posterior:
         arrays["posterior"] = router.method.posterior(outputs)
         metrics["by_decision"] = {
@@ -176,16 +177,19 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
             for name in DECISIONS
         }
         metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
-    guard, guarded = hold(router.method, (validation_outputs, validation, data.validation), (outputs, decisions))
+    best = metrics_.best_single(data.raw_costs)
+    guard, guarded = hold(router.method, (validation_outputs, validation, data.validation), (outputs, decisions), best)
     metrics["guarded"] = metrics_.guarded(guard, guarded, data.test.costs, data.test.prices, data.panel.names)
     arrays["guarded"] = guarded
     return metrics, arrays, guard
 
 
-def hold(method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor]) -> tuple[Guard, Tensor]:
-    """The guard that validation rows ask for, and what it makes of the decisions on the test rows."""
+def hold(
+    method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor], best: int
+) -> tuple[Guard, Tensor]:
+    """The guard that validation rows ask for, and what it makes of the decisions on the test rows. best: the best single expert."""
     outputs, decisions, split = validation
-    guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs)
+    guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs, best)
     return guard, guard.decide(method.utilities(test[0]), test[1])
 
 

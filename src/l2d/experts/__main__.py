@@ -68,6 +68,8 @@ def job(cfg: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    if "setup=llm" in sys.argv[1:] and not any(text.startswith("dataset=") for text in sys.argv[1:]):
+        sys.argv.append("dataset=mmlu")  # the questions that language models are asked
     chosen = [text.split(",")[0] for text in sys.argv[1:] if re.match(r"(dataset|setup)=", text)]
     flags = any(text.startswith("-") and text not in ("-m", "--multirun") for text in sys.argv[1:])
     if not flags and not any(text.startswith("experts=") for text in sys.argv[1:]):

@@ -54,7 +54,7 @@ class Method(nn.Module):
     def reprice(self, prices: Tensor) -> None:  # noqa: ARG002 (for methods that can)
         """Decide by other prices [p] from now on."""
         raise L2DError(
-            "prices: are part of what this method learned; method=cost_regression and plugin take others later"
+            "prices: are part of what this method learned; method=cost_regression, label_regression and plugin take others later"
         )
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
