@@ -10,6 +10,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from l2d.route import Router
 from l2d.runs import RunFolder
 from l2d.train import train
 from provenance import ROOT, commit, machine, versions
+from records import put
 
 RESULTS = ROOT / "bench" / "results" / "latency.csv"
 BATCHES = (1, 8, 64, 512)
@@ -111,6 +113,25 @@ def main() -> None:
         writer = csv.DictWriter(content, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    if arguments.out == RESULTS:
+        put(ROOT / "docs" / "llm_routing.md", "latency", table(rows))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Milliseconds per query by router and batch size."""
+    lines = [
+        f"| router | {' | '.join(f'{batch} at a time' for batch in BATCHES)} | loading |",
+        "|---" * (2 + len(BATCHES)) + "|",
+    ]
+    for name in dict.fromkeys(row["router"] for row in rows):
+        here = {row["batch"]: row for row in rows if row["router"] == name}
+        times = [f"{here[batch]['ms_per_query']:.3g} ms" for batch in BATCHES]
+        lines.append(f"| `{name}` ({here[1]['dataset']}) | {' | '.join(times)} | {here[1]['load_seconds']:.1f} s |")
+    first = rows[0]
+    calls = min(row["n"] for row in rows)
+    where = f"{first['machine']}, {first['threads']} threads; {first['versions']}; commit {first['commit']}"
+    said = f"Per query, median of at least {calls} calls; {where}."
+    return "\n".join([*lines, "", said])
 
 
 if __name__ == "__main__":
