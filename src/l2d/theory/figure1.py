@@ -130,7 +130,7 @@ def run(*, points: int, steps: int, offsets: Sequence[float], seed: int) -> Worl
     rows = [Row("TDEF", *map(argmax_last, _both(tdef, x, costs, steps, seed, "TDEF")))]
     rho = {}
     for offset in offsets:
-        mild = _method(costs, "method=mild", f"method.rho.offset={offset}")
+        mild = _method(costs, "method=mild_paper", f"method.rho.offset={offset}")
         name = f"MILD, offset {offset:g}"
         learned, limit = _both(mild, x, costs, steps, seed, name)
         rows.append(Row(f"{name}, argmax", argmax_last(learned), argmax_last(limit)))
