@@ -9,6 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from l2d import guard
 from l2d.guard import Guard, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
 
 
@@ -257,3 +258,12 @@ def test_round_trip_through_json(guard: Guard) -> None:
     again = Guard.from_dict(json.loads(json.dumps(guard.as_dict())))
     assert again == guard
     assert hash(again) == hash(guard)
+
+
+@pytest.mark.parametrize(("gains", "kept"), [([1, 1, 0, 0, 0], False), ([1, 1, 1, 1, 0], True)])
+def test_offsets_want_two_standard_errors(gains: list[int], kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On rows they were not fitted to: .4 ± .245 is not enough, .8 ± .2 is."""
+    costs = torch.stack([torch.tensor(gains), torch.zeros(5)], dim=1).double()
+    monkeypatch.setattr(guard, "crossed", lambda *_: torch.ones(5, dtype=torch.long))
+    found = fitted(torch.tensor([[1.0, 0.0]]).repeat(5, 1), torch.zeros(5, dtype=torch.long), costs)
+    assert (found.offsets is not None) == kept
