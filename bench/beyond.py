@@ -15,8 +15,23 @@ from typing import Any
 
 from l2d.config import compose, to_plain
 from l2d.runs import variant
-from provenance import ROOT, commit
-from records import NAMES, Row, by_seed, difference, finished, foot, merged, put, read, shown, where, write
+from provenance import ROOT
+from records import (
+    NAMES,
+    Row,
+    by_seed,
+    cell_of,
+    difference,
+    finished,
+    foot,
+    made_by,
+    merged,
+    put,
+    read,
+    scores_of,
+    shown,
+    write,
+)
 
 CSV = ROOT / "bench" / "results" / "beyond.csv"
 PAGE = ROOT / "docs" / "beyond.md"
@@ -57,27 +72,18 @@ def collected(runs_dir: Path) -> list[Row]:
             continue
         rows.append(
             {
-                "dataset": config["dataset"]["name"],
-                "setup": config["setup"]["name"],
-                "experts": config["experts"]["name"],
-                "cross_fit": str(config["experts"].get("cross_fit", "")),
-                "cost": config["cost"]["name"],
+                **cell_of(config),
                 "epochs": str(config["recipe"]["epochs"]),
                 "method": config["method"]["name"],
                 "aux": config.get("aux", "none"),
                 "ema": f"{config['recipe'].get('ema', 0.0):g}",
                 "seed": str(config["seed"]),
-                "validation": f"{metrics['validation']['deferral_loss']:.6f}",
-                "test": f"{metrics['deferral_loss']:.6f}",
-                "guarded": f"{metrics['guarded']['deferral_loss']:.6f}",
-                "constant": metrics["guarded"]["constant"] or "",
+                **scores_of(metrics),
                 "offsets": "yes" if metrics["guarded"]["offsets"] is not None else "",
                 "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
                 "oracle": " ".join(f"{ratio:.4f}" for ratio in metrics["baselines"]["oracle"]["ratios"]),
                 "n": str(metrics["rows"]["test"]),
-                "machine": where(timing),
-                "torch": timing["torch"],
-                "commit": commit(),
+                **made_by(timing),
             }
         )
     return rows

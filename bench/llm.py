@@ -26,8 +26,8 @@ from l2d.curve.show import figure
 from l2d.datamodule import DeferralData
 from l2d.losses.plugin import mean_by_label
 from l2d.report.compare import paired_interval
-from provenance import ROOT, commit
-from records import Row, finished, foot, merged, put, read, shown, where, write
+from provenance import ROOT
+from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, write
 
 CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
 KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "seed"]
@@ -76,17 +76,12 @@ def collected(runs_dir: Path) -> list[Row]:
                 "noise": f"{float(config['cost']['noise']):g}",
                 "method": variant(config["method"]),
                 "seed": str(config["seed"]),
-                "validation": f"{metrics['validation']['deferral_loss']:.6f}",
-                "test": f"{metrics['deferral_loss']:.6f}",
-                "guarded": f"{metrics['guarded']['deferral_loss']:.6f}",
-                "constant": metrics["guarded"]["constant"] or "",
+                **scores_of(metrics),
                 "single": f"{metrics['baselines']['best_single']['deferral_loss']:.6f}",
                 "oracle": f"{metrics['baselines']['oracle']['deferral_loss']:.6f}",
                 "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
                 "n": str(metrics["rows"]["test"]),
-                "machine": where(timing),
-                "torch": timing["torch"],
-                "commit": commit(),
+                **made_by(timing),
             }
         )
     return rows

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from l2d.report.compare import paired_interval
+from provenance import commit
 
 Row = dict[str, str]
 NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
@@ -33,6 +34,21 @@ def finished(
 def where(timing: Mapping[str, Any]) -> str:
     """The device, with what L2D_MACHINE says of it: of a CPU runs know no name."""
     return timing["device"] + (f" ({os.environ['L2D_MACHINE']})" if "L2D_MACHINE" in os.environ else "")
+
+
+def cell_of(config: Mapping[str, Any]) -> Row:
+    names = {group: str(config[group]["name"]) for group in ("dataset", "setup", "experts", "cost")}
+    return names | {"cross_fit": str(config["experts"].get("cross_fit", ""))}
+
+
+def scores_of(metrics: Mapping[str, Any]) -> Row:
+    losses = {"validation": metrics["validation"], "test": metrics, "guarded": metrics["guarded"]}
+    found = {name: f"{score['deferral_loss']:.6f}" for name, score in losses.items()}
+    return found | {"constant": metrics["guarded"]["constant"] or ""}
+
+
+def made_by(timing: Mapping[str, Any]) -> Row:
+    return {"machine": where(timing), "torch": timing["torch"], "commit": commit()}
 
 
 def read(file: Path) -> list[Row]:

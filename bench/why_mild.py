@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 from l2d.costs import paid
 from l2d.decisions import argmax_last
-from provenance import ROOT, commit
-from records import NAMES, Row, by_seed, difference, finished, foot, put, read, shown, where, write
+from provenance import ROOT
+from records import NAMES, Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, write
 
 CSV = ROOT / "bench" / "results" / "why_mild.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
@@ -73,11 +73,7 @@ def collect(runs_dir: Path) -> list[Row]:
         number = not isinstance(rho, dict)
         rows.append(
             {
-                "dataset": config["dataset"]["name"],
-                "setup": config["setup"]["name"],
-                "experts": config["experts"]["name"],
-                "cross_fit": str(config["experts"].get("cross_fit", "")),
-                "cost": config["cost"]["name"],
+                **cell_of(config),
                 "recipe_epochs": str(config["recipe"]["epochs"]),
                 "rewards": method["rewards"],
                 "shares": "uniform" if number else rho["rule"],
@@ -93,9 +89,7 @@ def collect(runs_dir: Path) -> list[Row]:
                 "posterior_ratios": spaced(torch.bincount(by_posterior, minlength=costs.shape[1]) / len(costs)),
                 "oracle": spaced(torch.tensor(metrics["baselines"]["oracle"]["ratios"])),
                 "n": str(len(costs)),
-                "machine": where(timing),
-                "torch": timing["torch"],
-                "commit": commit(),
+                **made_by(timing),
             }
         )
     return rows
