@@ -2,7 +2,7 @@
 
 python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
                                            # as of the commit checked out: collect before going on
-python bench/beyond.py docs                # writes docs/beyond.md's tables anew
+python bench/beyond.py docs                # writes docs/beyond.md's tables anew, with tdef and mild of bench/results/why_mild.csv
 """
 
 import argparse
@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from matplotlib.figure import Figure
 
 from l2d.config import compose, to_plain
 from l2d.runs import variant
@@ -51,18 +53,28 @@ FIELDS = [
     "torch",
     "commit",
 ]
-# In the order of the table: (method, aux)
+WHY = ROOT / "bench" / "results" / "why_mild.csv"
+MILD = ("mild", "none", "0")
+TUNED = "mild, ρ chosen on validation"
+# In the order of the table: (method, aux, ema)
 ROWS = [
-    ("tdef", "none"),
-    ("mild", "none"),
-    ("tdef", "label"),
-    ("mild", "label"),
-    ("tdef", "experts"),
-    ("mild", "experts"),
-    ("plugin", "none"),
-    ("cost_regression", "none"),
-    ("label_regression", "none"),
+    ("tdef", "none", "0"),
+    MILD,
+    (TUNED, "none", "0"),
+    ("tdef", "label", "0"),
+    ("mild", "label", "0"),
+    ("tdef", "experts", "0"),
+    ("mild", "experts", "0"),
+    ("plugin", "none", "0"),
+    ("plugin", "none", "0.99"),
+    ("cost_regression", "none", "0"),
+    ("label_regression", "none", "0"),
 ]
+# tdef_paper and mild in why_mild.csv: (rewards, shares, total, offset)
+SETTINGS: dict[tuple[str, ...], str] = {
+    ("complement", "uniform", "", "1"): "tdef",
+    ("sum_others", "uniform", "1", "5"): "mild",
+}
 
 
 def collected(runs_dir: Path) -> list[Row]:
@@ -122,49 +134,145 @@ def expected(
         return ""
 
 
+def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
+    """Of why_mild.csv (measured), tdef and mild where `rows` have none of them, and mild with the ρ that validation prefers."""
+    have = {(cell(row), row["method"], row["seed"]) for row in rows if (row["aux"], row["ema"]) == ("none", "0")}
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in measured:
+        found[cell(row)].append(row)
+    plain = [
+        taken(row, method, "argmax")
+        for members in found.values()
+        for row in members
+        if (method := SETTINGS.get(setting(row))) and (cell(row), method, row["seed"]) not in have
+    ]
+    return plain + [row for members in found.values() for row in tuned(members)]
+
+
+def cell(row: Row) -> tuple[str, ...]:
+    return tuple(row.get("epochs", row.get("recipe_epochs", "")) if key == "epochs" else row[key] for key in CELL)
+
+
+def setting(row: Row) -> tuple[str, ...]:
+    return tuple(row[key] for key in ("rewards", "shares", "total", "offset"))
+
+
+def tuned(members: Sequence[Row]) -> list[Row]:
+    """Of a cell's runs with sum_others, those with the ρ and the decision of least mean validation loss; of three settings at
+    least, each with three seeds, or there was nothing to choose from."""
+    tried: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in members:
+        if row["rewards"] == "sum_others":
+            tried[setting(row)].append(row)
+    full = [rows for rows in tried.values() if len(rows) >= 3]
+    if len(full) < 3:
+        return []
+    ways = [
+        (statistics.fmean(float(row[column]) for row in rows), number, decision)
+        for number, rows in enumerate(full)
+        for decision, column in (("argmax", "validation"), ("posterior", "validation_posterior"))
+        if all(row[column] for row in rows)
+    ]
+    _, number, decision = min(ways)
+    return [taken(row, TUNED, decision) for row in full[number]]
+
+
+def taken(row: Row, method: str, decision: str) -> Row:
+    """A row of why_mild.csv as one of ours. Its run fitted no guard, or one that nobody wrote down."""
+    ratios = row["ratios" if decision == "argmax" else "posterior_ratios"]
+    ours = {"method": method, "aux": "none", "ema": "0", "test": row[decision], "ratios": ratios, "guarded": ""}
+    return {**row, **ours, "epochs": row["recipe_epochs"]}
+
+
 def table(rows: Sequence[Row]) -> str:
     """Per cell: each method by itself, against mild paired, and guarded."""
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["ema"] == "0":
-            found[tuple(row[key] for key in CELL)].append(row)
     lines = [
         "| cell | method | DL | less mild, paired, 95 % | relative | guarded | to each expert, % |",
         "|---" * 7 + "|",
     ]
-    for cell, members in sorted(found.items()):
-        mild = by_seed(picked(members, "mild", "none"), "test")
-        for number, (method, aux) in enumerate((method, aux) for method, aux in ROWS if picked(members, method, aux)):
-            here = picked(members, method, aux)
+    shown_rows = []
+    for where, members in cells(rows):
+        mild = by_seed(picked(members, MILD), "test")
+        for number, kind in enumerate(kind for kind in ROWS if picked(members, kind)):
+            here = picked(members, kind)
+            shown_rows += here
             ours = by_seed(here, "test")
             both = sorted(ours.keys() & mild.keys())
             ratio = (
                 statistics.fmean(ours[s] for s in both) / statistics.fmean(mild[s] for s in both) - 1 if both else None
             )
             shares = " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns(here))
+            guarded = [row for row in here if row["guarded"]]
             line = [
-                title(cell) if not number else "",
-                method + (f", aux={aux}" if aux != "none" else ""),
+                title(where) if not number else "",
+                named(kind),
                 shown(list(ours.values())),
-                "" if (method, aux) == ("mild", "none") else difference(ours, mild),
-                "" if ratio is None or (method, aux) == ("mild", "none") else f"{ratio:+.0%}",
-                shown(list(by_seed(here, "guarded").values())),
+                "" if kind == MILD else difference(ours, mild),
+                "" if ratio is None or kind == MILD else f"{ratio:+.0%}",
+                shown(list(by_seed(guarded, "guarded").values())) if guarded else "",
                 shares,
             ]
             lines.append(f"| {' | '.join(line)} |")
-    return "\n".join([*lines, "", foot(rows)])
+    return "\n".join([*lines, "", foot(shown_rows)])
 
 
-def picked(rows: Sequence[Row], method: str, aux: str) -> list[Row]:
-    return [row for row in rows if (row["method"], row["aux"]) == (method, aux)]
+def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
+    """Those with something of ours in them, in order."""
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[cell(row)].append(row)
+    theirs = {("tdef", "none"), ("mild", "none"), (TUNED, "none")}
+    ours = [where for where, members in found.items() if {(row["method"], row["aux"]) for row in members} - theirs]
+    return [(where, found[where]) for where in sorted(ours, key=order)]
+
+
+def figure(rows: Sequence[Row]) -> Figure:
+    """Each run's deferral loss over mild's mean in its cell."""
+    drawn = [kind for kind in ROWS if kind not in (MILD, (TUNED, "none", "0")) and picked(rows, kind)]
+    here = cells(rows)
+    picture = Figure(figsize=(8.5, 0.55 * len(here) + 1.5), layout="constrained")
+    axes = picture.subplots()
+    for number, kind in enumerate(drawn):
+        label = named(kind)
+        for line, (_, members) in enumerate(here):
+            mild = statistics.fmean(by_seed(picked(members, MILD), "test").values())
+            losses = [loss / mild for loss in by_seed(picked(members, kind), "test").values()]
+            if losses:
+                at = line + (number - (len(drawn) - 1) / 2) * 0.8 / len(drawn)
+                axes.plot(losses, [at] * len(losses), ".", color=f"C{number}", alpha=0.5)
+                axes.plot(statistics.fmean(losses), at, "o", color=f"C{number}", label=label)
+                label = "_"  # once in the legend
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_yticks(range(len(here)), [title(where).replace(" (simulated)", "").rsplit(",", 1)[0] for where, _ in here])
+    axes.invert_yaxis()
+    for line in range(len(here) - 1):
+        axes.axhline(line + 0.5, color="lightgrey", linewidth=0.8)
+    axes.set(xlabel="test deferral loss ÷ mild's mean; small dots: seeds")
+    axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.3, 1), ncols=3)
+    return picture
+
+
+def order(where: tuple[str, ...]) -> tuple[Any, ...]:
+    """The cells that matter most first: III, I, severe; errors before prices; simulated experts before trained ones."""
+    dataset, setup, experts, cross_fit, cost, _ = where
+    return ["III", "I", "severe", "II"].index(setup), experts != "synthetic", cost != "error", dataset, cross_fit
+
+
+def picked(rows: Sequence[Row], kind: tuple[str, str, str]) -> list[Row]:
+    return [row for row in rows if (row["method"], row["aux"], row["ema"]) == kind]
+
+
+def named(kind: tuple[str, str, str]) -> str:
+    method, aux, ema = kind
+    return method + (f", aux={aux}" if aux != "none" else "") + (f", recipe.ema={ema}" if ema != "0" else "")
 
 
 def columns(rows: Sequence[Row]) -> list[tuple[float, ...]]:
     return list(zip(*([float(ratio) for ratio in row["ratios"].split()] for row in rows), strict=True))
 
 
-def title(cell: tuple[str, ...]) -> str:
-    dataset, setup, experts, cross_fit, cost, epochs = cell
+def title(where: tuple[str, ...]) -> str:
+    dataset, setup, experts, cross_fit, cost, epochs = where
     kind = "synthetic (simulated)" if experts == "synthetic" else experts
     fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
     return f"{NAMES.get(dataset, dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}, {epochs} epochs"
@@ -180,7 +288,11 @@ def main() -> None:
         write(CSV, FIELDS, KEYS, merged(read(CSV), new, KEYS, ("validation", "test", "guarded", "torch")))
         print(f"{len(new)} runs, {len(read(CSV))} in all")
     else:
-        put(PAGE, "images", table(read(CSV)))
+        rows = read(CSV)
+        rows += others(rows, read(WHY))
+        file = PAGE.parent / "figures" / "beyond_images.png"
+        figure(rows).savefig(file, dpi=110)
+        put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{table(rows)}")
 
 
 if __name__ == "__main__":

@@ -237,7 +237,8 @@ def curves(runs_dir: Path) -> str:
 def summary_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     kinds = ("router", "cost_regression", "cascade", "mixture", "oracle")
     lines = [
-        "| trio | | mild, a run for each price | cost_regression, one run | cascade, one run | random mixtures | oracle |"
+        "| trio | | mild, a run for each price | cost_regression, one run | confidence cascade, one run |"
+        " random mixtures | oracle |"
     ]
     lines.append("|---" * (2 + len(kinds)) + "|")
     for setup, summary in rows:

@@ -103,7 +103,12 @@ def plain(config: Mapping[str, Any]) -> bool:
     rule = method["rho"] if isinstance(method["rho"], dict) else {"values": None, "groups": None, "counts": "cheapest"}
     usual = (rule["values"], rule["groups"], rule["counts"], cost.get("noise", 0.0), config["checkpoint"])
     drawn = (config.get("fold"), config.get("sampling", "none"), config["validation_fraction"])
-    return usual == (None, None, "cheapest", 0.0, "last") and drawn == (None, "none", 0.1)
+    taught = (config.get("aux", "none"), config["recipe"].get("ema", 0.0), config["recipe"].get("patience"))
+    return (usual, drawn, taught) == (
+        (None, None, "cheapest", 0.0, "last"),
+        (None, "none", 0.1),
+        ("none", 0.0, None),
+    )
 
 
 def same_result(one: Row, other: Row) -> bool:

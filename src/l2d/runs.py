@@ -30,7 +30,6 @@ LATE: dict[str, dict[str, Any]] = {
     "cost": {"scale": 1.0},
     "recipe": {"ema": 0.0, "patience": None},
     "experts": {"table": ANY},
-    "method": {"label_smoothing": 0.0},
 }
 # Models that may be folders: the same however one gets there.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")

@@ -22,10 +22,9 @@ PRICES = torch.tensor([0.5, 0.25], dtype=torch.float64)
 EVIDENCE = Evidence(ERRORS, PRICES, LABELS)
 
 
-def plugin(evidence: Evidence = EVIDENCE, num_classes: int = 2, **changes: float) -> Plugin:
-    arguments = {"smoothing": 0.0, "label_smoothing": 0.0, **changes}
+def plugin(evidence: Evidence = EVIDENCE, num_classes: int = 2, smoothing: float = 0.0) -> Plugin:
     costs = evidence.errors + evidence.prices
-    method = Plugin(costs=costs, num_classes=num_classes, decision="argmax", **arguments)
+    method = Plugin(costs=costs, num_classes=num_classes, decision="argmax", smoothing=smoothing)
     method.learn(evidence)
     return method
 
@@ -85,13 +84,6 @@ def test_label_loss_by_hand() -> None:
     assert logits.grad is not None
     assert logits.grad[2].tolist() == [0, 0]
     assert logits.grad[0].tolist() == pytest.approx([-0.25, 0.25])
-
-
-def test_label_smoothing_by_hand() -> None:
-    """Chances (¾, ¼), a fifth of the target shared by both: of label 0, −.9 log ¾ − .1 log ¼; of an unknown one, nothing."""
-    logits = torch.tensor([[math.log(3), 0.0]]).repeat(2, 1)
-    loss = plugin(label_smoothing=0.2).loss(logits, torch.zeros(2, 2), torch.tensor([0, -1]))
-    assert loss.tolist() == pytest.approx([0.9 * math.log(4 / 3) + 0.1 * math.log(4), 0])
 
 
 # Plugin
@@ -315,8 +307,6 @@ def test_bad_values(value: float) -> None:
         plugin(smoothing=value)
     with pytest.raises(L2DError, match=r"^method\.smoothing="):
         regression(smoothing=value)
-    with pytest.raises(L2DError, match=r"^method\.label_smoothing="):
-        plugin(label_smoothing=value)
     with pytest.raises(L2DError, match=r"^method\.label_weight="):
         regression(label_weight=value)
 

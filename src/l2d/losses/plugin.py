@@ -37,14 +37,9 @@ def given_label(logits: Tensor, table: Tensor) -> Tensor:
         return chances @ table.to(chances)
 
 
-def label_loss(logits: Tensor, labels: Tensor, label_smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy, 0 where the label is unknown. [B, num_classes], [B] -> [B].
-
-    label_smoothing: the share of the target that goes to all classes alike.
-    """
-    return F.cross_entropy(
-        at_least_float32(logits), labels, ignore_index=UNKNOWN, reduction="none", label_smoothing=label_smoothing
-    )
+def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy, 0 where the label is unknown. [B, num_classes], [B] -> [B]."""
+    return F.cross_entropy(at_least_float32(logits), labels, ignore_index=UNKNOWN, reduction="none")
 
 
 class Priced(Method):
@@ -104,19 +99,14 @@ class Plugin(Priced):
     """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] off the evidence's rows.
 
     smoothing: rows' worth of the overall mean that each label's mean is drawn towards.
-    label_smoothing: of the classifier's targets; it may be more often right then, and less sure than it should be.
     """
 
     error_given_label: Tensor
 
-    def __init__(
-        self, *, costs: Tensor, num_classes: int, decision: str, smoothing: float, label_smoothing: float
-    ) -> None:
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, smoothing: float) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         check_smoothing(smoothing)
-        if not 0 <= label_smoothing < 1:
-            raise L2DError(f"method.label_smoothing={label_smoothing}: must be at least 0 and below 1")
-        self.smoothing, self.label_smoothing, self.num_outputs = smoothing, label_smoothing, num_classes
+        self.smoothing, self.num_outputs = smoothing, num_classes
         self.register_buffer("error_given_label", torch.zeros(num_classes, self.p))
 
     def learn(self, evidence: Evidence) -> None:
@@ -126,7 +116,7 @@ class Plugin(Priced):
         self.error_given_label.copy_(means)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
-        return label_loss(outputs, labels, self.label_smoothing)
+        return label_loss(outputs, labels)
 
     def estimates(self, outputs: Tensor) -> Tensor:
         return given_label(outputs, self.error_given_label)
