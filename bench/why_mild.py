@@ -162,8 +162,8 @@ def steps_table(rows: Sequence[Row]) -> str:
         "|---" * 7 + "|",
     ]
     for cell, members in cells(rows).items():
-        if not any(step_rows(members, step) for step in STEPS[1:]):
-            continue
+        if sum(bool(step_rows(members, step)) for step in STEPS) < 2:
+            continue  # nothing to compare
         before: dict[int, float] = {}
         for number, step in enumerate(STEPS):
             there = step_rows(members, step)
