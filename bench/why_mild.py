@@ -161,9 +161,7 @@ def steps_table(rows: Sequence[Row]) -> str:
         "| cell | step | DL, argmax | less the step before, paired, 95 % | DL, posterior | to each expert, % | oracle, % |",
         "|---" * 7 + "|",
     ]
-    for cell, members in cells(rows).items():
-        if sum(bool(step_rows(members, step)) for step in STEPS) < 2:
-            continue  # nothing to compare
+    for cell, members in stepped(rows).items():
         before: dict[int, float] = {}
         for number, step in enumerate(STEPS):
             there = step_rows(members, step)
@@ -174,6 +172,16 @@ def steps_table(rows: Sequence[Row]) -> str:
             lines.append(f"| {' | '.join(row)} |")
             before = ours
     return "\n".join(lines)
+
+
+def stepped(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """The runs of each cell that are one of STEPS, where there are two steps to compare."""
+    found = {}
+    for cell, members in cells(rows).items():
+        by_step = [step_rows(members, step) for step in STEPS]
+        if sum(map(bool, by_step)) >= 2:
+            found[cell] = [row for step in by_step for row in step]
+    return found
 
 
 def choice_table(rows: Sequence[Row]) -> str:
@@ -259,9 +267,9 @@ def write_docs(rows: Sequence[Row]) -> None:
         figure(members, title(cell)).savefig(file, dpi=110)
         pictures.append(f"![{title(cell)}](figures/{file.name})")
     used = [row for members in curves(rows).values() for row in members]
-    stepped = [row for row in rows if any(step_rows([row], step) for step in STEPS)]
+    compared = [row for members in stepped(rows).values() for row in members]
     blocks = {
-        "steps": f"{steps_table(rows)}\n\n{foot(stepped)}",
+        "steps": f"{steps_table(rows)}\n\n{foot(compared)}",
         "choice": f"{choice_table(rows)}\n\nValidation deferral loss, mean of three seeds of the runs in the table below.",
         "curves": "\n\n".join([*pictures, curve_table(rows), foot(used)]) if used else "missing",
     }
