@@ -9,14 +9,11 @@ import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from l2d.config import compose, to_plain
-from l2d.runs import variant
 from provenance import ROOT
 from records import (
     NAMES,
@@ -32,6 +29,7 @@ from records import (
     read,
     scores_of,
     shown,
+    usual,
     write,
 )
 
@@ -80,7 +78,7 @@ SETTINGS: dict[tuple[str, ...], str] = {
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for _, config, metrics, timing in finished(runs_dir):
-        if config["dataset"]["name"] not in NAMES or not usual(config) or "guarded" not in metrics:
+        if config["dataset"]["name"] not in NAMES or not ours(config) or "guarded" not in metrics:
             continue
         rows.append(
             {
@@ -101,37 +99,13 @@ def collected(runs_dir: Path) -> list[Row]:
     return rows
 
 
-def usual(config: Mapping[str, Any]) -> bool:
+def ours(config: Mapping[str, Any]) -> bool:
     """Whether a run differs in nothing but KEYS from what experiment=beyond and beyond_aux run."""
-    return variant(config) == expected(
-        config["dataset"]["name"],
-        config["setup"]["name"],
-        config["experts"]["name"],
-        config["experts"].get("cross_fit"),
-        config["cost"]["name"],
-        {"tdef": "tdef_paper"}.get(config["method"]["name"], config["method"]["name"]),
-        config.get("aux", "none"),
-        config["recipe"].get("ema", 0.0),
-    )
-
-
-@cache
-def expected(
-    dataset: str, setup: str, experts: str, cross_fit: int | None, cost: str, method: str, aux: str, ema: float
-) -> str:
-    said = [
-        f"dataset={dataset}",
-        f"setup={setup}",
-        f"experts={experts}",
-        f"cost={cost}",
-        f"method={method}",
-        f"aux={aux}",
-    ]
-    said += [f"recipe.ema={ema}", *([] if cross_fit is None else [f"experts.cross_fit={cross_fit}"])]
-    try:
-        return variant(to_plain(compose(said)))
-    except Exception:  # a method or a set that is no longer there
-        return ""
+    said = [f"{group}={config[group]['name']}" for group in ("dataset", "setup", "experts", "cost")]
+    method, fit = config["method"]["name"], config["experts"].get("cross_fit")
+    said += [f"method={ {'tdef': 'tdef_paper'}.get(method, method) }", f"aux={config.get('aux', 'none')}"]
+    said += [f"recipe.ema={config['recipe'].get('ema', 0.0)}", *([] if fit is None else [f"experts.cross_fit={fit}"])]
+    return usual(config, said)
 
 
 def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
@@ -192,28 +166,35 @@ def table(rows: Sequence[Row]) -> str:
     ]
     shown_rows = []
     for where, members in cells(rows):
-        mild = by_seed(picked(members, MILD), "test")
+        reference = picked(members, MILD)
+        mild = by_seed(reference, "test")
         for number, kind in enumerate(kind for kind in ROWS if picked(members, kind)):
             here = picked(members, kind)
             shown_rows += here
             ours = by_seed(here, "test")
             both = sorted(ours.keys() & mild.keys())
-            ratio = (
-                statistics.fmean(ours[s] for s in both) / statistics.fmean(mild[s] for s in both) - 1 if both else None
-            )
+            means = [statistics.fmean(losses[seed] for seed in both) for losses in (ours, mild)] if both else [0, 0]
+            less = difference(ours, mild) if same_experts(here, reference) else f"{means[0] - means[1]:+.4f} †"
             shares = " / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns(here))
             guarded = [row for row in here if row["guarded"]]
             line = [
                 title(where) if not number else "",
                 named(kind),
                 shown(list(ours.values())),
-                "" if kind == MILD else difference(ours, mild),
-                "" if ratio is None or kind == MILD else f"{ratio:+.0%}",
+                "" if not both or kind == MILD else less,
+                "" if not both or kind == MILD else f"{means[0] / means[1] - 1:+.0%}",
                 shown(list(by_seed(guarded, "guarded").values())) if guarded else "",
                 shares,
             ]
             lines.append(f"| {' | '.join(line)} |")
-    return "\n".join([*lines, "", foot(shown_rows)])
+    other = "† these runs and mild's had experts trained anew: not paired, and no interval says what that may do."
+    return "\n".join([*lines, "", *([other, ""] if any("†" in line for line in lines) else []), foot(shown_rows)])
+
+
+def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
+    """Whether runs of one seed had the same answers to choose from: trained anew, experts are others, and so is the oracle."""
+    oracle = {row["seed"]: row["oracle"] for row in theirs}
+    return all(row["oracle"] == oracle.get(row["seed"], row["oracle"]) for row in ours)
 
 
 def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
@@ -235,8 +216,8 @@ def figure(rows: Sequence[Row]) -> Figure:
     for number, kind in enumerate(drawn):
         label = named(kind)
         for line, (_, members) in enumerate(here):
-            mild = statistics.fmean(by_seed(picked(members, MILD), "test").values())
-            losses = [loss / mild for loss in by_seed(picked(members, kind), "test").values()]
+            mild = by_seed(picked(members, MILD), "test").values()
+            losses = [loss / statistics.fmean(mild) for loss in by_seed(picked(members, kind), "test").values() if mild]
             if losses:
                 at = line + (number - (len(drawn) - 1) / 2) * 0.8 / len(drawn)
                 axes.plot(losses, [at] * len(losses), ".", color=f"C{number}", alpha=0.5)

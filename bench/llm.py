@@ -27,7 +27,7 @@ from l2d.datamodule import DeferralData
 from l2d.losses.plugin import mean_by_label
 from l2d.report.compare import paired_interval
 from provenance import ROOT
-from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, write
+from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, usual, write
 
 CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
 KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "seed"]
@@ -63,7 +63,7 @@ def spaced(values: Iterable[float]) -> str:
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for _, config, metrics, timing in finished(runs_dir, "mmlu"):
-        if config["dataset"]["only"] is not None:
+        if not ours(config):
             continue
         scale = float(config["cost"].get("scale", 1.0))
         rows.append(
@@ -85,6 +85,14 @@ def collected(runs_dir: Path) -> list[Row]:
             }
         )
     return rows
+
+
+def ours(config: Mapping[str, Any]) -> bool:
+    """Whether a run of all questions differs in nothing but KEYS from the commands in the documents."""
+    tuned = "TextEncoder" in config["router"]["_target_"]
+    said = ["dataset=mmlu", "dataset.only=null", f"dataset.label={config['dataset']['label']}", "checkpoint=best"]
+    said += [f"setup={config['setup']['name']}", f"router={'minilm_tuned' if tuned else 'minilm'}"]
+    return usual(config, said, free=["cost", "method"])
 
 
 def variant(method: Mapping[str, Any]) -> str:
@@ -124,7 +132,7 @@ def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
 
 
 def subject_table(data: DeferralData, train: torch.Tensor, test: torch.Tensor) -> float:
-    """The least mean training cost for each subject, each drawn towards the mean of all by one row."""
+    """The least mean training cost for each subject, each drawn towards the mean of all by one row; all have one."""
     means = mean_by_label(train, data.train.labels, data.num_classes, 1.0)
     return float(paid(test, means.argmin(dim=1)[data.test.labels]).mean())
 
@@ -139,8 +147,9 @@ def guessing(errors: torch.Tensor) -> Row:
 
 def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
     """Five price levels: each method, by itself and guarded, beside what needs no router."""
-    usual = [row for row in rows if (row["label"], row["noise"], row["scale"]) == ("subject", "0", "1")]
-    used = [row for row in usual if row["prices"] in LEVELS]
+    kind = ("minilm, frozen", "subject", "0", "1")
+    plain = [row for row in rows if tuple(row[key] for key in ("router", "label", "noise", "scale")) == kind]
+    used = [row for row in plain if row["prices"] in LEVELS]
     head = ["trio", "prices", "best single", "subject table", "oracle", *METHODS]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for setup, prices in ((setup, prices) for setup in TRIOS for prices in LEVELS):

@@ -6,12 +6,15 @@ import os
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from l2d.config import compose, to_plain
 from l2d.report.compare import paired_interval
+from l2d.runs import variant
 from provenance import commit
 
 Row = dict[str, str]
@@ -29,6 +32,23 @@ def finished(
             json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("metrics", "timing")
         )
         yield folder, config, metrics, timing
+
+
+def usual(config: Mapping[str, Any], overrides: Sequence[str], free: Sequence[str] = ()) -> bool:
+    """Whether a run differs from what the overrides compose in nothing but the groups that are free, and the seed."""
+    return _without(config, free) == _expected(tuple(overrides), tuple(free))
+
+
+@cache
+def _expected(overrides: tuple[str, ...], free: tuple[str, ...]) -> str:
+    try:
+        return _without(to_plain(compose(list(overrides))), free)
+    except Exception:  # a method or a set that is no longer there
+        return ""
+
+
+def _without(config: Mapping[str, Any], free: Sequence[str]) -> str:
+    return variant({**config, **dict.fromkeys(free)})
 
 
 def where(timing: Mapping[str, Any]) -> str:

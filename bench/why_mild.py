@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from l2d.costs import paid
 from l2d.decisions import argmax_last
 from provenance import ROOT
-from records import NAMES, Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, write
+from records import NAMES, Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, usual, write
 
 CSV = ROOT / "bench" / "results" / "why_mild.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
@@ -97,18 +97,15 @@ def collect(runs_dir: Path) -> list[Row]:
 
 def plain(config: Mapping[str, Any]) -> bool:
     """Whether a run differs from others in nothing but KEYS: TDEF or MILD, ρ by a number or a rule, everything else as usual."""
-    method, cost = config["method"], config["cost"]
+    method = config["method"]
     if not method["_target_"].endswith(".CompSum") or method.get("tau", 1.0) != 1.0 or isinstance(method["rho"], list):
         return False
     rule = method["rho"] if isinstance(method["rho"], dict) else {"values": None, "groups": None, "counts": "cheapest"}
-    usual = (rule["values"], rule["groups"], rule["counts"], cost.get("noise", 0.0), config["checkpoint"])
-    drawn = (config.get("fold"), config.get("sampling", "none"), config["validation_fraction"])
-    taught = (config.get("aux", "none"), config["recipe"].get("ema", 0.0), config["recipe"].get("patience"))
-    return (usual, drawn, taught) == (
-        (None, None, "cheapest", 0.0, "last"),
-        (None, "none", 0.1),
-        ("none", 0.0, None),
-    )
+    if (rule["values"], rule["groups"], rule["counts"]) != (None, None, "cheapest"):
+        return False
+    said = [f"{group}={config[group]['name']}" for group in ("dataset", "setup", "experts", "cost")]
+    fit = config["experts"].get("cross_fit")
+    return usual(config, [*said, *([] if fit is None else [f"experts.cross_fit={fit}"])], free=["method"])
 
 
 def same_result(one: Row, other: Row) -> bool:
