@@ -174,6 +174,14 @@ def test_two_models_have_an_apgr(tmp_path: Path) -> None:
     assert curve.summary["apgr"] == {"0": pytest.approx(2 / 3), "1": pytest.approx(1 / 3)}
 
 
+def test_the_apgr_of_estimates_goes_by_the_least_expected_cost(tmp_path: Path) -> None:
+    """As above: the strong model is expected to be wrong less often on the first query, and on the second more often."""
+    errors, prices = np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.1, 1.0])
+    expected = np.array([[0.9, 0.1], [0.1, 0.9]])
+    write_run(tmp_path, 1.0, [0, 0], method="cost_regression", errors=errors, prices=prices, expected=expected)
+    assert curves(tmp_path)["cost_regression"].summary["apgr"] == {"1": pytest.approx(2 / 3)}
+
+
 def test_prices_of_rows(tmp_path: Path) -> None:
     prices = np.array([[1.0, 0.0], [3.0, 1.0]])
     for scale, decisions in ((0.0, [0, 0]), (0.5, [0, 1]), (2.0, [1, 1])):

@@ -123,13 +123,15 @@ class Plugin(Priced):
 
 
 class CostRegression(Priced):
-    """σ(f_k) estimates the chance that expert k is right (1 − error/scale where errors are not 0 or 1), by its log loss.
+    """σ(f_k) estimates the chance that expert k is right, by its log loss; where errors are not 0 or 1, 1 − (error − least)/(most −
+    least), least being 0 unless noise on the costs takes errors below it.
 
-    by_label: f_k is a correction of what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), a_k(y) = 1 − E[error_k|y]/scale, with
-    p(y|x) from outputs of its own that learn the label too, at `label_weight`.
+    by_label: f_k is a correction of what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), a_k(y) the mean over the label's rows,
+    with p(y|x) from outputs of its own that learn the label too, at `label_weight`.
     """
 
-    scale: Tensor
+    most: Tensor
+    least: Tensor
     right_given_label: Tensor
 
     def __init__(
@@ -147,8 +149,10 @@ class CostRegression(Priced):
         if not 0 <= label_weight < float("inf"):
             raise L2DError(f"method.label_weight={label_weight}: must be finite and not negative")
         self.by_label, self.label_weight, self.smoothing = by_label, label_weight, smoothing
-        self.dearest = costs.double().amax(dim=0)  # noise is on the training costs, and may not be in the evidence
-        self.register_buffer("scale", torch.ones(()))
+        # Noise is on the training costs, and may not be in the evidence.
+        self.cheapest, self.dearest = costs.double().amin(dim=0), costs.double().amax(dim=0)
+        self.register_buffer("most", torch.ones(()))
+        self.register_buffer("least", torch.zeros(()))
         if by_label:
             self.num_outputs = self.p + num_classes
             self.register_buffer("right_given_label", torch.full((num_classes, self.p), 0.5))
@@ -156,11 +160,16 @@ class CostRegression(Priced):
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
         errors = self.estimated(evidence)
-        self.scale.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
+        self.most.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
+        self.least.fill_(min(0.0, float(errors.min()), float((self.cheapest - self.prices.double()).min())))
         if self.by_label:
             self._needs_labels(evidence)
-            right = 1 - errors.double() / self.scale.double()
-            self.right_given_label.copy_(mean_by_label(right, evidence.labels, self.num_classes, self.smoothing))
+            means = mean_by_label(self.right(errors.double()), evidence.labels, self.num_classes, self.smoothing)
+            self.right_given_label.copy_(means)
+
+    def right(self, errors: Tensor) -> Tensor:
+        least = self.least.to(errors)
+        return (1 - (errors - least) / (self.most.to(errors) - least)).clamp(0, 1)  # of rounding, a little beyond
 
     def logits(self, outputs: Tensor) -> Tensor:
         """f_k, with what the label says. [B, num_outputs] -> [B, p]."""
@@ -171,14 +180,13 @@ class CostRegression(Priced):
         return outputs[..., : self.p] + torch.logit(right)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
-        errors = costs - self.prices.to(costs)
-        right = (1 - errors / self.scale.to(costs)).clamp(0, 1)  # noise on costs may take them out of it
-        losses = one_vs_all_loss(self.logits(outputs), right)
+        losses = one_vs_all_loss(self.logits(outputs), self.right(costs - self.prices.to(costs)))
         return losses + self.label_weight * label_loss(outputs[..., self.p :], labels) if self.by_label else losses
 
     def estimates(self, outputs: Tensor) -> Tensor:
         wrong = torch.sigmoid(-self.logits(outputs))
-        return wrong * self.scale.to(wrong)
+        least = self.least.to(wrong)
+        return wrong * (self.most.to(wrong) - least) + least
 
 
 def check_smoothing(smoothing: float) -> None:
