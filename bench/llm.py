@@ -30,7 +30,7 @@ from provenance import ROOT
 from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, usual, write
 
 CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
-KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "seed"]
+KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "checkpoint", "seed"]
 FIELDS = [
     *KEYS,
     "validation",
@@ -54,6 +54,7 @@ TRIOS = {
     "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b",
 }
 CHOICES = 4  # of an MMLU question
+ROUNDING = 1e-5  # of what the CSV keeps
 
 
 def spaced(values: Iterable[float]) -> str:
@@ -75,6 +76,7 @@ def collected(runs_dir: Path) -> list[Row]:
                 "scale": f"{scale:g}",
                 "noise": f"{float(config['cost']['noise']):g}",
                 "method": variant(config["method"]),
+                "checkpoint": config["checkpoint"],
                 "seed": str(config["seed"]),
                 **scores_of(metrics),
                 "single": f"{metrics['baselines']['best_single']['deferral_loss']:.6f}",
@@ -90,7 +92,12 @@ def collected(runs_dir: Path) -> list[Row]:
 def ours(config: Mapping[str, Any]) -> bool:
     """Whether a run of all questions differs in nothing but KEYS from the commands in the documents."""
     tuned = "TextEncoder" in config["router"]["_target_"]
-    said = ["dataset=mmlu", "dataset.only=null", f"dataset.label={config['dataset']['label']}", "checkpoint=best"]
+    said = [
+        "dataset=mmlu",
+        "dataset.only=null",
+        f"dataset.label={config['dataset']['label']}",
+        f"checkpoint={config['checkpoint']}",
+    ]
     said += [f"setup={config['setup']['name']}", f"router={'minilm_tuned' if tuned else 'minilm'}"]
     return usual(config, said, free=["cost", "method"])
 
@@ -147,9 +154,7 @@ def guessing(errors: torch.Tensor) -> Row:
 
 def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
     """Five price levels: each method, by itself and guarded, beside what needs no router."""
-    kind = ("minilm, frozen", "subject", "0", "1")
-    plain = [row for row in rows if tuple(row[key] for key in ("router", "label", "noise", "scale")) == kind]
-    used = [row for row in plain if row["prices"] in LEVELS]
+    used = [row for row in at_levels(rows) if row["checkpoint"] == "best"]
     head = ["trio", "prices", "best single", "subject table", "oracle", *METHODS]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for setup, prices in ((setup, prices) for setup in TRIOS for prices in LEVELS):
@@ -170,6 +175,51 @@ def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
             )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", foot(used)])
+
+
+def at_levels(rows: Sequence[Row]) -> list[Row]:
+    kind = ("minilm, frozen", "subject", "0", "1")
+    plain = [row for row in rows if tuple(row[key] for key in ("router", "label", "noise", "scale")) == kind]
+    return [row for row in plain if row["prices"] in LEVELS]
+
+
+def tally_table(rows: Sequence[Row]) -> str:
+    """Over the ten cells, how often each method is worse or better than the best single model, and by how much."""
+    used = at_levels(rows)
+    head = ["method", "", "more than the best single model, mean of the cells", "worse in", "beyond the noise"]
+    head += ["better in", "beyond the noise"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for checkpoint in ("best", "best_loss"):
+        for method in METHODS:
+            here = [row for row in used if (row["method"], row["checkpoint"]) == (method, checkpoint)]
+            for column in ("test", "guarded") if here else ():
+                lines.append(f"| {' | '.join(tally(here, method, checkpoint, column))} |")
+    return "\n".join([*lines, "", foot(used)])
+
+
+def tally(rows: Sequence[Row], method: str, checkpoint: str, column: str) -> list[str]:
+    by_cell: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        by_cell[row["setup"], row["prices"]].append(row)
+    found = [more_than_single(cell, column) for cell in by_cell.values()]
+    first = column == "test"
+    return [
+        (f"{method}, checkpoint={checkpoint}" if checkpoint != "best" else method) if first else "",
+        "by itself" if first else "guarded",
+        f"{sum(mean for mean, _, _ in found) / len(found):+.4f}",
+        str(sum(mean > ROUNDING for mean, _, _ in found)),
+        str(sum(low > 0 for _, low, _ in found)),
+        str(sum(mean < -ROUNDING for mean, _, _ in found)),
+        str(sum(high < 0 for _, _, high in found)),
+    ]
+
+
+def more_than_single(rows: Sequence[Row], column: str) -> tuple[float, float, float]:
+    """Mean and 95 % interval over seeds."""
+    ours, single = ({int(row["seed"]): float(row[name]) for row in rows} for name in (column, "single"))
+    found = paired_interval(ours, single)
+    assert found is not None
+    return found
 
 
 def against(rows: Sequence[Row], single: float) -> str:
@@ -282,6 +332,7 @@ def main() -> None:
     else:
         put(results, "gap-mmlu", gap_table(read(DATA)))
         put(beyond, "llm-levels", levels_table(read(CSV), read(DATA)))
+        put(beyond, "llm-tally", tally_table(read(CSV)))
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def make_row(number: int, rng: np.random.Generator) -> dict[str, str | int | flo
     query = make_query(topic, rng)
     row: dict[str, str | int | float] = {"id": number, "query": query, "length": len(query)}
     row["digits"] = sum(letter.isdigit() for letter in query)
-    row |= {f"topic_{name}": int(name == topic) for name in WORDS}
+    row |= {f"topic_{name}": int(name == topic) for name in WORDS} | {"topic": topic}
     for model, chances in RIGHT.items():
         row[f"correct_{model}"] = int(rng.random() < chances[topic] * (1 - len(query) / 2000))
     for model, price in PRICE.items():

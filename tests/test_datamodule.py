@@ -189,7 +189,7 @@ def test_evidence_is_of_rows_that_experts_did_not_learn_from(experts: SyntheticE
     """Whatever is drawn twice, or left out, for the router. Errors are without the price."""
     plain = build(prices="coverage", experts=experts)
     whole: Split = getattr(plain, name)
-    rows = torch.arange(len(whole)) % 2 == 0 if name == "validation" else torch.arange(len(whole)) >= 0
+    rows = every_second(whole.labels) if name == "validation" else torch.arange(len(whole)) >= 0
     split = whole.take(rows)
     assert plain.prices is not None
     for how in ("none", "over", "under"):
@@ -210,8 +210,36 @@ def test_evidence_has_the_noise_of_the_training_costs() -> None:
     assert torch.equal(errors, noisy.raw_costs - noisy.train.prices)
     assert not torch.equal(errors, build(prices="coverage").take_evidence().errors)
     clean = build(prices="coverage", noise=0.2, experts=Learned())
+    half = every_second(clean.validation.labels)
     whole = clean.validation.answers.errors
-    torch.testing.assert_close(clean.take_evidence().errors, whole[::2])
+    torch.testing.assert_close(clean.take_evidence().errors, whole[half])
+
+
+def every_second(labels: torch.Tensor) -> torch.Tensor:
+    """Of each label, the first left where the one before it began: counted over all rows by label, the 1st, 3rd, 5th, …"""
+    rows, place = torch.zeros(len(labels), dtype=torch.bool), 0
+    for label in sorted(set(labels.tolist())):
+        for row in (labels == label).nonzero().flatten().tolist():
+            rows[row], place = place % 2 == 0, place + 1
+    return rows
+
+
+def test_evidence_knows_every_label_that_comes_twice() -> None:
+    """However labels take turns: in rows of 0, 1, 0, 1, … every second row would be of one label."""
+    data = build(experts=Learned())
+    labels = data.validation.labels
+    seen, judged = data.take_evidence().labels, data.validation.labels
+    for label, count in zip(*labels.unique(return_counts=True), strict=True):
+        found = int((seen == label).sum()), int((judged == label).sum())
+        assert sum(found) == int(count)
+        assert abs(found[0] - found[1]) <= 1
+
+
+def test_evidence_of_a_single_validation_row_leaves_none_to_judge() -> None:
+    data = build(experts=Learned())
+    data.validation = data.validation.take(torch.arange(len(data.validation)) == 0)
+    with pytest.raises(L2DError, match="validation_fraction"):
+        data.take_evidence()
 
 
 @pytest.mark.parametrize("of", [2, 5])

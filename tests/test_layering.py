@@ -7,10 +7,10 @@ import l2d
 
 PACKAGE = Path(l2d.__file__).parent
 ORDER = [
-    *("errors", "interrupts", "seeding", "files", "config"),
+    *("errors", "interrupts", "memory", "seeding", "files", "config"),
     *("costs", "rewards", "margins", "decisions", "guard", "metrics"),
     *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
-    *("build", "timing"),
+    *("build", "remarks", "timing"),
     *("summary", "tracking", "runs", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
     *("report", "curve", "dashboard", "search", "trials", "tune", "theory"),
 ]

@@ -5,9 +5,10 @@ import io
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,17 @@ from safetensors import safe_open
 from l2d.build import build, make_dataset
 from l2d.config import compose, groups, to_plain
 from l2d.data.digits import Digits
-from l2d.data.encoders import MINILM, locate
+from l2d.data.encoders import Hashed
+from l2d.data.pretrained import MINILM, locate
 from l2d.errors import L2DError
 from l2d.files import write_json
-from l2d.guard import Guard
+from l2d.guard import Guard, HeldOut
 from l2d.metrics import best_single
-from l2d.route import Choice, Router, as_csv, main
+from l2d.route import Choice, Router
+from l2d.route.__main__ import as_csv, main
 from l2d.runs import RunFolder
-from l2d.train import describe, hold, train
-from l2d.weights import FILE, Description, read_weights, write_weights
+from l2d.train import describe, held_out, hold, train
+from l2d.weights import FILE, HELD_OUT, Description, read_weights, write_weights
 from tests.conftest import TINY
 from tests.data.test_table import Cells, write
 
@@ -188,15 +191,18 @@ def test_the_header_says_what_is_needed(features: Ran, digits: Ran, texts: Ran) 
 ASKED = Guard(None, None, 0, 0.1, 0.01)  # leaves decisions to the router
 
 
-def untrained(cfg: DictConfig, guard: Guard | None = ASKED) -> tuple[Path, Any, Any]:
-    """A run's folder as training leaves it, without the training. guard: None for the one that its validation rows ask for."""
+def untrained(
+    cfg: DictConfig, guard: Guard | None = ASKED, kept: Mapping[str, torch.Tensor] = MappingProxyType({})
+) -> tuple[Path, Any, Any]:
+    """A run's folder as training leaves it, without the training. guard: None for the one that its validation rows ask for. kept:
+    what guards for other prices are fitted to."""
     data, built = build(cfg)
     built.eval()
     run = RunFolder.of(to_plain(cfg))
     with run.locked():
         run.write_config(to_plain(cfg))
         guard = guard or held(data, built)[0]
-        write_weights(run.path / FILE, built.weights(), describe(to_plain(cfg), data, guard))
+        write_weights(run.path / FILE, {**built.weights(), **kept}, describe(to_plain(cfg), data, guard))
         write_json(run.path / "metrics.json", {})
     return run.path, data, built
 
@@ -289,7 +295,8 @@ def test_a_file_of_before_there_were_guards(features: Ran) -> None:
 
 
 def test_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As if the run had had them; by the router itself, whatever the guard was for the prices of before."""
+    """As if the run had had them; by the router itself, whatever the guard was for the prices of before, where the run kept nothing
+    to fit another to, which is said."""
     file = write(tmp_path, CELLS)
     given = [f"dataset.path={file}", f"runs_dir={tmp_path / 'runs'}", "method=cost_regression"]
     price = ["cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]"]
@@ -313,6 +320,42 @@ def test_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
             assert costs is not None
             assert [*costs.values()] == pytest.approx((errors[0] + torch.tensor(prices)).tolist(), rel=1e-5)
     assert len(found) > 1
+    main([str(path), "--file", str(queries), "--prices", "0,0,0"])
+    assert "guard: none for these prices" in capsys.readouterr().err
+
+
+def test_other_prices_have_a_guard_of_their_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Expert b errs least, c next. The router expects nothing of a that validation bears out: it is let ask b or c at no price only
+    where it is right, and where b is dear everything goes to c; at the prices of training the run's own guard holds."""
+    file = write(tmp_path, CELLS)
+    given = [f"dataset.path={file}", f"runs_dir={tmp_path / 'runs'}", "method=cost_regression"]
+    errors = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]] * 50, dtype=torch.float64)
+    wrong = HeldOut(errors, torch.tensor([[0.0, 0.5, 0.5]]).repeat(100, 1), errors.mean(dim=0))
+    saved = {f"{HELD_OUT}.{name}": value for name, value in vars(wrong).items()}
+    price = ["cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]"]
+    path, _, _ = untrained(compose([*SMALL, *SPLIT, *given, *price]), Guard(None, 0, 0, 0.0, None), saved)
+    queries = write(tmp_path, {name: CELLS[name][N - TEST :] for name in ("x", "y", "flag")}, "queries.csv")
+    for prices, expert in (("0,0,0", "b"), ("0,5,0", "c"), ("0.5,0.1,0.3", "a")):
+        assert {*told(capsys, path, "--file", queries, "--prices", prices)} == {expert}
+        main([str(path), "--file", str(queries), "--prices", prices])
+        assert f"guard: everything goes to {expert}" in capsys.readouterr().err
+    assert {*told(capsys, path, "--file", queries, "--prices", "0,0,9", "--raw")} != {"b"}
+
+
+def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
+    """The guard for the prices of training, made anew from it, is the run's own."""
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}", "dataset.label=topic"]
+    for more in (["method=cost_regression", "sampling=over"], ["method=plugin"]):
+        cfg = compose([*SMALL, *SPLIT, *given, "cost=error_plus_cost", "cost.prices=[0.5,0.1,0.3]", *more])
+        data, built = build(cfg)
+        built.eval()
+        with torch.no_grad():
+            outputs = built(data.validation.inputs)
+        kept = HeldOut(**held_out(built.method, outputs, data, data.raw_costs))
+        assert kept.guard_at(torch.tensor([0.5, 0.1, 0.3])) == held(data, built)[0]
+        torch.testing.assert_close(kept.errors, data.validation.answers.errors)
+    data, built = build(compose([*SMALL, *SPLIT, *given, "method=mild"]))
+    assert held_out(built.method, built(data.validation.inputs), data, data.raw_costs) == {}
 
 
 BAD_PRICES = {
@@ -336,9 +379,9 @@ def test_bad_prices_are_one_line(prices: str, features: Ran) -> None:
     assert BAD_PRICES[prices] in str(caught.value.code)
     assert "\n" not in str(caught.value.code)
     router = Router.load(features.path)
-    with pytest.raises(L2DError, match="must be one for each expert"):
-        router.reprice({"a": 0.1, "b": 0.2, "d": 0.3})
-    assert not router.raw
+    with pytest.raises(L2DError, match=r"^prices: no expert d, e; there are a, b, c$"):
+        router.reprice({"a": 0.1, "b": 0.2, "c": 0.2, "d": 0.3, "e": 1})
+    assert not router.repriced
 
 
 def test_expected_costs_by_hand(tmp_path: Path) -> None:
@@ -539,6 +582,69 @@ def test_csv_of_the_command(texts: Ran, tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out == ""
     assert [row["expert"] for row in read(out.read_text())] == ["abc"[k] for k in saved["guarded"]]
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "written"),
+    [
+        ("queries.csv", ["007", "b,c", ""], ["007", "b,c", ""]),
+        ("queries.parquet", [7, 8, None], ["7", "8", ""]),
+        ("queries.parquet", ["x", "y", "z"], ["x", "y", "z"]),
+    ],
+    ids=["csv", "numbers", "words"],
+)
+@pytest.mark.parametrize("column", ["id", "ID"])
+def test_ids_come_back_with_the_choices(
+    column: str,
+    name: str,
+    ids: list[Any],
+    written: list[str],
+    texts: Ran,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As they are written, zeros in front included, so that choices can be joined to what they are of."""
+    file = write(tmp_path, {"prompt": texts.queries[:3], "topic": ["a", "b", "c"], column: ids}, name)
+    main([str(texts.path), "--file", str(file)])
+    found = read(capsys.readouterr().out)
+    choices = Router.load(texts.path).route(texts.queries[:3])
+    assert list(found[0])[:4] == ["query", "id", "expert", "posterior_a"]
+    assert [(row["query"], row["id"], row["expert"]) for row in found] == [
+        (str(place), known, choice.expert)
+        for place, (known, choice) in enumerate(zip(written, choices, strict=True), 1)
+    ]
+    assert [choice.id for choice in Router.load(texts.path).route_file(file)] == written
+    assert {choice.id for choice in choices} == {None}
+
+
+def test_an_id_may_be_what_a_router_sees(tmp_path: Path) -> None:
+    """Where it was told to look at it: a number all the same."""
+    cells = table()
+    cells["id"] = [f"{row:03d}" for row in range(N)]
+    given = [
+        "dataset=table",
+        f"dataset.path={write(tmp_path, cells)}",
+        "dataset.features=[id,x]",
+        "dataset.split=split",
+    ]
+    run, *_ = untrained(compose([*SMALL, *given, f"runs_dir={tmp_path / 'runs'}"]))
+    file = write(tmp_path, {"id": cells["id"][:3], "x": cells["x"][:3]}, "queries.csv")
+    router = Router.load(run)
+    assert router.description.seen.features == ("id", "x")
+    numbers = np.array([[row, cells["x"][row]] for row in range(3)])
+    choices = router.route_file(file)
+    assert [choice.expert for choice in choices] == [choice.expert for choice in router.route(numbers)]
+    assert [choice.id for choice in choices] == ["000", "001", "002"]
+
+
+def test_a_text_that_is_cut_is_said(
+    texts: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Hashed, "note", "1 of 2 texts are longer")
+    main([str(texts.path), "--raw", "--file", str(write(tmp_path, {"prompt": texts.queries[:2]}))])
+    told = capsys.readouterr()
+    assert told.err == "1 of 2 texts are longer\n"
+    assert len(told.out.splitlines()) == 3
 
 
 def test_csv_quotes_names_and_leaves_blanks() -> None:

@@ -91,6 +91,19 @@ def test_keys_that_came_later_leave_old_folders_where_they_are() -> None:
     assert len({variant(found) for found in (now, *others)}) == 7
 
 
+def test_a_key_that_came_later_to_one_dataset_leaves_the_others_alone() -> None:
+    """dataset.label of mmlu_sim: answer, as ever, or another. Tables have had it from the first."""
+    now = config("dataset=mmlu_sim")
+    before = now | {"dataset": {key: value for key, value in now["dataset"].items() if key != "label"}}
+    assert len(before["dataset"]) == len(now["dataset"]) - 1
+    assert variant(before) == variant(now)
+    assert variant(config("dataset=mmlu_sim", "dataset.label=subject")) != variant(now)
+    tables = [config("dataset=table", *label) for label in ([], ["dataset.label=answer"], ["dataset.label=missing"])]
+    without = tables[0] | {"dataset": {key: value for key, value in tables[0]["dataset"].items() if key != "label"}}
+    assert len({variant(found) for found in (*tables, without)}) == 4
+    assert variant(config("dataset=table", "dataset.path=a.csv")) == variant(tables[0])
+
+
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     with pytest.raises(ValueError, match="JSON"):

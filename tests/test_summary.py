@@ -87,11 +87,15 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
     assert "(+1.0000 ± unknown per input" in format_table(held(constant="expert 2", validation=one_row))
 
 
-def test_a_guard_that_changes_nothing_is_not_said() -> None:
-    for found in (held(), metrics([0, 0, 0, 0])):  # and a run of before there were guards
-        lines = format_table(found).splitlines()
-        assert lines[3] == lines[1]
-        assert "guarded" not in "\n".join(lines)
+def test_a_guard_that_lets_the_router_through_adds_a_line_and_no_row() -> None:
+    beaten = {"best_constant": "expert 2", "gain": 0.1156, "standard_error": 0.0382}
+    lines = format_table(held(validation=beaten)).splitlines()
+    assert lines[3] == lines[1]
+    assert "guarded" not in "\n".join(lines)
+    assert lines[-1] == (
+        "guard: the router stands; on validation it beats always expert 2 (+0.1156 ± 0.0382 per input)"
+    )
+    assert "guard" not in format_table(metrics([0, 0, 0, 0]))  # a run of before there were guards
 
 
 def test_collapse_is_said() -> None:
@@ -99,6 +103,23 @@ def test_collapse_is_said() -> None:
     assert (
         "WARNING: the router has collapsed: expert 2 gets 100.0% of the inputs, the oracle would give it 50.0%." in text
     )
+
+
+def test_a_collapse_comes_with_what_the_method_has_to_try() -> None:
+    """And is left out where that is nothing and the guard sends everything to the same expert."""
+    has_both = {"decision": "argmax", "by_decision": {}, "method_buffers": {"rho": [1, 1]}}
+    rho = "one ρ for all or a larger one (method.rho)"
+    for found, tries in (
+        (has_both, f"decision=posterior, {rho}, "),
+        (has_both | {"decision": "posterior"}, f"{rho}, "),
+        (has_both | {"method_buffers": {"weights": [1, 1]}}, "decision=posterior, "),
+        ({"decision": "argmax", "method_buffers": {"rho": [1, 1]}}, f"{rho}, "),
+        ({"decision": "argmax", "method_buffers": {}}, ""),
+    ):
+        assert f" Try {tries}more epochs, another method." in format_table(held() | found)
+        said = "WARNING" in format_table(held(constant="expert 1") | found)
+        assert said == bool(tries), found
+        assert "WARNING" in format_table(held(constant="expert 2") | found)
 
 
 def test_figure_shows_the_numbers() -> None:

@@ -15,7 +15,8 @@ from l2d.backbones.text import KEPT, TextEncoder
 from l2d.build import build
 from l2d.config import compose, to_plain
 from l2d.errors import L2DError
-from l2d.route import Router, main
+from l2d.route import Router
+from l2d.route.__main__ import main
 from l2d.router import Router as Learning
 from l2d.runs import RunFolder
 from l2d.train import train
@@ -132,7 +133,9 @@ def test_out_of_memory_is_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) 
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
 
     monkeypatch.setattr(Learning, "losses", full)
-    with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: out of memory; try recipe\.batch_size=8$"):
+    with pytest.raises(
+        L2DError, match=r"^recipe\.batch_size=16: out of memory with 4 rows .* router\.reads\.max_length"
+    ):
         train(make())
 
 

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 import l2d.train
 from l2d import route
 from l2d.build import build, make_dataset
-from l2d.checkpoints import EpochCheckpoint, read_checkpoint
+from l2d.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.config import compose, to_plain
 from l2d.data.arrays import Arrays
 from l2d.data.digits import Digits
@@ -156,9 +156,9 @@ def test_a_rule_of_its_own_is_not_shifted() -> None:
 def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Any]] = []
 
-    def watched(cfg: DictConfig) -> Any:
+    def watched(cfg: DictConfig, parts: int) -> Any:
         assert not any(router() for router in alive)
-        data, router = build(cfg)
+        data, router = build(cfg, parts)
         alive.append(weakref.ref(router))
         return data, router
 
@@ -332,7 +332,8 @@ def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
 
 
 def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With other test rows, the trained weights, everything logged on the way and what guards the decisions stay the same."""
+    """With other test rows, all of a class that is not the best single expert's, the trained weights, everything logged on the way
+    and what guards the decisions stay the same."""
     runs = [tiny("checkpoint=best"), tiny("checkpoint=best", "runs_dir=other")]
     monkeypatch.chdir(runs[0].runs_dir.rsplit("/", 1)[0])
     train(runs[0])
@@ -341,7 +342,7 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     def noisy(self: Digits, data_dir: Path) -> Arrays:
         arrays = load(self, data_dir)
         noise = torch.randint(0, 16, arrays.test_inputs.shape, dtype=torch.uint8)
-        return Arrays(arrays.train_inputs, arrays.train_labels, noise, arrays.test_labels.flip(0), 10)
+        return Arrays(arrays.train_inputs, arrays.train_labels, noise, torch.full_like(arrays.test_labels, 9), 10)
 
     monkeypatch.setattr(Digits, "load", noisy)
     train(runs[1])
@@ -355,12 +356,32 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
+@pytest.mark.parametrize(("checkpoint", "epoch"), [("best", 1), ("best_loss", 2), ("last", None)])
+def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Path) -> None:
+    """By the deferral loss, the first of equals; by the loss, which prices later than those of training do not change."""
+    keeper = EpochCheckpoint(tmp_path, MONITORS[checkpoint])
+    for number, (deferral, loss) in enumerate([(0.5, 3.0), (0.4, 2.0), (0.4, 1.0), (0.6, 1.5)]):
+        trainer: Any = SimpleNamespace(
+            callback_metrics={"val/deferral_loss": deferral, "val/loss": loss},
+            current_epoch=number,
+            max_epochs=4,
+            should_stop=False,
+            is_global_zero=True,
+            strategy=SimpleNamespace(broadcast=lambda due: due),
+            save_checkpoint=Path.touch,
+        )
+        module: Any = SimpleNamespace(state_dict=lambda number=number: {"epoch": torch.tensor(number)})
+        keeper.on_train_epoch_end(trainer, module)
+    kept = keeper.state_dict()["best_weights"]
+    assert kept == ({} if epoch is None else {"epoch": torch.tensor(epoch)})
+
+
 # Patience and averaged weights
 
 
 def watched(folder: Path, values: list[float], patience: int | None) -> tuple[EpochCheckpoint, list[int]]:
     """The epochs, from 1 on, after which a run with these validation losses is told to stop."""
-    checkpoint = EpochCheckpoint(folder, keep_best=True, patience=patience)
+    checkpoint = EpochCheckpoint(folder, "val/deferral_loss", patience=patience)
     module: Any = torch.nn.Linear(1, 1)
     stopped = []
     for epoch, value in enumerate(values):
@@ -385,14 +406,25 @@ def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: li
     whole, stopped = watched(tmp_path, values, patience)
     assert stopped == stops
     assert (whole.best, whole.since_best) == (0.3, 2)
-    again = EpochCheckpoint(tmp_path, keep_best=True, patience=patience)
+    again = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=patience)
     again.load_state_dict(whole.state_dict())
     trainer: Any = SimpleNamespace(should_stop=False, strategy=SimpleNamespace(broadcast=lambda due: due))
     again.on_train_start(trainer, Any)  # type: ignore[arg-type]
     assert trainer.should_stop == (stops[-1:] == [6]) == again.out_of_patience
     del (old := whole.state_dict())["since_best"]  # of before there was such
     again.load_state_dict(old)
-    assert not again.out_of_patience
+    assert again.since_best == 0
+
+
+def test_all_processes_stop_where_the_first_does(tmp_path: Path) -> None:
+    """Ranks whose losses differ in the last bit have counted differently: rank 0's word holds, for what comes after fitting too."""
+    for said in (True, False):
+        checkpoint = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=2)
+        checkpoint.since_best = 1 if said else 9
+        strategy = SimpleNamespace(broadcast=lambda _, said=said: said)
+        trainer: Any = SimpleNamespace(should_stop=False, strategy=strategy)
+        checkpoint.on_train_start(trainer, cast(Any, None))
+        assert checkpoint.out_of_patience == trainer.should_stop == said
 
 
 STEADY = {"patience": ["recipe.patience=2"], "ema": ["recipe.ema=0.8", "aux=experts"]}
@@ -503,7 +535,7 @@ BAD = {
     "aux=both": "aux=both",
     "aux_weight=-1": "aux_weight=-1",
     "recipe.ema=1": "recipe.ema=1",
-    "recipe.patience=2": "recipe.patience: stops when validation gets no better, and wants checkpoint=best",
+    "recipe.patience=2": "recipe.patience: stops when validation gets no better, and wants checkpoint=best or best_loss",
     "recipe.epochs=0": "recipe.epochs",
     "recipe.schedule=linear": "recipe.schedule",
     "setup.coverage=[0.5,0.4]": "setup.coverage",

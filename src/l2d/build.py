@@ -2,6 +2,8 @@
 
 import hashlib
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +15,21 @@ import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import DictConfig
+from torch import Tensor
 
 from l2d.backbones.heads import attach_aux
+from l2d.checkpoints import MONITORS
 from l2d.config import check_keys, to_plain
+from l2d.costs import check_noise
 from l2d.data.arrays import channel_statistics
+from l2d.data.sampling import SAMPLINGS
 from l2d.datamodule import Dataset, DeferralData
 from l2d.errors import L2DError, check_choice
 from l2d.experts.cache import Cache
 from l2d.experts.request import Machine
 from l2d.learner import check_recipe, speed
-from l2d.losses.aux import make_aux
+from l2d.losses.aux import check_aux, make_aux
+from l2d.losses.method import Method
 from l2d.router import Router
 from l2d.seeding import derive_seed
 
@@ -107,8 +114,7 @@ def expert_cache(cfg: DictConfig) -> Cache:
     return Cache(Path(cfg.runs_dir).expanduser() / "experts", title, identity)
 
 
-def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
-    """dataset -> experts -> costs."""
+def check_data_values(cfg: DictConfig) -> None:
     check_keys(cfg)
     if not 0 <= cfg.seed < 2**32:
         raise L2DError(f"seed={cfg.seed}: must be between 0 and {2**32 - 1}")
@@ -118,6 +124,56 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
     scale = cfg.cost.get("scale", 1.0)  # runs of before it came are rebuilt too
     if cfg.cost.prices is None and scale != 1:
         raise L2DError(f"cost.scale={scale}: there are no prices to multiply; use cost=error_plus_cost or cost=llm")
+    check_noise(cfg.cost.noise, cfg.cost.noise_kind)
+    check_choice("sampling", cfg.sampling, SAMPLINGS)
+
+
+def check_values(cfg: DictConfig) -> None:
+    """Choices and ranges, before anything is built."""
+    check_choice("checkpoint", cfg.checkpoint, tuple(MONITORS))
+    reads = cfg.router.get("reads")
+    if "model" in cfg.router and reads is not None and reads.model != cfg.router.model:
+        raise L2DError(
+            f"router.reads.model={reads.model}: must be router.model={cfg.router.model}, whose tokens it learned"
+        )
+    check_data_values(cfg)
+    if cfg.recipe.patience is not None and cfg.checkpoint == "last":
+        raise L2DError("recipe.patience: stops when validation gets no better, and wants checkpoint=best or best_loss")
+    check_aux(cfg.aux, cfg.aux_weight)
+
+
+def check_without_data(cfg: DictConfig) -> None:
+    """For dry_run: the values, and the method's own by building it for two experts, each the cheapest as often as the other: their
+    shares of ρ's total are the largest that there are. Not where it has a list, which is one value for each real expert."""
+    check_values(cfg)
+    if not _has_list(to_plain(cfg.method)):
+        make_method(cfg, 1 - torch.eye(2, dtype=torch.float64), num_classes=2)
+
+
+def _has_list(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, dict) and any(map(_has_list, value.values())))
+
+
+def make_method(cfg: DictConfig, costs: Tensor, num_classes: int) -> Method:
+    with naming_the_method(cfg):
+        method: Method = make(cfg.method, costs=costs, num_classes=num_classes, decision=cfg.decision)
+    return method
+
+
+@contextmanager
+def naming_the_method(cfg: DictConfig) -> Iterator[None]:
+    """A class does not know by what name it was asked for."""
+    try:
+        yield
+    except L2DError as error:
+        if not str(error).startswith("method: "):
+            raise
+        raise L2DError(f"method={cfg.method.name}: {str(error).removeprefix('method: ')}") from error
+
+
+def make_data(cfg: DictConfig, *, renew_experts: bool = False, parts: int = 1) -> DeferralData:
+    """dataset -> experts -> costs. parts: in which batches come."""
+    check_data_values(cfg)
     return DeferralData(
         dataset=make_dataset(cfg),
         data_dir=Path(cfg.data_dir).expanduser(),
@@ -131,7 +187,7 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
         ),
         coverage=None if cfg.setup.coverage is None else list(cfg.setup.coverage),
         prices=to_plain(cfg.cost)["prices"],
-        price_scale=scale,
+        price_scale=cfg.cost.get("scale", 1.0),
         noise=cfg.cost.noise,
         noise_kind=cfg.cost.noise_kind,
         validation_fraction=cfg.validation_fraction,
@@ -140,24 +196,19 @@ def make_data(cfg: DictConfig, *, renew_experts: bool = False) -> DeferralData:
         batch_size=cfg.recipe.batch_size,
         augment=cfg.recipe.augment,
         seed=cfg.seed,
+        parts=parts,
     )
 
 
-def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
-    """dataset -> experts -> costs -> method -> router."""
-    check_choice("checkpoint", cfg.checkpoint, ("last", "best"))
-    reads = cfg.router.get("reads")
-    if "model" in cfg.router and reads is not None and reads.model != cfg.router.model:
-        raise L2DError(
-            f"router.reads.model={reads.model}: must be router.model={cfg.router.model}, whose tokens it learned"
-        )
-    if cfg.recipe.patience is not None and cfg.checkpoint != "best":
-        raise L2DError("recipe.patience: stops when validation gets no better, and wants checkpoint=best")
-    data = make_data(cfg)
+def build(cfg: DictConfig, parts: int = 1) -> tuple[DeferralData, Router]:
+    """dataset -> experts -> costs -> method -> router. parts: in which batches come."""
+    check_values(cfg)
+    data = make_data(cfg, parts=parts)
     pl.seed_everything(derive_seed(cfg.seed, "weights"), verbose=False)
-    method = make(cfg.method, costs=data.train.costs, num_classes=data.num_classes, decision=cfg.decision)
+    method = make_method(cfg, data.train.costs, data.num_classes)
     if method.takes_evidence:
-        method.learn(data.take_evidence())
+        with naming_the_method(cfg):
+            method.learn(data.take_evidence())
     aux = make_aux(cfg.aux, cfg.aux_weight, data.train.costs, data.train.labels, data.num_classes)
     mean, std = channel_statistics(data.train.source, data.train.rows)
     network = make(cfg.router, mean=mean, std=std, num_outputs=method.num_outputs, head=method.head)
@@ -181,5 +232,6 @@ def build(cfg: DictConfig) -> tuple[DeferralData, Router]:
         channels_last=fast["channels_last"],
         compile_mode=str(fast["compile"]).lower(),  # false comes as a boolean from the command line
         ema=cfg.recipe.ema,
+        parts=parts,
     )
     return data, router

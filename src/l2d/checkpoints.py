@@ -11,7 +11,8 @@ from torch import Tensor
 from l2d.errors import L2DError
 from l2d.files import write_atomically
 
-MONITOR = "val/deferral_loss"
+# What checkpoint=... goes by; none where the last epoch is kept.
+MONITORS = {"last": None, "best": "val/deferral_loss", "best_loss": "val/loss"}
 # Of the time spent training, at most this share goes into writing checkpoints.
 SHARE = 0.05
 
@@ -19,22 +20,22 @@ SHARE = 0.05
 class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or, where epochs are shorter than twenty writes, after as many as keep writing below 5 %.
 
-    With keep_best, the weights of the epoch with the least validation deferral loss (the first of equals) travel inside last.ckpt,
-    so that there is never one without the other. patience: epochs without a new best after which training is over. stop_after: the
+    monitor: the weights of the epoch where this was least (the first of equals) travel inside last.ckpt, so that there is never one
+    without the other. patience: epochs without a new best after which training is over. stop_after: the
     epoch after which training stops, to be gone on with later.
     Lightning's ModelCheckpoint moves files in from another folder, which is not atomic across filesystems.
     """
 
     def __init__(
-        self, folder: Path, keep_best: bool, stop_after: int | None = None, patience: int | None = None
+        self, folder: Path, monitor: str | None, stop_after: int | None = None, patience: int | None = None
     ) -> None:
-        self.folder, self.keep_best, self.stop_after, self.patience = folder, keep_best, stop_after, patience
+        self.folder, self.monitor, self.stop_after, self.patience = folder, monitor, stop_after, patience
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
-        self.since_best = 0
+        self.since_best, self.out_of_patience = 0, False
         self.written_at, self.write_seconds = time.monotonic(), 0.0
 
     def on_train_epoch_end(self, trainer: pl.Trainer, router: pl.LightningModule) -> None:
-        if self.keep_best and (current := float(trainer.callback_metrics[MONITOR])) < self.best:
+        if self.monitor and (current := float(trainer.callback_metrics[self.monitor])) < self.best:
             self.best, self.since_best = current, -1
             self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
         self.since_best += 1
@@ -49,14 +50,11 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
     def on_train_start(self, trainer: pl.Trainer, _: pl.LightningModule) -> None:
         self._stop_early(trainer)  # as it had when it was killed
 
-    @property
-    def out_of_patience(self) -> bool:
-        return self.patience is not None and self.since_best >= self.patience
-
     def _stop_early(self, trainer: pl.Trainer) -> None:
-        # One that stopped alone would leave the others waiting.
-        if self.patience is not None and trainer.strategy.broadcast(self.out_of_patience):
-            trainer.should_stop = True
+        if self.patience is not None:
+            # One that stopped alone would leave the others waiting.
+            self.out_of_patience = trainer.strategy.broadcast(self.since_best >= self.patience)
+            trainer.should_stop = trainer.should_stop or self.out_of_patience
 
     def _save(self, trainer: pl.Trainer) -> None:
         started = time.monotonic()

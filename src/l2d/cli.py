@@ -4,8 +4,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,10 +128,30 @@ class Guard:
             return None
 
 
+@contextmanager
+def answering(interrupted: str = "interrupted; nothing was written") -> Iterator[None]:
+    """Around a command without Hydra. A mistake of the user's ends in one line and status 1; a reader that has gone, as head goes
+    when it has seen enough, in no line at all."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes once more at its end, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except MISTAKES as error:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+            raise
+        sys.exit(f"error: {one_line(error)}")
+    except KeyboardInterrupt:
+        sys.exit(interrupted)
+
+
 def run_command(job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train") -> None:
     """Run a Hydra job. A mistake of the user's ends in one line and status 1; HYDRA_FULL_ERROR=1 shows where it arose."""
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(help_text(description, module))
+        with answering():
+            print(help_text(description, module))
         return
     full = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then lets exceptions through instead of printing and exiting

@@ -76,6 +76,7 @@ class DeferralData(pl.LightningDataModule):
     Sampling (by the cheapest expert, costs with their noise) is of the training split alone, and comes last: experts learn from the
     rows as they are. Methods are built from the resampled costs, so their counts are those of what they learn from: weights and
     margins on top of it would correct the same imbalance twice.
+    parts: in which batches come, where whole ones take too much memory; evaluation then takes as much less at a time.
     on_device: whether the inputs lie on the device whole: true, false (pinned host memory streams them), or auto (if they fit).
     """
 
@@ -98,6 +99,7 @@ class DeferralData(pl.LightningDataModule):
         batch_size: int,
         augment: str,
         seed: int,
+        parts: int = 1,
     ) -> None:
         super().__init__()
         if not 0 < validation_fraction < 1:
@@ -110,6 +112,7 @@ class DeferralData(pl.LightningDataModule):
         check_scale(price_scale, prices)
         check_choice("sampling", sampling, SAMPLINGS)
         self.batch_size, self.augment, self.on_device, self.seed = batch_size, augment, machine.data_on_device, seed
+        self.parts = parts
         arrays = dataset.load(data_dir)
         if augment != "none" and arrays.train_inputs.ndim != 4:
             raise L2DError(f"recipe.augment={augment}: is for images; use recipe.augment=none")
@@ -156,10 +159,14 @@ class DeferralData(pl.LightningDataModule):
 
     def take_evidence(self) -> Evidence:
         """What experts did on rows that they did not learn from: the training rows, before any are drawn twice, or, where experts
-        learned those, every second validation row, which is then no longer one: what was learned from does not judge."""
+        learned those, every second validation row of each label, which is then no longer one: what was learned from does not
+        judge."""
         split = self._whole
         if self.panel.learned:
-            half = torch.arange(len(self.validation)) % 2 == 0
+            if len(self.validation) < 2:
+                raise L2DError("method: learns from validation rows here, and needs two; raise validation_fraction")
+            half = torch.zeros(len(self.validation), dtype=torch.bool)
+            half[self.validation.labels.argsort(stable=True)[::2]] = True
             split, self.validation = self.validation.take(half), self.validation.take(~half)
         return Evidence(split.costs - split.prices, split.prices, split.labels)
 
@@ -192,6 +199,7 @@ class DeferralData(pl.LightningDataModule):
             pad=self.train.source.shape[1] // 8 if self.augment != "none" else 0,
             rank=rank,
             world=world,
+            parts=self.parts,
         )
         if min(batches.sizes) < 2:
             raise L2DError(
@@ -211,7 +219,8 @@ class DeferralData(pl.LightningDataModule):
         return batch  # it comes from there
 
     def _in_order(self, split: Split) -> Batches:
-        return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, eval_batch(split.source))
+        size = max(1, eval_batch(split.source) // self.parts)
+        return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, size)
 
     def _inputs(self, split: Split) -> Inputs:
         """Training and validation share one copy of the images on the device."""

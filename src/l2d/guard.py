@@ -45,6 +45,22 @@ class Guard:
         return cls(**{**content, "offsets": None if offsets is None else tuple(offsets)})
 
 
+@dataclass(frozen=True)
+class HeldOut:
+    """What a guard for other prices is fitted to: of validation rows errors [n, p] and what the router expected of them [n, p]; of
+    the rows that the best single expert is chosen on, the mean errors [p]."""
+
+    errors: Tensor
+    expected: Tensor
+    mean_errors: Tensor
+
+    def guard_at(self, prices: Tensor) -> Guard:
+        """prices [p]."""
+        utilities = -(self.expected + prices.to(self.expected))
+        best = int((self.mean_errors + prices.to(self.mean_errors)).argmin())
+        return fit_guard(utilities, argmax_last(utilities), self.errors + prices.to(self.errors), best)
+
+
 def with_offsets(utilities: Tensor, offsets: tuple[float, ...]) -> Tensor:
     return argmax_last(utilities.double() + torch.tensor(offsets, dtype=torch.float64, device=utilities.device))
 

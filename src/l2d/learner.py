@@ -1,7 +1,6 @@
 """A network that learns: the step, the schedule, compilation. What it learns is its subclass's business."""
 
 import copy
-import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
-from l2d import interrupts
 from l2d.config import Recipe
 from l2d.data.augment import AUGMENTS
 from l2d.data.batches import Batch
@@ -24,6 +22,8 @@ from l2d.errors import L2DError, check_choice
 SCHEDULES = ("constant", "cosine", "one_cycle")
 COMPILE_MODES = ("false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+# CUDA graphs write each part's gradients over those of the part before, which are still to be added up.
+WITHOUT_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
 STREAMS = "random_streams"  # in a checkpoint
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -36,6 +36,7 @@ class Learner(pl.LightningModule):
     ema: the decay of an average over the steps' weights, by which it is then judged and used; 0: none.
     compile_mode: torch.compile's, or "false". Only full training batches (of the size met first) run compiled: an epoch's last
     batch and evaluation would cost a compilation each.
+    parts: in which a batch comes, as of a loader with so many; their gradients add up to one step, that of the whole batch.
     """
 
     recipe_key: ClassVar[str] = "recipe"
@@ -49,17 +50,20 @@ class Learner(pl.LightningModule):
         channels_last: bool,
         compile_mode: str,
         ema: float = 0.0,
+        parts: int = 1,
     ) -> None:
         super().__init__()
         if channels_last:
             network = network.to(memory_format=torch.channels_last)
-        self.network, self.ema = network, ema
+        self.network, self.ema, self.parts = network, ema, parts
         self.averaged = copy.deepcopy(network).requires_grad_(False) if ema else None
         self.make_optimizer = optimizer
         self.schedule = schedule
         self.loss_sum, self.rows_seen = torch.zeros(()), 0
         self.full_batch = 0
         self.compiled_losses: Callable[..., Tensor] = self.losses
+        if parts > 1:
+            compile_mode = WITHOUT_GRAPHS.get(compile_mode, compile_mode)
         if compile_mode != "false":
             self.compiled_losses = torch.compile(self.losses, mode=compile_mode, dynamic=False)
 
@@ -67,24 +71,28 @@ class Learner(pl.LightningModule):
         """By the averaged weights, where there are such; the step itself goes by `network`."""
         return self.network(inputs) if self.averaged is None else self.averaged(inputs)
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def optimizer_step(self, *given: Any, **named: Any) -> None:
+        super().optimizer_step(*given, **named)
         if self.averaged is not None:
             # At first nearly the weights themselves: an average over steps that were not made would be of the initial ones.
-            steps = self.trainer.global_step
+            steps = self.trainer.global_step + 1  # this one is counted when it is over
             average(self.averaged, self.network, min(self.ema, (1 + steps) / (10 + steps)))
 
     def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def training_step(self, batch: Batch, _: int) -> Tensor:
+    def training_step(self, batch: Batch, index: int) -> Tensor:
         self.full_batch = self.full_batch or len(batch[0])
-        full = len(batch[0]) == self.full_batch
+        full = 0 <= len(batch[0]) - self.full_batch <= (self.parts > 1)  # parts differ by a row, the smaller come first
         search_convolutions(full)
         loss = (self.compiled_losses if full else self.losses)(*batch).mean()
         # Lightning's own log() takes as long as the rest of a step's bookkeeping together.
         self.loss_sum = self.loss_sum + loss.detach() * len(batch[0])
         self.rows_seen += len(batch[0])
-        return loss
+        if self.parts == 1:
+            return loss
+        batches: Any = self.trainer.train_dataloader
+        return loss * batches.weights[index]
 
     def on_train_epoch_start(self) -> None:
         self.loss_sum = torch.zeros((), device=self.device)
@@ -183,14 +191,6 @@ def make_trainer(**options: Any) -> pl.Trainer:
     except (MisconfigurationException, TypeError, ValueError) as error:
         told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
         raise L2DError(f"trainer={told}: {str(error).splitlines()[0]}") from error
-
-
-def free_memory() -> None:
-    """Trainer, network and data refer to each other, so memory is freed only when Python looks for such cycles."""
-    with interrupts.deferred():
-        gc.collect()
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
 
 
 def check_recipe(recipe: Any, group: str) -> None:

@@ -26,6 +26,7 @@ class Router(Learner):
         channels_last: bool,
         compile_mode: str,
         ema: float = 0.0,
+        parts: int = 1,
     ) -> None:
         super().__init__(
             network=network,
@@ -34,6 +35,7 @@ class Router(Learner):
             channels_last=channels_last,
             compile_mode=compile_mode,
             ema=ema,
+            parts=parts,
         )
         self.method, self.aux = method, aux
 

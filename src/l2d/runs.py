@@ -23,14 +23,18 @@ RESULTS_VERSION = 1
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
 LOCK = ".lock"
 # Keys that came later, and the values with which they change nothing: a run without them is the same. ANY: prices of a setup are in
-# cost.prices where they count, and a table that answers are written to is none of a router's business.
-ANY, MISSING = "any", "missing"
+# cost.prices where they count, a table that answers are written to is none of a router's business, and where a table lies does not
+# matter: what is in it is in data.txt.
+ANY, MISSING = "any", object()
 LATE: dict[str, dict[str, Any]] = {
     "setup": {"prices": ANY, "experts": None},
     "cost": {"scale": 1.0},
     "recipe": {"ema": 0.0, "patience": None},
     "experts": {"table": ANY},
+    "dataset": {"path": ANY},
 }
+# The same of one class of dataset: others had the key from the first.
+LATE_IN = {"l2d.data.mmlu_sim.MMLUSim": {"label": "answer"}}
 # Models that may be folders: the same however one gets there.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
 
@@ -43,10 +47,9 @@ def variant(config: Mapping[str, Any]) -> str:
 
 def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
-    if isinstance(relevant.get("dataset"), Mapping):  # where a table lies does not matter; what is in it is in data.txt
-        relevant["dataset"] = {key: value for key, value in relevant["dataset"].items() if key != "path"}
-    for name, late in LATE.items():
+    for name, of_group in LATE.items():
         if isinstance(group := relevant.get(name), Mapping):
+            late = of_group | LATE_IN.get(group.get("_target_", ""), {})
             relevant[name] = {key: value for key, value in group.items() if late.get(key, MISSING) not in (value, ANY)}
     if relevant.get("aux") == "none":
         relevant = {key: value for key, value in relevant.items() if key not in ("aux", "aux_weight")}
@@ -209,13 +212,24 @@ class RunFolder:
     @property
     def paused_after(self) -> int:
         """The last epoch that it was told to stop after; 0 where there was none."""
-        try:
-            return int((self.path / "paused.txt").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return 0
+        return self._number("paused.txt", 0)
 
     def pause(self, epoch: int) -> None:
         write_text(self.path / "paused.txt", f"{epoch}\n")
+
+    @property
+    def batch_parts(self) -> int:
+        """In how many parts its batches have to come, as found out when memory did not suffice for fewer."""
+        return self._number("batch_parts.txt", 1)
+
+    def divide_batches(self, parts: int) -> None:
+        write_text(self.path / "batch_parts.txt", f"{parts}\n")
+
+    def _number(self, file: str, otherwise: int) -> int:
+        try:
+            return int((self.path / file).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return otherwise
 
     def validation_after(self, epoch: int) -> float:
         """The validation deferral loss that its history has for an epoch."""

@@ -46,11 +46,14 @@ def changed(metrics: Mapping[str, Any]) -> bool:
 
 
 def guard_line(metrics: Mapping[str, Any]) -> list[str]:
-    if not changed(metrics):
+    guarded = metrics.get("guarded")
+    if guarded is None:  # a run of before there was a guard
         return []
-    guarded, seen = metrics["guarded"], metrics["guarded"]["validation"]
+    seen = guarded["validation"]
     error = seen["standard_error"]
     beaten = f"{seen['gain']:+.4f} ± {'unknown' if error is None else f'{error:.4f}'}"
+    if not changed(metrics):
+        return [f"guard: the router stands; on validation it beats always {seen['best_constant']} ({beaten} per input)"]
     if guarded["constant"] is not None:
         return [
             f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input,"
@@ -107,14 +110,23 @@ def aligned(header: list[str], rows: list[list[str]]) -> str:
 
 
 def collapse_warning(metrics: Mapping[str, Any]) -> list[str]:
+    """With what there is to try for this method. None where that is nothing of its own and the guard sends everything to the same
+    expert, for the guard's line says so."""
     k = metrics["collapsed_expert"]
     if k is None:
+        return []
+    tries = []
+    if metrics.get("decision") == "argmax" and "by_decision" in metrics:
+        tries.append("decision=posterior")
+    if "rho" in metrics.get("method_buffers", {}):
+        tries.append("one ρ for all or a larger one (method.rho)")
+    if not tries and (metrics.get("guarded") or {}).get("constant") == metrics["experts"][k - 1]["name"]:
         return []
     ours, oracle = metrics["ratios"][k - 1], metrics["baselines"]["oracle"]["ratios"][k - 1]
     name = metrics["experts"][k - 1]["name"]
     return [
         f"WARNING: the router has collapsed: {name} gets {ours:.1%} of the inputs, the oracle would give it {oracle:.1%}."
-        " Try decision=posterior, one ρ for all or a larger one (method.rho), more epochs, another method."
+        f" Try {', '.join([*tries, 'more epochs', 'another method'])}."
     ]
 
 

@@ -20,7 +20,7 @@ class Timer(pl.Callback):
 
     def leave_out(self, expert_seconds: float) -> None:
         """Making experts, or waiting for them, serves all runs that share them: neither its time nor its memory is this run's."""
-        self.expert_seconds = expert_seconds
+        self.expert_seconds += expert_seconds
         if torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
 

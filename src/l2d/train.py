@@ -2,9 +2,8 @@
 
 import dataclasses
 import io
-import sys
-from collections.abc import Mapping
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 import pytorch_lightning as pl
@@ -18,36 +17,51 @@ from torch import Tensor
 
 from l2d import metrics as metrics_
 from l2d.backbones.text import KEPT, TextEncoder
-from l2d.build import build, fingerprint, make, switched_off
-from l2d.checkpoints import EpochCheckpoint, read_checkpoint
+from l2d.build import build, check_without_data, fingerprint, make, switched_off
+from l2d.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
 from l2d.config import to_plain
 from l2d.costs import paid
-from l2d.data.encoders import is_out_of_memory
+from l2d.data.batches import even_batch
 from l2d.datamodule import DeferralData, Split
 from l2d.decisions import DECISIONS, at_least_float32
 from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
-from l2d.guard import Guard, fit_guard
-from l2d.learner import free_memory, make_trainer, speed
+from l2d.guard import Guard, HeldOut, fit_guard
+from l2d.learner import make_trainer, speed
 from l2d.losses.method import Method
+from l2d.memory import forget_earlier_runs, is_out_of_memory, more_parts
+from l2d.remarks import remarks
 from l2d.router import Router
 from l2d.runs import RunFolder, cell, choices
 from l2d.summary import figure, format_table
 from l2d.timing import Timer
 from l2d.tracking import CsvTracker, RunInfo
-from l2d.weights import FILE, Description, write_weights
+from l2d.weights import FILE, HELD_OUT, Description, write_weights
 
 Metrics = dict[str, Any]
 
 
+class OutOfMemory(Exception):
+    """The run's folder now says that batches have to come in more parts."""
+
+
 def train(cfg: DictConfig) -> Metrics:
-    """Build, fit, test the chosen checkpoint once, write the run folder, return what metrics.json holds."""
-    timer = Timer()
+    """Build, fit, test the chosen checkpoint once, write the run folder, return what metrics.json holds. Where memory does not
+    suffice, the run goes on as a killed one would, with batches in more parts."""
+    timer, force = Timer(), cfg.force
     check_stop(cfg)
+    while True:
+        try:
+            return attempt(cfg, timer, force)
+        except OutOfMemory:
+            force = False
+
+
+def attempt(cfg: DictConfig, timer: Timer, force: bool) -> Metrics:
     config = to_plain(cfg)
     run = RunFolder.of(config)
-    if run.finished and not cfg.force:
+    if run.finished and not force:
         run.check_data(fingerprint(cfg))
         return report_finished(run)
     if cfg.stop_after is not None and run.paused_after >= cfg.stop_after and run.last_checkpoint:
@@ -55,18 +69,20 @@ def train(cfg: DictConfig) -> Metrics:
         print(f"stopped after epoch {run.paused_after} already, nothing done (stop_after={cfg.stop_after})\n{run.path}")
         return {}
     if cfg.dry_run:
+        check_without_data(cfg)
         print(f"{'begun' if run.last_checkpoint else 'missing'}, nothing done (dry_run=true)\n{run.path}")
         return {}
     main = getattr(rank_zero_only, "rank", 0) == 0  # of several processes on one run, one holds and writes the folder
     if main and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
     forget_earlier_runs()
-    data, router = build(cfg)  # before the folder is made: a bad value leaves nothing behind
+    parts = 1 if force else run.batch_parts
+    data, router = build(cfg, parts)  # before the folder is made: a bad value leaves nothing behind
     timer.leave_out(data.expert_seconds)
     with run.locked() if main else nullcontext():
-        if main and run.finished and not cfg.force:
+        if main and run.finished and not force:
             return report_finished(run)
-        if main and cfg.force:
+        if main and force:
             run.clear()
         if main:
             run.check_data(fingerprint(cfg))
@@ -75,27 +91,31 @@ def train(cfg: DictConfig) -> Metrics:
                 router.network.keep(run.path / KEPT)
             if off := switched_off(cfg):
                 print(f"no GPU here, so as if with {off}")
+            for line in remarks(cfg, router.method, data.panel.names):
+                print(line)
         info = RunInfo(run.path, cell(config), f"seed={cfg.seed}", list(choices(config).values()), config)
-        with make(cfg.logger, info=info) if main else CsvTracker(info) as tracker:
+        with make(cfg.logger, info=info) if main else CsvTracker(info) as tracker, sparing(run, data, cfg):
             patience = cfg.recipe.get("patience")
-            checkpoint = EpochCheckpoint(run.checkpoints, cfg.checkpoint == "best", cfg.stop_after, patience)
-            trainer = trainer_of(cfg, tracker, [checkpoint, timer], len(data.train_dataloader()))
+            checkpoint = EpochCheckpoint(run.checkpoints, MONITORS[cfg.checkpoint], cfg.stop_after, patience)
+            trainer = trainer_of(cfg, tracker, [checkpoint, timer], data)
             fit(trainer, router, data, run)
             if trainer.current_epoch < cfg.recipe.epochs and not checkpoint.out_of_patience:
                 if main:
                     run.pause(trainer.current_epoch)
                     print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}, as told\n{run.path}")
                 return {}
-            if cfg.checkpoint == "best":
+            if checkpoint.monitor:
                 router.load_state_dict(checkpoint.best_weights)
-            metrics, arrays, guard = evaluate(trainer, router, data)
+            metrics, arrays, guard, kept = evaluate(trainer, router, data)
             metrics |= {"checkpoint": cfg.checkpoint, "epochs": trainer.current_epoch}
             tracker.report(metrics)
         if main:
             picture = figure(metrics)
             write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
-            write_weights(run.path / FILE, router.weights(), describe(config, data, guard))
-            run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timer.record(len(data.train)))
+            weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in kept.items()}
+            write_weights(run.path / FILE, weights, describe(config, data, guard))
+            timing = timer.record(len(data.train)) | {"batch_parts": parts}
+            run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timing)
             print(f"\n{format_table(metrics)}\n\n{run.path}")
     return metrics
 
@@ -107,14 +127,23 @@ def check_stop(cfg: DictConfig) -> None:
         raise L2DError("force=true: not together with stop_after")
 
 
-def forget_earlier_runs() -> None:
-    """A sweep's runs share a process, whose ninth compilation of the same code would silently run uncompiled."""
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()
-    free_memory()
+@contextmanager
+def sparing(run: RunFolder, data: DeferralData, cfg: DictConfig) -> Iterator[None]:
+    """Where memory does not suffice within, have the run begin again with batches in more parts."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        setting = f"recipe.batch_size={data.batch_size}"
+        if cfg.trainer.devices > 1:  # the other processes wait for the step that this one broke off
+            half = max(1, data.batch_size // 2)
+            raise L2DError(f"{setting}: out of memory; try recipe.batch_size={half}") from error
+        run.divide_batches(more_parts(error, setting, even_batch(len(data.train), data.batch_size), data.parts))
+        raise OutOfMemory from error
 
 
-def trainer_of(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], steps: int) -> pl.Trainer:
+def trainer_of(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], data: DeferralData) -> pl.Trainer:
     if cfg.trainer.devices > 1 and HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
         raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
     return make_trainer(
@@ -128,7 +157,8 @@ def trainer_of(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback
         callbacks=[*callbacks, *([TQDMProgressBar(refresh_rate=10)] if cfg.progress else [])],
         enable_progress_bar=cfg.progress,
         num_sanity_val_steps=0,
-        log_every_n_steps=min(50, steps),
+        log_every_n_steps=min(50, len(data.train_dataloader())),
+        accumulate_grad_batches=data.parts,
     )
 
 
@@ -137,17 +167,13 @@ def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder)
     last = run.last_checkpoint
     if last is not None:
         print(f"going on after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
-    try:
-        trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        half = max(1, data.batch_size // 2)
-        raise L2DError(f"recipe.batch_size={data.batch_size}: out of memory; try recipe.batch_size={half}") from error
+    trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
 
 
-def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[Metrics, dict[str, Tensor], Guard]:
-    """The one use of the test split."""
+def evaluate(
+    trainer: pl.Trainer, router: Router, data: DeferralData
+) -> tuple[Metrics, dict[str, Tensor], Guard, dict[str, Tensor]]:
+    """The one use of the test split: metrics, arrays of its rows, the guard, and what one for other prices would be fitted to."""
     outputs = predict(trainer, router, data.predict_dataloader())
     decisions = router.method.decide(outputs)
     validation_outputs = predict(trainer, router, data.val_dataloader())
@@ -177,11 +203,23 @@ def evaluate(trainer: pl.Trainer, router: Router, data: DeferralData) -> tuple[M
             for name in DECISIONS
         }
         metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
-    best = metrics_.best_single(data.raw_costs)
+    # Experts that learned the training rows by heart are not compared there.
+    chosen_on = data.validation.costs if data.panel.learned else data.raw_costs
+    best = metrics_.best_single(chosen_on)
     guard, guarded = hold(router.method, (validation_outputs, validation, data.validation), (outputs, decisions), best)
     metrics["guarded"] = metrics_.guarded(guard, guarded, data.test.costs, data.test.prices, data.panel.names)
     arrays["guarded"] = guarded
-    return metrics, arrays, guard
+    return metrics, arrays, guard, held_out(router.method, validation_outputs, data, chosen_on)
+
+
+def held_out(method: Method, outputs: Tensor, data: DeferralData, chosen_on: Tensor) -> dict[str, Tensor]:
+    """A HeldOut's tensors, for a method whose prices may change; outputs: of the validation rows."""
+    expected = method.expected_errors(outputs)
+    if expected is None or data.prices is None:
+        return {}
+    errors = data.validation.costs - data.validation.prices
+    kept = HeldOut(errors.double(), expected, (chosen_on.double() - data.prices).mean(dim=0))
+    return {name: value.contiguous() for name, value in vars(kept).items()}
 
 
 def hold(

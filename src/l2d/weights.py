@@ -19,6 +19,7 @@ from l2d.files import write_atomically
 from l2d.guard import Guard
 
 FILE = "model.safetensors"
+HELD_OUT = "held_out"  # before the names of what a guard for other prices is fitted to
 HEADER = "l2d"  # one key: the order of several is not the same in every process
 FORMAT = 1
 ANEW = "train it again with force=true"

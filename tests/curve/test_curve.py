@@ -16,6 +16,7 @@ from l2d.curve.__main__ import main
 from l2d.curve.evaluate import evaluate
 from l2d.curve.groups import ONE_VS_ALL, PRICED, find_groups, load
 from l2d.curve.points import Floats
+from l2d.curve.show import as_text
 from l2d.losses.one_vs_all import OneVsAll
 from l2d.losses.plugin import CostRegression, Plugin
 from l2d.report.read import read_cells
@@ -283,6 +284,20 @@ def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
         assert f"{metrics['error_rate']:.4f}" in row
 
 
+def test_a_run_has_its_own_curve(tmp_path: Path) -> None:
+    """Whatever else lies there: of two runs of one method that learned at different lists of prices, each is its own."""
+    dear = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    other = write_run(
+        tmp_path / "free", 1.0, [0] * 6, method="cost_regression", prices=0 * PRICES + 0.5, expected=1 - ERRORS
+    )
+    moved = dear.parents[1] / "ffffffff" / "seed=0"
+    moved.parent.mkdir()
+    other.rename(moved)
+    for group in find_groups(read_cells(tmp_path)):
+        own = next(iter(group.cells.values()))
+        assert {cell.folder for cell in group.repriced.values()} == {own.folder}
+
+
 def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     """By itself, and beside others' curves. Estimates that are the errors themselves give the oracle's curve; one that knows
     nothing but the models' means goes from the strong model to the cheapest at λ = (4/6 − 1/6)/.9, the medium one being worse."""
@@ -296,6 +311,10 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
         assert {mark.name for mark in curve.of("repriced")} == {"cost_regression"}
         assert curve.summary["auc"]["cost_regression"] == curve.summary["auc"]["oracle"]
     assert found["cost_regression"].summary["scales"] == [1.0]
+    run = found["cost_regression"].summary["runs"]["1"]
+    assert found["mild"].summary["repriced"] == {"cost_regression": run}
+    assert f"cost_regression, one run for all prices: {run}" in as_text(found["mild"])
+    assert run not in as_text(found["cost_regression"])
     means = np.tile(ERRORS.mean(axis=0), (6, 1))
     write_run(runs, 2.0, [0] * 6, method="cost_regression", expected=means, noise=0.1)
     alone = [

@@ -4,14 +4,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from l2d.data import encoders
-from l2d.data.encoders import Embeddings, locate
+from l2d.data.encoders import Embeddings
 from l2d.errors import L2DError
 
 transformers = pytest.importorskip("transformers")
@@ -171,20 +170,6 @@ def test_without_a_padding_token(gpt2: Path) -> None:
         embeddings(gpt2).embed(TEXTS)
 
 
-@pytest.mark.parametrize(("version", "key"), [("4.45.0", "torch_dtype"), ("4.56.0.dev0", "dtype"), ("5.2.1", "dtype")])
-def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPatch, version: str, key: str) -> None:
-    given: dict[str, Any] = {}
-
-    class Factory:
-        @staticmethod
-        def from_pretrained(_: str, **options: Any) -> None:
-            given.update(options)
-
-    monkeypatch.setattr("transformers.__version__", version)  # by name: making models may replace the module
-    encoders.from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
-    assert given == {"revision": "r", "local_files_only": True, key: torch.float16}
-
-
 def test_a_bar_where_it_is_wanted(encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = [f"war {' '.join(WORDS[:length])}" for length in range(len(WORDS))] + [f"x {word}" for word in WORDS]
     for wanted in (True, False):
@@ -217,7 +202,22 @@ def test_other_weights_in_the_same_folder_are_another_encoder(encoder: Path, tmp
     assert embeddings(folder).identity() != before
 
 
-def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    assert locate("minilm") == encoders.MINILM
-    assert locate("intfloat/e5-small") == "intfloat/e5-small"
+def test_how_many_were_cut_is_said_where_they_are_read(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text is [CLS], its words, [SEP]: six words fill 8 tokens and seven are cut. Equal texts are embedded once and counted twice."""
+    encoders.say_once.cache_clear()
+    six, seven = "war " * 6, "war " * 7
+    reader = embeddings(encoder, max_length=8)
+    reader.embed(["war", six])
+    assert reader.note is None
+    said = (
+        "of 5 texts are longer than the 8 tokens that the router reads of each, and were cut (router.reads.max_length)"
+    )
+    for _ in range(2):  # the second time it is kept
+        reader.encode([seven, "war", six, "x " * 500, seven], tmp_path)
+    assert capsys.readouterr().err.splitlines() == [f"3 {said}"]
+    assert reader.note == f"3 {said}"
+    embeddings(encoder, max_length=8).embed([seven])  # whoever asks a router says it himself
+    assert not capsys.readouterr().err
+    assert encoders.Hashed().note is None

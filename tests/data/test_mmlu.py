@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from l2d.build import make_data
+from l2d.build import make_data, make_dataset
 from l2d.config import compose
 from l2d.costs import cheapest
 from l2d.data import mmlu
 from l2d.data.arrays import alike, stratified_split, together
-from l2d.data.mmlu_sim import CHANCES, KINDS, PATTERNS, apportioned, outcomes
+from l2d.data.mmlu_sim import CHANCES, KINDS, PATTERNS, MMLUSim, apportioned, outcomes
 from l2d.errors import L2DError
 from l2d.train import train
 
@@ -31,6 +31,28 @@ def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
     shares = torch.bincount(cheapest(costs), minlength=3) / len(costs)
     assert shares.tolist() == pytest.approx(SHARES[cost], abs=5e-4)
     assert all("simulated" in name for name in data.panel.names)
+
+
+def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
+    """Same questions, same outcomes, same test rows; a letter is no subject, so what models said is left out."""
+    encoder = make_dataset(compose(["dataset=mmlu_sim"])).encoder  # type: ignore[attr-defined]
+    letter, subject, former = (
+        MMLUSim(questions=300, encoder=encoder, **label).load(Path())
+        for label in ({"label": "answer"}, {"label": "subject"}, {})
+    )
+    assert torch.equal(letter.test_labels, former.test_labels)
+    assert (letter.num_classes, subject.num_classes) == (4, 5)
+    assert torch.equal(letter.test_inputs, subject.test_inputs)
+    assert letter.categories == subject.categories
+    names = sorted(set(subject.categories or ()))
+    assert [names[label] for label in subject.test_labels.tolist()] == list(subject.categories or ())
+    assert letter.panel is not None
+    assert subject.panel is not None
+    assert torch.equal(letter.panel.test.errors, subject.panel.test.errors)
+    assert letter.panel.test.predictions is not None
+    assert subject.panel.test.predictions is None
+    with pytest.raises(L2DError, match=r"dataset\.label=topic: unknown; choose one of answer, subject"):
+        MMLUSim(questions=300, encoder=encoder, label="topic")
 
 
 def test_chances_are_chances() -> None:

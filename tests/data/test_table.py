@@ -508,7 +508,7 @@ def test_the_example_makes_a_table_that_loads(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     script = [sys.executable, str(ROOT / "examples" / "make_table.py"), str(path)]
     said = subprocess.run(script, check=True, capture_output=True, text=True).stdout
-    assert "2,000 rows, 14 columns (simulated)" in said
+    assert "2,000 rows, 15 columns (simulated)" in said
     arrays = load(path)
     assert arrays.train_inputs.shape == (1600, 6)
     assert whole(arrays, "prices").shape == (2000, 3)

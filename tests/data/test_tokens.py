@@ -7,7 +7,7 @@ import pytest
 import torch
 from tests.tiny_encoders import write_encoder, write_tokenizer
 
-from l2d.data import tokens
+from l2d.data import encoders, tokens
 from l2d.data.encoders import Embeddings
 from l2d.data.tokens import PADDING, Tokens, is_tokens, lengths_of, load_tokenizer
 from l2d.errors import L2DError
@@ -53,20 +53,24 @@ def test_bad_lengths(length: int, said: str, encoder: Path) -> None:
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded .*give a folder") as caught:
+    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded .*give a local folder") as caught:
         Tokens(model=str(tmp_path), max_length=8).embed(["war"])
     assert "\n" not in str(caught.value)
 
 
-def test_a_tokenizer_that_needs_more_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> None:
-        raise ValueError("`tiktoken` is required to read a `tiktoken` file.\nInstall it with `pip install tiktoken`.")
-
-    monkeypatch.setattr(tokens, "from_pretrained", missing)
-    with pytest.raises(
-        L2DError, match=r"^router\.model=.*: its tokenizer needs sentencepiece; pip install 'l2d\[llm\]'$"
-    ):
-        load_tokenizer(str(tmp_path))
+def test_how_many_were_cut_is_said_once(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tokens, "CHUNK", 2)
+    encoders.say_once.cache_clear()
+    reader = Tokens(model=str(encoder), max_length=8)
+    for _ in range(2):
+        reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)
+    said = "2 of 8 texts are longer than the 8 tokens that the router reads of each, and were cut (router.reads.max_length)"
+    assert capsys.readouterr().err.splitlines() == [said]
+    assert reader.note == said
+    reader.embed(TEXTS)
+    assert reader.note is None
 
 
 def test_other_files_are_another_identity(tmp_path: Path) -> None:

@@ -651,7 +651,7 @@ def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """First what is here, then the hub; then one line."""
+    """First what is here, then the hub, if it answers; then one line."""
     import transformers
 
     tried: list[bool] = []
@@ -661,14 +661,18 @@ def test_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError("We couldn't connect to the hub. Check your\ninternet connection.")
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
-    with pytest.raises(L2DError) as caught:
-        load(parse("Qwen/Qwen2.5-7B-Instruct"), "float32", torch.device("cpu"), progress=False)
-    assert tried == [True, False]
-    assert str(caught.value).startswith(
-        "experts.models=Qwen/Qwen2.5-7B-Instruct: cannot be loaded (We couldn't connect to the hub);"
-    )
-    for words in ("local folder", "HF_HOME", "l2d.data.importers"):
-        assert words in str(caught.value)
+    cases = {
+        None: "cannot be loaded (We couldn't connect to the hub)",
+        "it is away": "not on this machine, and it is away",
+    }
+    for why, said in cases.items():
+        monkeypatch.setattr("l2d.data.pretrained.unreachable", lambda *_, why=why, **__: why)
+        with pytest.raises(L2DError) as caught:
+            load(parse("Qwen/Qwen2.5-7B-Instruct"), "float32", torch.device("cpu"), progress=False)
+        assert str(caught.value).startswith(f"experts.models=Qwen/Qwen2.5-7B-Instruct: {said}; give a local folder")
+        for words in ("HF_HOME", "l2d.data.importers"):
+            assert words in str(caught.value)
+    assert tried == [True, False, True]
 
 
 def test_a_model_too_large(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import shutil
 import tempfile
-import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from l2d.backbones.heads import make_head
-from l2d.data.encoders import NEEDED, dtype_key, from_pretrained, locate
-from l2d.data.tokens import PADDING, cannot_load, is_tokens, load_tokenizer
+from l2d.data.pretrained import dtype_key, from_pretrained, loading, locate
+from l2d.data.tokens import PADDING, is_tokens, load_tokenizer
 from l2d.errors import L2DError
 from l2d.files import write_atomically
 
@@ -80,23 +79,13 @@ class TextEncoder(nn.Module):
 
 def load_network(model: str, pretrained: bool) -> Any:
     """The encoder, in 32 bits whatever its file has: so small steps would be lost in 16."""
-    try:
-        from transformers import AutoConfig, AutoModel
-        from transformers.utils import logging
-    except ImportError as error:
-        raise L2DError(f"router.model={model}: needs transformers; {NEEDED}") from error
-
-    logging.disable_progress_bar()  # of the loading of weights
     where = locate(model)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)  # by DeBERTa's file in transformers
-            if pretrained:
-                net = from_pretrained(AutoModel, where, dtype=torch.float32)
-            else:
-                net = AutoModel.from_config(from_pretrained(AutoConfig, where), **{dtype_key(): torch.float32})
-    except (OSError, ValueError, ImportError) as error:
-        raise cannot_load(model, error) from error
+    with loading("router.model", model) as transformers:
+        if pretrained:
+            net = from_pretrained(transformers.AutoModel, where, dtype=torch.float32)
+        else:
+            config = from_pretrained(transformers.AutoConfig, where)
+            net = transformers.AutoModel.from_config(config, **{dtype_key(): torch.float32})
     if net.config.is_encoder_decoder or not hasattr(net.config, "hidden_size"):
         raise L2DError(f"router.model={model}: not an encoder of text; choose one such as BERT, MiniLM or DeBERTa")
     if getattr(net, "pooler", None) is not None:  # weights that would never learn, which several processes do not take

@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from l2d.cli import answering
 from l2d.curve.evaluate import Curve, evaluate
 from l2d.curve.groups import Group, find_groups, load
 from l2d.curve.show import as_csv, as_text, figure
@@ -68,28 +69,30 @@ def parse(arguments: list[str]) -> tuple[Path, dict[str, str]]:
     return runs_dir, wanted
 
 
+def draw(arguments: list[str]) -> None:
+    runs_dir, wanted = parse(arguments)
+    groups, drawn = chosen(runs_dir, wanted), 0
+    for group in groups:
+        try:
+            curve = evaluate(group, load(group))
+        except L2DError as error:
+            print(f"warning: {error}; left out", file=sys.stderr)
+            continue
+        folder = runs_dir / "curves" / group.name
+        write(folder, curve)
+        drawn += 1
+        print(f"{as_text(curve)}\n{folder / 'curve.png'}\n")
+    if not drawn:
+        raise L2DError(f"{runs_dir}: nothing could be drawn")
+
+
 def main() -> None:
     arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return
-    try:
-        runs_dir, wanted = parse(arguments)
-        groups, drawn = chosen(runs_dir, wanted), 0
-        for group in groups:
-            try:
-                curve = evaluate(group, load(group))
-            except L2DError as error:
-                print(f"warning: {error}; left out", file=sys.stderr)
-                continue
-            folder = runs_dir / "curves" / group.name
-            write(folder, curve)
-            drawn += 1
-            print(f"{as_text(curve)}\n{folder / 'curve.png'}\n")
-        if not drawn:
-            raise L2DError(f"{runs_dir}: nothing could be drawn")
-    except (L2DError, OSError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
+    with answering("interrupted; the same command begins anew"):
+        if {"-h", "--help"} & set(arguments):
+            print(HELP)
+        else:
+            draw(arguments)
 
 
 if __name__ == "__main__":

@@ -177,4 +177,5 @@ def summary(group: Group, measured: Measured, marks: Iterable[Mark]) -> dict[str
         },
         "apgr": {f"{mark.at:g}": mark.apgr for mark in of["router"]} if len(models) == 2 else None,
         "cascade": str(group.cascade.folder) if of["cascade"] and group.cascade is not None else None,
+        "repriced": {name: str(cell.folder) for name, cell in group.repriced.items() if name in measured.expected},
     }

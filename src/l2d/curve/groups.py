@@ -96,14 +96,16 @@ def _group(members: Mapping[float, Cell], cells: Sequence[Cell]) -> Group:
         "-".join([*first.names[:5], one]),
         by_scale,
         _alike(first, [cell for cell in cells if cell.config().get("method", {}).get("_target_") == ONE_VS_ALL]),
-        _repriced(first, cells),
+        _repriced(by_scale, cells),
     )
 
 
-def _repriced(of: Cell, cells: Sequence[Cell]) -> dict[str, Cell]:
-    usable = [cell for cell in cells if priced(cell)]
+def _repriced(members: Mapping[float, Cell], cells: Sequence[Cell]) -> dict[str, Cell]:
+    """For each method that takes other prices, one cell: the group's own where it is of that method."""
+    first = next(iter(members.values()))
+    usable = [cell for cell in cells if priced(cell) and (cell.method != first.method or cell in members.values())]
     found = {
-        name: _alike(of, [cell for cell in usable if cell.method == name])
+        name: _alike(first, [cell for cell in usable if cell.method == name])
         for name in sorted({cell.method for cell in usable})
     }
     return {name: cell for name, cell in found.items() if cell is not None}

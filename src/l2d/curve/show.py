@@ -46,6 +46,8 @@ def as_text(curve: Curve) -> str:
         f"AUC, mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are one'}{spread}",
         f"price at which {REACHED:.0%} of {found['strong']}'s accuracy is reached: {reached}",
     ]
+    own = found["runs"].values()
+    lines += [f"{name}, one run for all prices: {run}" for name, run in found["repriced"].items() if run not in own]
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
 
 

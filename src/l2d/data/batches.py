@@ -77,6 +77,17 @@ def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Genera
     return torch.cat([blocks[torch.randperm(number, generator=generator)].flatten(), rest])
 
 
+def even_batch(n: int, batch_size: int) -> int:
+    """The size of batches of at most batch_size that divide n rows as evenly as can be."""
+    return -(-n // max(1, -(-n // max(1, batch_size))))
+
+
+def divided(batch: slice, number: int) -> list[slice]:
+    """A batch in parts whose sizes differ by one row at most."""
+    ends = [batch.start + (batch.stop - batch.start) * (i + 1) // number for i in range(number)]
+    return [slice(start, end) for start, end in zip([batch.start, *ends], ends, strict=False)]
+
+
 class Batches:
     """Every row exactly once a pass. All batches have the same size but the last, which is smaller by less than their number.
 
@@ -86,6 +97,9 @@ class Batches:
     common order; `batch_size` is that of all ranks together.
 
     Texts: a batch is cut to its longest, and in training holds texts of like length.
+
+    parts: where a batch is too large for the memory, it comes in so many parts, one after the other, the smaller last one in as few
+    as are no larger than those. `weights` has what each part counts, by its rows; over a batch they add up to `parts`.
 
     inputs: of all rows; rows [n]: this split's among them; costs [n, p] and labels [n]: of the split.
     """
@@ -105,6 +119,7 @@ class Batches:
         pad: int = 0,
         rank: int = 0,
         world: int = 1,
+        parts: int = 1,
     ) -> None:
         self.inputs, self.rows = inputs, rows
         self.lengths = None if inputs.lengths is None else inputs.lengths[rows]
@@ -115,7 +130,8 @@ class Batches:
         share = -(-len(rows) // world)
         # at most as many as the rank with the fewest rows has rows: every rank steps as often
         self.number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
-        self.batch_size = -(-share // self.number)
+        self.batch_size = max(1, -(-share // self.number))
+        self.slices, self.weights = self._cut(len(range(rank, len(rows), world)), parts)
 
     @property
     def sampler(self) -> "Batches":
@@ -127,12 +143,11 @@ class Batches:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows in each of this rank's batches."""
-        n = len(range(self.rank, len(self.rows), self.world))
-        return [len(range(n)[part]) for part in self._parts(n)]
+        """Rows in each of this rank's batches, or of their parts."""
+        return [part.stop - part.start for part in self.slices]
 
     def __len__(self) -> int:
-        return self.number
+        return len(self.slices)
 
     def __iter__(self) -> Iterator[Batch]:
         device, resident = self.inputs.device, self.inputs.resident
@@ -140,8 +155,8 @@ class Batches:
         rows, on_device = self.rows[order], order.to(device)
         rows = rows.to(device) if resident else rows
         draws = draws.to(device) if draws is not None else None
-        for number, part in enumerate(self._parts(len(order)), start=1):
-            if self.seed is not None and number == self.number:  # while the device still works off this epoch
+        for number, part in enumerate(self.slices, start=1):
+            if self.seed is not None and number == len(self):  # while the device still works off this epoch
                 self._ahead = self.epoch + 1, self._draw(self.epoch + 1)
             width = None if self.lengths is None else width_of(self.lengths[order[part]])
             inputs = self.inputs.take(rows[part], width)
@@ -163,10 +178,19 @@ class Batches:
             draws = draw(n, self.pad, generator)[self.rank :: self.world]
         return order[self.rank :: self.world], draws
 
-    def _parts(self, n: int) -> list[slice]:
+    def _cut(self, n: int, parts: int) -> tuple[list[slice], list[float]]:
+        """Of n rows what comes at a time, and what it counts."""
+        slices, weights = [], []
+        for batch in self._whole(n):
+            rows = batch.stop - batch.start
+            cut = divided(batch, -(-parts * rows // self.batch_size))
+            slices += cut
+            weights += [(part.stop - part.start) * parts / rows for part in cut]
+        return slices, weights
+
+    def _whole(self, n: int) -> list[slice]:
         starts = range(0, n, self.batch_size)
         if len(starts) == self.number:
-            return [slice(start, start + self.batch_size) for start in starts]
+            return [slice(start, min(start + self.batch_size, n)) for start in starts]
         # A rank with a row less would be done a step early; ranks must make the same number of steps.
-        ends = [n * (i + 1) // self.number for i in range(self.number)]
-        return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+        return divided(slice(0, n), self.number)

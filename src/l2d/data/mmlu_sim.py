@@ -13,7 +13,7 @@ import torch
 
 from l2d.data.arrays import Answers, Arrays, Panel, Seen, alike, stratified_split, together
 from l2d.data.encoders import Encoder
-from l2d.errors import L2DError
+from l2d.errors import L2DError, check_choice
 from l2d.seeding import stream
 
 NAMES = ("strong (simulated)", "medium (simulated)", "tiny (simulated)")
@@ -35,6 +35,7 @@ KINDS = (
 )
 SKILL = 0.8  # of the outcomes, the share that follows the kind of question; the rest are the same for all kinds
 TEST_FRACTION = 1 / 3
+LABELS = ("answer", "subject")
 
 PEOPLE = ("Anna", "Ben", "Carla", "David", "Emeka", "Farah", "Goran", "Hanna", "Ivan", "Julia")
 GOODS = ("apples", "tickets", "books", "bricks", "litres of milk", "metres of rope", "stamps", "chairs")
@@ -46,14 +47,17 @@ MATTERS = ("cats", "metals", "poets", "planets", "sailors", "machines", "birds",
 
 
 class MMLUSim:
-    """questions: how many. encoder: how a router sees them. The same questions and outcomes whatever the run's seed."""
+    """questions: how many. encoder: how a router sees them. label: the right letter, or what the question is about. The same
+    questions, outcomes and test rows whatever the run's seed and the label."""
 
-    def __init__(self, *, questions: int, encoder: Encoder | None) -> None:
+    # The default is for the configs of runs of before there was a choice.
+    def __init__(self, *, questions: int, encoder: Encoder | None, label: str = "answer") -> None:
         if questions < 100:
             raise L2DError(f"dataset.questions={questions}: must be at least 100")
         if encoder is None:
             raise L2DError("dataset=mmlu_sim: this router does not read text; use router=mlp, or router=minilm")
-        self.questions, self.encoder = questions, encoder
+        check_choice("dataset.label", label, LABELS)
+        self.questions, self.encoder, self.label = questions, encoder, label
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
         known = f"mmlu_sim {self.questions} {CHANCES} {SKILL} {self.encoder.identity()}"
@@ -67,8 +71,12 @@ class MMLUSim:
         right = torch.tensor(PATTERNS, dtype=torch.bool)[torch.from_numpy(patterns)]
         wrong = (letters[:, None] + torch.from_numpy(rng.integers(1, 4, right.shape))) % 4
         predictions = torch.where(right, letters[:, None].expand_as(wrong), wrong)
-        answers = Answers((~right).double(), predictions)
         topics = [KINDS[kind][0] for kind in kinds]
+        subjects = sorted(set(topics))
+        by_letter = self.label == "answer"
+        # What models say is a letter, and no subject.
+        answers = Answers((~right).double(), predictions if by_letter else None)
+        labels = letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics])
         groups = alike(texts)
 
         def draw(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -78,10 +86,10 @@ class MMLUSim:
         inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
         return Arrays(
             inputs[train],
-            letters[train],
+            labels[train],
             inputs[test],
-            letters[test],
-            4,
+            labels[test],
+            4 if by_letter else len(subjects),
             panel=Panel(NAMES, answers[train], answers[test]),
             groups=groups[train],
             categories=tuple(topics[row] for row in test.tolist()),

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.encoders import NEEDED, from_pretrained, identity_of, locate
+from l2d.data.encoders import longer, note_of_cut, say_once
+from l2d.data.pretrained import from_pretrained, identity_of, loading, locate
 from l2d.errors import L2DError
 
 PADDING = -1  # no token: a token of its own may also occur within a text, and some tokenizers have none
@@ -23,25 +24,31 @@ class Tokens:
     model: whose tokenizer it is: minilm, an encoder's name on the hub, or a folder.
     """
 
+    note: str | None = None
+
     def __init__(self, *, model: str, max_length: int) -> None:
         if max_length < 8:
             raise L2DError(f"router.reads.max_length={max_length}: must be at least 8")
         self.model, self.max_length = str(model), max_length
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002 (thousands of texts a second)
-        return self.embed(texts)
+        found = self.embed(texts)
+        say_once(self.note)
+        return found
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         if self.max_length > self._tokenizer.model_max_length:
             raise L2DError(
                 f"router.reads.max_length={self.max_length}: {self.model} reads {self._tokenizer.model_max_length} tokens at most"
             )
-        found = np.full((len(texts), self.max_length), PADDING, dtype=np.int32)
+        found, cut = np.full((len(texts), self.max_length), PADDING, dtype=np.int32), 0
         for start in range(0, len(texts), CHUNK):
             chunk = list(texts[start : start + CHUNK])
             rows = self._tokenizer(chunk, truncation=True, max_length=self.max_length)["input_ids"]
             for row, tokens in enumerate(rows, start=start):
                 found[row, : len(tokens)] = tokens
+            cut += len(longer(self._tokenizer, chunk, [len(tokens) for tokens in rows], self.max_length))
+        self.note = note_of_cut(cut, len(texts), self.max_length)
         return found
 
     @cached_property
@@ -63,23 +70,5 @@ def lengths_of(tokens: Tensor) -> Tensor:
 
 
 def load_tokenizer(model: str) -> Any:
-    where = locate(model)
-    try:
-        from transformers import AutoTokenizer
-    except ImportError as error:
-        raise L2DError(f"router.model={model}: needs transformers; {NEEDED}") from error
-    try:
-        return from_pretrained(AutoTokenizer, where)
-    except (OSError, ValueError, ImportError) as error:
-        raise cannot_load(model, error) from error
-
-
-def cannot_load(model: str, error: Exception) -> L2DError:
-    reason = " ".join(str(error).split("\n\n")[0].split())[:200]
-    # What transformers says of DeBERTa's spm.model where sentencepiece is missing.
-    if "tiktoken" in reason or "sentencepiece" in reason:
-        return L2DError(f"router.model={model}: its tokenizer needs sentencepiece; {NEEDED}")
-    return L2DError(
-        f"router.model={model}: cannot be loaded ({reason}); without a way to the hub, give a folder that has it,"
-        " or use router=mlp"
-    )
+    with loading("router.model", model) as transformers:
+        return from_pretrained(transformers.AutoTokenizer, locate(model))

@@ -11,10 +11,11 @@ from tqdm import tqdm
 
 from l2d.config import Recipe
 from l2d.data.arrays import Arrays, channel_statistics
-from l2d.data.batches import Batches, Inputs, eval_batch, place
+from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
 from l2d.errors import L2DError
 from l2d.experts.request import Machine
 from l2d.learner import Learner, make_trainer, speed
+from l2d.memory import forget_earlier_runs, more_parts
 from l2d.seeding import derive_seed
 
 Network = Callable[..., nn.Module]
@@ -38,13 +39,25 @@ class Classifiers:
 
     def answers(self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str) -> tuple[Tensor, Tensor]:
         """Train one on some training rows; its predictions on the training rows `asked` and, if asked for, on all test rows."""
-        trainer, classifier = self._fit(rows, seed, title)
+        parts = 1
+        while True:
+            try:
+                return self._answers(rows, asked, ask_test, seed, title, parts)
+            except RuntimeError as error:
+                setting = f"experts.recipe.batch_size={self.recipe.batch_size}"
+                parts = more_parts(error, setting, even_batch(len(rows), self.recipe.batch_size), parts)
+            forget_earlier_runs()  # out here, where the error no longer holds what it ran out with
+
+    def _answers(
+        self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str, parts: int
+    ) -> tuple[Tensor, Tensor]:
+        trainer, classifier = self._fit(rows, seed, title, parts)
         everything = torch.arange(len(self.arrays.test_labels) if ask_test else 0)
         return self._predict(trainer, classifier, "train", asked), self._predict(
             trainer, classifier, "test", everything
         )
 
-    def _fit(self, rows: Tensor, seed: int, title: str) -> tuple[pl.Trainer, Classifier]:
+    def _fit(self, rows: Tensor, seed: int, title: str, parts: int) -> tuple[pl.Trainer, Classifier]:
         fast = speed(self.recipe, self.machine.accelerator)
         mean, std = channel_statistics(self.arrays.train_inputs, rows)
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
@@ -63,6 +76,7 @@ class Classifiers:
             channels_last=fast["channels_last"],
             compile_mode=str(fast["compile"]).lower(),
             ema=self.recipe.ema,
+            parts=parts,
         )
         bar = tqdm(desc=title, total=self.recipe.epochs, unit="epoch", disable=not self.machine.progress)
         trainer = make_trainer(
@@ -71,6 +85,7 @@ class Classifiers:
             precision=fast["precision"],
             deterministic=self.machine.deterministic,
             max_epochs=self.recipe.epochs,
+            accumulate_grad_batches=parts,
             logger=False,
             callbacks=[EpochBar(bar)],
             enable_checkpointing=False,
@@ -85,6 +100,7 @@ class Classifiers:
             seed=seed,
             augment=self.recipe.augment,
             pad=self.arrays.train_inputs.shape[1] // 8,
+            parts=parts,
         )
         if min(batches.sizes) < 2:
             raise L2DError(
@@ -99,7 +115,8 @@ class Classifiers:
         if not len(rows):
             return torch.zeros(0, dtype=torch.int64)
         inputs, unused = self._placed(part, trainer), torch.zeros(len(rows), 0)
-        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, eval_batch(inputs.tensor)))
+        size = max(1, eval_batch(inputs.tensor) // classifier.parts)
+        outputs = trainer.predict(classifier, Batches(inputs, rows, unused, rows, size))
         assert outputs is not None
         scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
         if not scores.isfinite().all():

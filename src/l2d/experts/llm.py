@@ -18,7 +18,8 @@ from l2d.experts.cache import Cache
 from l2d.experts.llm_models import DTYPES, ModelName, load, parse
 from l2d.experts.llm_scoring import SCORING, SUFFIX, Outcomes, score_letters
 from l2d.experts.request import Request
-from l2d.learner import free_memory, on_gpu
+from l2d.learner import on_gpu
+from l2d.memory import free_memory
 
 
 @dataclass(frozen=True)

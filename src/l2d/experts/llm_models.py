@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from l2d.data.encoders import contents, from_pretrained, is_out_of_memory
+from l2d.data.pretrained import contents, from_pretrained, loading
 from l2d.errors import L2DError
+from l2d.memory import is_out_of_memory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 INSTEAD = (
@@ -68,26 +69,14 @@ def fingerprint(folder: Path) -> str:
 
 def load(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -> tuple[Any, Any]:
     """(model, tokenizer), the model on its device, ready to be asked. progress: show transformers' own bars."""
-    transformers = import_transformers()
-    if not progress:
-        transformers.utils.logging.disable_progress_bar()
     where = str(name.folder or name.source)
     try:
-        tokenizer = from_pretrained(transformers.AutoTokenizer, where, revision=name.revision)
-        model = from_pretrained(transformers.AutoModelForCausalLM, where, revision=name.revision, dtype=DTYPES[dtype])
-        return model.to(device).eval(), tokenizer
-    except (OSError, ValueError, ImportError, KeyError) as error:
-        reason = " ".join(str(error).split()).partition(". ")[0][:200].rstrip(". ")
-        raise L2DError(f"experts.models={name.source}: cannot be loaded ({reason}); {INSTEAD}") from error
+        with loading("experts.models", name.source, instead=INSTEAD, bars=progress) as transformers:
+            tokenizer = from_pretrained(transformers.AutoTokenizer, where, revision=name.revision)
+            kind = transformers.AutoModelForCausalLM
+            model = from_pretrained(kind, where, revision=name.revision, dtype=DTYPES[dtype])
+            return model.to(device).eval(), tokenizer
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
         raise L2DError(f"experts.models={name.source}: does not fit into the memory of {device} as {dtype}") from error
-
-
-def import_transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise L2DError("experts=llm: needs transformers; pip install 'l2d[llm]'") from error
-    return transformers

@@ -23,10 +23,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d import interrupts
-from l2d.data.encoders import is_out_of_memory
 from l2d.errors import L2DError
 from l2d.experts.llm_parts import Parts
-from l2d.learner import free_memory
+from l2d.memory import free_memory, is_out_of_memory
 
 SUFFIX = "Answer:"
 SCORING = 2  # raise it when the same model and questions come to give other answers

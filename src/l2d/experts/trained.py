@@ -14,7 +14,8 @@ from l2d.errors import L2DError
 from l2d.experts.classifier import Classifiers, Network
 from l2d.experts.partition import class_owners, class_panel
 from l2d.experts.request import Request
-from l2d.learner import check_recipe, free_memory
+from l2d.learner import check_recipe
+from l2d.memory import free_memory
 from l2d.seeding import derive_seed, stream
 
 

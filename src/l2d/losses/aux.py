@@ -30,11 +30,15 @@ class ExpertsAux:
         return self.weight * one_vs_all_loss(outputs, complement(costs, self.scale))
 
 
-def make_aux(kind: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int) -> LabelAux | ExpertsAux | None:
-    """kind: of AUX. weight: of its loss beside the method's. costs [n, p], labels [n]: of the training split."""
+def check_aux(kind: str, weight: float) -> None:
     check_choice("aux", kind, AUX)
     if not 0 <= weight < float("inf"):
         raise L2DError(f"aux_weight={weight}: must be finite and not negative")
+
+
+def make_aux(kind: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int) -> LabelAux | ExpertsAux | None:
+    """kind: of AUX. weight: of its loss beside the method's. costs [n, p], labels [n]: of the training split."""
+    check_aux(kind, weight)
     if kind == "none":
         return None
     if kind == "experts":

@@ -35,7 +35,7 @@ class Method(nn.Module):
         check_costs(costs)
         check_choice("decision", decision, DECISIONS)
         if decision == "posterior" and type(self).posterior is Method.posterior:
-            raise L2DError(f"decision=posterior: {type(self).__name__} has no posterior; use decision=argmax")
+            raise L2DError("method: has no posterior, which decision=posterior goes by; use decision=argmax")
         self.decision = decision
         self.num_outputs = costs.shape[1]
 

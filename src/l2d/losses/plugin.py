@@ -51,6 +51,8 @@ class Priced(Method):
     takes_evidence = True
     prices: Tensor
     by_row: Tensor
+    # Of each label, how many rows of the evidence have it; of what goes by no label, none.
+    rows_by_label: Tensor | None = None
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
@@ -88,11 +90,17 @@ class Priced(Method):
         """E[error_k|x], or E[c_k|x] where prices belong to rows, [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
-    def _needs_labels(self, evidence: Evidence) -> None:
-        if not bool((evidence.labels != UNKNOWN).any()):
+    def costs_by_label(self) -> Tensor | None:
+        """What each label says of each expert: E[error_k|y] + β_k, [num_classes, p]; None for what goes by no label."""
+        return None
+
+    def _count_labels(self, evidence: Evidence) -> None:
+        known = evidence.labels[evidence.labels != UNKNOWN]
+        if not len(known):
             raise L2DError(
                 "method: goes by the label, and these data have none; name a column, such as dataset.label=topic"
             )
+        self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
 
 
 class Plugin(Priced):
@@ -111,7 +119,7 @@ class Plugin(Priced):
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
-        self._needs_labels(evidence)
+        self._count_labels(evidence)
         means = mean_by_label(self.estimated(evidence), evidence.labels, self.num_classes, self.smoothing)
         self.error_given_label.copy_(means)
 
@@ -120,6 +128,9 @@ class Plugin(Priced):
 
     def estimates(self, outputs: Tensor) -> Tensor:
         return given_label(outputs, self.error_given_label)
+
+    def costs_by_label(self) -> Tensor:
+        return self.error_given_label + self.prices
 
 
 class CostRegression(Priced):
@@ -163,7 +174,7 @@ class CostRegression(Priced):
         self.most.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
         self.least.fill_(min(0.0, float(errors.min()), float((self.cheapest - self.prices.double()).min())))
         if self.by_label:
-            self._needs_labels(evidence)
+            self._count_labels(evidence)
             means = mean_by_label(self.right(errors.double()), evidence.labels, self.num_classes, self.smoothing)
             self.right_given_label.copy_(means)
 
@@ -184,9 +195,15 @@ class CostRegression(Priced):
         return losses + self.label_weight * label_loss(outputs[..., self.p :], labels) if self.by_label else losses
 
     def estimates(self, outputs: Tensor) -> Tensor:
-        wrong = torch.sigmoid(-self.logits(outputs))
+        return self.errors(torch.sigmoid(-self.logits(outputs)))
+
+    def errors(self, wrong: Tensor) -> Tensor:
+        """What `right` makes chances of, back."""
         least = self.least.to(wrong)
         return wrong * (self.most.to(wrong) - least) + least
+
+    def costs_by_label(self) -> Tensor | None:
+        return self.errors(1 - self.right_given_label) + self.prices if self.by_label else None
 
 
 def check_smoothing(smoothing: float) -> None:

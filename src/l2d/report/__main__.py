@@ -7,9 +7,8 @@ from pathlib import Path
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
 
+from l2d.cli import answering
 from l2d.config import compose, sweep_axes, to_plain
 from l2d.errors import L2DError
 from l2d.files import write_text
@@ -55,46 +54,46 @@ def chosen(runs_dir: Path, overrides: list[str], finished: list[Cell]) -> list[C
     return list({cell.names: cell for cell in cells.values()}.values())  # mild and mild_paper may be one and the same
 
 
-def main() -> None:
-    arguments = sys.argv[1:]
-    if {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return
+def report(arguments: list[str]) -> str:
+    """Write it, and say where."""
     started = time.monotonic()
     overrides = [argument for argument in arguments if "=" in argument]
     folders = [argument for argument in arguments if "=" not in argument and argument[0] != "-"] or ["runs"]
-    try:
-        if len(folders) > 1:
-            raise L2DError(f"{folders[1]}: one folder of runs at a time")
-        runs_dir = Path(folders[0]).expanduser()
-        if not runs_dir.is_dir():
-            raise L2DError(f"{runs_dir}: no such folder; python -m l2d.train makes runs/")
-        for flag in (argument for argument in arguments if argument.startswith("-")):
-            raise L2DError(f"{flag}: unknown flag; see python -m l2d.report --help")
-        everything = read_cells(runs_dir)
-        cells = chosen(runs_dir, overrides, everything) if overrides else everything
-        if not any(cell.runs for cell in cells):
-            others = sum(len(cell.runs) for cell in everything)
-            hint = (
-                f" of these; {others} finished with other settings (dry_run=true lists what is looked for)"
-                if others
-                else ""
-            )
-            raise L2DError(f"{runs_dir}: no finished run{hint}")
-        entries = summarise(cells)
-        out = runs_dir / "report"
-        out.mkdir(exist_ok=True)
-        title = " ".join(overrides) or str(runs_dir)
-        write_text(out / "tables.md", markdown(entries))
-        write_text(out / "tables.tex", latex(entries))
-        write_text(out / "index.html", page(entries, cells, title))
-    except (L2DError, HydraException, OmegaConfBaseException, OSError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
+    if len(folders) > 1:
+        raise L2DError(f"{folders[1]}: one folder of runs at a time")
+    runs_dir = Path(folders[0]).expanduser()
+    if not runs_dir.is_dir():
+        raise L2DError(f"{runs_dir}: no such folder; python -m l2d.train makes runs/")
+    for flag in (argument for argument in arguments if argument.startswith("-")):
+        raise L2DError(f"{flag}: unknown flag; see python -m l2d.report --help")
+    everything = read_cells(runs_dir)
+    cells = chosen(runs_dir, overrides, everything) if overrides else everything
+    if not any(cell.runs for cell in cells):
+        others = sum(len(cell.runs) for cell in everything)
+        hint = (
+            f" of these; {others} finished with other settings (dry_run=true lists what is looked for)"
+            if others
+            else ""
+        )
+        raise L2DError(f"{runs_dir}: no finished run{hint}")
+    entries = summarise(cells)
+    out = runs_dir / "report"
+    out.mkdir(exist_ok=True)
+    title = " ".join(overrides) or str(runs_dir)
+    write_text(out / "tables.md", markdown(entries))
+    write_text(out / "tables.tex", latex(entries))
+    write_text(out / "index.html", page(entries, cells, title))
     number, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
-    print(
+    return (
         f"{number} runs, {len(cells)} cells{f', {missing} of them without a finished run' if missing else ''};"
         f" {time.monotonic() - started:.1f} s\n{out / 'index.html'}\n{out / 'tables.md'}\n{out / 'tables.tex'}"
     )
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    with answering("interrupted; the same command begins anew"):
+        print(HELP if {"-h", "--help"} & set(arguments) else report(arguments))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.errors import HydraException
 from matplotlib.figure import Figure
-from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor
 from tqdm import tqdm
 
+from l2d.cli import answering
 from l2d.errors import L2DError
 from l2d.files import write_atomically
 from l2d.seeding import stream
@@ -166,15 +165,11 @@ def run_command(arguments: list[str]) -> None:
 
 def main() -> None:
     arguments = sys.argv[1:]
-    if not arguments or {"-h", "--help"} & set(arguments):
-        print(HELP)
-        return
-    try:
-        run_command(arguments)
-    except (L2DError, HydraException, OmegaConfBaseException, OSError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; nothing was written")
+    with answering():
+        if not arguments or {"-h", "--help"} & set(arguments):
+            print(HELP)
+        else:
+            run_command(arguments)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def rebuild(folder: Path, places: Mapping[str, str]) -> tuple[DeferralData, Rout
     data, router = build(cfg)
     assert run.last_checkpoint is not None
     checkpoint = read_checkpoint(run.last_checkpoint)
-    best = config["checkpoint"] == "best"
+    best = config["checkpoint"] != "last"
     weights = checkpoint["callbacks"]["EpochCheckpoint"]["best_weights"] if best else checkpoint["state_dict"]
     try:
         router.load_state_dict(weights)
