@@ -7,10 +7,11 @@ import torch
 from hydra.errors import HydraException
 
 from l2d.build import build, make, switched_off
-from l2d.cli import help_text, one_line
+from l2d.cli import help_text
 from l2d.config import CONF, compose, groups, to_plain
 from l2d.errors import L2DError
 from l2d.learner import PLAIN, speed
+from l2d.mistakes import one_line
 from tests.tiny_encoders import write_encoder
 
 METHODS, COSTS = sorted(groups()["method"]), ("error", "error_plus_cost")  # cost=llm is for three experts

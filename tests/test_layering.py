@@ -7,7 +7,7 @@ import l2d
 
 PACKAGE = Path(l2d.__file__).parent
 ORDER = [
-    *("errors", "interrupts", "memory", "seeding", "files", "config"),
+    *("errors", "interrupts", "memory", "seeding", "files", "config", "mistakes"),
     *("costs", "rewards", "margins", "decisions", "guard", "metrics"),
     *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
     *("build", "remarks", "timing"),

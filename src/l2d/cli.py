@@ -1,24 +1,22 @@
 """What every command shares: help read off conf/, and mistakes answered in one line."""
 
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 
 from l2d import interrupts
 from l2d.config import CONF, default_choices, groups, launchers
-from l2d.errors import Busy, L2DError
+from l2d.errors import Busy
+from l2d.mistakes import MISTAKES, answering, one_line
 from l2d.sweep import PLACES, write_error
 
 RESUMES = {
@@ -51,7 +49,6 @@ EXAMPLES = {
     ],
     "l2d.data.prepare": ["python -m l2d.data.prepare dataset=svhn data_dir=data"],
 }
-MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 
 def help_text(description: str, module: str = "l2d.train") -> str:
@@ -128,25 +125,6 @@ class Guard:
             return None
 
 
-@contextmanager
-def answering(interrupted: str = "interrupted; nothing was written") -> Iterator[None]:
-    """Around a command without Hydra. A mistake of the user's ends in one line and status 1; a reader that has gone, as head goes
-    when it has seen enough, in no line at all."""
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except MISTAKES as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
-            raise
-        sys.exit(f"error: {one_line(error)}")
-    except KeyboardInterrupt:
-        sys.exit(interrupted)
-
-
 def run_command(job: Callable[[DictConfig], Any], description: str, module: str = "l2d.train") -> None:
     """Run a Hydra job. A mistake of the user's ends in one line and status 1; HYDRA_FULL_ERROR=1 shows where it arose."""
     if {"-h", "--help"} & set(sys.argv[1:]):
@@ -171,16 +149,3 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
         sys.exit(f"interrupted; the same command {RESUMES.get(module, 'begins anew')}")
-
-
-def one_line(error: BaseException) -> str:
-    """The message on one line. Hydra puts the key into one exception and the reason into its cause: both are wanted."""
-    text = re.sub(r"To append to your config use \S+|Config search path:.*", "", " ".join(str(error).split()))
-    text = text.replace("hydra.sweeper.tune.", "tune.")  # as l2d.tune calls them
-    parts = [text.strip()]
-    cause = error.__cause__
-    if isinstance(error, HydraException) and cause is not None:
-        reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-        if reason not in parts[0]:
-            parts.append(reason)
-    return ": ".join(parts)

@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
-from l2d.cli import answering
 from l2d.curve.evaluate import Curve, evaluate
 from l2d.curve.groups import Group, find_groups, load
 from l2d.curve.show import as_csv, as_text, figure
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json, write_text
+from l2d.mistakes import answering
 from l2d.report.read import read_cells
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")

@@ -7,12 +7,13 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from l2d.build import make_data
-from l2d.cli import MISTAKES, run_command
+from l2d.cli import run_command
 from l2d.config import compose, default_choices
 from l2d.datamodule import DeferralData
 from l2d.errors import L2DError
 from l2d.experts.accuracy import Accuracy, accuracies
 from l2d.experts.llm import AskedPanel
+from l2d.mistakes import MISTAKES
 from l2d.summary import aligned
 
 SPLITS = ("train", "validation", "test")

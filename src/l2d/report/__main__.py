@@ -8,10 +8,10 @@ from pathlib import Path
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from l2d.cli import answering
 from l2d.config import compose, sweep_axes, to_plain
 from l2d.errors import L2DError
 from l2d.files import write_text
+from l2d.mistakes import answering
 from l2d.report.compare import summarise
 from l2d.report.page import page
 from l2d.report.read import Cell, read_cells

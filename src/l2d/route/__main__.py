@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from l2d.cli import answering
 from l2d.errors import L2DError
 from l2d.files import write_text
+from l2d.mistakes import answering
 from l2d.route.ask import Choice, Router
 
 HELP = """Which expert a trained router sends each query to.

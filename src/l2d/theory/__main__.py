@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
-from l2d.cli import answering
 from l2d.errors import L2DError
 from l2d.files import write_atomically
+from l2d.mistakes import answering
 from l2d.seeding import stream
 from l2d.summary import aligned
 from l2d.theory import evaluate, figure1, simplex
