@@ -20,7 +20,7 @@ import torch
 
 from l2d.build import make_dataset
 from l2d.config import compose, to_plain
-from l2d.data.encoders import MINILM, locate
+from l2d.data.pretrained import MINILM, locate
 from l2d.route import Router
 from l2d.runs import RunFolder
 from l2d.train import train

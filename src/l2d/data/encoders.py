@@ -12,9 +12,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from l2d.data.pretrained import MINILM as MINILM
-from l2d.data.pretrained import from_pretrained, identity_of, loading
-from l2d.data.pretrained import locate as locate
+from l2d.data.pretrained import from_pretrained, identity_of, loading, locate
 from l2d.errors import L2DError
 from l2d.files import alone, write_atomically
 from l2d.memory import is_out_of_memory

@@ -10,6 +10,7 @@ from typing import Any
 
 from l2d.data.sheet import listed, read_sheet, write_sheet
 from l2d.errors import L2DError
+from l2d.mistakes import answering
 
 HELP = """Outcomes of language models that exist already, as a table for dataset=table.
 
@@ -284,10 +285,8 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    if {"-h", "--help"} & set(sys.argv[1:]):
-        print(HELP)
-    else:
-        try:
+    with answering():
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(HELP)
+        else:
             main(sys.argv[1:])
-        except (L2DError, OSError) as error:
-            sys.exit(f"error: {' '.join(str(error).split())}")

@@ -1,0 +1,53 @@
+"""What all commands share: how they end when their reader has gone, and when the user made a mistake."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from l2d.errors import L2DError
+from l2d.mistakes import answering
+from tests.conftest import environment
+
+
+def without_a_reader(*command: str) -> subprocess.Popen[str]:
+    """Its output goes into a pipe that nobody reads any more, as after `| head -1`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.Popen(
+            [sys.executable, *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment()
+        )
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.slow
+def test_commands_whose_reader_has_gone_end_without_a_word() -> None:
+    """Whether Python notices while it prints or at its end, when it writes what is left."""
+    many = "from l2d.mistakes import answering\nwith answering():\n    print('many lines\\n' * 100_000)"
+    commands = [["-c", many], *(["-m", module, "--help"] for module in ("l2d.curve", "l2d.report", "l2d.route"))]
+    for process in [without_a_reader(*command) for command in commands]:
+        _, said = process.communicate(timeout=200)
+        assert (process.returncode, said) == (1, ""), process.args
+
+
+def test_what_a_command_ends_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering():
+        print("done")
+    assert capsys.readouterr().out == "done\n"
+    cases = {
+        L2DError("key=1: must\nbe 2"): "error: key=1: must be 2",
+        FileNotFoundError(2, "No such file", "a.csv"): "error: [Errno 2] No such file: 'a.csv'",
+        KeyboardInterrupt(): "interrupted; nothing was written",
+    }
+    for error, said in cases.items():
+        with pytest.raises(SystemExit) as caught, answering():
+            raise error
+        assert caught.value.code == said
+    with pytest.raises(ZeroDivisionError), answering():
+        raise ZeroDivisionError
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(L2DError), answering():
+        raise L2DError("key=1: must be 2")
