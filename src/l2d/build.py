@@ -144,9 +144,11 @@ def check_values(cfg: DictConfig) -> None:
 
 def check_without_data(cfg: DictConfig) -> None:
     """For dry_run: the values, and the method's own by building it for two experts, each the cheapest as often as the other: their
-    shares of ρ's total are the largest that there are. Not where it has a list, which is one value for each real expert."""
+    shares of ρ's total are the largest that there are. Not where it has a list, which is one value for each real expert, or takes
+    from ρ what is less with more experts."""
     check_values(cfg)
-    if not _has_list(to_plain(cfg.method)):
+    rho = cfg.method.get("rho")
+    if not _has_list(to_plain(cfg.method)) and not (isinstance(rho, DictConfig) and (rho.get("total") or 0) < 0):
         make_method(cfg, 1 - torch.eye(2, dtype=torch.float64), num_classes=2)
 
 

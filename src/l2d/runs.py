@@ -220,7 +220,7 @@ class RunFolder:
     @property
     def batch_parts(self) -> int:
         """In how many parts its batches have to come, as found out when memory did not suffice for fewer."""
-        return self._number("batch_parts.txt", 1)
+        return max(1, self._number("batch_parts.txt", 1))
 
     def divide_batches(self, parts: int) -> None:
         write_text(self.path / "batch_parts.txt", f"{parts}\n")

@@ -77,6 +77,8 @@ def attempt(cfg: DictConfig, timer: Timer, force: bool) -> Metrics:
         raise Busy(f"{run.path}: another process is working on this run")
     forget_earlier_runs()
     parts = 1 if force else run.batch_parts
+    if parts > 1:  # before they are taken for those of other data
+        run.check_data(fingerprint(cfg))
     data, router = build(cfg, parts)  # before the folder is made: a bad value leaves nothing behind
     timer.leave_out(data.expert_seconds)
     with run.locked() if main else nullcontext():

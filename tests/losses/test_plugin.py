@@ -286,6 +286,22 @@ def test_noise_on_the_costs(by_label: bool) -> None:
     assert method.expected_costs(f.detach())[0].tolist() == pytest.approx([-0.1 + 0.5, 1.2 + 0.25], abs=1e-6)
 
 
+def test_prices_that_are_not_exact_in_32_bits_are_no_noise() -> None:
+    prices = torch.tensor([0.1, 0.3], dtype=torch.float64)
+    method = regression(Evidence(ERRORS, prices, LABELS))
+    assert float(method.least) == 0
+
+
+def test_a_file_of_before_noise_was_allowed_for() -> None:
+    """It had one number, the scale, for errors from 0 on."""
+    method = regression(by_label=True)
+    old = method.state_dict()
+    old["scale"] = torch.tensor(1.5)
+    del old["most"], old["least"]
+    method.load_state_dict(old)
+    assert (float(method.most), float(method.least)) == (1.5, 0)
+
+
 def test_unknown_labels_teach_the_plugin_nothing() -> None:
     method = plugin()
     outputs = torch.zeros(2, 2, requires_grad=True)

@@ -71,8 +71,8 @@ def parse(arguments: list[str]) -> tuple[Path, dict[str, str]]:
 
 def draw(arguments: list[str]) -> None:
     runs_dir, wanted = parse(arguments)
-    groups, drawn = chosen(runs_dir, wanted), 0
-    for group in groups:
+    drawn = []
+    for group in chosen(runs_dir, wanted):
         try:
             curve = evaluate(group, load(group))
         except L2DError as error:
@@ -80,10 +80,10 @@ def draw(arguments: list[str]) -> None:
             continue
         folder = runs_dir / "curves" / group.name
         write(folder, curve)
-        drawn += 1
-        print(f"{as_text(curve)}\n{folder / 'curve.png'}\n")
+        drawn.append(f"{as_text(curve)}\n{folder / 'curve.png'}\n")
     if not drawn:
         raise L2DError(f"{runs_dir}: nothing could be drawn")
+    print("\n".join(drawn))  # at the end: a reader that goes away leaves no curve undrawn
 
 
 def main() -> None:

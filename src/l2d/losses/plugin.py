@@ -1,5 +1,7 @@
 """Routers that know what is behind the costs: by way of the label, or one estimate per expert. Prices may change after training."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -13,6 +15,7 @@ from l2d.rewards import complement_scale
 UNKNOWN = -1
 # Of a chance in a logit: with no more than thousands of rows behind it, none is known to be nearer 0 or 1.
 CERTAIN = 1e-4
+ROUNDING = 1e-6  # of prices in 32 bits
 
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
@@ -172,11 +175,17 @@ class CostRegression(Priced):
         super().learn(evidence)
         errors = self.estimated(evidence)
         self.most.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
-        self.least.fill_(min(0.0, float(errors.min()), float((self.cheapest - self.prices.double()).min())))
+        least = min(float(errors.min()), float((self.cheapest - self.prices.double()).min()))
+        self.least.fill_(least if least < -ROUNDING else 0.0)
         if self.by_label:
             self._count_labels(evidence)
             means = mean_by_label(self.right(errors.double()), evidence.labels, self.num_classes, self.smoothing)
             self.right_given_label.copy_(means)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
+        if (scale := state_dict.pop(f"{prefix}scale", None)) is not None:  # of runs made before noise was allowed for
+            state_dict |= {f"{prefix}most": scale, f"{prefix}least": torch.zeros(())}
+        super()._load_from_state_dict(state_dict, prefix, *given)
 
     def right(self, errors: Tensor) -> Tensor:
         least = self.least.to(errors)

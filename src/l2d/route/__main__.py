@@ -108,8 +108,8 @@ def answer(options: argparse.Namespace) -> str:
     if (said := router.held) is not None:
         print(said, file=sys.stderr)
     choices = ask(router, options)
-    if router.encoder is not None and router.encoder.note is not None:
-        print(router.encoder.note, file=sys.stderr)
+    if (note := getattr(router.encoder, "note", None)) is not None:  # an encoder of the user's own may have none
+        print(note, file=sys.stderr)
     return as_csv(choices, router.experts)
 
 
