@@ -22,6 +22,13 @@ hypothesis.settings.load_profile("l2d")
 # A router and a schedule small enough that a whole run takes about a second.
 TINY = ["router.width=2", "recipe.epochs=3", "recipe.batch_size=512", "trainer.accelerator=cpu", "progress=false"]
 
+# Begun first, so that no process is left with one of them when the other has nothing to do.
+LONGEST = ("test_sweep", "test_train", "test_tune", "test_trained")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.stem not in LONGEST)
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:

@@ -439,7 +439,7 @@ def test_submitit_on_this_machine(tmp_path: Path) -> None:
 def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     """A worker dies by SIGKILL: the sweep says so and finishes all the same."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    given = ["-m", *TINY, "recipe.epochs=30", "seed=0,1", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
+    given = ["-m", *TINY, "recipe.epochs=15", "seed=0,1", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
     sweep = subprocess.Popen(
         [sys.executable, "-m", "l2d.train", *given], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
     )

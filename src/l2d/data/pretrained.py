@@ -86,11 +86,10 @@ def _instead(model: str) -> str:
 def _refusal(error: Exception, instead: str) -> str:
     if isinstance(error, Unreachable):
         return f"not on this machine, and {error}; {instead}"
-    said = " ".join(str(error).split())
+    sentence = " ".join(str(error).split()).partition(". ")[0]
     # What transformers says of DeBERTa's spm.model where sentencepiece is missing.
-    if "tiktoken" in said.lower() or "sentencepiece" in said.lower():
+    if "tiktoken" in sentence.lower() or "sentencepiece" in sentence.lower():
         return f"its tokenizer needs sentencepiece; {NEEDED}"
-    sentence = said.partition(". ")[0]
     reason = textwrap.shorten(sentence, 200, placeholder=" …").rstrip(".")
     return f"cannot be loaded ({reason}); {instead}"
 
