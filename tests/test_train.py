@@ -356,20 +356,25 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
+def in_epoch(number: int, measured: dict[str, float]) -> Any:
+    """What a checkpoint looks at of a trainer, counted from 0."""
+    return SimpleNamespace(
+        callback_metrics=measured,
+        current_epoch=number,
+        max_epochs=99,
+        should_stop=False,
+        is_global_zero=True,
+        strategy=SimpleNamespace(broadcast=lambda due: due),
+        save_checkpoint=Path.touch,
+    )
+
+
 @pytest.mark.parametrize(("checkpoint", "epoch"), [("best", 1), ("best_loss", 2), ("last", None)])
 def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Path) -> None:
     """By the deferral loss, the first of equals; by the loss, which prices later than those of training do not change."""
     keeper = EpochCheckpoint(tmp_path, MONITORS[checkpoint])
     for number, (deferral, loss) in enumerate([(0.5, 3.0), (0.4, 2.0), (0.4, 1.0), (0.6, 1.5)]):
-        trainer: Any = SimpleNamespace(
-            callback_metrics={"val/deferral_loss": deferral, "val/loss": loss},
-            current_epoch=number,
-            max_epochs=4,
-            should_stop=False,
-            is_global_zero=True,
-            strategy=SimpleNamespace(broadcast=lambda due: due),
-            save_checkpoint=Path.touch,
-        )
+        trainer = in_epoch(number, {"val/deferral_loss": deferral, "val/loss": loss})
         module: Any = SimpleNamespace(state_dict=lambda number=number: {"epoch": torch.tensor(number)})
         keeper.on_train_epoch_end(trainer, module)
     kept = keeper.state_dict()["best_weights"]
@@ -385,15 +390,7 @@ def watched(folder: Path, values: list[float], patience: int | None) -> tuple[Ep
     module: Any = torch.nn.Linear(1, 1)
     stopped = []
     for epoch, value in enumerate(values):
-        trainer: Any = SimpleNamespace(
-            callback_metrics={"val/deferral_loss": value},
-            current_epoch=epoch,
-            max_epochs=99,
-            should_stop=False,
-            is_global_zero=True,
-            strategy=SimpleNamespace(broadcast=lambda due: due),
-            save_checkpoint=Path.touch,
-        )
+        trainer = in_epoch(epoch, {"val/deferral_loss": value})
         checkpoint.on_train_epoch_end(trainer, module)
         stopped += [epoch + 1] if trainer.should_stop else []
     return checkpoint, stopped
