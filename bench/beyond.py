@@ -14,6 +14,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from l2d.report.compare import paired_interval
 from provenance import ROOT
 from records import (
     NAMES,
@@ -52,10 +53,12 @@ FIELDS = [
     "commit",
 ]
 WHY = ROOT / "bench" / "results" / "why_mild.csv"
-MILD = ("mild", "none", "0")
+Kind = tuple[str, str, str]  # method, aux, ema
+MILD: Kind = ("mild", "none", "0")
+PLUGIN: Kind = ("plugin", "none", "0")
 TUNED = "mild, ρ chosen on validation"
-# In the order of the table: (method, aux, ema)
-ROWS = [
+# In the order of the table
+ROWS: list[Kind] = [
     ("tdef", "none", "0"),
     MILD,
     (TUNED, "none", "0"),
@@ -63,7 +66,7 @@ ROWS = [
     ("mild", "label", "0"),
     ("tdef", "experts", "0"),
     ("mild", "experts", "0"),
-    ("plugin", "none", "0"),
+    PLUGIN,
     ("plugin", "none", "0.99"),
     ("cost_regression", "none", "0"),
     ("label_regression", "none", "0"),
@@ -191,6 +194,41 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", *([other, ""] if any("†" in line for line in lines) else []), foot(shown_rows)])
 
 
+def tally_table(rows: Sequence[Row]) -> str:
+    """Over the cells, each method against mild and against plugin: how often better or worse, and how often beyond the noise."""
+    head = ["method", "cells"]
+    for name in ("mild", "plugin"):
+        head += [f"against {name}, mean of the cells", "better in", "beyond the noise", "worse in", "beyond the noise"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    found = [members for _, members in cells(rows)]
+    for kind in ROWS:
+        if not (here := [members for members in found if picked(members, kind)]):
+            continue
+        line = [named(kind), str(len(here))]
+        for other in (MILD, PLUGIN):
+            line += [""] * 5 if kind == other else tally(here, kind, other)
+        lines.append(f"| {' | '.join(line)} |")
+    return "\n".join([*lines, "", f"Of the runs and {len(found)} cells of the table below."])
+
+
+def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
+    relative, found = [], []
+    for members in here:
+        ours, theirs = (by_seed(picked(members, which), "test") for which in (kind, other))
+        interval = paired_interval(ours, theirs)
+        assert interval is not None
+        assert same_experts(picked(members, kind), picked(members, other))
+        found.append(interval)
+        relative.append(interval[0] / statistics.fmean(theirs[seed] for seed in ours.keys() & theirs.keys()))
+    counts = [
+        sum(mean < 0 for mean, _, _ in found),
+        sum(high < 0 for _, _, high in found),
+        sum(mean > 0 for mean, _, _ in found),
+        sum(low > 0 for _, low, _ in found),
+    ]
+    return [f"{statistics.fmean(relative):+.0%}", *map(str, counts)]
+
+
 def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
     """Whether runs of one seed had the same answers to choose from: trained anew, experts are others, and so is the oracle."""
     oracle = {row["seed"]: row["oracle"] for row in theirs}
@@ -239,11 +277,11 @@ def order(where: tuple[str, ...]) -> tuple[Any, ...]:
     return ["III", "I", "severe", "II"].index(setup), experts != "synthetic", cost != "error", dataset, cross_fit
 
 
-def picked(rows: Sequence[Row], kind: tuple[str, str, str]) -> list[Row]:
+def picked(rows: Sequence[Row], kind: Kind) -> list[Row]:
     return [row for row in rows if (row["method"], row["aux"], row["ema"]) == kind]
 
 
-def named(kind: tuple[str, str, str]) -> str:
+def named(kind: Kind) -> str:
     method, aux, ema = kind
     return method + (f", aux={aux}" if aux != "none" else "") + (f", recipe.ema={ema}" if ema != "0" else "")
 
@@ -273,6 +311,7 @@ def main() -> None:
         rows += others(rows, read(WHY))
         file = PAGE.parent / "figures" / "beyond_images.png"
         figure(rows).savefig(file, dpi=110)
+        put(PAGE, "images-tally", tally_table(rows))
         put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{table(rows)}")
 
 

@@ -26,8 +26,9 @@ TINY = ["router.width=2", "recipe.epochs=3", "recipe.batch_size=512", "trainer.a
 LONGEST = ("test_sweep", "test_train", "test_tune", "test_trained")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.stem not in LONGEST)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
+        items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
 @pytest.fixture(autouse=True)

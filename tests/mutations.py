@@ -171,9 +171,11 @@ MUTATIONS = {
 }  # fmt: skip
 
 
-def first_failure(tree: Path) -> str | None:
-    """The first test that fails in the copy, or None."""
+def first_failure(tree: Path, file: str = "") -> str | None:
+    """The first test that fails in the copy, or None; those of the changed file's own come first, as the likeliest."""
+    own = sorted(str(path.relative_to(tree)) for path in tree.glob(f"tests/**/test_{Path(file).stem}.py"))
     command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    command += [*own, "tests"]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if result.returncode == 0:
@@ -189,11 +191,19 @@ def kept_rows() -> dict[str, str]:
     return {line.split(" | ")[0].removeprefix("| "): line for line in lines if line.startswith("| ")}
 
 
+def write_row(what: str, row: str) -> None:
+    """Into docs/mutations.md, at once: a check that is stopped keeps what it found."""
+    rows = kept_rows() | {what: row}
+    head = "# The mutation check\n\nOne mistake at a time in a copy of the source, and the first test that turned red. Made by\n"
+    head += "`python tests/mutations.py`, which runs the quick tests (`make test-unit`) for each.\n\n| mistake | in | caught by |\n|---|---|---|\n"
+    text = head + "\n".join(rows[what] for what in MUTATIONS if what in rows) + "\n"
+    (ROOT / "docs" / "mutations.md").write_text(text, encoding="utf-8")
+
+
 def main() -> None:
-    rows, survivors = kept_rows(), []
-    chosen = {
-        what: m for what, m in MUTATIONS.items() if not sys.argv[1:] or any(word in what for word in sys.argv[1:])
-    }
+    survivors = []
+    words = sys.argv[1:]
+    chosen = {what: change for what, change in MUTATIONS.items() if not words or any(word in what for word in words)}
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(
@@ -209,16 +219,11 @@ def main() -> None:
             if original.count(before) != 1:
                 sys.exit(f"{what}: {before!r} occurs {original.count(before)} times in {file}")
             source.write_text(original.replace(before, after), encoding="utf-8")
-            failed = first_failure(tree)
+            failed = first_failure(tree, file)
             source.write_text(original, encoding="utf-8")
             print(f"[{number}/{len(chosen)}] {what}: {failed or 'SURVIVED'}", flush=True)
-            rows[what] = f"| {what} | `src/l2d/{file}` | {f'`{failed}`' if failed else '**survived**'} |"
+            write_row(what, f"| {what} | `src/l2d/{file}` | {f'`{failed}`' if failed else '**survived**'} |")
             survivors += [] if failed else [what]
-    head = "# The mutation check\n\nOne mistake at a time in a copy of the source, and the first test that turned red. Made by\n"
-    head += "`python tests/mutations.py`, which runs the quick tests (`make test-unit`) for each.\n\n| mistake | in | caught by |\n|---|---|---|\n"
-    (ROOT / "docs" / "mutations.md").write_text(
-        head + "\n".join(rows[what] for what in MUTATIONS if what in rows) + "\n", encoding="utf-8"
-    )
     if survivors:
         sys.exit(f"survived: {', '.join(survivors)}")
 
