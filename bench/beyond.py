@@ -198,7 +198,8 @@ def tally_table(rows: Sequence[Row]) -> str:
     """Over the cells, each method against mild and against plugin: how often better or worse, and how often beyond the noise."""
     head = ["method", "cells"]
     for name in ("mild", "plugin"):
-        head += [f"against {name}, mean of the cells", "better in", "beyond the noise", "worse in", "beyond the noise"]
+        head += [f"against {name}, mean of the cells' ratios", "better in", "of these beyond the noise"]
+        head += ["worse in", "of these beyond the noise"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     found = [members for _, members in cells(rows)]
     for kind in ROWS:
@@ -214,19 +215,18 @@ def tally_table(rows: Sequence[Row]) -> str:
 def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
     relative, found = [], []
     for members in here:
-        ours, theirs = (by_seed(picked(members, which), "test") for which in (kind, other))
-        interval = paired_interval(ours, theirs)
-        assert interval is not None
-        assert same_experts(picked(members, kind), picked(members, other))
-        found.append(interval)
-        relative.append(interval[0] / statistics.fmean(theirs[seed] for seed in ours.keys() & theirs.keys()))
+        both = [picked(members, which) for which in (kind, other)]
+        ours, theirs = (by_seed(rows, "test") for rows in both)
+        if (interval := paired_interval(ours, theirs)) is not None and same_experts(*both):
+            found.append(interval)
+            relative.append(interval[0] / statistics.fmean(theirs[seed] for seed in ours.keys() & theirs.keys()))
     counts = [
         sum(mean < 0 for mean, _, _ in found),
         sum(high < 0 for _, _, high in found),
         sum(mean > 0 for mean, _, _ in found),
         sum(low > 0 for _, low, _ in found),
     ]
-    return [f"{statistics.fmean(relative):+.0%}", *map(str, counts)]
+    return [f"{100 * statistics.fmean(relative):+.1f} %" if relative else "", *map(str, counts)]
 
 
 def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
@@ -304,15 +304,21 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.what == "collect":
         new = collected(arguments.runs_dir)
-        write(CSV, FIELDS, KEYS, merged(read(CSV), new, KEYS, ("validation", "test", "guarded", "torch")))
+        write(
+            CSV,
+            FIELDS,
+            KEYS,
+            merged(read(CSV), new, KEYS, ("validation", "test", "guarded", "constant", "offsets", "torch")),
+        )
         print(f"{len(new)} runs, {len(read(CSV))} in all")
     else:
         rows = read(CSV)
         rows += others(rows, read(WHY))
         file = PAGE.parent / "figures" / "beyond_images.png"
-        figure(rows).savefig(file, dpi=110)
-        put(PAGE, "images-tally", tally_table(rows))
-        put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{table(rows)}")
+        tallied, whole, picture = tally_table(rows), table(rows), figure(rows)
+        picture.savefig(file, dpi=110)
+        put(PAGE, "images-tally", tallied)
+        put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{whole}")
 
 
 if __name__ == "__main__":

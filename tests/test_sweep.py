@@ -335,6 +335,14 @@ def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
     assert "8 finished, 0 begun, 0 missing" in again.stdout
 
 
+def test_dry_run_says_what_would_fail(command: Command) -> None:
+    ended = command("-m", "recipe.epochs=0,3", "seed=0,1", "dry_run=true")
+    assert ended.returncode == 1
+    assert "4 missing" in ended.stdout
+    assert ended.stdout.count(": recipe.epochs=0: must be at least 1\n") == 1
+    assert ended.stderr == "error: 1 of the combinations (seeds aside) would fail\n"
+
+
 @pytest.mark.slow
 def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None:
     sweeps = [start(*GRID, "recipe.epochs=2") for _ in range(3)]

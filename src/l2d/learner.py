@@ -180,6 +180,8 @@ def search_convolutions(on: bool) -> None:
 def quieten() -> None:
     """Lightning tells the user about itself; the bars and the table are enough."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    # By the compiler, where a network is in half precision: its head alone is in float32, on purpose.
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
 
 

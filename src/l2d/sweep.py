@@ -17,8 +17,8 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from l2d.build import fingerprint
-from l2d.config import to_plain
+from l2d.build import check_without_data, fingerprint
+from l2d.config import to_plain, without_hydra
 from l2d.errors import L2DError
 from l2d.runs import RunFolder, absolute, apart, choices, settings_of
 from l2d.summary import aligned
@@ -119,10 +119,11 @@ class Workshop:
 def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     """What `python -m l2d.train -m` does: list the cells, run those that are not finished, say how it went."""
     shop = Workshop(sweeper, arguments)
-    config, cells = shop.config, shop.cells(shop.grid)
+    config = shop.config
     if config.dry_run:
-        print(listing(cells, bool(config.force)))
+        list_only(shop)
         return
+    cells = shop.cells(shop.grid)
     folder = shop.open()
     failed = shop.run(cells, folder)
     header, rows = results(cells)
@@ -138,6 +139,24 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 
+def list_only(shop: Workshop) -> None:
+    """What there is to do, and what of it would be refused for its values."""
+    refused: dict[str, str] = {}
+
+    def checked(overrides: Sequence[str]) -> DictConfig:
+        config = shop.compose(overrides)
+        try:
+            check_without_data(without_hydra(config))
+        except L2DError as error:
+            refused[" ".join(text for text in overrides if not text.startswith("dry_run="))] = str(error)
+        return config
+
+    print(listing(make_cells(shop.grid, checked), bool(shop.config.force)))
+    if refused:
+        print("\nwould fail:\n" + "\n".join(f"  {overrides}: {reason}" for overrides, reason in refused.items()))
+        raise L2DError(f"{len(refused)} of the combinations (seeds aside) would fail")
+
+
 def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]) -> list[Cell]:
     """One cell per run folder. Composing takes a tenth of a second, so combinations that differ in the seed share it."""
     composed: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {}
@@ -145,9 +164,8 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
     for overrides in grid:
         others = tuple(text for text in overrides if not re.fullmatch(r"seed=\d+", text))
         if others not in composed:
-            config = compose(list(others))
-            plain = to_plain(OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]))
-            composed[others] = plain, fingerprint(config)
+            config = without_hydra(compose(list(others)))
+            composed[others] = to_plain(config), fingerprint(config)
         seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
         plain, data = composed[others]
         plain = plain | ({"seed": seeds[-1]} if seeds else {})

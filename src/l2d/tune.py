@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from l2d.build import make, make_data
+from l2d.build import make, make_data, naming_the_method
 from l2d.cli import run_command
-from l2d.config import sweeper_of, to_plain
+from l2d.config import sweeper_of, to_plain, without_hydra
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json, write_text
 from l2d.losses.comp_sum import CompSum
@@ -68,10 +68,6 @@ def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]
         raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
 
 
-def without_hydra(cfg: DictConfig) -> DictConfig:
-    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-
-
 class Study:
     """One search: the settings it starts from, its trials, and the folder that its table, picture and result end in."""
 
@@ -88,8 +84,9 @@ class Study:
         method = self.config["method"]
         if options.ablation and (method["_target_"] != MILD or not isinstance(method["rho"], Mapping)):
             raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
-        self.search = begin(options, self.space())
-        self.asks = next(self.search)
+        with naming_the_method(self.cfg):
+            self.search = begin(options, self.space())
+            self.asks = next(self.search)
         self.workers: Path | None = None
         self.rounds = 0
 
