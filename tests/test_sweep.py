@@ -428,19 +428,19 @@ def launch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_ray(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     options = ["+hydra.launcher.ray.init.num_cpus=2", "+hydra.launcher.ray.init.include_dashboard=false"]
-    result = launch(tmp_path, "seed=0,1", "method.rho.offset=-5,5", "hydra/launcher=ray", *options)
+    result = launch(tmp_path, "method.rho.offset=-5,5", "hydra/launcher=ray", *options)
     assert result.returncode == 1
-    assert "error: 2 of 4 runs failed" in result.stderr
+    assert "error: 1 of 2 runs failed" in result.stderr
     assert "rho of expert" in result.stdout
-    assert len(finished(tmp_path / "runs")) == 2
+    assert len(finished(tmp_path / "runs")) == 1
 
 
 @pytest.mark.slow
 def test_submitit_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    result = launch(tmp_path, "seed=0,1", "hydra/launcher=submitit_local")
+    result = launch(tmp_path, "hydra/launcher=submitit_local")
     assert result.returncode == 0, result.stderr
-    assert len(finished(tmp_path / "runs")) == 2
+    assert len(finished(tmp_path / "runs")) == 1
 
 
 @pytest.mark.slow
