@@ -5,9 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from hydra.errors import ConfigCompositionException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from l2d.config import compose
 from l2d.errors import L2DError
-from l2d.mistakes import answering
+from l2d.mistakes import answering, one_line
 from tests.conftest import environment
 
 
@@ -51,3 +55,23 @@ def test_what_a_command_ends_with(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(L2DError), answering():
         raise L2DError("key=1: must be 2")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("recipe.emma=0.9", "Could not override 'recipe.emma'.: Key 'emma' not in 'Recipe'; did you mean ema?"),
+        ("method.rho.ofset=3", "; did you mean offset?"),
+        ("dataset.labels=topic", "Key 'labels' is not in struct; there are _target_, fast, name, paper"),
+    ],
+)
+def test_a_key_that_there_is_not(given: str, said: str) -> None:
+    with pytest.raises(ConfigCompositionException) as caught:
+        compose([given])
+    assert one_line(caught.value).endswith(said)
+
+
+def test_a_key_that_there_is_says_nothing_more() -> None:
+    with pytest.raises(OmegaConfBaseException) as caught:
+        OmegaConf.to_container(OmegaConf.create({"a": "???"}), throw_on_missing=True)
+    assert "there are" not in one_line(caught.value)

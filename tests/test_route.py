@@ -311,6 +311,8 @@ def test_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         said = ",".join(map(str, prices))
         assert told(capsys, path, "--file", queries, "--prices", said) == wanted
         assert told(capsys, path, "--file", queries, "--prices", f"[{said}]") == wanted
+        named = ",".join(f"{name}:{price}" for name, price in zip("abc", prices, strict=True))
+        assert told(capsys, path, "--file", queries, "--prices", f"{{{named}}}") == wanted
         found.add(tuple(wanted))
         for mapping in (prices, dict(zip("abc", prices, strict=True))):
             router = Router.load(path)
@@ -359,15 +361,16 @@ def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
 
 
 BAD_PRICES = {
-    "0.1,0.2": "prices=[0.1, 0.2]: must be one for each expert, not negative: a, b, c",
-    "0.1,0.2,inf": "must be one for each expert",
-    "0.1,0.2,nan": "must be one for each expert",
-    "0,0,-1": "must be one for each expert",
+    "0.1,0.2": "--prices=[0.1, 0.2]: 2 for 3 experts; there are a, b, c",
+    "0.1,0.2,inf": "--prices=[0.1, 0.2, inf]: must be finite and not negative",
+    "0.1,0.2,nan": "must be finite and not negative",
+    "0,0,-1": "must be finite and not negative",
     "0,0,dear": "--prices=0,0,dear: must be such as",
-    "a=1,b=2": "must be one for each expert",
+    "a=1,b=2": "--prices: no price for c",
+    "{a:1,b:2,d:3}": "--prices: no expert d; there are a, b, c",
     "a=1,b=dear,c=3": "--prices=a=1,b=dear,c=3: must be such as",
     "": "--prices=: must be such as",
-    "0,0,0": "prices: are part of what this method learned; method=cost_regression",
+    "0,0,0": "--prices: are part of what this method learned; method=cost_regression",
 }
 
 
@@ -381,6 +384,9 @@ def test_bad_prices_are_one_line(prices: str, features: Ran) -> None:
     router = Router.load(features.path)
     with pytest.raises(L2DError, match=r"^prices: no expert d, e; there are a, b, c$"):
         router.reprice({"a": 0.1, "b": 0.2, "c": 0.2, "d": 0.3, "e": 1})
+    for wrong in (None, [0, 0, "dear"]):
+        with pytest.raises(L2DError, match=r"^prices=.*: must be numbers, one for each expert; there are a, b, c$"):
+            router.reprice(wrong)  # type: ignore[arg-type]
     assert not router.repriced
 
 

@@ -83,8 +83,18 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
         "guarded: as validation asks for, what speaks for each expert is shifted (expert 1 +0.125, expert 2 -0.125); there, the"
         " router is then cheaper than always expert 2 by -0.5000 ± 0.2500 per input; l2d.route --raw leaves it out"
     )
+    few = format_table(held(constant="expert 2") | {"rows": {"validation": 40}}).splitlines()[-1]
+    assert "(-0.5000 ± 0.2500 per input over 40 rows, paired" in few
+    assert few.endswith("; with more validation rows (validation_fraction) the noise is less")
     one_row = {"best_constant": "expert 2", "gain": 1.0, "standard_error": None}
     assert "(+1.0000 ± unknown per input" in format_table(held(constant="expert 2", validation=one_row))
+
+
+def test_which_epoch_was_kept() -> None:
+    of = metrics([0, 0, 0, 0]) | {"checkpoint": "best", "epochs": 4}
+    assert "checkpoint=best: the weights of epoch 2 of 4" in format_table(of | {"kept_epoch": 2}).splitlines()
+    assert "checkpoint" not in format_table(of | {"kept_epoch": 4})
+    assert "checkpoint" not in format_table(of)  # a run of before it was written down
 
 
 def test_a_guard_that_lets_the_router_through_adds_a_line_and_no_row() -> None:

@@ -75,7 +75,7 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
         by_posterior = 4 - saved["posterior"][:, ::-1].argmax(1)
     assert metrics["by_decision"]["posterior"]["test"] == pytest.approx(costs[np.arange(360), by_posterior].mean())
     assert metrics["rows"] == {"train": 1293, "validation": 144, "test": 360}
-    assert metrics["epochs"] == 3
+    assert metrics["epochs"] == metrics["kept_epoch"] == 3
     assert metrics["method_buffers"]["rho"][0] > 5
     with np.load(path / "test.npz") as saved:
         held, prices = saved["guarded"], saved["prices"]
@@ -402,12 +402,13 @@ def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: li
     values = [0.5, 0.4, 0.4, 0.3, 0.35, 0.31]
     whole, stopped = watched(tmp_path, values, patience)
     assert stopped == stops
-    assert (whole.best, whole.since_best) == (0.3, 2)
+    assert (whole.best, whole.best_epoch, whole.since_best) == (0.3, 4, 2)
     again = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=patience)
     again.load_state_dict(whole.state_dict())
     trainer: Any = SimpleNamespace(should_stop=False, strategy=SimpleNamespace(broadcast=lambda due: due))
     again.on_train_start(trainer, Any)  # type: ignore[arg-type]
     assert trainer.should_stop == (stops[-1:] == [6]) == again.out_of_patience
+    assert again.best_epoch == 4
     del (old := whole.state_dict())["since_best"]  # of before there was such
     again.load_state_dict(old)
     assert again.since_best == 0

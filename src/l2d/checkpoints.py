@@ -31,12 +31,13 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
     ) -> None:
         self.folder, self.monitor, self.stop_after, self.patience = folder, monitor, stop_after, patience
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
+        self.best_epoch: int | None = None
         self.since_best, self.out_of_patience = 0, False
         self.written_at, self.write_seconds = time.monotonic(), 0.0
 
     def on_train_epoch_end(self, trainer: pl.Trainer, router: pl.LightningModule) -> None:
         if self.monitor and (current := float(trainer.callback_metrics[self.monitor])) < self.best:
-            self.best, self.since_best = current, -1
+            self.best, self.best_epoch, self.since_best = current, trainer.current_epoch + 1, -1
             self.best_weights = {name: value.detach().cpu().clone() for name, value in router.state_dict().items()}
         self.since_best += 1
         self._stop_early(trainer)
@@ -68,11 +69,12 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
         self.write_seconds = self.written_at - started
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "best_weights": self.best_weights, "since_best": self.since_best}
+        state = {"best": self.best, "best_epoch": self.best_epoch, "best_weights": self.best_weights}
+        return state | {"since_best": self.since_best}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.best_weights = state_dict["best"], state_dict["best_weights"]
-        self.since_best = state_dict.get("since_best", 0)
+        self.since_best, self.best_epoch = state_dict.get("since_best", 0), state_dict.get("best_epoch")
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from l2d.mistakes import MISTAKES, answering, one_line
 from l2d.sweep import PLACES, write_error
 
 RESUMES = {
-    "l2d.train": "goes on after the last epoch that was saved",
+    "l2d.train": "goes on after the last epoch that was saved, if any was",
     "l2d.tune": "goes on where it was: finished trials are not repeated",
 }
 EXAMPLES = {
@@ -148,4 +148,4 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
-        sys.exit(f"interrupted; the same command {RESUMES.get(module, 'begins anew')}")
+        sys.exit(f"\ninterrupted; the same command {RESUMES.get(module, 'begins anew')}")

@@ -1,5 +1,6 @@
 """How a command ends that could not do what was asked, or whose reader has gone. Light: some commands do without torch."""
 
+import difflib
 import os
 import re
 import sys
@@ -7,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from l2d.errors import L2DError
@@ -43,4 +45,14 @@ def one_line(error: BaseException) -> str:
         reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
         if reason not in parts[0]:
             parts.append(reason)
-    return ": ".join(parts)
+    return ": ".join(parts) + meant(error if cause is None else cause)
+
+
+def meant(error: BaseException) -> str:
+    """Of a key that there is not: the one that looks like it, or all that there are."""
+    node, key = getattr(error, "parent_node", None), getattr(error, "key", None)
+    if not isinstance(node, DictConfig) or key is None or node._is_none() or key in node:
+        return ""
+    names = sorted(str(name) for name in node)
+    close = difflib.get_close_matches(str(key), names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}"

@@ -11,6 +11,7 @@ ROWS = {
     "random": "random expert",
     "majority": "always the majority expert",
 }
+TELLING = 200  # validation rows; with fewer, one standard error is several points
 FEW = 3  # categories shown of those where routing pays the most, and of those where it does the least
 
 
@@ -30,12 +31,19 @@ def table(metrics: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def format_table(metrics: Mapping[str, Any]) -> str:
-    """The table as aligned text; beneath it a warning when the router has collapsed, what the guard did, what cost=extreme came to,
-    and where routing pays most and least."""
+    """The table as aligned text; beneath it which epoch's weights these are if not the last one's, a warning when the router has
+    collapsed, what the guard did, what cost=extreme came to, and where routing pays most and least."""
     lines = aligned(*table(metrics)).splitlines()
     lines.insert(4 if changed(metrics) else 3, lines[1])
-    return "\n".join(
-        lines + collapse_warning(metrics) + guard_line(metrics) + extreme_line(metrics) + category_lines(metrics)
+    for said in (epoch_line, collapse_warning, guard_line, extreme_line, category_lines):
+        lines += said(metrics)
+    return "\n".join(lines)
+
+
+def epoch_line(metrics: Mapping[str, Any]) -> list[str]:
+    kept, last = metrics.get("kept_epoch"), metrics.get("epochs")
+    return (
+        [] if kept in (None, last) else [f"checkpoint={metrics['checkpoint']}: the weights of epoch {kept} of {last}"]
     )
 
 
@@ -52,13 +60,16 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
     seen = guarded["validation"]
     error = seen["standard_error"]
     beaten = f"{seen['gain']:+.4f} ± {'unknown' if error is None else f'{error:.4f}'}"
+    n = (metrics.get("rows") or {}).get("validation")
+    rows = "" if n is None else f" over {n:,} rows"
+    more = "" if n is None or n >= TELLING else "; with more validation rows (validation_fraction) the noise is less"
     if not changed(metrics):
         return [f"guard: the router stands; on validation it beats always {seen['best_constant']} ({beaten} per input)"]
     if guarded["constant"] is not None:
         return [
-            f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input,"
-            f" paired, one standard error): everything is sent to {guarded['constant']};"
-            " l2d.route --raw asks the router all the same"
+            f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input"
+            f"{rows}, paired, one standard error): everything is sent to {guarded['constant']};"
+            f" l2d.route --raw asks the router all the same{more}"
         ]
     shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)

@@ -106,15 +106,18 @@ def attempt(cfg: DictConfig, timer: Timer, force: bool) -> Metrics:
                     run.pause(trainer.current_epoch)
                     print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}, as told\n{run.path}")
                 return {}
+            if checkpoint.out_of_patience and main:
+                print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}: recipe.patience={patience}")
             if checkpoint.monitor:
                 router.load_state_dict(checkpoint.best_weights)
-            metrics, arrays, guard, kept = evaluate(trainer, router, data)
-            metrics |= {"checkpoint": cfg.checkpoint, "epochs": trainer.current_epoch}
+            metrics, arrays, guard, held = evaluate(trainer, router, data)
+            kept = checkpoint.best_epoch if checkpoint.monitor else trainer.current_epoch
+            metrics |= {"checkpoint": cfg.checkpoint, "epochs": trainer.current_epoch, "kept_epoch": kept}
             tracker.report(metrics)
         if main:
             picture = figure(metrics)
             write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
-            weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in kept.items()}
+            weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in held.items()}
             write_weights(run.path / FILE, weights, describe(config, data, guard))
             timing = timer.record(len(data.train)) | {"batch_parts": parts}
             run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timing)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import save_file
 
+from l2d import weights
 from l2d.curve.__main__ import main
 from l2d.curve.evaluate import evaluate
-from l2d.curve.groups import ONE_VS_ALL, PRICED, find_groups, load
+from l2d.curve.groups import HELD_OUT, ONE_VS_ALL, PRICED, WEIGHTS, find_groups, load
 from l2d.curve.points import Floats
 from l2d.curve.show import as_text
 from l2d.losses.one_vs_all import OneVsAll
@@ -325,3 +327,35 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     ]
     for mark in alone[0].of("repriced"):
         assert mark.price == (1.0 if (mark.at or 0) < 0.5 / 0.9 else 0.1)
+
+
+def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
+    """By what the run keeps for the guard at other prices: here, of the same six queries, those of odd number twice."""
+    assert (weights.FILE, tuple(f"{weights.HELD_OUT}.{name}" for name in ("expected", "errors"))) == (WEIGHTS, HELD_OUT)
+    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    rows = [0, 1, 1, 2, 3, 3, 4, 5, 5]
+    save_file(dict.fromkeys(HELD_OUT, ERRORS[rows]), folder / WEIGHTS)
+    curve = curves(tmp_path)["cost_regression"]
+    for mark in curve.of("repriced"):
+        chosen = [min(range(3), key=lambda k: ERRORS[row, k] + mark.at * PRICES[k]) for row in rows]
+        assert mark.validation_price == pytest.approx(np.mean(PRICES[chosen]))
+        assert mark.validation_error == pytest.approx(np.mean(ERRORS[rows, chosen]))
+    (folder / WEIGHTS).write_bytes(b"cut")
+    assert {mark.validation_price for mark in curves(tmp_path)["cost_regression"].of("repriced")} == {None}
+
+
+def test_a_run_with_prices_by_row_says_why_it_is_no_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_row = np.tile(PRICES, (6, 1))
+    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", prices=by_row)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["cost"]["prices"] = "columns"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr("sys.argv", ["l2d.curve", str(tmp_path)])
+    main()
+    assert (
+        capsys.readouterr().err
+        == f"{folder.parent}: has cost.prices=columns, so it takes no other prices and is no curve\n"
+    )
+    assert f"{folder}: is one run; give the folder" in dies_of(monkeypatch, str(folder))

@@ -53,17 +53,19 @@ def chosen(runs_dir: Path, wanted: dict[str, str]) -> list[Group]:
 
 def parse(arguments: list[str]) -> tuple[Path, dict[str, str]]:
     wanted = {}
-    for argument in (text for text in arguments if "=" in text):
+    folders = [text for text in arguments if "=" not in text or Path(text).expanduser().is_dir()]
+    for argument in (text for text in arguments if text not in folders):
         key, _, name = argument.partition("=")
         if key not in NAMES:
             raise L2DError(f"{argument}: unknown; choose by {', '.join(f'{name}=' for name in NAMES)}")
         wanted[key] = name
-    for flag in (text for text in arguments if text.startswith("-")):
+    for flag in (text for text in folders if text.startswith("-")):
         raise L2DError(f"{flag}: unknown flag; see python -m l2d.curve --help")
-    folders = [text for text in arguments if "=" not in text] or ["runs"]
     if len(folders) > 1:
         raise L2DError(f"{folders[1]}: one folder of runs at a time")
-    runs_dir = Path(folders[0]).expanduser()
+    runs_dir = Path(*folders or ["runs"]).expanduser()
+    if (runs_dir / "metrics.json").exists():
+        raise L2DError(f"{runs_dir}: is one run; give the folder that all are in, such as runs, and choose by method=")
     if not runs_dir.is_dir():
         raise L2DError(f"{runs_dir}: no such folder; python -m l2d.train makes runs/")
     return runs_dir, wanted
@@ -78,6 +80,12 @@ def draw(arguments: list[str]) -> None:
         except L2DError as error:
             print(f"warning: {error}; left out", file=sys.stderr)
             continue
+        for name, cell in group.repriced.items():
+            if name not in curve.summary["repriced"] and cell.config()["cost"].get("prices") == "columns":
+                print(
+                    f"{cell.folder}: has cost.prices=columns, so it takes no other prices and is no curve",
+                    file=sys.stderr,
+                )
         folder = runs_dir / "curves" / group.name
         write(folder, curve)
         drawn.append(f"{as_text(curve)}\n{folder / 'curve.png'}\n")

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,17 +64,7 @@ def evaluate(group: Group, measured: Measured) -> Curve:
             points.cascade_decisions(known[0], measured.prices, at), known[1], measured.prices
         ),
     )
-    repriced = [
-        mark
-        for method, known in measured.expected.items()
-        for mark in averaged(
-            "repriced",
-            points.multipliers(measured.prices),
-            list(known.values()),
-            lambda one, at: points.point(points.least_decisions(one[0], measured.prices, at), one[1], measured.prices),
-            method,
-        )
-    ]
+    repriced = [mark for method in measured.expected for mark in repriced_marks(measured, method)]
     hull = lower_hull(mark.point for mark in models)
     mixtures = [Mark("mixture", "", None, price, error, len(measured.seeds)) for price, error in hull]
     marks = [*router, *models, *mixtures, *cascade, *repriced, *oracle]
@@ -98,6 +88,24 @@ def averaged(
     kind: str, grid: Floats, known: Sequence[Any], at: Callable[[Any, float], Point], name: str = ""
 ) -> list[Mark]:
     return [mean_mark(kind, name, float(value), [at(one, float(value)) for one in known]) for value in grid if known]
+
+
+def repriced_marks(measured: Measured, method: str) -> list[Mark]:
+    """One run's points at all prices, and where each lies on the validation rows."""
+    grid, known = points.multipliers(measured.prices), measured.expected[method]
+
+    def at(one: tuple[Floats, Floats], multiplier: float) -> Point:
+        return points.point(points.least_decisions(one[0], measured.prices, multiplier), one[1], measured.prices)
+
+    marks = averaged("repriced", grid, list(known.values()), at, method)
+    held = measured.held_out.get(method, {})
+    if held.keys() != known.keys() or measured.prices.ndim == 2:  # of other rows than the prices are
+        return marks
+    there = averaged("repriced", grid, list(held.values()), at, method)
+    return [
+        replace(mark, validation_price=one.price, validation_error=one.error)
+        for mark, one in zip(marks, there, strict=True)
+    ]
 
 
 def router_mark(measured: Measured, scale: float) -> Mark:

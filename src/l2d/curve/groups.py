@@ -8,6 +8,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
 
 from l2d.curve.points import Floats, Ints, chances_of
 from l2d.errors import L2DError
@@ -19,6 +20,8 @@ ONE_VS_ALL = (
     "l2d.losses.one_vs_all.OneVsAll"  # whose scores estimate each model's chance of being right; torch stays unloaded
 )
 PRICED = "l2d.losses.plugin."  # methods that expect errors and add prices to decide: one run is a curve
+# Of l2d.weights, which loads torch: a run's weights, and in them the validation rows' estimates and errors.
+WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors")
 # A cascade goes by estimates of correctness, so the prices of the run that they come from do not matter.
 OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 
@@ -49,7 +52,7 @@ class Run:
 @dataclass(frozen=True)
 class Measured:
     """A group's runs by scale and seed, the experts' errors by seed, and the list's prices. chances: P(correct) by seed, with the
-    errors that there were; expected: estimates of the errors, likewise, by method."""
+    errors that there were; expected: estimates of the errors, likewise, by method; held_out: those of validation rows."""
 
     runs: dict[float, dict[int, Run]]
     errors: dict[int, Floats]
@@ -57,6 +60,7 @@ class Measured:
     models: list[str]
     chances: dict[int, tuple[Floats, Floats]] = field(default_factory=dict)
     expected: dict[str, dict[int, tuple[Floats, Floats]]] = field(default_factory=dict)
+    held_out: dict[str, dict[int, tuple[Floats, Floats]]] = field(default_factory=dict)
 
     @property
     def seeds(self) -> list[int]:
@@ -160,7 +164,21 @@ def load(group: Group) -> Measured:
             if "expected_errors" in arrays and run.errors.shape == errors[min(errors)].shape:
                 expected = np.asarray(arrays["expected_errors"], dtype=np.float64)
                 measured.expected.setdefault(method, {})[seed] = expected, run.errors
+                if (held := _held_out(cell, seed)) is not None:
+                    measured.held_out.setdefault(method, {})[seed] = held
     return measured
+
+
+def _held_out(cell: Cell, seed: int) -> tuple[Floats, Floats] | None:
+    """What a run keeps of its validation rows for the guard at other prices: expected errors and errors."""
+    try:
+        with safe_open(cell.folder / f"seed={seed}" / WEIGHTS, framework="np") as saved:
+            if not {*HELD_OUT} <= {*saved.keys()}:
+                return None
+            expected, errors = (np.asarray(saved.get_tensor(name), dtype=np.float64) for name in HELD_OUT)
+    except (OSError, SafetensorError):
+        return None
+    return expected, errors
 
 
 def _data(cell: Cell, seed: int) -> str:

@@ -41,7 +41,7 @@ def as_text(curve: Curve) -> str:
         if kind != "cascade" or curve.of(kind)
     )
     lines = [
-        f"{title}: {len(found['scales'])} scales, {found['rows']} test rows",
+        f"{title}: {len(found['scales'])} scale{'s' if len(found['scales']) > 1 else ''}, {found['rows']} test rows",
         table,
         f"AUC, mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are one'}{spread}",
         f"price at which {REACHED:.0%} of {found['strong']}'s accuracy is reached: {reached}",

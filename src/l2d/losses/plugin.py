@@ -75,7 +75,8 @@ class Priced(Method):
     def reprice(self, prices: Tensor) -> None:
         if bool(self.by_row):
             raise L2DError(
-                "prices: differed between rows in training (cost.prices=columns), and were learned with the errors"
+                "prices: differed between rows in training (cost.prices=columns), and were learned with the errors; a router"
+                " that takes others is trained with one price for each expert"
             )
         self.prices.copy_(prices)
 

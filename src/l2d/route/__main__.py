@@ -3,6 +3,7 @@
 import argparse
 import csv
 import io
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -64,11 +65,13 @@ def as_csv(choices: Sequence[Choice], experts: Sequence[str]) -> str:
 
 
 def _prices(text: str) -> list[float] | dict[str, float]:
-    parts = text.strip("[] ").split(",")
+    parts = [
+        re.split(r"[=:](?=[^=:]*$)", part) for part in text.strip("[]{} ").split(",")
+    ]  # small:0.1 as in cost.prices
     try:
-        if all("=" in part for part in parts):
-            return {name.strip(): float(price) for name, price in (part.rsplit("=", 1) for part in parts)}
-        return [float(part) for part in parts]
+        if all(len(part) == 2 for part in parts):
+            return {name.strip(): float(price) for name, price in parts}
+        return [float(part) for (part,) in parts]
     except ValueError:
         raise L2DError(
             f"--prices={text}: must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
@@ -104,7 +107,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def answer(options: argparse.Namespace) -> str:
     router = Router.load(options.run, raw=options.raw)
     if options.prices is not None:
-        router.reprice(options.prices)
+        try:
+            router.reprice(options.prices)
+        except L2DError as error:
+            raise L2DError(re.sub("^prices", "--prices", str(error))) from error
     if (said := router.held) is not None:
         print(said, file=sys.stderr)
     choices = ask(router, options)

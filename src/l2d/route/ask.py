@@ -113,23 +113,17 @@ class Router:
         columns = [f"the columns {listed(seen.features, 60)}"] if seen.features else []
         return " and ".join([*columns, *text]) or f"rows of {shape[0]} numbers"
 
-    def reprice(self, prices: Sequence[float] | Mapping[str, float]) -> None:
-        """Decide by other prices, one per expert, from now on, with the guard that the run's validation rows ask for at these."""
-        if isinstance(prices, Mapping) and (unknown := [name for name in prices if name not in self.experts]):
-            raise L2DError(f"prices: no expert {', '.join(unknown)}; there are {', '.join(self.experts)}")
-        given = (
-            [prices[name] if name in prices else float("nan") for name in self.experts]
-            if isinstance(prices, Mapping)
-            else [*prices]
-        )
-        if len(given) != len(self.experts) or not all(0 <= price < float("inf") for price in given):
-            raise L2DError(f"prices={prices}: must be one for each expert, not negative: {', '.join(self.experts)}")
+    def reprice(self, prices: Sequence[float] | Mapping[str, float]) -> "Router":
+        """Decide by other prices, one per expert, from now on, with the guard that the run's validation rows ask for at these.
+        Returns the router itself."""
+        given = listed_prices(prices, self.experts)
         self.method.reprice(torch.tensor(given))
         if self.description.prices is not None and [*self.description.prices] == given:
             self.guard = self.description.guard
         else:
             self.guard = None if self.held_out is None else self.held_out.guard_at(torch.tensor(given))
         self.repriced = True
+        return self
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
@@ -212,6 +206,26 @@ class Router:
         if self.encoder is None:
             raise L2DError(f"queries: nothing says how this router reads {self.description.seen.text}; {ANEW}")
         return self.encoder.embed(texts)
+
+
+def listed_prices(prices: Sequence[float] | Mapping[str, float], experts: Sequence[str]) -> list[float]:
+    """In the experts' order."""
+    there = f"there are {', '.join(experts)}"
+    if isinstance(prices, Mapping):
+        if unknown := [name for name in prices if name not in experts]:
+            raise L2DError(f"prices: no expert {', '.join(unknown)}; {there}")
+        if missing := [name for name in experts if name not in prices]:
+            raise L2DError(f"prices: no price for {', '.join(missing)}")
+        prices = [prices[name] for name in experts]
+    try:
+        given = [float(price) for price in prices]
+    except (TypeError, ValueError):
+        raise L2DError(f"prices={prices}: must be numbers, one for each expert; {there}") from None
+    if len(given) != len(experts):
+        raise L2DError(f"prices={given}: {len(given)} for {len(experts)} experts; {there}")
+    if not all(0 <= price < float("inf") for price in given):
+        raise L2DError(f"prices={given}: must be finite and not negative")
+    return given
 
 
 def ids_of(sheet: Sheet) -> list[str] | list[None]:
