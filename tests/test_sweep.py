@@ -231,6 +231,10 @@ def test_listing_and_results(tmp_path: Path) -> None:
         "deferral loss": "0.3000",
         "std": "0.1414",
     }
+    held = {"deferral_loss": 0.4, "guarded": {"deferral_loss": 0.3}}
+    (cells[1].run.path / "metrics.json").write_text(json.dumps(held))
+    header, rows = results(cells)
+    assert dict(zip(header, rows[0], strict=True))["guarded"] == "0.2500"
 
 
 def test_variants_of_one_name_are_told_apart() -> None:

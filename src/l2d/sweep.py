@@ -304,15 +304,20 @@ def read_error(folder: Path, number: int) -> str | None:
 
 
 def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
-    """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss."""
+    """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; where a
+    guard changed something, the mean with it too."""
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    guarded: dict[tuple[str, ...], list[float]] = defaultdict(list)
     wanted: Counter[tuple[str, ...]] = Counter()
     for cell, names in named(cells).items():
         key = (*names, cell.variant)
         wanted[key] += 1
         if cell.run.finished:
             try:
-                found[key].append(float(cell.run.metrics()["deferral_loss"]))
+                metrics = cell.run.metrics()
+                loss = float(metrics["deferral_loss"])
+                found[key].append(loss)
+                guarded[key].append(float((metrics.get("guarded") or {"deferral_loss": loss})["deferral_loss"]))
             except (ValueError, KeyError, TypeError):
                 print(f"warning: {cell.run.path}/metrics.json: damaged; force=true runs it anew", file=sys.stderr)
     rows = []
@@ -321,8 +326,12 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
         mean = f"{statistics.mean(losses):.4f}" if losses else "-"
         spread = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else "-"
         rows.append([*key, f"{len(losses)}/{number}", mean, spread])
-    names = list(cells[0].names) if cells else []
-    return [*names, "variant", "seeds", "deferral loss", "std"], rows
+    header = [*(cells[0].names if cells else []), "variant", "seeds", "deferral loss", "std"]
+    if any(found[key] != guarded[key] for key in wanted):
+        header.append("guarded")
+        for key, row in zip(wanted, rows, strict=True):
+            row.append(f"{statistics.mean(guarded[key]):.4f}" if guarded[key] else "-")
+    return header, rows
 
 
 def listing(cells: Sequence[Cell], force: bool = False) -> str:
