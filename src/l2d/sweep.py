@@ -129,7 +129,9 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     header, rows = results(cells)
     print(f"\n{aligned(header, rows)}")
     if failed:
-        lines = [f"  {cell.title}: {reason}\n    {cell.run.path}" for cell, reason in failed.items()]
+        lines = []
+        for cell, reason in failed.items():
+            lines += [f"  {cell.title}: {reason}", *([f"    {cell.run.path}"] if cell.run.path.exists() else [])]
         print("\nfailed:\n" + "\n".join(lines) + f"\n(what Python said: {folder}/*.error)")
     try:
         report_sweep(to_plain(config.logger), folder, header, rows)
