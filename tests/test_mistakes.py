@@ -72,6 +72,10 @@ def test_a_key_that_there_is_not(given: str, said: str) -> None:
 
 
 def test_a_key_that_there_is_says_nothing_more() -> None:
-    with pytest.raises(OmegaConfBaseException) as caught:
+    with pytest.raises(OmegaConfBaseException) as missing:
         OmegaConf.to_container(OmegaConf.create({"a": "???"}), throw_on_missing=True)
-    assert "there are" not in one_line(caught.value)
+    with pytest.raises(ConfigCompositionException) as scalar:
+        compose(["dataset.name.x=3"])
+    for caught in (missing, scalar):
+        assert "there are" not in one_line(caught.value)
+        assert "did you mean" not in one_line(caught.value)

@@ -314,7 +314,7 @@ def test_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         named = ",".join(f"{name}:{price}" for name, price in zip("abc", prices, strict=True))
         assert told(capsys, path, "--file", queries, "--prices", f"{{{named}}}") == wanted
         found.add(tuple(wanted))
-        for mapping in (prices, dict(zip("abc", prices, strict=True))):
+        for mapping in (prices, dict(zip("cba", prices[::-1], strict=True))):
             router = Router.load(path)
             router.reprice(mapping)
             assert choices_of(router, data) == wanted
@@ -368,6 +368,7 @@ BAD_PRICES = {
     "0,0,dear": "--prices=0,0,dear: must be such as",
     "a=1,b=2": "--prices: no price for c",
     "{a:1,b:2,d:3}": "--prices: no expert d; there are a, b, c",
+    "a=1,b=2,c=3,a=0": "must be such as",
     "a=1,b=dear,c=3": "--prices=a=1,b=dear,c=3: must be such as",
     "": "--prices=: must be such as",
     "0,0,0": "--prices: are part of what this method learned; method=cost_regression",
@@ -384,7 +385,7 @@ def test_bad_prices_are_one_line(prices: str, features: Ran) -> None:
     router = Router.load(features.path)
     with pytest.raises(L2DError, match=r"^prices: no expert d, e; there are a, b, c$"):
         router.reprice({"a": 0.1, "b": 0.2, "c": 0.2, "d": 0.3, "e": 1})
-    for wrong in (None, [0, 0, "dear"]):
+    for wrong in (None, [0, 0, "dear"], "012", {0.0, 1.0, 2.0}, [10**400, 0, 0]):
         with pytest.raises(L2DError, match=r"^prices=.*: must be numbers, one for each expert; there are a, b, c$"):
             router.reprice(wrong)  # type: ignore[arg-type]
     assert not router.repriced

@@ -83,9 +83,12 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
         "guarded: as validation asks for, what speaks for each expert is shifted (expert 1 +0.125, expert 2 -0.125); there, the"
         " router is then cheaper than always expert 2 by -0.5000 ± 0.2500 per input; l2d.route --raw leaves it out"
     )
-    few = format_table(held(constant="expert 2") | {"rows": {"validation": 40}}).splitlines()[-1]
-    assert "(-0.5000 ± 0.2500 per input over 40 rows, paired" in few
-    assert few.endswith("; with more validation rows (validation_fraction) the noise is less")
+    few = {"rows": {"validation": 40}}
+    worse = format_table(held(constant="expert 2") | few).splitlines()[-1]
+    assert "(-0.5000 ± 0.2500 per input over 40 rows, paired" in worse
+    assert "validation_fraction" not in worse
+    unsure = held(constant="expert 2", validation={"best_constant": "expert 2", "gain": 0.1, "standard_error": 0.25})
+    assert format_table(unsure | few).endswith("; with more validation rows (validation_fraction) the noise is less")
     one_row = {"best_constant": "expert 2", "gain": 1.0, "standard_error": None}
     assert "(+1.0000 ± unknown per input" in format_table(held(constant="expert 2", validation=one_row))
 

@@ -418,6 +418,14 @@ def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: li
     assert again.since_best == 0
 
 
+def test_stop_after_is_the_number_of_epochs(tmp_path: Path) -> None:
+    checkpoint = EpochCheckpoint(tmp_path, None, stop_after=2)
+    trainers = [in_epoch(epoch, {}) for epoch in range(3)]
+    for trainer in trainers:
+        checkpoint.on_train_epoch_end(trainer, cast(Any, torch.nn.Linear(1, 1)))
+    assert [trainer.should_stop for trainer in trainers] == [False, True, True]
+
+
 def test_all_processes_stop_where_the_first_does(tmp_path: Path) -> None:
     """Ranks whose losses differ in the last bit have counted differently: rank 0's word holds, for what comes after fitting too."""
     for said in (True, False):

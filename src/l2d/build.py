@@ -142,13 +142,22 @@ def check_values(cfg: DictConfig) -> None:
     check_aux(cfg.aux, cfg.aux_weight)
 
 
+def check_stop(cfg: DictConfig) -> None:
+    if cfg.stop_after is not None and cfg.stop_after < 1:
+        raise L2DError(f"stop_after={cfg.stop_after}: must be at least 1, or null")
+    if cfg.stop_after is not None and cfg.force:
+        raise L2DError("force=true: not together with stop_after")
+
+
 def check_without_data(cfg: DictConfig) -> None:
     """For dry_run: the values, and the method's own by building it for two experts, each the cheapest as often as the other: their
     shares of ρ's total are the largest that there are. Not where it has a list, which is one value for each real expert, or takes
     from ρ what is less with more experts."""
+    check_stop(cfg)
     check_values(cfg)
     rho = cfg.method.get("rho")
-    if not _has_list(to_plain(cfg.method)) and not (isinstance(rho, DictConfig) and (rho.get("total") or 0) < 0):
+    total = rho.get("total") if isinstance(rho, DictConfig) else None
+    if not _has_list(to_plain(cfg.method)) and not (isinstance(total, int | float) and total < 0):
         make_method(cfg, 1 - torch.eye(2, dtype=torch.float64), num_classes=2)
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from l2d.errors import L2DError
 
@@ -50,9 +50,10 @@ def one_line(error: BaseException) -> str:
 
 def meant(error: BaseException) -> str:
     """Of a key that there is not: the one that looks like it, or all that there are."""
-    node, key = getattr(error, "parent_node", None), getattr(error, "key", None)
-    if not isinstance(node, DictConfig) or key is None or node._is_none() or key in node:
+    if not isinstance(error, ConfigAttributeError | ConfigKeyError) or not isinstance(error.parent_node, DictConfig):
         return ""
-    names = sorted(str(name) for name in node)
-    close = difflib.get_close_matches(str(key), names, n=1)
+    names = [] if error.parent_node._is_none() else sorted(str(name) for name in error.parent_node)
+    if not names or str(error.key) in names:  # Hydra makes an empty mapping of what is none
+        return ""
+    close = difflib.get_close_matches(str(error.key), names, n=1)
     return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}"

@@ -62,7 +62,12 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
     beaten = f"{seen['gain']:+.4f} ± {'unknown' if error is None else f'{error:.4f}'}"
     n = (metrics.get("rows") or {}).get("validation")
     rows = "" if n is None else f" over {n:,} rows"
-    more = "" if n is None or n >= TELLING else "; with more validation rows (validation_fraction) the noise is less"
+    noise = error is None or seen["gain"] > 0  # and not that the router is worse
+    more = (
+        ""
+        if n is None or n >= TELLING or not noise
+        else "; with more validation rows (validation_fraction) the noise is less"
+    )
     if not changed(metrics):
         return [f"guard: the router stands; on validation it beats always {seen['best_constant']} ({beaten} per input)"]
     if guarded["constant"] is not None:

@@ -317,9 +317,9 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
         if cell.run.finished:
             try:
                 metrics = cell.run.metrics()
-                loss = float(metrics["deferral_loss"])
+                loss, held = (float(of["deferral_loss"]) for of in (metrics, metrics.get("guarded") or metrics))
                 found[key].append(loss)
-                guarded[key].append(float((metrics.get("guarded") or {"deferral_loss": loss})["deferral_loss"]))
+                guarded[key].append(held)
             except (ValueError, KeyError, TypeError):
                 print(f"warning: {cell.run.path}/metrics.json: damaged; force=true runs it anew", file=sys.stderr)
     rows = []

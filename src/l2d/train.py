@@ -17,7 +17,7 @@ from torch import Tensor
 
 from l2d import metrics as metrics_
 from l2d.backbones.text import KEPT, TextEncoder
-from l2d.build import build, check_without_data, fingerprint, make, switched_off
+from l2d.build import build, check_stop, check_without_data, fingerprint, make, switched_off
 from l2d.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.cli import run_command
 from l2d.config import to_plain
@@ -106,7 +106,7 @@ def attempt(cfg: DictConfig, timer: Timer, force: bool) -> Metrics:
                     run.pause(trainer.current_epoch)
                     print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}, as told\n{run.path}")
                 return {}
-            if checkpoint.out_of_patience and main:
+            if main and trainer.current_epoch < cfg.recipe.epochs:
                 print(f"stopped after epoch {trainer.current_epoch} of {cfg.recipe.epochs}: recipe.patience={patience}")
             if checkpoint.monitor:
                 router.load_state_dict(checkpoint.best_weights)
@@ -123,13 +123,6 @@ def attempt(cfg: DictConfig, timer: Timer, force: bool) -> Metrics:
             run.finish(metrics, {name: array.numpy() for name, array in arrays.items()}, timing)
             print(f"\n{format_table(metrics)}\n\n{run.path}")
     return metrics
-
-
-def check_stop(cfg: DictConfig) -> None:
-    if cfg.stop_after is not None and cfg.stop_after < 1:
-        raise L2DError(f"stop_after={cfg.stop_after}: must be at least 1, or null")
-    if cfg.stop_after is not None and cfg.force:
-        raise L2DError("force=true: not together with stop_after")
 
 
 @contextmanager

@@ -53,7 +53,9 @@ def chosen(runs_dir: Path, wanted: dict[str, str]) -> list[Group]:
 
 def parse(arguments: list[str]) -> tuple[Path, dict[str, str]]:
     wanted = {}
-    folders = [text for text in arguments if "=" not in text or Path(text).expanduser().is_dir()]
+    folders = [
+        text for text in arguments if "=" not in text or (text.split("=")[0] not in NAMES and Path(text).is_dir())
+    ]
     for argument in (text for text in arguments if text not in folders):
         key, _, name = argument.partition("=")
         if key not in NAMES:

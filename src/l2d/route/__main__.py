@@ -70,7 +70,10 @@ def _prices(text: str) -> list[float] | dict[str, float]:
     ]  # small:0.1 as in cost.prices
     try:
         if all(len(part) == 2 for part in parts):
-            return {name.strip(): float(price) for name, price in parts}
+            named = {name.strip(" '\""): float(price) for name, price in parts}
+            if len(named) < len(parts):
+                raise ValueError
+            return named
         return [float(part) for (part,) in parts]
     except ValueError:
         raise L2DError(

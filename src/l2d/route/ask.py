@@ -1,6 +1,6 @@
 """A finished run's router, and what it says of queries."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,10 @@ class Router:
         Returns the router itself."""
         given = listed_prices(prices, self.experts)
         self.method.reprice(torch.tensor(given))
-        if self.description.prices is not None and [*self.description.prices] == given:
+        known = self.description.prices
+        if known is not None and torch.equal(
+            torch.tensor(known), torch.tensor(given)
+        ):  # in 32 bits, as the method has them
             self.guard = self.description.guard
         else:
             self.guard = None if self.held_out is None else self.held_out.guard_at(torch.tensor(given))
@@ -213,13 +216,15 @@ def listed_prices(prices: Sequence[float] | Mapping[str, float], experts: Sequen
     there = f"there are {', '.join(experts)}"
     if isinstance(prices, Mapping):
         if unknown := [name for name in prices if name not in experts]:
-            raise L2DError(f"prices: no expert {', '.join(unknown)}; {there}")
+            raise L2DError(f"prices: no expert {', '.join(map(str, unknown))}; {there}")
         if missing := [name for name in experts if name not in prices]:
             raise L2DError(f"prices: no price for {', '.join(missing)}")
         prices = [prices[name] for name in experts]
     try:
+        if isinstance(prices, str | bytes | Set):
+            raise TypeError
         given = [float(price) for price in prices]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise L2DError(f"prices={prices}: must be numbers, one for each expert; {there}") from None
     if len(given) != len(experts):
         raise L2DError(f"prices={given}: {len(given)} for {len(experts)} experts; {there}")
