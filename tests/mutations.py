@@ -177,7 +177,7 @@ MUTATIONS = {
 def first_failure(tree: Path, file: str = "") -> str | None:
     """The first test that fails in the copy, or None; those of the changed file's own come first, as the likeliest."""
     own = sorted(str(path.relative_to(tree)) for path in tree.glob(f"tests/**/test_{Path(file).stem}.py"))
-    return (red(tree, own) if own else None) or red(tree, ["tests"])
+    return (red(tree, own) if own else None) or red(tree, ["-n", "2", "--dist", "loadfile", "tests"])
 
 
 def red(tree: Path, tests: list[str]) -> str | None:
