@@ -99,11 +99,6 @@ ConfigStore.instance().store(name="schema", node=TrainConfig)
 OmegaConf.register_new_resolver("recipe_of", recipe_of, replace=True)
 
 
-def without_hydra(cfg: DictConfig) -> DictConfig:
-    """A sweep's config has Hydra's own settings beside those of a run."""
-    return OmegaConf.masked_copy(cfg, [str(key) for key in cfg if key != "hydra"])
-
-
 def to_plain(cfg: DictConfig) -> dict[str, Any]:
     """The resolved config as plain dicts and lists."""
     config = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)

@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from l2d.build import check_without_data, fingerprint
-from l2d.config import to_plain, without_hydra
+from l2d.config import to_plain
 from l2d.errors import L2DError
 from l2d.runs import RunFolder, absolute, apart, choices, settings_of
 from l2d.summary import aligned
@@ -91,7 +91,9 @@ class Workshop:
         self.place = Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
-        return self.loader.load_sweep_config(self.config, list(overrides))
+        """A run's config, without Hydra's own settings."""
+        config = self.loader.load_sweep_config(self.config, list(overrides))
+        return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
 
     def cells(self, grid: Sequence[Sequence[str]]) -> list[Cell]:
         return make_cells(grid, self.compose)
@@ -148,7 +150,7 @@ def list_only(shop: Workshop) -> None:
     def checked(overrides: Sequence[str]) -> DictConfig:
         config = shop.compose(overrides)
         try:
-            check_without_data(without_hydra(config))
+            check_without_data(config)
         except L2DError as error:
             refused[" ".join(text for text in overrides if not text.startswith("dry_run="))] = str(error)
         return config
@@ -166,7 +168,7 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
     for overrides in grid:
         others = tuple(text for text in overrides if not re.fullmatch(r"seed=\d+", text))
         if others not in composed:
-            config = without_hydra(compose(list(others)))
+            config = compose(list(others))
             composed[others] = to_plain(config), fingerprint(config)
         seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
         plain, data = composed[others]

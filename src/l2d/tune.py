@@ -23,7 +23,7 @@ from omegaconf import OmegaConf
 
 from l2d.build import make, make_data, naming_the_method
 from l2d.cli import run_command
-from l2d.config import sweeper_of, to_plain, without_hydra
+from l2d.config import sweeper_of, to_plain
 from l2d.errors import L2DError
 from l2d.files import write_atomically, write_json, write_text
 from l2d.losses.comp_sum import CompSum
@@ -73,7 +73,7 @@ class Study:
 
     def __init__(self, shop: Workshop, overrides: Sequence[str], options: Options) -> None:
         self.shop, self.overrides, self.options = shop, list(overrides), options
-        self.cfg = without_hydra(shop.compose(overrides))
+        self.cfg = shop.compose(overrides)
         self.config = to_plain(self.cfg)
         identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
         kind = options.search if options.values is None or options.search == "optuna" else "values"
@@ -132,7 +132,7 @@ class Study:
         if isinstance(rho, list):
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
         first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
-        cfg = without_hydra(self.shop.compose([*self.overrides, *first]))
+        cfg = self.shop.compose([*self.overrides, *first])
         # Nothing is trained for a list: as if all experts were cheapest equally often.
         if cfg.dry_run and cfg.experts.name == "trained":
             costs, num_classes = 1 - torch.eye(len(cfg.setup.coverage)), 0

@@ -65,9 +65,8 @@ def as_csv(choices: Sequence[Choice], experts: Sequence[str]) -> str:
 
 
 def _prices(text: str) -> list[float] | dict[str, float]:
-    parts = [
-        re.split(r"[=:](?=[^=:]*$)", part) for part in text.strip("[]{} ").split(",")
-    ]  # small:0.1 as in cost.prices
+    # Also small:0.1, as in cost.prices.
+    parts = [re.split(r"[=:](?=[^=:]*$)", part) for part in text.strip("[]{} ").split(",")]
     try:
         if all(len(part) == 2 for part in parts):
             named = {name.strip(" '\""): float(price) for name, price in parts}

@@ -116,15 +116,13 @@ class Router:
     def reprice(self, prices: Sequence[float] | Mapping[str, float]) -> "Router":
         """Decide by other prices, one per expert, from now on, with the guard that the run's validation rows ask for at these.
         Returns the router itself."""
-        given = listed_prices(prices, self.experts)
-        self.method.reprice(torch.tensor(given))
+        new = torch.tensor(listed_prices(prices, self.experts))  # in 32 bits, as the method has them
+        self.method.reprice(new)
         known = self.description.prices
-        if known is not None and torch.equal(
-            torch.tensor(known), torch.tensor(given)
-        ):  # in 32 bits, as the method has them
+        if known is not None and torch.equal(torch.tensor(known), new):
             self.guard = self.description.guard
         else:
-            self.guard = None if self.held_out is None else self.held_out.guard_at(torch.tensor(given))
+            self.guard = None if self.held_out is None else self.held_out.guard_at(new)
         self.repriced = True
         return self
 
