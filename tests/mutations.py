@@ -155,7 +155,7 @@ MUTATIONS = {
     "guard: offsets judged where they were fitted": ("guard.py", "fit_offsets(utilities[~rows], costs[~rows])", "fit_offsets(utilities, costs)"),
     "guard: offsets for every rule": ("train.py", "method.utilities(outputs) if method.by_argmax else None", "method.utilities(outputs)"),
     "route: the guard left out": ("route/ask.py", "if not self.raw and self.guard is not", "if False and self.guard is not"),
-    "route: the guard of other prices": ("route/ask.py", "self.guard = None if self.held_out is None else self.held_out.guard_at(torch.tensor(given))", "pass"),
+    "route: the guard of other prices": ("route/ask.py", "self.guard = None if self.held_out is None else self.held_out.guard_at(new)", "pass"),
     "aux: the second head in evaluation too": ("backbones/heads.py", "if self.training else outputs", "if True else outputs"),
     "aux: kept with the router": ("router.py", "return found if self.aux is None else without_aux(found)", "return found"),
     "aux: the label's weight left out": ("losses/aux.py", "return self.weight * label_loss(outputs, labels)", "return label_loss(outputs, labels)"),

@@ -381,7 +381,8 @@ def test_a_run_folder_deleted_under_its_run(start: Start, tmp_path: Path) -> Non
         folder = [file.parent for file in tmp_path.glob("runs/**/seed=0/history.csv")]
         time.sleep(0.02)
         assert sweep.poll() is None
-    shutil.rmtree(folder[0])
+    while folder[0].exists():  # the run may put a file there meanwhile
+        shutil.rmtree(folder[0], ignore_errors=True)
     deadline = time.monotonic() + 60
     while "error: " not in sweep.err.read_text() and time.monotonic() < deadline:
         time.sleep(0.05)
