@@ -135,6 +135,11 @@ def run(request: dict[str, str]) -> None:
         code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         if isinstance(leave.code, str):
             print(leave.code, file=sys.stderr)
+    except KeyboardInterrupt as pressed:  # as Python ends then
+        sys.excepthook(KeyboardInterrupt, pressed, pressed.__traceback__)
+        sys.stdout.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
     except BaseException:
         traceback.print_exc()
     finally:

@@ -11,7 +11,7 @@ ORDER = [
     *("costs", "rewards", "margins", "decisions", "guard", "metrics"),
     *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
     *("build", "remarks", "timing"),
-    *("summary", "tracking", "runs", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
+    *("summary", "tracking", "runs", "cells", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
     *("report", "curve", "dashboard", "search", "trials", "tune", "theory"),
 ]
 # Commands that stand among what they make.

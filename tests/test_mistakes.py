@@ -1,6 +1,7 @@
 """What all commands share: how they end when their reader has gone, and when the user made a mistake."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -44,7 +45,6 @@ def test_what_a_command_ends_with(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     cases = {
         L2DError("key=1: must\nbe 2"): "error: key=1: must be 2",
         FileNotFoundError(2, "No such file", "a.csv"): "error: [Errno 2] No such file: 'a.csv'",
-        KeyboardInterrupt(): "interrupted; nothing was written",
     }
     for error, said in cases.items():
         with pytest.raises(SystemExit) as caught, answering():
@@ -55,6 +55,12 @@ def test_what_a_command_ends_with(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(L2DError), answering():
         raise L2DError("key=1: must be 2")
+
+
+def test_ctrl_c_ends_by_the_signal_so_that_a_loop_around_the_command_ends_too() -> None:
+    code = "from l2d.mistakes import answering\nwith answering('interrupted; go on'):\n    raise KeyboardInterrupt"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "interrupted; go on\n")
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,11 @@ import torch
 from omegaconf import DictConfig
 
 from l2d.build import make
+from l2d.cells import Cell, listing, named, places, results
+from l2d.cells import make_cells as grid_cells
 from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
 from l2d.runs import RunFolder
-from l2d.sweep import ATTEMPTS, Cell, listing, named, places, results, run_cells
-from l2d.sweep import make_cells as grid_cells
+from l2d.sweep import ATTEMPTS, run_cells
 from tests.conftest import TINY, environment
 from tests.forker import Child
 
@@ -341,11 +342,14 @@ def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
 
 
 def test_dry_run_says_what_would_fail(command: Command) -> None:
-    ended = command("-m", "recipe.epochs=0,3", "seed=0,1", "dry_run=true")
+    ended = command("-m", "recipe.epochs=0,3", "trainer.devices=1,2", "seed=0,1,4294967296", "dry_run=true")
     assert ended.returncode == 1
-    assert "4 missing" in ended.stdout
-    assert ended.stdout.count(": recipe.epochs=0: must be at least 1\n") == 1
-    assert ended.stderr == "error: 1 of the combinations (seeds aside) would fail\n"
+    assert "12 missing" in ended.stdout
+    said = ended.stdout.partition("would fail:\n")[2]
+    assert said.count(": recipe.epochs=0: must be at least 1\n") == 1
+    assert said.count(": seed=4294967296: must be between 0 and 4294967295\n") == 2
+    assert said.count(": trainer.devices: a sweep gives each run one device;") == 4
+    assert ended.stderr == "error: 7 of the combinations (seeds that work aside) would fail\n"
 
 
 @pytest.mark.slow
@@ -366,7 +370,7 @@ def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Pat
         assert sweep.poll() is None
     sweep.kill(signal.SIGINT)
     ended = sweep.wait()
-    assert ended.returncode == 1
+    assert ended.returncode == -signal.SIGINT
     assert "interrupted; the same command goes on" in ended.stderr
     assert command(*HALF, "recipe.epochs=2").returncode == 0
     assert len(finished(tmp_path / "runs")) == 4

@@ -14,10 +14,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from l2d import interrupts
+from l2d.cells import PLACES
 from l2d.config import CONF, default_choices, groups, launchers
 from l2d.errors import Busy
 from l2d.mistakes import MISTAKES, answering, one_line
-from l2d.sweep import PLACES, write_error
+from l2d.sweep import write_error
 
 RESUMES = {
     "l2d.train": "goes on after the last epoch that was saved, if any was",
@@ -148,4 +149,5 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
-        sys.exit(f"\ninterrupted; the same command {RESUMES.get(module, 'begins anew')}")
+        interrupts.say_at_the_end(f"\ninterrupted; the same command {RESUMES.get(module, 'begins anew')}")
+        raise

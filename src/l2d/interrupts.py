@@ -2,6 +2,7 @@
 the garbage of a finished run goes through thousands of those."""
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -32,6 +33,12 @@ def deferred() -> Iterator[None]:
     finally:
         _deferred = False
     check()
+
+
+def say_at_the_end(line: str) -> None:
+    """In place of the traceback of a KeyboardInterrupt that is let through. Python then ends by the signal, status 130, and not by
+    an exit of its own: only so does a shell end the loop around the command as well."""
+    sys.excepthook = lambda *_: print(line, file=sys.stderr)
 
 
 def _note(number: int, frame: FrameType | None) -> None:

@@ -11,6 +11,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from l2d import interrupts
 from l2d.errors import L2DError
 
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
@@ -32,7 +33,8 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
-        sys.exit(interrupted)
+        interrupts.say_at_the_end(interrupted)
+        raise
 
 
 def one_line(error: BaseException) -> str:

@@ -35,6 +35,7 @@ from l2d.remarks import remarks
 from l2d.router import Router
 from l2d.runs import RunFolder, cell, choices
 from l2d.summary import figure, format_table
+from l2d.sweep import check_devices
 from l2d.timing import Timer
 from l2d.tracking import CsvTracker, RunInfo
 from l2d.weights import FILE, HELD_OUT, Description, write_weights
@@ -142,8 +143,8 @@ def sparing(run: RunFolder, data: DeferralData, cfg: DictConfig) -> Iterator[Non
 
 
 def trainer_of(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], data: DeferralData) -> pl.Trainer:
-    if cfg.trainer.devices > 1 and HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
-        raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
+    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
+        check_devices(cfg)
     return make_trainer(
         accelerator=cfg.trainer.accelerator,
         devices=cfg.trainer.devices,

@@ -9,10 +9,10 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
+from l2d.cells import Cell
 from l2d.report.compare import mean_std, paired_interval, paper_rho
 from l2d.report.tables import value as shown
 from l2d.search import Ask
-from l2d.sweep import Cell
 
 
 @dataclass

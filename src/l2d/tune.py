@@ -22,6 +22,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from omegaconf import OmegaConf
 
 from l2d.build import make, make_data, naming_the_method
+from l2d.cells import Cell, listing
 from l2d.cli import run_command
 from l2d.config import sweeper_of, to_plain
 from l2d.errors import L2DError
@@ -30,7 +31,7 @@ from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder, choices, variant
 from l2d.search import TAKEN, Ask, Options, Space, begin, rounded
 from l2d.summary import aligned
-from l2d.sweep import Cell, Workshop, listing
+from l2d.sweep import Workshop
 from l2d.trials import Trial, ablation_table, figure
 
 CONTROLS = (

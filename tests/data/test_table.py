@@ -16,6 +16,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from l2d.build import build, make_dataset
+from l2d.cells import places
 from l2d.config import compose, to_plain
 from l2d.data.arrays import Arrays, stratified_split
 from l2d.data.encoders import HASHES, Hashed
@@ -23,7 +24,6 @@ from l2d.data.sheet import Sheet, read_sheet, word
 from l2d.data.table import encode
 from l2d.errors import L2DError
 from l2d.runs import variant
-from l2d.sweep import places
 from l2d.train import train
 
 ROOT = Path(__file__).resolve().parent.parent.parent
