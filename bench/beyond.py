@@ -2,7 +2,8 @@
 
 python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
                                            # as of the commit checked out: collect before going on
-python bench/beyond.py docs                # writes docs/beyond.md's tables anew, with tdef and mild of bench/results/why_mild.csv
+python bench/beyond.py docs                # writes the tables of docs/beyond.md and README.md anew, with tdef and mild of
+                                           # bench/results/why_mild.csv
 """
 
 import argparse
@@ -24,6 +25,7 @@ from records import (
     difference,
     finished,
     foot,
+    made,
     made_by,
     merged,
     put,
@@ -56,6 +58,13 @@ WHY = ROOT / "bench" / "results" / "why_mild.csv"
 Kind = tuple[str, str, str]  # method, aux, ema
 MILD: Kind = ("mild", "none", "0")
 PLUGIN: Kind = ("plugin", "none", "0")
+# For the README: what there is to start with
+FIRST: list[Kind] = [
+    PLUGIN,
+    ("label_regression", "none", "0"),
+    ("cost_regression", "none", "0"),
+    ("mild", "label", "0"),
+]
 TUNED = "mild, ρ chosen on validation"
 # In the order of the table
 ROWS: list[Kind] = [
@@ -213,20 +222,52 @@ def tally_table(rows: Sequence[Row]) -> str:
 
 
 def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
-    relative, found = [], []
-    for members in here:
-        both = [picked(members, which) for which in (kind, other)]
-        ours, theirs = (by_seed(rows, "test") for rows in both)
-        if (interval := paired_interval(ours, theirs)) is not None and same_experts(*both):
-            found.append(interval)
-            relative.append(interval[0] / statistics.fmean(theirs[seed] for seed in ours.keys() & theirs.keys()))
+    found = against(here, kind, other)
     counts = [
         sum(mean < 0 for mean, _, _ in found),
         sum(high < 0 for _, _, high in found),
         sum(mean > 0 for mean, _, _ in found),
         sum(low > 0 for _, low, _ in found),
     ]
-    return [f"{100 * statistics.fmean(relative):+.1f} %" if relative else "", *map(str, counts)]
+    return [f"{100 * statistics.fmean(mean for mean, _, _ in found):+.1f} %" if found else "", *map(str, counts)]
+
+
+def against(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[tuple[float, float, float]]:
+    """Of each cell in which the two can be paired, the difference of their losses over the other's: mean, and 95 % interval."""
+    found = []
+    for members in here:
+        both = [picked(members, which) for which in (kind, other)]
+        ours, theirs = (by_seed(rows, "test") for rows in both)
+        if (interval := paired_interval(ours, theirs)) is not None and same_experts(*both):
+            mean, low, high = interval
+            loss = statistics.fmean(theirs[seed] for seed in ours.keys() & theirs.keys())
+            found.append((mean / loss, low / loss, high / loss))
+    return found
+
+
+def first_table(rows: Sequence[Row]) -> str:
+    """For the README, by what the experts and the cost are: how much less or more than mild a method loses, over the cells."""
+    groups: dict[str, list[Sequence[Row]]] = defaultdict(list)
+    for (_, _, experts, _, cost, _), members in cells(rows):
+        made_how = "simulated" if experts == "synthetic" else experts
+        groups[f"{made_how} experts, {'errors only' if cost == 'error' else 'with prices'}"].append(members)
+    titles = [f"{name}, {len(here)} cells" for name, here in groups.items()]
+    lines = [f"| deferral loss beside `mild`'s | {' | '.join(titles)} |", "|---" * (len(groups) + 1) + "|"]
+    used = []
+    for kind in FIRST:
+        line = [f"`{named(kind).replace(',', '')}`"]
+        for here in groups.values():
+            used += [row for members in here for which in (MILD, kind) for row in picked(members, which)]
+            found = sorted(against(here, kind, MILD))
+            means = [f"{100 * mean:+.0f}" for mean, _, _ in found]
+            apart = [f"{sum(high < 0 for _, _, high in found)} less", f"{sum(low > 0 for _, low, _ in found)} more"]
+            line.append(f"{means[0]} to {means[-1]} %; {', '.join(apart)}" if found else "")
+        lines.append(f"| {' | '.join(line)} |")
+    runs = {tuple(row[key] for key in KEYS): row for row in used}.values()
+    sources = (
+        "`python bench/beyond.py docs`, off `experiment=beyond`, `beyond_aux` and (some of `mild`) docs/why_mild.md"
+    )
+    return "\n".join([*lines, "", f"{sources}: {len(runs)} runs, two or three seeds a cell; {made(list(runs))}."])
 
 
 def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
@@ -318,6 +359,7 @@ def main() -> None:
         tallied, whole, picture = tally_table(rows), table(rows), figure(rows)
         picture.savefig(file, dpi=110)
         put(PAGE, "images-tally", tallied)
+        put(ROOT / "README.md", "first", first_table(rows))
         put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{whole}")
 
 

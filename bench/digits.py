@@ -8,7 +8,6 @@ import csv
 import json
 import statistics
 import sys
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -18,6 +17,7 @@ from l2d.runs import RunFolder
 from l2d.summary import format_table
 from l2d.train import train
 from provenance import ROOT, commit, machine, versions
+from records import put
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]
@@ -37,10 +37,10 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(rows)
     text = markdown(rows)
-    put_into(ROOT / "README.md", "bench-digits", text)
+    put(ROOT / "README.md", "bench-digits", text)
     example = compose([*SETTING, "method=mild"])
     path = RunFolder.of(to_plain(example)).path
-    put_into(ROOT / "README.md", "example", f"```\n{format_table(train(in_folder(example, code)))}\n\n{path}\n```")
+    put(ROOT / "README.md", "example", f"```\n{format_table(train(in_folder(example, code)))}\n\n{path}\n```")
     print(f"\n{text}")
     means = {row["method"]: float(row["mean"]) for row in rows}
     stds = {row["method"]: float(row["std"]) for row in rows}
@@ -97,14 +97,6 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         f" images each; {first['machine']}; {first['versions']}; commit {', '.join(sorted({row['commit'] for row in rows}))}.",
     ]
     return "\n".join(lines)
-
-
-def put_into(file: Path, name: str, text: str) -> None:
-    """Replace what stands between the marks of that name."""
-    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    before, rest = file.read_text(encoding="utf-8").split(start, 1)
-    after = rest.split(end, 1)[1]
-    file.write_text(f"{before}{start}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from l2d.build import make_data
 from l2d.config import compose
 from l2d.experts.accuracy import accuracies
 from provenance import ROOT, commit, machine, versions
+from records import put
 
 FIELDS = ["settings", "dataset", "setup", "cross_fit", "expert", "knows", "split", "rows", "own", "others", "overall"]
 FIELDS += ["seconds", "machine", "versions", "commit"]
@@ -74,16 +75,6 @@ def percent(share: str) -> str:
     return f"{100 * float(share):.1f}" if share else "-"
 
 
-def write_docs(rows: list[Row]) -> None:
-    document = ROOT / "docs" / "results.md"
-    text = document.read_text(encoding="utf-8")
-    new = f"<!-- experts -->\n{table(rows)}\n<!-- /experts -->"
-    text, found = re.subn(r"<!-- experts -->.*?<!-- /experts -->", lambda _: new, text, flags=re.DOTALL)
-    if not found:
-        raise SystemExit(f"{document}: has no <!-- experts -->")
-    document.write_text(text, encoding="utf-8")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*")
@@ -105,7 +96,7 @@ def main() -> None:
             writer.writerows(old)
         print(f"{' '.join(overrides)}: {rows[0]['seconds']} s", flush=True)
     if arguments.docs:
-        write_docs(old)
+        put(ROOT / "docs" / "results.md", "experts", table(old))
 
 
 if __name__ == "__main__":

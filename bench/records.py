@@ -5,6 +5,7 @@ import json
 import os
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -117,12 +118,19 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
 
 def foot(rows: Sequence[Row]) -> str:
     """How many runs, on how many test rows, where and by what."""
-    said = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
+    return f"{len(rows)} runs (seeds in brackets where fewer than 3); {made(rows)}."
+
+
+def made(rows: Sequence[Row]) -> str:
+    """On how many test rows, where and by what."""
     n = ", ".join(
         f"{NAMES.get(d, d)} {int(k):,}" for d, k in sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
     )
-    machines = "; ".join(f"{machine}, torch {torch}, commit {commit}" for machine, torch, commit in said)
-    return f"{len(rows)} runs (seeds in brackets where fewer than 3); test rows: {n}; {machines}."
+    commits: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for machine, torch, code in sorted({(row["machine"], row["torch"], row["commit"]) for row in rows}):
+        commits[machine, torch].append(code)
+    by = "; ".join(f"{machine}, torch {torch}, commit {', '.join(all_)}" for (machine, torch), all_ in commits.items())
+    return f"test rows: {n}; {by}"
 
 
 def put(document: Path, mark: str, text: str) -> None:

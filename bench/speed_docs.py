@@ -12,6 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from l2d.backbones.vision import ResNet18
 from provenance import ROOT
+from records import put
 
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs" / "speed.md"
@@ -190,16 +191,9 @@ def write_docs(rows: list[Row]) -> None:
     by: dict[str, list[Row]] = {}
     for row in rows:
         by.setdefault(row["what"], []).append(row)
-    fill(DOCS, {name: part(by) for name, part in PARTS.items()})
-    fill(DOCS.with_name("scaling.md"), {"sharing": sharing(by)})
-
-
-def fill(file: Path, parts: dict[str, str]) -> None:
-    text = file.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        new = f"<!-- {name} -->\n{part}\n<!-- /{name} -->"
-        text = re.sub(rf"<!-- {name} -->.*?<!-- /{name} -->", lambda _, new=new: new, text, flags=re.DOTALL)  # type: ignore[misc]
-    file.write_text(text, encoding="utf-8")
+    for name, part in PARTS.items():
+        put(DOCS, name, part(by))
+    put(DOCS.with_name("scaling.md"), "sharing", sharing(by))
 
 
 def read(file: Path) -> list[Row]:

@@ -8,7 +8,6 @@ Overrides as for python -m l2d.report; several experiments are several commands,
 import argparse
 import json
 import os
-import re
 import statistics
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from l2d.report.compare import summarise
 from l2d.report.read import Cell, read_cells
 from l2d.report.tables import markdown
 from provenance import commit, versions
+from records import put
 
 
 def timings(cells: list[Cell]) -> list[dict[str, Any]]:
@@ -58,14 +58,7 @@ def main() -> None:
     if arguments.finished_only:
         cells = [cell for cell in cells if cell.runs]
     commands = [" ".join(["python -m l2d.train -m", f"experiment={name}", *others]) for name in experiments]
-    new = (
-        f"<!-- {arguments.mark} -->\n{markdown(summarise(cells))}\n{foot(cells, commands)}\n<!-- /{arguments.mark} -->"
-    )
-    text = arguments.document.read_text(encoding="utf-8")
-    pattern = rf"<!-- {arguments.mark} -->.*?<!-- /{arguments.mark} -->"
-    if not re.search(pattern, text, re.DOTALL):
-        parser.error(f"{arguments.document} has no <!-- {arguments.mark} -->")
-    arguments.document.write_text(re.sub(pattern, lambda _: new, text, flags=re.DOTALL), encoding="utf-8")
+    put(arguments.document, arguments.mark, f"{markdown(summarise(cells))}\n{foot(cells, commands)}")
 
 
 if __name__ == "__main__":
