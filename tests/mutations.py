@@ -153,6 +153,7 @@ MUTATIONS = {
     "guard: offsets for a gain within the noise": ("guard.py", "beyond(gain, error, OFFSETS)", "beyond(gain, error, 0.0)"),
     "guard: sign of an offset": ("guard.py", "lift = paid(utilities, rival) - utilities[:, k]", "lift = utilities[:, k] - paid(utilities, rival)"),
     "guard: offsets judged where they were fitted": ("guard.py", "fit_offsets(utilities[~rows], costs[~rows])", "fit_offsets(utilities, costs)"),
+    "guard: rows that would show a gain, the wrong way": ("summary.py", "(error / gain) ** 2", "(gain / error) ** 2"),
     "guard: offsets for every rule": ("train.py", "method.utilities(outputs) if method.by_argmax else None", "method.utilities(outputs)"),
     "route: the guard left out": ("route/ask.py", "if not self.raw and self.guard is not", "if False and self.guard is not"),
     "route: the guard of other prices": ("route/ask.py", "self.guard = None if self.held_out is None else self.held_out.guard_at(new)", "pass"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from matplotlib.patches import Rectangle
 
@@ -87,10 +88,29 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
     worse = format_table(held(constant="expert 2") | few).splitlines()[-1]
     assert "(-0.5000 ± 0.2500 per input over 40 rows, paired" in worse
     assert "validation_fraction" not in worse
-    unsure = held(constant="expert 2", validation={"best_constant": "expert 2", "gain": 0.1, "standard_error": 0.25})
-    assert format_table(unsure | few).endswith("; with more validation rows (validation_fraction) the noise is less")
     one_row = {"best_constant": "expert 2", "gain": 1.0, "standard_error": None}
-    assert "(+1.0000 ± unknown per input" in format_table(held(constant="expert 2", validation=one_row))
+    of_one = format_table(held(constant="expert 2", validation=one_row) | few)
+    assert "(+1.0000 ± unknown per input" in of_one
+    assert "validation_fraction" not in of_one
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "rows"),
+    [
+        (0.1, 0.25, "2,500"),  # 400 · 2.5²: there, the error is 0.25/√6.25 = 0.1
+        (0.0051, 0.0101, "1,600"),
+        (0.2, 0.2, "400"),
+        (0.1, 0.99, "39,000"),
+        (0.1, 1.01, None),
+        (-0.1, 0.25, None),
+        (0.0, 0.0, None),
+    ],
+)
+def test_how_many_rows_would_tell(gain: float, error: float, rows: str | None) -> None:
+    unsure = {"best_constant": "expert 2", "gain": gain, "standard_error": error}
+    said = format_table(held(constant="expert 2", validation=unsure) | {"rows": {"validation": 400}}).splitlines()[-1]
+    _, _, more = said.partition(" all the same")
+    assert more == (f"; if it gains that much, about {rows} rows would show it (validation_fraction)" if rows else "")
 
 
 def test_which_epoch_was_kept() -> None:

@@ -11,7 +11,7 @@ ROWS = {
     "random": "random expert",
     "majority": "always the majority expert",
 }
-TELLING = 200  # validation rows; with fewer, one standard error is several points
+WORTH = 100  # times the validation rows; a gain that takes more to show is none
 FEW = 3  # categories shown of those where routing pays the most, and of those where it does the least
 
 
@@ -62,19 +62,13 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
     beaten = f"{seen['gain']:+.4f} ± {'unknown' if error is None else f'{error:.4f}'}"
     n = (metrics.get("rows") or {}).get("validation")
     rows = "" if n is None else f" over {n:,} rows"
-    noise = error is None or seen["gain"] > 0  # and not that the router is worse
-    more = (
-        ""
-        if n is None or n >= TELLING or not noise
-        else "; with more validation rows (validation_fraction) the noise is less"
-    )
     if not changed(metrics):
         return [f"guard: the router stands; on validation it beats always {seen['best_constant']} ({beaten} per input)"]
     if guarded["constant"] is not None:
         return [
             f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input"
             f"{rows}, paired, one standard error): everything is sent to {guarded['constant']};"
-            f" l2d.route --raw asks the router all the same{more}"
+            f" l2d.route --raw asks the router all the same{rows_to_tell(n, seen['gain'], error)}"
         ]
     shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)
@@ -82,6 +76,14 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
         f"guarded: as validation asks for, what speaks for each expert is shifted ({offsets}); there, the router is then cheaper"
         f" than always {seen['best_constant']} by {beaten} per input; l2d.route --raw leaves it out"
     ]
+
+
+def rows_to_tell(n: int | None, gain: float, error: float | None) -> str:
+    """On how many validation rows a gain would be more than one standard error, which goes by the root of their number."""
+    if n is None or error is None or not gain > 0 or (needed := n * (error / gain) ** 2) > WORTH * n:
+        return ""
+    step = 10 ** max(len(str(int(needed))) - 2, 0)
+    return f"; if it gains that much, about {round(needed / step) * step:,} rows would show it (validation_fraction)"
 
 
 def extreme_line(metrics: Mapping[str, Any]) -> list[str]:
