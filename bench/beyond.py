@@ -1,4 +1,4 @@
-"""Routers that use the labels, beside tdef and mild, on images: rows off finished runs into a CSV, tables into docs/beyond.md.
+"""Routers that use the labels, beside tdef and mild, on images: rows off finished runs into a CSV, tables into documents.
 
 python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
                                            # as of the commit checked out: collect before going on
@@ -251,23 +251,24 @@ def first_table(rows: Sequence[Row]) -> str:
     for (_, _, experts, _, cost, _), members in cells(rows):
         made_how = "simulated" if experts == "synthetic" else experts
         groups[f"{made_how} experts, {'errors only' if cost == 'error' else 'with prices'}"].append(members)
-    titles = [f"{name}, {len(here)} cells" for name, here in groups.items()]
-    lines = [f"| deferral loss beside `mild`'s | {' | '.join(titles)} |", "|---" * (len(groups) + 1) + "|"]
+    lines = [f"| deferral loss beside `mild`'s | {' | '.join(groups)} |", "|---" * (len(groups) + 1) + "|"]
     used = []
     for kind in FIRST:
         line = [f"`{named(kind).replace(',', '')}`"]
         for here in groups.values():
             used += [row for members in here for which in (MILD, kind) for row in picked(members, which)]
             found = sorted(against(here, kind, MILD))
-            means = [f"{100 * mean:+.0f}" for mean, _, _ in found]
-            apart = [f"{sum(high < 0 for _, _, high in found)} less", f"{sum(low > 0 for _, low, _ in found)} more"]
-            line.append(f"{means[0]} to {means[-1]} %; {', '.join(apart)}" if found else "")
+            ends = dict.fromkeys(f"{100 * mean:+.0f}" for mean, _, _ in (*found[:1], *found[-1:]))
+            less, more = sum(high < 0 for _, _, high in found), sum(low > 0 for _, low, _ in found)
+            line.append(f"{' to '.join(ends)} %; less in {less} of {len(found)}, more in {more}" if found else "")
         lines.append(f"| {' | '.join(line)} |")
     runs = {tuple(row[key] for key in KEYS): row for row in used}.values()
+    seeds = sorted({len(picked(members, kind)) for _, members in cells(rows) for kind in [MILD, *FIRST]} - {0})
     sources = (
         "`python bench/beyond.py docs`, off `experiment=beyond`, `beyond_aux` and (some of `mild`) docs/why_mild.md"
     )
-    return "\n".join([*lines, "", f"{sources}: {len(runs)} runs, two or three seeds a cell; {made(list(runs))}."])
+    said = f"{len(runs)} runs, {' or '.join(map(str, seeds))} seeds a cell; {made(list(runs))}"
+    return "\n".join([*lines, "", f"{sources}: {said}."])
 
 
 def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:

@@ -191,9 +191,10 @@ def write_docs(rows: list[Row]) -> None:
     by: dict[str, list[Row]] = {}
     for row in rows:
         by.setdefault(row["what"], []).append(row)
-    for name, part in PARTS.items():
-        put(DOCS, name, part(by))
+    parts = {name: part(by) for name, part in PARTS.items()}  # all of them, before any is written
     put(DOCS.with_name("scaling.md"), "sharing", sharing(by))
+    for name, text in parts.items():
+        put(DOCS, name, text)
 
 
 def read(file: Path) -> list[Row]:

@@ -53,3 +53,13 @@ def test_what_ignores_it_goes_on_ignoring_it() -> None:
         assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_only_ctrl_c_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    others: list[type[BaseException]] = []
+    monkeypatch.setattr("sys.excepthook", lambda kind, *_: others.append(kind))
+    interrupts.say_at_the_end("interrupted; go on")
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "interrupted; go on\n"
+    sys.excepthook(ZeroDivisionError, ZeroDivisionError(), None)
+    assert others == [ZeroDivisionError]

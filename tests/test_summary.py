@@ -95,22 +95,24 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gain", "error", "rows"),
+    ("gain", "error", "said"),
     [
-        (0.1, 0.25, "2,500"),  # 400 · 2.5²: there, the error is 0.25/√6.25 = 0.1
-        (0.0051, 0.0101, "1,600"),
-        (0.2, 0.2, "400"),
-        (0.1, 0.99, "39,000"),
+        (0.1, 0.249, "2,500 rows on (validation_fraction)"),  # 400 · 2.49² = 2,480
+        (0.0051, 0.0101, "1,600 rows on (validation_fraction)"),
+        (0.1, 0.1001, "410 rows on (validation_fraction)"),  # never fewer than there are
+        (0.1, 0.5, "10,000 rows on (more than there are)"),
+        (0.1, 0.99, "40,000 rows on (more than there are)"),
         (0.1, 1.01, None),
+        (0.2, 0.2, None),
         (-0.1, 0.25, None),
         (0.0, 0.0, None),
     ],
 )
-def test_how_many_rows_would_tell(gain: float, error: float, rows: str | None) -> None:
+def test_from_how_many_rows_on_a_gain_would_tell(gain: float, error: float, said: str | None) -> None:
     unsure = {"best_constant": "expert 2", "gain": gain, "standard_error": error}
-    said = format_table(held(constant="expert 2", validation=unsure) | {"rows": {"validation": 400}}).splitlines()[-1]
-    _, _, more = said.partition(" all the same")
-    assert more == (f"; if it gains that much, about {rows} rows would show it (validation_fraction)" if rows else "")
+    of = held(constant="expert 2", validation=unsure) | {"rows": {"train": 3600, "validation": 400}}
+    _, _, more = format_table(of).splitlines()[-1].partition(" all the same")
+    assert more == (f"; a gain of that size is more than the noise from about {said}" if said else "")
 
 
 def test_which_epoch_was_kept() -> None:

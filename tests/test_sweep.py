@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import filelock
 import hydra
@@ -22,8 +24,9 @@ from l2d.build import make
 from l2d.cells import Cell, listing, named, places, results
 from l2d.cells import make_cells as grid_cells
 from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
+from l2d.errors import L2DError
 from l2d.runs import RunFolder
-from l2d.sweep import ATTEMPTS, run_cells
+from l2d.sweep import ATTEMPTS, Workshop, list_only, run_cells
 from tests.conftest import TINY, environment
 from tests.forker import Child
 
@@ -341,15 +344,43 @@ def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
     assert "8 finished, 0 begun, 0 missing" in again.stdout
 
 
-def test_dry_run_says_what_would_fail(command: Command) -> None:
-    ended = command("-m", "recipe.epochs=0,3", "trainer.devices=1,2", "seed=0,1,4294967296", "dry_run=true")
-    assert ended.returncode == 1
-    assert "12 missing" in ended.stdout
-    said = ended.stdout.partition("would fail:\n")[2]
-    assert said.count(": recipe.epochs=0: must be at least 1\n") == 1
-    assert said.count(": seed=4294967296: must be between 0 and 4294967295\n") == 2
+def dry(folder: Path, *grid: Sequence[str], force: bool = False) -> None:
+    """Hydra's part stood in for."""
+
+    def compose_here(overrides: list[str]) -> DictConfig:
+        return compose([*overrides, f"runs_dir={folder}"])
+
+    list_only(cast(Workshop, SimpleNamespace(compose=compose_here, grid=grid, config=SimpleNamespace(force=force))))
+
+
+def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = [
+        (f"recipe.epochs={epochs}", f"trainer.devices={devices}", f"seed={seed}", "dry_run=true")
+        for epochs in (0, 3)
+        for devices in (1, 2, 0)
+        for seed in (0, 1, 2**32)
+    ]
+    with pytest.raises(L2DError, match=r"^11 of the combinations \(seeds that work aside\) would fail$"):
+        dry(tmp_path, *grid)
+    listed, _, said = capsys.readouterr().out.partition("would fail:\n")
+    assert "18 missing" in listed
+    assert "  recipe.epochs=0 trainer.devices=1: recipe.epochs=0: must be at least 1\n" in said
+    assert said.count(": seed=4294967296: must be between 0 and 4294967295\n") == 4
     assert said.count(": trainer.devices: a sweep gives each run one device;") == 4
-    assert ended.stderr == "error: 7 of the combinations (seeds that work aside) would fail\n"
+    assert said.count(": trainer.devices=0: must be at least 1\n") == 1
+
+
+def test_what_is_finished_would_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = [("recipe.epochs=0", f"seed={seed}") for seed in (0, 1)]
+    cells = grid_cells(grid, lambda overrides: compose([*overrides, f"runs_dir={tmp_path}"]))
+    finish(cells[0])
+    with pytest.raises(L2DError, match="would fail"):
+        dry(tmp_path, *grid)
+    finish(cells[1])
+    dry(tmp_path, *grid)
+    assert "2 finished" in capsys.readouterr().out
+    with pytest.raises(L2DError, match="would fail"):
+        dry(tmp_path, *grid, force=True)
 
 
 @pytest.mark.slow

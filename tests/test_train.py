@@ -547,6 +547,7 @@ BAD = {
     "recipe.ema=1": "recipe.ema=1",
     "recipe.patience=2": "recipe.patience: stops when validation gets no better, and wants checkpoint=best or best_loss",
     "recipe.epochs=0": "recipe.epochs",
+    "trainer.devices=-7": "trainer.devices=-7: must be at least 1",
     "recipe.schedule=linear": "recipe.schedule",
     "setup.coverage=[0.5,0.4]": "setup.coverage",
     "setup.coverage=[0.97,0.03]": "setup.coverage",
@@ -585,10 +586,9 @@ def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("override", ["trainer.accelerator=abacus", "trainer.devices=-7"])
-def test_bad_trainer_is_one_line(override: str, tiny: Tiny, tmp_path: Path) -> None:
+def test_bad_trainer_is_one_line(tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=r"^trainer="):
-        train(tiny(override))
+        train(tiny("trainer.accelerator=abacus"))
     assert not list(tmp_path.rglob("metrics.json"))
 
 
@@ -721,15 +721,24 @@ def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_how_to_go_on(start: Callable[..., Child], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, -signal.SIGINT, "interrupted"),  # by the signal, so that a shell's loop around it ends too
+        (signal.SIGTERM, 128 + signal.SIGTERM, "terminated"),
+    ],
+)
+def test_signals_say_how_to_go_on(
+    number: int, status: int, said: str, start: Callable[..., Child], tmp_path: Path
+) -> None:
     process = start("recipe.epochs=500")
     deadline = time.monotonic() + 120
     while not any(tmp_path.glob("runs/**/last.ckpt")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    process.kill(signal.SIGINT)
+    process.kill(number)
     ended = process.wait(timeout=60)
-    assert ended.returncode == -signal.SIGINT  # so that a loop around it ends too
-    assert ended.stderr.strip().splitlines()[-1].startswith("interrupted; the same command goes on")
+    assert ended.returncode == status
+    assert ended.stderr.strip().splitlines()[-1].startswith(f"{said}; the same command goes on")
 
 
 @pytest.mark.slow

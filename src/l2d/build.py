@@ -140,6 +140,8 @@ def check_values(cfg: DictConfig) -> None:
     if cfg.recipe.patience is not None and cfg.checkpoint == "last":
         raise L2DError("recipe.patience: stops when validation gets no better, and wants checkpoint=best or best_loss")
     check_aux(cfg.aux, cfg.aux_weight)
+    if cfg.trainer.devices < 1:
+        raise L2DError(f"trainer.devices={cfg.trainer.devices}: must be at least 1")
 
 
 def check_stop(cfg: DictConfig) -> None:

@@ -69,9 +69,7 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
     composed: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {}
     cells: dict[Path, Cell] = {}
     for overrides in grid:
-        others = tuple(
-            text for text in overrides if not re.fullmatch(r"seed=\d{1,9}", text)
-        )  # any longer may be refused
+        others = without_seed(overrides)
         if others not in composed:
             config = compose(list(others))
             composed[others] = to_plain(config), fingerprint(config)
@@ -93,6 +91,11 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], Dic
         )
         cells.setdefault(run.path, cell)
     return list(cells.values())
+
+
+def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Any longer than nine digits stays: such a seed may be refused."""
+    return tuple(text for text in overrides if not re.fullmatch(r"seed=\d{1,9}", text))
 
 
 def places(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -148,6 +148,10 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
         if full:
             raise
         sys.exit(f"error: {one_line(error)}")
+    except SystemExit as left:
+        if left.code == interrupts.TERMINATED:
+            print(f"\nterminated; the same command {RESUMES.get(module, 'begins anew')}", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
         interrupts.say_at_the_end(f"\ninterrupted; the same command {RESUMES.get(module, 'begins anew')}")
         raise

@@ -5,7 +5,9 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from types import FrameType, TracebackType
+
+TERMINATED = 128 + signal.SIGTERM  # the status that a shell gives to what SIGTERM ended
 
 _pressed = False
 _deferred = False
@@ -38,7 +40,15 @@ def deferred() -> Iterator[None]:
 def say_at_the_end(line: str) -> None:
     """In place of the traceback of a KeyboardInterrupt that is let through. Python then ends by the signal, status 130, and not by
     an exit of its own: only so does a shell end the loop around the command as well."""
-    sys.excepthook = lambda *_: print(line, file=sys.stderr)
+    before = sys.excepthook
+
+    def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if issubclass(kind, KeyboardInterrupt):
+            print(line, file=sys.stderr)
+        else:
+            before(kind, error, trace)
+
+    sys.excepthook = say
 
 
 def _note(number: int, frame: FrameType | None) -> None:

@@ -2,14 +2,16 @@
 
 import copy
 import logging
+import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
@@ -18,6 +20,7 @@ from l2d.config import Recipe
 from l2d.data.augment import AUGMENTS
 from l2d.data.batches import Batch
 from l2d.errors import L2DError, check_choice
+from l2d.interrupts import TERMINATED
 
 SCHEDULES = ("constant", "cosine", "one_cycle")
 COMPILE_MODES = ("false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -193,6 +196,17 @@ def make_trainer(**options: Any) -> pl.Trainer:
     except (MisconfigurationException, TypeError, ValueError) as error:
         told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
         raise L2DError(f"trainer={told}: {str(error).splitlines()[0]}") from error
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lightning answers Ctrl-C and SIGTERM, each in its way, with a SystemExit whose status says neither."""
+    try:
+        yield
+    except SIGTERMException:
+        sys.exit(TERMINATED)
+    except SystemExit:
+        raise KeyboardInterrupt from None
 
 
 def check_recipe(recipe: Any, group: str) -> None:

@@ -1,5 +1,6 @@
 """A run's result for a reader: the table under a finished run, and its picture. Made from metrics.json's content alone."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -68,7 +69,7 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
         return [
             f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input"
             f"{rows}, paired, one standard error): everything is sent to {guarded['constant']};"
-            f" l2d.route --raw asks the router all the same{rows_to_tell(n, seen['gain'], error)}"
+            f" l2d.route --raw asks the router all the same{rows_to_tell(metrics.get('rows') or {}, seen['gain'], error)}"
         ]
     shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)
@@ -78,12 +79,15 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def rows_to_tell(n: int | None, gain: float, error: float | None) -> str:
-    """On how many validation rows a gain would be more than one standard error, which goes by the root of their number."""
-    if n is None or error is None or not gain > 0 or (needed := n * (error / gain) ** 2) > WORTH * n:
+def rows_to_tell(rows: Mapping[str, int], gain: float, error: float | None) -> str:
+    """From how many validation rows on a gain would be more than one standard error, which goes by the root of their number."""
+    n = rows.get("validation", 0)
+    if error is None or not gain > 0 or not n < (needed := n * (error / gain) ** 2) <= WORTH * n:
         return ""
-    step = 10 ** max(len(str(int(needed))) - 2, 0)
-    return f"; if it gains that much, about {round(needed / step) * step:,} rows would show it (validation_fraction)"
+    step = 10 ** (len(str(int(needed))) - 2) if needed >= 10 else 1
+    about = math.ceil(needed / step) * step
+    how = "validation_fraction" if about < n + rows.get("train", 0) else "more than there are"
+    return f"; a gain of that size is more than the noise from about {about:,} rows on ({how})"
 
 
 def extreme_line(metrics: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from l2d.build import check_without_data
-from l2d.cells import Cell, listing, make_cells, results
+from l2d.cells import Cell, listing, make_cells, results, without_seed
 from l2d.config import to_plain
 from l2d.errors import L2DError
 from l2d.summary import aligned
@@ -97,7 +97,7 @@ def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
 
 def list_only(shop: Workshop) -> None:
     """What there is to do, and what of it would be refused for its values."""
-    refused: dict[str, str] = {}
+    refused: dict[tuple[str, ...], str] = {}
 
     def checked(overrides: Sequence[str]) -> DictConfig:
         config = shop.compose(overrides)
@@ -105,13 +105,20 @@ def list_only(shop: Workshop) -> None:
             check_devices(config)
             check_without_data(config)
         except L2DError as error:
-            refused[" ".join(text for text in overrides if not text.startswith("dry_run="))] = str(error)
+            refused[tuple(overrides)] = str(error)
         return config
 
-    print(listing(make_cells(shop.grid, checked), bool(shop.config.force)))
-    if refused:
-        print("\nwould fail:\n" + "\n".join(f"  {overrides}: {reason}" for overrides, reason in refused.items()))
-        raise L2DError(f"{len(refused)} of the combinations (seeds that work aside) would fail")
+    cells = make_cells(shop.grid, checked)
+    print(listing(cells, bool(shop.config.force)))
+    to_do = {without_seed(cell.overrides) for cell in cells if shop.config.force or not cell.done}
+    lines = [
+        f"  {' '.join(text for text in overrides if not text.startswith('dry_run='))}: {reason}"
+        for overrides, reason in refused.items()
+        if overrides in to_do
+    ]
+    if lines:
+        print("\nwould fail:\n" + "\n".join(lines))
+        raise L2DError(f"{len(lines)} of the combinations (seeds that work aside) would fail")
 
 
 def run_cells(

@@ -28,7 +28,7 @@ from l2d.decisions import DECISIONS, at_least_float32
 from l2d.errors import Busy, L2DError
 from l2d.files import write_atomically
 from l2d.guard import Guard, HeldOut, fit_guard
-from l2d.learner import make_trainer, speed
+from l2d.learner import ended_by_signals, make_trainer, speed
 from l2d.losses.method import Method
 from l2d.memory import forget_earlier_runs, is_out_of_memory, more_parts
 from l2d.remarks import remarks
@@ -143,8 +143,6 @@ def sparing(run: RunFolder, data: DeferralData, cfg: DictConfig) -> Iterator[Non
 
 
 def trainer_of(cfg: DictConfig, tracker: CsvTracker, callbacks: list[pl.Callback], data: DeferralData) -> pl.Trainer:
-    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
-        check_devices(cfg)
     return make_trainer(
         accelerator=cfg.trainer.accelerator,
         devices=cfg.trainer.devices,
@@ -267,12 +265,11 @@ def job(cfg: DictConfig) -> None:
     if hydra_cfg.mode != RunMode.MULTIRUN and (experiment := hydra_cfg.runtime.choices.get("experiment")):
         raise L2DError(f"experiment={experiment}: is a sweep; put -m before it")
     searching = hydra_cfg.mode == RunMode.MULTIRUN and hydra_cfg.sweeper.get("tune", {}).get("search") is not None
-    try:
-        # A search says what its trials came to on validation; the test figures of each are not for its reader.
-        with redirect_stdout(io.StringIO()) if searching else nullcontext():
-            train(cfg)
-    except SystemExit:  # Lightning's answer to Ctrl-C
-        raise KeyboardInterrupt from None
+    if hydra_cfg.mode == RunMode.MULTIRUN:
+        check_devices(cfg)
+    # A search says what its trials came to on validation; the test figures of each are not for its reader.
+    with ended_by_signals(), redirect_stdout(io.StringIO()) if searching else nullcontext():
+        train(cfg)
 
 
 if __name__ == "__main__":

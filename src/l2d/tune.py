@@ -31,7 +31,7 @@ from l2d.losses.comp_sum import CompSum
 from l2d.runs import RunFolder, choices, variant
 from l2d.search import TAKEN, Ask, Options, Space, begin, rounded
 from l2d.summary import aligned
-from l2d.sweep import Workshop
+from l2d.sweep import Workshop, check_devices
 from l2d.trials import Trial, ablation_table, figure
 
 CONTROLS = (
@@ -75,6 +75,7 @@ class Study:
     def __init__(self, shop: Workshop, overrides: Sequence[str], options: Options) -> None:
         self.shop, self.overrides, self.options = shop, list(overrides), options
         self.cfg = shop.compose(overrides)
+        check_devices(self.cfg)
         self.config = to_plain(self.cfg)
         identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
         kind = options.search if options.values is None or options.search == "optuna" else "values"

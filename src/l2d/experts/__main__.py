@@ -13,6 +13,7 @@ from l2d.datamodule import DeferralData
 from l2d.errors import L2DError
 from l2d.experts.accuracy import Accuracy, accuracies
 from l2d.experts.llm import AskedPanel
+from l2d.learner import ended_by_signals
 from l2d.mistakes import MISTAKES
 from l2d.summary import aligned
 
@@ -58,10 +59,8 @@ def job(cfg: DictConfig) -> None:
         raise L2DError(f"experiment={experiment}: is a sweep of l2d.train; say dataset= and setup= here")
     if cfg.dry_run:
         raise L2DError("dry_run: there is nothing to list here; leave it out")
-    try:
+    with ended_by_signals():
         data = make_data(cfg, renew_experts=cfg.force)
-    except SystemExit:  # Lightning's answer to Ctrl-C
-        raise KeyboardInterrupt from None
     rows = ", ".join(f"{len(getattr(data, name)):,} {name}" for name in SPLITS)
     print(f"{cfg.dataset.name}, setup {cfg.setup.name}, experts={cfg.experts.name}; rows: {rows}\n\n{table(data)}\n")
     for line in made(data):
