@@ -107,6 +107,7 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
         (-0.1, 0.25, None),
         (0.0, 0.0, None),
     ],
+    ids=lambda value: str(value).split(" ")[0],
 )
 def test_from_how_many_rows_on_a_gain_would_tell(gain: float, error: float, said: str | None) -> None:
     unsure = {"best_constant": "expert 2", "gain": gain, "standard_error": error}
