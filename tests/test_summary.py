@@ -75,13 +75,13 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
     assert lines[4] == lines[1]
     assert lines[5].startswith("oracle")
     assert lines[-1] == (
-        "on validation the router does not beat always expert 2 by more than the noise (-0.5000 ± 0.2500 per input, paired,"
+        "guard: on validation the router does not beat always expert 2 by more than the noise (-0.5000 ± 0.2500 per input, paired,"
         " one standard error): everything is sent to expert 2; l2d.route --raw asks the router all the same"
     )
     shifted = format_table(held(offsets=[0.125, -0.125])).splitlines()
     assert shifted[3].startswith("router, guarded")
     assert shifted[-1] == (
-        "guarded: as validation asks for, what speaks for each expert is shifted (expert 1 +0.125, expert 2 -0.125); there, the"
+        "guard: each expert's score is shifted, as validation asks for (expert 1 +0.125, expert 2 -0.125); there, the"
         " router is then cheaper than always expert 2 by -0.5000 ± 0.2500 per input; l2d.route --raw leaves it out"
     )
     few = {"rows": {"validation": 40}}
@@ -99,7 +99,8 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
     [
         (0.1, 0.249, "2,500 rows on (validation_fraction)"),  # 400 · 2.49² = 2,480
         (0.0051, 0.0101, "1,600 rows on (validation_fraction)"),
-        (0.1, 0.1001, "410 rows on (validation_fraction)"),  # never fewer than there are
+        (0.1, 0.13, "680 rows on (validation_fraction)"),
+        (0.1, 0.12, None),
         (0.1, 0.5, "10,000 rows on (more than there are)"),
         (0.1, 0.99, "40,000 rows on (more than there are)"),
         (0.1, 1.01, None),

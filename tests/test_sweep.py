@@ -360,7 +360,7 @@ def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixt
         for devices in (1, 2, 0)
         for seed in (0, 1, 2**32)
     ]
-    with pytest.raises(L2DError, match=r"^11 of the combinations \(seeds that work aside\) would fail$"):
+    with pytest.raises(L2DError, match=r"^11 of the combinations would fail$"):
         dry(tmp_path, *grid)
     listed, _, said = capsys.readouterr().out.partition("would fail:\n")
     assert "18 missing" in listed

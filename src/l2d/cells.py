@@ -181,9 +181,9 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
     text = ", ".join(f"{states[state]} {state}" for state in ("finished", "begun", "missing"))
     estimate = f"about {duration(total)} one after the other" if total or not unknown else "no estimate"
     if unknown:
-        estimate += f"; {unknown} without a finished neighbour (same dataset, same epochs) to judge by"
+        estimate += f"; {unknown} without a finished neighbour in this sweep (same dataset, same epochs) to judge by"
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
-    return f"{aligned(header, rows)}\n\n{len(cells)} runs: {text}; left to do: {estimate}"
+    return f"{aligned(header, rows)}\n\n{len(cells)} {'run' if len(cells) == 1 else 'runs'}: {text}; left to do: {estimate}"
 
 
 def duration(seconds: float) -> str:

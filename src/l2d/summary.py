@@ -12,7 +12,7 @@ ROWS = {
     "random": "random expert",
     "majority": "always the majority expert",
 }
-WORTH = 100  # times the validation rows; a gain that takes more to show is none
+WORTH = (1.5, 100)  # times the validation rows: a gain that takes fewer is a tie, one that takes more is none
 FEW = 3  # categories shown of those where routing pays the most, and of those where it does the least
 
 
@@ -67,14 +67,14 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
         return [f"guard: the router stands; on validation it beats always {seen['best_constant']} ({beaten} per input)"]
     if guarded["constant"] is not None:
         return [
-            f"on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten} per input"
-            f"{rows}, paired, one standard error): everything is sent to {guarded['constant']};"
+            f"guard: on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten}"
+            f" per input{rows}, paired, one standard error): everything is sent to {guarded['constant']};"
             f" l2d.route --raw asks the router all the same{rows_to_tell(metrics.get('rows') or {}, seen['gain'], error)}"
         ]
     shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)
     return [
-        f"guarded: as validation asks for, what speaks for each expert is shifted ({offsets}); there, the router is then cheaper"
+        f"guard: each expert's score is shifted, as validation asks for ({offsets}); there, the router is then cheaper"
         f" than always {seen['best_constant']} by {beaten} per input; l2d.route --raw leaves it out"
     ]
 
@@ -82,7 +82,10 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
 def rows_to_tell(rows: Mapping[str, int], gain: float, error: float | None) -> str:
     """From how many validation rows on a gain would be more than one standard error, which goes by the root of their number."""
     n = rows.get("validation", 0)
-    if error is None or not gain > 0 or not n < (needed := n * (error / gain) ** 2) <= WORTH * n:
+    if error is None or not gain > 0:
+        return ""
+    least, most = WORTH
+    if not least * n < (needed := n * (error / gain) ** 2) <= most * n:
         return ""
     step = 10 ** (len(str(int(needed))) - 2) if needed >= 10 else 1
     about = math.ceil(needed / step) * step

@@ -118,7 +118,7 @@ def list_only(shop: Workshop) -> None:
     ]
     if lines:
         print("\nwould fail:\n" + "\n".join(lines))
-        raise L2DError(f"{len(lines)} of the combinations (seeds that work aside) would fail")
+        raise L2DError(f"{len(lines)} of the combinations would fail")
 
 
 def run_cells(

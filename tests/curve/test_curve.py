@@ -316,7 +316,12 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     run = found["cost_regression"].summary["runs"]["1"]
     assert found["mild"].summary["repriced"] == {"cost_regression": run}
     assert f"cost_regression, one run for all prices: {run}" in as_text(found["mild"])
-    assert run not in as_text(found["cost_regression"])
+    own = as_text(found["cost_regression"])
+    assert run not in own
+    assert "cost_regression, one run for all prices: its points are in curve.csv" in own
+    [area] = [line for line in own.splitlines() if line.startswith("AUC")]
+    assert "router" not in area  # one point of it is no curve
+    assert "router" in as_text(found["mild"]).partition("AUC")[2]
     means = np.tile(ERRORS.mean(axis=0), (6, 1))
     write_run(runs, 2.0, [0] * 6, method="cost_regression", expected=means, noise=0.1)
     alone = [
@@ -356,6 +361,6 @@ def test_a_run_with_prices_by_row_says_why_it_is_no_curve(
     main()
     assert (
         capsys.readouterr().err
-        == f"{folder.parent}: has cost.prices=columns, so it takes no other prices and is no curve\n"
+        == f"{folder.parent}: has cost.prices=columns, so it takes no other prices: a point, no curve\n"
     )
     assert f"{folder}: is one run; give the folder" in dies_of(monkeypatch, str(folder))

@@ -85,7 +85,7 @@ def draw(arguments: list[str]) -> None:
         for name, cell in group.repriced.items():
             if name not in curve.summary["repriced"] and cell.config()["cost"].get("prices") == "columns":
                 print(
-                    f"{cell.folder}: has cost.prices=columns, so it takes no other prices and is no curve",
+                    f"{cell.folder}: has cost.prices=columns, so it takes no other prices: a point, no curve",
                     file=sys.stderr,
                 )
         folder = runs_dir / "curves" / group.name

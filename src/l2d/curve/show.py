@@ -31,14 +31,17 @@ def as_text(curve: Curve) -> str:
     header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
     table = aligned(header, rows)
     title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
+    one_point = len(found["scales"]) == 1  # of the router, and no curve
     areas = ", ".join(
-        f"{LABELS.get(kind, kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None
+        f"{label(kind)} {value:.4f}"
+        for kind, value in found["auc"].items()
+        if value is not None and not (kind == "router" and one_point)
     )
-    spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
+    spread = "" if found["auc_std"] is None or one_point else f" (std of the router's {found['auc_std']:.4f})"
     reached = ", ".join(
-        f"{LABELS.get(kind, kind)} {'never' if price is None else f'{price:.4f}'}"
+        f"{label(kind)} {'never' if price is None else f'{price:.4f}'}"
         for kind, price in found["price_to_reach"].items()
-        if kind != "cascade" or curve.of(kind)
+        if not (kind == "router" and one_point) and (kind != "cascade" or curve.of(kind))
     )
     lines = [
         f"{title}: {len(found['scales'])} scale{'s' if len(found['scales']) > 1 else ''}, {found['rows']} test rows",
@@ -47,8 +50,14 @@ def as_text(curve: Curve) -> str:
         f"price at which {REACHED:.0%} of {found['strong']}'s accuracy is reached: {reached}",
     ]
     own = found["runs"].values()
-    lines += [f"{name}, one run for all prices: {run}" for name, run in found["repriced"].items() if run not in own]
+    for name, run in found["repriced"].items():
+        lines.append(f"{label(name)}: {'its points are in curve.csv' if run in own else run}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
+
+
+def label(kind: str) -> str:
+    """Of a kind of mark, or of a method whose one run is a curve."""
+    return LABELS.get(kind, f"{kind}, one run for all prices")
 
 
 def _cells(mark: Mark, two: bool) -> list[str]:
@@ -83,8 +92,8 @@ def figure(curve: Curve) -> Figure:
         sorted({mark.name for mark in repriced}), cycle(("tab:red", "tab:purple", "tab:brown")), strict=False
     ):
         marks = sorted((mark for mark in repriced if mark.name == method), key=lambda mark: mark.point)
-        label = f"{method}, one run for all prices"
-        axes.plot([mark.price for mark in marks], [100 * mark.error for mark in marks], color=colour, label=label)
+        x, y = [mark.price for mark in marks], [100 * mark.error for mark in marks]
+        axes.plot(x, y, color=colour, label=label(method))
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
     axes.errorbar(
         [mark.price for mark in router],
@@ -106,7 +115,7 @@ def figure(curve: Curve) -> Figure:
         axes.annotate(mark.name, place, xytext=shift, textcoords="offset points", ha=side, fontsize=8)
     found = curve.summary
     seeds = sorted({mark.seeds for mark in router})
-    many = f"{seeds[0]} seeds" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]} seeds"
+    many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
     title = f"{found['dataset']}, {found['setup']}: {found['rows']:,} test queries, {many}"
     axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
     axes.legend()
