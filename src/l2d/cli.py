@@ -142,6 +142,7 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
     # On the command line the keys of a search, which are the sweeper's, are called tune.KEY.
     sys.argv[1:] = [f"hydra.sweeper.{text}" if text.startswith("tune.") else text for text in sys.argv[1:]]
     interrupts.remember()
+    how = f"the same command {RESUMES.get(module, 'begins anew')}"
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(Guard(job, full))()
     except MISTAKES as error:
@@ -150,8 +151,8 @@ def run_command(job: Callable[[DictConfig], Any], description: str, module: str 
         sys.exit(f"error: {one_line(error)}")
     except SystemExit as left:
         if left.code == interrupts.TERMINATED:
-            print(f"\nterminated; the same command {RESUMES.get(module, 'begins anew')}", file=sys.stderr)
+            print(f"\nterminated; {how}", file=sys.stderr)
         raise
     except KeyboardInterrupt:
-        interrupts.say_at_the_end(f"\ninterrupted; the same command {RESUMES.get(module, 'begins anew')}")
+        interrupts.say_at_the_end(f"\ninterrupted; {how}")
         raise

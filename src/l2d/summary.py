@@ -61,15 +61,15 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
     seen = guarded["validation"]
     error = seen["standard_error"]
     beaten = f"{seen['gain']:+.4f} ± {'unknown' if error is None else f'{error:.4f}'}"
-    n = (metrics.get("rows") or {}).get("validation")
-    rows = "" if n is None else f" over {n:,} rows"
+    rows = metrics.get("rows") or {}
+    over = f" over {rows['validation']:,} rows" if "validation" in rows else ""
     if not changed(metrics):
         return [f"guard: the router stands; on validation it beats always {seen['best_constant']} ({beaten} per input)"]
     if guarded["constant"] is not None:
         return [
             f"guard: on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten}"
-            f" per input{rows}, paired, one standard error): everything is sent to {guarded['constant']};"
-            f" l2d.route --raw asks the router all the same{rows_to_tell(metrics.get('rows') or {}, seen['gain'], error)}"
+            f" per input{over}, paired, one standard error): everything is sent to {guarded['constant']};"
+            f" l2d.route --raw asks the router all the same{rows_to_tell(rows, seen['gain'], error)}"
         ]
     shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)

@@ -161,12 +161,13 @@ def summary(group: Group, measured: Measured, marks: Iterable[Mark]) -> dict[str
     models = [mark.point for mark in of["single"]]
     ends, strong = points.ends_of(models), points.strong_of(models)
     wanted = REACHED * (1 - models[strong][1])
-    areas = {
-        kind: points.area([mark.point for mark in found], ends) if found else None
+    one_point = len(measured.runs) == 1  # of the router, and no curve
+    drawn = {
+        kind: [mark.point for mark in found]
         for kind, found in of.items()
-        if kind != "single"
+        if kind != "single" and not (kind == "router" and one_point)
     }
-    by_seed = area_by_seed(measured)
+    by_seed = [] if one_point else area_by_seed(measured)
     return {
         **dict(zip(("dataset", "setup", "experts", "cost", "method"), group.names, strict=True)),
         "runs": {f"{scale:g}": str(cell.folder) for scale, cell in group.cells.items()},
@@ -175,13 +176,11 @@ def summary(group: Group, measured: Measured, marks: Iterable[Mark]) -> dict[str
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in of["single"]],
         "strong": measured.models[strong],
-        "auc": areas,
+        "auc": {kind: points.area(found, ends) if found else None for kind, found in drawn.items()},
         "auc_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
         "accuracy_to_reach": wanted,
         "price_to_reach": {
-            kind: points.price_to_reach([mark.point for mark in of[kind]], wanted) if of[kind] else None
-            for kind in of
-            if kind != "single"
+            kind: points.price_to_reach(found, wanted) if found else None for kind, found in drawn.items()
         },
         "apgr": {f"{mark.at:g}": mark.apgr for mark in of["router"]} if len(models) == 2 else None,
         "cascade": str(group.cascade.folder) if of["cascade"] and group.cascade is not None else None,

@@ -31,17 +31,12 @@ def as_text(curve: Curve) -> str:
     header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
     table = aligned(header, rows)
     title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
-    one_point = len(found["scales"]) == 1  # of the router, and no curve
-    areas = ", ".join(
-        f"{label(kind)} {value:.4f}"
-        for kind, value in found["auc"].items()
-        if value is not None and not (kind == "router" and one_point)
-    )
-    spread = "" if found["auc_std"] is None or one_point else f" (std of the router's {found['auc_std']:.4f})"
+    areas = ", ".join(f"{label(kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
+    spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
     reached = ", ".join(
         f"{label(kind)} {'never' if price is None else f'{price:.4f}'}"
         for kind, price in found["price_to_reach"].items()
-        if not (kind == "router" and one_point) and (kind != "cascade" or curve.of(kind))
+        if kind != "cascade" or curve.of(kind)
     )
     lines = [
         f"{title}: {len(found['scales'])} scale{'s' if len(found['scales']) > 1 else ''}, {found['rows']} test rows",
