@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from l2d.report.compare import paired_interval
+from l2d.analysis.report.compare import paired_interval
 from provenance import ROOT
 from records import (
     NAMES,

@@ -12,10 +12,10 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from l2d.commands.train import train
 from l2d.config import compose, to_plain
-from l2d.runs import RunFolder
-from l2d.summary import format_table
-from l2d.train import train
+from l2d.runs.folder import RunFolder
+from l2d.runs.summary import format_table
 from provenance import ROOT, commit, machine, versions
 from records import put
 

@@ -12,9 +12,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from l2d.build import make_data
 from l2d.config import compose
 from l2d.experts.accuracy import accuracies
+from l2d.routing.build import make_data
 from provenance import ROOT, commit, machine, versions
 from records import put
 

@@ -18,12 +18,12 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: the encoder would
 
 import torch
 
-from l2d.build import make_dataset
+from l2d.commands.train import train
 from l2d.config import compose, to_plain
-from l2d.data.pretrained import MINILM, locate
-from l2d.route import Router
-from l2d.runs import RunFolder
-from l2d.train import train
+from l2d.data.text.pretrained import MINILM, locate
+from l2d.routing.build import make_dataset
+from l2d.runs.folder import RunFolder
+from l2d.serving.router import Router
 from provenance import ROOT, commit, machine, versions
 from records import put
 

@@ -16,16 +16,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from l2d.build import make_data
+from l2d.analysis.curve.evaluate import evaluate
+from l2d.analysis.curve.groups import load
+from l2d.analysis.curve.show import figure
+from l2d.analysis.report.compare import paired_interval
+from l2d.commands.curve import chosen
 from l2d.config import compose
-from l2d.costs import cheapest, paid
-from l2d.curve.__main__ import chosen
-from l2d.curve.evaluate import evaluate
-from l2d.curve.groups import load
-from l2d.curve.show import figure
-from l2d.datamodule import DeferralData
-from l2d.losses.plugin import mean_by_label
-from l2d.report.compare import paired_interval
+from l2d.core.costs import cheapest, paid
+from l2d.methods.priced import mean_by_label
+from l2d.routing.build import make_data
+from l2d.routing.datamodule import DeferralData
 from provenance import ROOT
 from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, usual, write
 

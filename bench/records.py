@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from l2d.analysis.report.compare import paired_interval
 from l2d.config import compose, to_plain
-from l2d.report.compare import paired_interval
-from l2d.runs import variant
+from l2d.runs.folder import variant
 from provenance import commit
 
 Row = dict[str, str]

@@ -29,8 +29,8 @@ LISTS = [
 
 
 def work(cells: list[str], data_dir: str, runs_dir: str, ready: "multiprocessing.synchronize.Barrier") -> None:
+    from l2d.commands.train import train
     from l2d.config import compose
-    from l2d.train import train
 
     def run(cell: str, *overrides: str) -> None:
         dataset, setup, method, seed = cell.split()

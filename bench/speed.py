@@ -36,11 +36,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from l2d.build import build
 from l2d.config import compose
 from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
-from l2d.data.prepared import is_prepared
+from l2d.data.sets.prepared import is_prepared
+from l2d.routing.build import build
 from provenance import ROOT, commit, machine, versions
 from speed_docs import read
 
@@ -65,7 +65,7 @@ def l2d(
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         launched = time.time()
         subprocess.run(
-            [sys.executable, "-m", "l2d.train", *arguments, *where],
+            [sys.executable, "-m", "l2d.commands.train", *arguments, *where],
             check=True,
             stdout=subprocess.DEVNULL,
         )

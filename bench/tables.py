@@ -12,10 +12,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from l2d.report.__main__ import chosen
-from l2d.report.compare import summarise
-from l2d.report.read import Cell, read_cells
-from l2d.report.tables import markdown
+from l2d.analysis.report.compare import summarise
+from l2d.analysis.report.read import Cell, read_cells
+from l2d.analysis.report.tables import markdown
+from l2d.commands.report import chosen
 from provenance import commit, versions
 from records import put
 

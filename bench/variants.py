@@ -17,9 +17,9 @@ import torch
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from l2d.backbones.vision import ResNet18
 from l2d.data.augment import crop_flip, draw
-from l2d.losses.comp_sum import comp_sum_loss
+from l2d.methods.comp_sum import comp_sum_loss
+from l2d.networks.vision import ResNet18
 from provenance import ROOT, commit, machine, versions
 
 RESULTS = ROOT / "bench" / "results"

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from l2d.costs import paid
-from l2d.decisions import argmax_last
+from l2d.core.costs import paid
+from l2d.core.decisions import argmax_last
 from provenance import ROOT
 from records import NAMES, Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, usual, write
 

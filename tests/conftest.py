@@ -53,12 +53,12 @@ def forker() -> Iterator["Forker"]:
 
 @pytest.fixture
 def start(tmp_path: Path, forker: "Forker") -> Callable[..., "Child"]:
-    """Start `python -m l2d.train`, tiny, as a person would, in an empty folder."""
+    """Start a command, tiny, as a person would, in an empty folder."""
 
-    def run(*arguments: str, module: str = "l2d.train", tiny: bool = True, cwd: Path = tmp_path) -> "Child":
+    def run(*arguments: str, name: str = "train", tiny: bool = True, cwd: Path = tmp_path) -> "Child":
         flags = [argument for argument in arguments if argument.startswith("-")]  # Hydra wants them first
-        given = [*flags, *(TINY if tiny else []), *(argument for argument in arguments if argument not in flags)]
-        return forker.start(module, given, cwd)
+        given = [name, *flags, *(TINY if tiny else []), *(argument for argument in arguments if argument not in flags)]
+        return forker.start(given, cwd)
 
     return run
 

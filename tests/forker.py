@@ -65,11 +65,10 @@ class Forker:
         answer: dict[str, int | None] = json.loads(self.server.stdout.readline())
         return answer
 
-    def start(self, module: str, arguments: list[str], cwd: Path) -> Child:
+    def start(self, arguments: list[str], cwd: Path) -> Child:
         self.number += 1
         out, err = (Path(self.outputs.name, f"{self.number}.{name}") for name in ("out", "err"))
         request: dict[str, object] = {
-            "module": module,
             "arguments": arguments,
             "cwd": str(cwd),
             "out": str(out),
@@ -92,9 +91,9 @@ def serve() -> None:
     """One request a line, one answer a line."""
     import torch
 
-    import l2d.data.prepare
-    import l2d.experts.__main__
-    import l2d.train  # noqa: F401
+    import l2d.commands.experts
+    import l2d.commands.prepare
+    import l2d.commands.train  # noqa: F401
 
     torch.set_num_threads(1)
     codes: dict[int, int] = {}
@@ -126,10 +125,8 @@ def run(request: dict[str, str]) -> None:
             os.dup2(file, number)
         sys.stdin, sys.stdout = os.fdopen(0, "r"), os.fdopen(1, "w")
         sys.stderr = os.fdopen(2, "w", buffering=1)  # by line, as Python's own
-        sys.argv = [request["module"], *request["arguments"]]
-        for name in (request["module"], f"{request['module']}.__main__"):  # runpy warns of what is there already
-            sys.modules.pop(name, None)
-        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+        sys.argv = ["l2d", *request["arguments"]]
+        runpy.run_module("l2d", run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)

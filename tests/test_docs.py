@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from l2d.config import compose, groups, to_plain
-from l2d.runs import RunFolder
+from l2d.runs.folder import RunFolder
 from tests.mutations import MUTATIONS
 
 ROOT = Path(__file__).resolve().parent.parent

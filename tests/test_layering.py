@@ -7,15 +7,9 @@ import l2d
 
 PACKAGE = Path(l2d.__file__).parent
 ORDER = [
-    *("errors", "interrupts", "memory", "seeding", "files", "config", "mistakes"),
-    *("costs", "rewards", "margins", "decisions", "guard", "metrics"),
-    *("data", "backbones", "losses", "learner", "experts", "datamodule", "checkpoints", "router", "weights"),
-    *("build", "remarks", "timing"),
-    *("summary", "tracking", "runs", "cells", "sweep", "cli", "train", "route", "data.prepare", "experts.__main__"),
-    *("report", "curve", "dashboard", "search", "trials", "tune", "theory"),
+    *("utils", "config", "core", "data", "learning", "networks", "methods", "experts", "routing", "runs", "serving"),
+    *("analysis", "tuning", "commands", "train", "__main__"),
 ]
-# Commands that stand among what they make.
-COMMANDS = {"data/prepare.py": "data.prepare", "experts/__main__.py": "experts.__main__"}
 
 
 def part(module: str) -> str:
@@ -40,7 +34,6 @@ def sources() -> list[Path]:
 def test_one_direction() -> None:
     for file in sources():
         own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        own = COMMANDS.get(file.relative_to(PACKAGE).as_posix(), own)
         assert own in ORDER, f"{file} has no place in the order"
         for other in imports(file):
             assert ORDER.index(other) <= ORDER.index(own), f"{file} imports l2d.{other}, which stands after it"

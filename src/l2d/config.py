@@ -13,7 +13,7 @@ import yaml
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from l2d.errors import L2DError
+from l2d.utils.errors import L2DError
 
 CONF = Path(__file__).resolve().parent / "conf"
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from l2d.data.augment import crop_flip, draw
 from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, fits, width_of
-from l2d.data.tokens import PADDING, lengths_of
-from l2d.seeding import derive_seed
+from l2d.data.text.tokens import PADDING, lengths_of
+from l2d.utils.seeding import derive_seed
 
 CPU = torch.device("cpu")
 

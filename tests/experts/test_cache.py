@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2d.errors import L2DError
 from l2d.experts.cache import Cache
+from l2d.utils.errors import L2DError
 
 MADE = {"train": np.arange(6, dtype=np.uint8).reshape(3, 2), "test": np.ones((2, 2), dtype=np.uint8)}
 

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from l2d.build import make_data
 from l2d.config import compose, to_plain
 from l2d.data.arrays import Arrays, Panel
-from l2d.datamodule import DeferralData
-from l2d.errors import L2DError
 from l2d.experts.cache import Cache
 from l2d.experts.human import HumanExperts, draw_votes, machine_cache, read_columns
 from l2d.experts.request import Machine, Request
 from l2d.experts.synthetic import SyntheticExperts
 from l2d.experts.trained import TrainedExperts
+from l2d.routing.build import make_data
+from l2d.routing.datamodule import DeferralData
+from l2d.utils.errors import L2DError
 
 TRAIN, TEST = 60, 40
 TEN, HUNDRED, VOTES = "CIFAR-10_human.pt", "CIFAR-100_human.pt", "cifar10h-counts.npy"

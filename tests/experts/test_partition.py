@@ -3,8 +3,8 @@
 import pytest
 
 from l2d.config import compose, groups
-from l2d.errors import L2DError
 from l2d.experts.partition import class_owners
+from l2d.utils.errors import L2DError
 
 PAPER = {
     "I": [0] * 7 + [1] * 2 + [2],

@@ -11,7 +11,7 @@ from l2d.experts.cache import Cache
 from l2d.experts.partition import class_owners
 from l2d.experts.request import Machine, Request
 from l2d.experts.synthetic import SyntheticExperts, synthetic_predictions
-from l2d.seeding import stream
+from l2d.utils.seeding import stream
 
 
 @given(st.integers(0, 999))

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from l2d.build import build, make
 from l2d.config import compose
 from l2d.data.arrays import Answers, Arrays, Panel
-from l2d.errors import L2DError
 from l2d.experts.cache import Cache
 from l2d.experts.request import Machine, Request
+from l2d.routing.build import build, make
+from l2d.utils.errors import L2DError
 
 
 def test_they_are_handed_on(tmp_path: Path) -> None:

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from omegaconf import DictConfig
 from torch import Tensor
 
-from l2d.build import expert_cache, make, make_data
 from l2d.config import compose
 from l2d.data.arrays import Arrays, content_of, split
-from l2d.data.digits import Digits
-from l2d.errors import L2DError
+from l2d.data.sets.digits import Digits
 from l2d.experts import trained
 from l2d.experts.cache import Cache
 from l2d.experts.classifier import Classifiers
 from l2d.experts.partition import class_owners
 from l2d.experts.request import Machine, Request
 from l2d.experts.trained import TrainedExperts, expert_rows, folds
-from l2d.seeding import stream
+from l2d.routing.build import expert_cache, make, make_data
+from l2d.utils.errors import L2DError
+from l2d.utils.seeding import stream
 
 TINY = ["setup=severe", "experts=trained", "experts.network.width=2", "experts.recipe.epochs=2", "progress=false"]
 BATCH = "experts.recipe.batch_size=256"
@@ -278,7 +278,7 @@ def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[...
 def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     """A table with every expert on every split; a second time nothing is trained; a router finds them."""
     arguments = [*TINY, BATCH]
-    first = command(*arguments, module="l2d.experts", tiny=False)
+    first = command(*arguments, name="experts", tiny=False)
     assert first.returncode == 0, first.stderr
     for word in (
         "expert 1",
@@ -290,18 +290,18 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     ):
         assert word in first.stdout
     stamp = next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns
-    again = command(*arguments[1:], "setup=severe", module="l2d.experts", tiny=False)
+    again = command(*arguments[1:], "setup=severe", name="experts", tiny=False)
     assert again.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
     trained_router = command(*arguments)
     assert trained_router.returncode == 0, trained_router.stderr
     assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns == stamp
     assert "made earlier" in again.stdout
-    anew = command(*arguments, "force=true", module="l2d.experts", tiny=False)
+    anew = command(*arguments, "force=true", name="experts", tiny=False)
     assert anew.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
     assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns > stamp
     for mistake in ("dry_run=true", "experiment=table2_error"):
-        assert command(*arguments, mistake, module="l2d.experts", tiny=False).stderr.startswith(f"error: {mistake[:7]}")
-    bad = command(*arguments, "experts.fraction=2", module="l2d.experts", tiny=False)
+        assert command(*arguments, mistake, name="experts", tiny=False).stderr.startswith(f"error: {mistake[:7]}")
+    bad = command(*arguments, "experts.fraction=2", name="experts", tiny=False)
     assert bad.returncode == 1
     assert bad.stderr.startswith("error: experts.fraction=2")
 
@@ -309,7 +309,7 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_two_runs_at_once_and_a_kill(start: Callable[..., Any], tmp_path: Path) -> None:
     """Killed in the middle of making experts, they are made anew; of two runs that want the same, one makes them."""
-    killed = start(*TINY, BATCH, "experts.recipe.epochs=500", module="l2d.experts", tiny=False)
+    killed = start(*TINY, BATCH, "experts.recipe.epochs=500", name="experts", tiny=False)
     while not list(tmp_path.glob("runs/experts/*")):
         assert killed.poll() is None
     killed.kill(9)

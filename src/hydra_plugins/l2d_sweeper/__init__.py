@@ -6,7 +6,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 
 
 class CellSweeper(BasicSweeper):
-    """Hydra's grid, run by what the run folders say (l2d.sweep), or a search (l2d.tune).
+    """Hydra's grid, run by what the run folders say (l2d.runs.sweep), or a search (l2d.tuning.study).
 
     Its keys: conf/hydra/sweeper/cells.yaml.
     """
@@ -17,9 +17,9 @@ class CellSweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         if self.tune["search"] is not None:
-            from l2d.tune import tune
+            from l2d.tuning.study import tune
 
             return tune(self, arguments, dict(self.tune))
-        from l2d.sweep import sweep
+        from l2d.runs.sweep import sweep
 
         return sweep(self, arguments)

@@ -11,7 +11,7 @@ import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
-from l2d.errors import L2DError
+from l2d.utils.errors import L2DError
 
 STATISTICS_ROWS = 10_000
 

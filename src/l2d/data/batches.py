@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from l2d.data.augment import crop_flip, draw
-from l2d.data.tokens import is_tokens, lengths_of
-from l2d.seeding import derive_seed
+from l2d.data.text.tokens import is_tokens, lengths_of
+from l2d.utils.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
 EVAL_BATCH = 2048

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from l2d.data.arrays import Seen
 from l2d.data.sheet import Sheet, listed, number
-from l2d.errors import L2DError
+from l2d.utils.errors import L2DError
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Shape = tuple[int, ...]

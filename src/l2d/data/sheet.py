@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from l2d.errors import L2DError
-from l2d.files import write_atomically
+from l2d.utils.errors import L2DError
+from l2d.utils.files import write_atomically
 
 SHOWN = 12  # names or rows in a message
 COUNTED = "(row 1 is the first below the header)"

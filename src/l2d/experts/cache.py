@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from l2d.errors import L2DError
-from l2d.files import alone, clear_folder, write_atomically, write_json
+from l2d.utils.errors import L2DError
+from l2d.utils.files import alone, clear_folder, write_atomically, write_json
 
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"

@@ -12,11 +12,11 @@ from tqdm import tqdm
 from l2d.config import Recipe
 from l2d.data.arrays import Arrays, channel_statistics
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
-from l2d.errors import L2DError
 from l2d.experts.request import Machine
-from l2d.learner import Learner, make_trainer, speed
-from l2d.memory import forget_earlier_runs, more_parts
-from l2d.seeding import derive_seed
+from l2d.learning.learner import Learner, make_trainer, speed
+from l2d.utils.errors import L2DError
+from l2d.utils.out_of_memory import forget_earlier_runs, more_parts
+from l2d.utils.seeding import derive_seed
 
 Network = Callable[..., nn.Module]
 

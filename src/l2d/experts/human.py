@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 
-from l2d.costs import expert_errors
+from l2d.core.costs import expert_errors
 from l2d.data.arrays import Answers, Arrays, Panel
-from l2d.errors import L2DError
 from l2d.experts.cache import Cache
 from l2d.experts.request import Experts, Request
-from l2d.seeding import stream
+from l2d.utils.errors import L2DError
+from l2d.utils.seeding import stream
 
 FOLDER = "human"
 SEE = "docs/human_experts.md says where it comes from"

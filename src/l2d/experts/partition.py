@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from l2d.costs import expert_errors
+from l2d.core.costs import expert_errors
 from l2d.data.arrays import Answers, Arrays, Panel
-from l2d.errors import L2DError
+from l2d.utils.errors import L2DError
 
 
 def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:

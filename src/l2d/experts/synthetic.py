@@ -7,7 +7,7 @@ from torch import Tensor
 from l2d.data.arrays import Panel
 from l2d.experts.partition import class_owners, class_panel
 from l2d.experts.request import Request
-from l2d.seeding import stream
+from l2d.utils.seeding import stream
 
 
 def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generator) -> Tensor:

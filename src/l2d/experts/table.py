@@ -1,8 +1,8 @@
 """Experts whose answers came with the data."""
 
 from l2d.data.arrays import Panel
-from l2d.errors import L2DError
 from l2d.experts.request import Request
+from l2d.utils.errors import L2DError
 
 
 class TableExperts:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from l2d.config import Recipe
 from l2d.data.arrays import Panel
-from l2d.errors import L2DError
 from l2d.experts.classifier import Classifiers, Network
 from l2d.experts.partition import class_owners, class_panel
 from l2d.experts.request import Request
-from l2d.learner import check_recipe
-from l2d.memory import free_memory
-from l2d.seeding import derive_seed, stream
+from l2d.learning.learner import check_recipe
+from l2d.utils.errors import L2DError
+from l2d.utils.out_of_memory import free_memory
+from l2d.utils.seeding import derive_seed, stream
 
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:

@@ -1,0 +1,3 @@
+from l2d.commands.main import main
+
+main()

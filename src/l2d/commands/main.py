@@ -1,0 +1,47 @@
+"""`l2d COMMAND …`, which is also `python -m l2d COMMAND …`: finds the command and hands it the rest of the line."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+# command: (module, what it does)
+COMMANDS = {
+    "train": ("train", "train a router and score it on the test split; -m for sweeps"),
+    "tune": ("tune", "search ρ or other keys by validation deferral loss"),
+    "experts": ("experts", "train or read a setup's experts, and say how good they are"),
+    "prepare": ("prepare", "download and prepare a dataset"),
+    "import": ("import_outcomes", "turn recorded outcomes of language models into a table"),
+    "report": ("report", "tables and plots of finished runs"),
+    "curve": ("curve", "error against price of finished runs"),
+    "theory": ("theory", "the paper's bounds and consistency results, in numbers and pictures"),
+    "route": ("route", "ask a trained router which expert gets a query"),
+    "dashboard": ("dashboard", "build the Weights & Biases workspace"),
+}
+
+
+def help_text() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {meaning}" for name, (_, meaning) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Two-stage learning to defer: train a router over fixed experts.",
+            "",
+            "usage: l2d COMMAND [ARGUMENTS ...]",
+            "       l2d COMMAND --help",
+            "",
+            "commands:",
+            *lines,
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given or given[0] in ("-h", "--help"):
+        print(help_text())
+        return
+    command, *rest = given
+    if command not in COMMANDS:
+        sys.exit(f"error: {command}: unknown command; choose one of {', '.join(COMMANDS)}")
+    sys.argv = [f"l2d {command}", *rest]
+    import_module(f"l2d.commands.{COMMANDS[command][0]}").main(rest)

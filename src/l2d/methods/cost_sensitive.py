@@ -1,0 +1,149 @@
+"""Cost-sensitive margin losses for costs c(x, k, k') (Section 4), their surrogates (appendix "Derivation of Surrogate Losses"), and
+the losses of Cortes et al. 2016 that the last appendix holds them against.
+
+Costs are [..., p, p]: c(x, k, k') of choosing k' where k is right. Their diagonal counts as 0, whatever it holds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from l2d.core.costs import cheapest
+from l2d.core.decisions import at_least_float32
+from l2d.core.rewards import REWARDS, complement_scale, rewards_of
+from l2d.core.rho import build_rho
+from l2d.methods.comp_sum import comp_sum_phi
+from l2d.methods.method import Method
+from l2d.utils.errors import L2DError, check_choice
+
+PSIS = ("hinge", "rho_margin", "comp_sum")
+FORMS = ("max", "sum", "log_sum")
+PAIRS = ("rewards", "regret")
+
+
+def margin_loss(margins: Tensor) -> Tensor:
+    """Φ_1(u) = min(1, max(0, 1 − u)); Φ_ρ(u) is Φ_1(u/ρ)."""
+    return (1 - margins).clamp(0, 1)
+
+
+def hinge(margins: Tensor) -> Tensor:
+    """max(0, 1 − u)."""
+    return (1 - margins).clamp(min=0)
+
+
+def comp_sum_psi(margins: Tensor, tau: float) -> Tensor:
+    """Ψ(u) = Φ^τ(e^{−u}): logistic for τ = 1, exponential for τ = 0."""
+    return comp_sum_phi(F.softplus(-margins), tau)
+
+
+def pair_margins(scores: Tensor, rho: Tensor) -> Tensor:
+    """(f_k − f_k')/ρ_k in row k, column k'. scores [..., p], ρ [p] -> [..., p, p]."""
+    scores = at_least_float32(scores)
+    return (scores[..., :, None] - scores[..., None, :]) / rho.to(scores)[:, None]
+
+
+def max_form(costs: Tensor, psi: Tensor) -> Tensor:
+    """max_{k'≠k} c(x, k, k')·Ψ for every k: L_ρ where Ψ is the margin loss. [..., p, p], [..., p, p] -> [..., p]."""
+    return (costs * psi).masked_fill(_own(psi), -torch.inf).amax(dim=-1)
+
+
+def sum_form(costs: Tensor, psi: Tensor) -> Tensor:
+    """Σ_{k'≠k} c(x, k, k')·Ψ, at least the max since no term is negative. [..., p, p], [..., p, p] -> [..., p]."""
+    return (costs * psi).masked_fill(_own(psi), 0).sum(dim=-1)
+
+
+def log_sum_form(costs: Tensor, psi: Tensor) -> Tensor:
+    """log Σ_{k'≠k} e^{c(x, k, k')·Ψ}, at least the max. [..., p, p], [..., p, p] -> [..., p].
+
+    With the logistic Ψ it is the appendix's log Σ_{k'≠k} (1 + e^{(f_k' − f_k)/ρ_k})^{c(x, k, k')}. It never falls below log(p − 1).
+    """
+    return (costs * psi).masked_fill(_own(psi), -torch.inf).logsumexp(dim=-1)
+
+
+def struct_svm(costs: Tensor, margins: Tensor) -> Tensor:
+    """max_{k'≠k} c·max(0, 1 − u), StructSVM (Tsochantaridis et al. 2005; in Cortes et al. 2016): the cost scales the slack."""
+    return max_form(costs, hinge(margins))
+
+
+def max_margin_markov(costs: Tensor, margins: Tensor) -> Tensor:
+    """max_{k'≠k} max(0, c − u), M3N (Taskar et al. 2003; in Cortes et al. 2016): the cost is the margin."""
+    return (costs - margins).clamp(min=0).masked_fill(_own(margins), 0).amax(dim=-1)
+
+
+def crf(costs: Tensor, margins: Tensor) -> Tensor:
+    """log Σ_k' e^{c − u}, k' = k included with 1 (Gimpel and Smith 2010; in Cortes et al. 2016)."""
+    return (costs - margins).masked_fill(_own(margins), 0).logsumexp(dim=-1)
+
+
+def multiplicative_margin(costs: Tensor, margins: Tensor, largest: float) -> Tensor:
+    """min(M, max_{k'≠k} c·max(0, 1 − u)): the multiplicative margin loss of Cortes et al. 2016, M being the largest cost."""
+    return struct_svm(costs, margins).clamp(max=largest)
+
+
+def _own(pairs: Tensor) -> Tensor:
+    return torch.eye(pairs.shape[-1], dtype=torch.bool, device=pairs.device)
+
+
+class CostSensitive(Method):
+    """The general algorithm of Section 4.2, B, with what it needs to be told for deferral: which (x, k), at what c(x, k, k').
+
+    pairs=rewards: every k, weighed by its reward, c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum inside
+    the log is MILD and is left to CompSum; here are the other forms. pairs=regret: k the cheapest expert, c(x, k, k') = c_k' − c_k,
+    so that the cost-sensitive loss is the deferral loss less the oracle's, and m_k counts just those k.
+    psi: comp_sum (with tau), hinge, rho_margin (Φ_ρ of the bounds: flat at 1 where another expert scores higher, so descent stays
+    where it begins). form: max, sum, log_sum.
+
+    The max of hinges by rewards, with one ρ for all, is least at equal scores unless an expert has more than half of the rewards,
+    which sum_others gives to none of three experts or more. No posterior: minimisers of hinges and of maxima do not show one.
+    """
+
+    rho: Tensor
+    reward_scale: Tensor
+
+    def __init__(
+        self,
+        *,
+        costs: Tensor,
+        num_classes: int,
+        decision: str,
+        pairs: str,
+        psi: str,
+        form: str,
+        rewards: str,
+        rho: float | Sequence[float] | Mapping[str, Any],
+        tau: float,
+    ) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        check_choice("method.pairs", pairs, PAIRS)
+        check_choice("method.psi", psi, PSIS)
+        check_choice("method.form", form, FORMS)
+        check_choice("method.rewards", rewards, REWARDS)
+        if not 0 <= tau < float("inf"):
+            raise L2DError(f"method.tau={tau}: must be finite and not negative")
+        self.pairs, self.psi, self.form, self.reward_kind, self.tau = pairs, psi, form, rewards, tau
+        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
+        self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
+
+    def rewards(self, costs: Tensor) -> Tensor:
+        """c̄ [..., p] for costs [..., p]."""
+        return rewards_of(self.reward_kind, costs, self.reward_scale)
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        psi = self._psi(pair_margins(outputs, self.rho))
+        costs = costs.to(psi)
+        if self.pairs == "rewards":
+            return (self.rewards(costs) * self._form(torch.ones_like(psi), psi)).sum(dim=-1)
+        right = cheapest(costs)[:, None]
+        regret = (costs - costs.gather(1, right))[:, None, :]
+        return self._form(regret.expand_as(psi), psi).gather(1, right)[:, 0]
+
+    def _psi(self, margins: Tensor) -> Tensor:
+        if self.psi == "comp_sum":
+            return comp_sum_psi(margins, self.tau)
+        return hinge(margins) if self.psi == "hinge" else margin_loss(margins)
+
+    def _form(self, costs: Tensor, psi: Tensor) -> Tensor:
+        return {"max": max_form, "sum": sum_form, "log_sum": log_sum_form}[self.form](costs, psi)

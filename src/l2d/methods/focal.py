@@ -1,0 +1,30 @@
+"""The focal loss (Lin et al. 2017) on the cheapest expert: less weight on what is already easy."""
+
+import torch
+from torch import Tensor
+
+from l2d.core.costs import cheapest
+from l2d.core.decisions import at_least_float32
+from l2d.methods.method import Method
+from l2d.utils.errors import L2DError
+
+
+def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
+    """−(1 − p_t)^γ log p_t with p = softmax(f). scores [B, p], target t int [B] -> [B]."""
+    log_p = torch.log_softmax(at_least_float32(scores), dim=-1).gather(1, target[:, None])[:, 0]
+    miss = -torch.expm1(log_p)  # 1 − p_t, where p_t is near 1 too
+    return -(miss.clamp(min=1e-12) ** gamma) * log_p  # for γ < 1 the slope of 0^γ has no limit
+
+
+class Focal(Method):
+    """No posterior: at the minimiser softmax(f) is not the chance of each expert to be the cheapest. That can be recovered from it
+    (Charoenphakdee et al. 2021), which is not done here; the order is the same, so the decision would be too."""
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, gamma: float) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        if not 0 <= gamma < float("inf"):
+            raise L2DError(f"method.gamma={gamma}: must be finite and not negative")
+        self.gamma = gamma
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        return focal_loss(outputs, cheapest(costs), self.gamma)

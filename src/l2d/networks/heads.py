@@ -1,0 +1,55 @@
+"""The last layer of a router: from features to one output per expert."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from l2d.utils.errors import L2DError, check_choice
+
+HEADS = ("linear", "cosine")
+
+
+class CosineHead(nn.Module):
+    """cos(angle) between the features and each expert's weight vector: outputs in [−1, 1]."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        nn.init.normal_(self.weight)
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=-1))
+
+
+class HeadWithAux(nn.Module):
+    """A head and, while it trains, one more on the same features, whose outputs come after its own."""
+
+    def __init__(self, head: nn.Module, aux: nn.Module) -> None:
+        super().__init__()
+        self.head, self.aux = head, aux
+
+    def forward(self, features: Tensor) -> Tensor:
+        outputs = self.head(features)
+        return torch.cat([outputs, self.aux(features)], dim=-1) if self.training else outputs
+
+
+def attach_aux(network: nn.Module, num_outputs: int) -> None:
+    """Give a router's head a second one, linear."""
+    head = getattr(network, "head", None)
+    if not isinstance(head, nn.Linear | CosineHead):
+        raise L2DError(f"aux: {type(network).__name__} has no head to put another beside; use aux=none")
+    network.head = HeadWithAux(head, nn.Linear(head.weight.shape[1], num_outputs))
+
+
+def without_aux(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A network's weights by name, as if there had been no second head."""
+    kept = {name: value for name, value in weights.items() if ".head.aux." not in f".{name}"}
+    return {name.replace("head.head.", "head."): value for name, value in kept.items()}
+
+
+def make_head(kind: str, in_features: int, out_features: int) -> nn.Module:
+    """The head that a method asks for."""
+    check_choice("head", kind, HEADS)
+    return CosineHead(in_features, out_features) if kind == "cosine" else nn.Linear(in_features, out_features)

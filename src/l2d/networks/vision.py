@@ -1,0 +1,75 @@
+"""ResNet-18 routers for images, from timm's blocks."""
+
+from collections.abc import Sequence
+
+import torch
+from timm.models.resnet import BasicBlock, ResNet
+from torch import Tensor, nn
+
+from l2d.networks.heads import make_head
+from l2d.utils.errors import L2DError, check_choice
+
+STEMS = ("3x3", "7x7")
+
+
+class ResNet18(nn.Module):
+    """Raw uint8 images [B, H, W, C] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
+
+    width: channels of the first stage (64 is the usual ResNet-18), doubled at each of the next three.
+    stem: 3x3 keeps the resolution (small images), 7x7 is ImageNet's (stride 2, then max-pooling).
+    zero_init: start every residual branch at zero, as timm does.
+    mean, std: per channel, in units of the raw pixel values.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        stem: str,
+        zero_init: bool,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_outputs: int,
+        head: str,
+    ) -> None:
+        super().__init__()
+        check_choice("router.stem", stem, STEMS)
+        if width < 2 or width % 2:
+            raise L2DError(f"router.width={width}: must be an even number, at least 2")
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
+        self.net = _resnet18(width, stem, zero_init, in_channels=len(mean))
+        self.head = make_head(head, self.net.num_features, num_outputs)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if images.ndim != 4:
+            raise L2DError("router: ResNet-18 takes images, not rows of numbers; use router=mlp recipe=table")
+        pixels = images.permute(0, 3, 1, 2).to(self.mean.dtype)
+        features = self.net((pixels - self.mean) / self.std)
+        # In half precision scores would tie, and ties decide for the last expert.
+        with torch.autocast(images.device.type, enabled=False):
+            return self.head(features.float())
+
+
+def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:
+    # timm fixes the stem's width at 64 unless the stem is "deep", when it is twice stem_width; only the first convolution of
+    # that stem differs from the plain one, and it is replaced here.
+    net = ResNet(
+        BasicBlock,
+        [2, 2, 2, 2],
+        channels=(width, 2 * width, 4 * width, 8 * width),
+        stem_type="deep",
+        stem_width=width // 2,
+        num_classes=0,
+        zero_init_last=zero_init,
+    )
+    if stem == "3x3":
+        net.conv1 = nn.Conv2d(in_channels, width, 3, stride=1, padding=1, bias=False)
+        net.maxpool = nn.Identity()
+    else:
+        net.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
+    net.init_weights(zero_init_last=zero_init)
+    return net

@@ -1,0 +1,67 @@
+"""The router: a network and a method."""
+
+from torch import Tensor, nn
+
+from l2d.core.costs import cheapest, paid
+from l2d.data.batches import Batch
+from l2d.learning.learner import Learner, MakeOptimizer
+from l2d.methods.auxiliary import ExpertsAux, LabelAux
+from l2d.methods.method import Method
+from l2d.networks.heads import without_aux
+
+Aux = LabelAux | ExpertsAux
+
+
+class Router(Learner):
+    """network: inputs -> outputs [B, method.num_outputs]."""
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        method: Method,
+        aux: Aux | None = None,
+        optimizer: MakeOptimizer,
+        schedule: str,
+        channels_last: bool,
+        compile_mode: str,
+        ema: float = 0.0,
+        parts: int = 1,
+    ) -> None:
+        super().__init__(
+            network=network,
+            optimizer=optimizer,
+            schedule=schedule,
+            channels_last=channels_last,
+            compile_mode=compile_mode,
+            ema=ema,
+            parts=parts,
+        )
+        self.method, self.aux = method, aux
+
+    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        outputs = self.network(inputs)
+        if self.aux is None:
+            return self.method.loss(outputs, costs, labels)
+        own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)
+        return self.method.loss(own, costs, labels) + self.aux.loss(beside, costs, labels)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What is needed to route: of the network, what it is judged by."""
+        found = self.state_dict()
+        if self.averaged is not None:
+            own = {name: value for name, value in found.items() if not name.startswith(("network.", "averaged."))}
+            found = {**own, **{f"network.{name}": value for name, value in self.averaged.state_dict().items()}}
+        return found if self.aux is None else without_aux(found)
+
+    def validation_step(self, batch: Batch, _: int) -> None:
+        inputs, costs, labels = batch
+        outputs = self(inputs)
+        decisions = self.method.decide(outputs)
+        means = {
+            "val/loss": self.method.loss(outputs, costs, labels).mean(),
+            "val/deferral_loss": paid(costs, decisions).mean(),
+            "val/agrees_with_oracle": (decisions == cheapest(costs)).float().mean(),
+        }
+        self.log_dict(means, batch_size=len(inputs))
+        self.log("val DL", means["val/deferral_loss"], prog_bar=True, logger=False, batch_size=len(inputs))

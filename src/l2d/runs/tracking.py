@@ -1,0 +1,203 @@
+"""Where a run's curves and results go while it runs. The only file that knows Weights & Biases."""
+
+import csv
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pytorch_lightning.loggers import Logger, WandbLogger
+from pytorch_lightning.utilities import rank_zero_only
+
+from l2d.runs.summary import collapse_warning, table
+from l2d.utils.errors import L2DError, check_choice
+from l2d.utils.files import write_atomically, write_text
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What a tracker needs to know: the folder, the cell without its seed, the run within it, the choices made, the config."""
+
+    folder: Path
+    group: str
+    name: str
+    tags: list[str]
+    config: dict[str, Any]
+
+
+class HistoryLogger(Logger):
+    """One row per epoch in history.csv, always whole. Logging an epoch again, as a resumed run does, drops what came after."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+        self.rows: dict[int, dict[str, Any]] = {}
+        if file.exists():
+            with file.open(newline="", encoding="utf-8") as lines:
+                self.rows = {int(row["epoch"]): row for row in csv.DictReader(lines)}
+
+    @property
+    def name(self) -> str:
+        return "history"
+
+    @property
+    def version(self) -> str:
+        return ""
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        """config.yaml has them."""
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        epoch = int(metrics["epoch"]) + 1
+        row = self.rows.get(epoch, {})
+        self.rows = {e: kept for e, kept in self.rows.items() if e < epoch}
+        self.rows[epoch] = (
+            row | {key: value for key, value in metrics.items() if key != "epoch"} | {"epoch": epoch, "step": step}
+        )
+        write_atomically(self.file, self._write)
+
+    def _write(self, path: Path) -> None:
+        names = sorted({key for row in self.rows.values() for key in row} - {"epoch", "step"})
+        with path.open("w", newline="", encoding="utf-8") as lines:
+            writer = csv.DictWriter(lines, ["epoch", "step", *names])
+            writer.writeheader()
+            writer.writerows(self.rows.values())
+
+
+class CsvTracker:
+    """The curves in the run folder, and nothing else. Every tracker does at least this."""
+
+    def __init__(self, info: RunInfo) -> None:
+        self.info = info
+
+    @property
+    def loggers(self) -> list[Logger]:
+        return [HistoryLogger(self.info.folder / "history.csv")]
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """The final result, once."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        """Close the run, whatever happened in it."""
+
+
+class WandbTracker(CsvTracker):
+    """A W&B run as well: grouped by cell, tagged by choice, going on under the same id when the run is resumed."""
+
+    def __init__(self, info: RunInfo, project: str, entity: str | None, mode: str) -> None:
+        super().__init__(info)
+        check_choice("logger.mode", mode, ("auto", "online", "offline"))
+        self.project, self.entity, self.mode = project, entity, mode
+
+    def __enter__(self) -> Self:
+        import wandb  # takes seconds to import, so only where it is asked for
+
+        self.wandb = wandb
+        self.run = self._start(self._effective_mode())
+        return self
+
+    def _effective_mode(self) -> str:
+        """Online needs a login, which is looked for and never asked for."""
+        wanted = os.environ.get("WANDB_MODE", "auto") if self.mode == "auto" else self.mode
+        if wanted not in ("auto", "online"):
+            return wanted
+        if self.wandb.login(prompt=False, verify=False):
+            return "online"
+        if wanted == "online":
+            raise L2DError(
+                "logger.mode=online: not logged in to Weights & Biases; run `wandb login`, or use logger.mode=offline"
+            )
+        return "offline"
+
+    def _start(self, mode: str) -> Any:
+        arguments: dict[str, Any] = {
+            "project": self.project,
+            "entity": self.entity,
+            "group": self.info.group,
+            "name": self.info.name,
+            "tags": self.info.tags,
+            "config": self.info.config,
+            "dir": str(self.info.folder),
+            "id": self._id(),
+            "resume": "allow",
+            "mode": mode,
+        }
+        settings = self.wandb.Settings(init_timeout=30, silent=True)
+        try:
+            return self.wandb.init(**arguments, settings=settings)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            if mode == "offline" or self.mode == "online":
+                raise L2DError(f"logger.mode={self.mode}: Weights & Biases did not start ({reason})") from error
+            print(f"Weights & Biases cannot be reached ({reason}); logging offline", file=sys.stderr)
+            return self.wandb.init(**(arguments | {"mode": "offline"}), settings=settings)
+
+    def _id(self) -> str:
+        file = self.info.folder / "wandb_id.txt"
+        if not file.exists():
+            write_text(file, secrets.token_hex(4))
+        return file.read_text(encoding="utf-8").strip()
+
+    @property
+    def loggers(self) -> list[Logger]:
+        return [*super().loggers, WandbLogger(experiment=self.run)]
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        header, rows = table(metrics)
+        experts = [f"expert {k + 1}" for k in range(len(metrics["ratios"]))]
+        oracle = metrics["baselines"]["oracle"]
+        shares = [
+            [f"{expert} {who}", 100 * ratio]
+            for expert, ours, best in zip(experts, metrics["ratios"], oracle["ratios"], strict=True)
+            for who, ratio in (("router", ours), ("oracle", best))
+        ]
+        pairs = [
+            (i, j) for i, row in enumerate(metrics["confusion"]) for j, count in enumerate(row) for _ in range(count)
+        ]
+        wandb = self.wandb
+        self.run.log(
+            {
+                "test/table": wandb.Table(columns=header, data=rows),
+                "test/deferral_ratios": wandb.plot.bar(
+                    wandb.Table(columns=["expert", "share (%)"], data=shares),
+                    "expert",
+                    "share (%)",
+                    title="Inputs sent to each expert",
+                ),
+                "test/confusion": wandb.plot.confusion_matrix(
+                    y_true=[i for i, _ in pairs],
+                    preds=[j for _, j in pairs],
+                    class_names=experts,
+                    title="Oracle's expert (actual) and router's (predicted)",
+                ),
+            }
+        )
+        for key in ("deferral_loss", "error_rate", "mean_price"):
+            self.run.summary[f"test/{key}"] = metrics[key]
+        for warning in collapse_warning(metrics):
+            self.run.alert(title="Router collapsed", text=warning)
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        self.run.finish(exit_code=0 if kind is None else 1)
+        if self.run.settings.mode == "offline":
+            print(
+                f"Weights & Biases: kept offline; `wandb sync {self.info.folder}/wandb/offline-run-*` sends it",
+                file=sys.stderr,
+            )
+
+
+def report_sweep(logger: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
+    """A sweep's table as a W&B run of its own, kept in the sweep's folder, where its runs went to W&B."""
+    if not str(logger["_target_"]).endswith("WandbTracker"):
+        return
+    info = RunInfo(folder, "sweeps", folder.name, ["sweep"], {})
+    with WandbTracker(info, logger["project"], logger["entity"], logger["mode"]) as tracker:
+        tracker.run.log({"sweep": tracker.wandb.Table(columns=header, data=rows)})

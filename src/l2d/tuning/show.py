@@ -1,0 +1,96 @@
+"""What a search shows: its trials as a picture, and the table of what won."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter, ScalarFormatter
+
+from l2d.analysis.report.compare import mean_std, paired_interval, paper_rho
+from l2d.analysis.report.tables import value as shown
+from l2d.runs.cells import Cell
+from l2d.tuning.strategies import Ask
+
+
+@dataclass
+class Trial:
+    """What is known of one setting. value: its mean validation deferral loss, after `epoch` of `epochs`."""
+
+    settings: Mapping[str, Any]
+    value: float
+    epoch: int
+    epochs: int
+    runs: int
+    rho: list[float] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def whole(self) -> bool:
+        return not self.reason and self.epoch == self.epochs
+
+    @property
+    def state(self) -> str:
+        return self.reason or ("finished" if self.whole else f"left after epoch {self.epoch} of {self.epochs}")
+
+    @property
+    def name(self) -> str:
+        return " ".join(Ask(self.settings).overrides) or "as it is"
+
+
+def ablation_table(
+    losses: Mapping[str, Mapping[int, float]],
+    cells: Mapping[str, Sequence[Cell]],
+    block: Sequence[str],
+    reference: str | None,
+) -> str:
+    """Markdown: test deferral loss over the final seeds, the paper's beside it, the difference from the reference, shares."""
+    header = ["setting", "seeds", "test deferral loss", "paper"]
+    header += [f"less {reference}, paired, 95 %"] if reference else []
+    header += ["ρ", "to each expert, %"]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for name, found in losses.items():
+        runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
+        paper = paper_rho(block, f"mild_{name}") if reference else None
+        row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
+        row += [shown(*mean_std(list(found.values()))) if found else "missing"]
+        row += [shown(paper["mean"], paper["std"]) if paper else ""]
+        if reference:
+            interval = None if name == reference else paired_interval(found, losses[reference])
+            row += [f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""]
+        rho = runs[0]["method_buffers"].get("rho", []) if runs else []
+        row += [" ".join(f"{value:.3g}" for value in rho)]
+        columns = zip(*(run["ratios"] for run in runs), strict=True)
+        row += [" / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def figure(trials: Sequence[Trial], title: str) -> Figure:
+    """Validation deferral loss against the mean ρ, and in the order of the trials with the best so far."""
+    picture = Figure(figsize=(10, 4), layout="constrained")
+    against, order = picture.subplots(1, 2)
+    with_rho = [trial for trial in trials if trial.whole and trial.rho]
+    against.plot([statistics.fmean(trial.rho) for trial in with_rho], [trial.value for trial in with_rho], "o")
+    against.set(xlabel="mean ρ", ylabel="validation deferral loss", title=title)
+    if with_rho:
+        against.set_xscale("log")
+        against.xaxis.set_major_formatter(ScalarFormatter())
+        against.xaxis.set_minor_formatter(NullFormatter())
+    for kind, marker, chosen in (
+        ("run to the end", "o", [trial.whole for trial in trials]),
+        ("left early", "x", [not trial.whole and not trial.reason for trial in trials]),
+    ):
+        places = [i for i, right in enumerate(chosen) if right]
+        if places:
+            order.plot([i + 1 for i in places], [trials[i].value for i in places], marker, label=kind)
+    best, line = math.inf, []
+    for trial in trials:
+        best = min(best, trial.value) if trial.whole else best
+        line.append(best)
+    order.step(range(1, len(line) + 1), line, where="post", color="grey", label="best so far")
+    order.set(xlabel="trial", ylabel="validation deferral loss")
+    order.legend()
+    return picture

@@ -1,0 +1,304 @@
+"""Search ρ by validation deferral loss, then train the winner on several seeds: python -m l2d.tune dataset=svhn setup=III.
+
+Trials are ordinary runs, so they resume, are spread by any launcher and are never repeated. Validation figures alone decide; test
+figures, which every run reports, are read for the table of the winner.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from omegaconf import OmegaConf
+
+from l2d.config import to_plain
+from l2d.methods.comp_sum import CompSum
+from l2d.routing.build import make, make_data, naming_the_method
+from l2d.runs.cells import Cell, listing
+from l2d.runs.folder import RunFolder, choices, variant
+from l2d.runs.summary import aligned
+from l2d.runs.sweep import Workshop, check_devices
+from l2d.tuning.show import Trial, ablation_table, figure
+from l2d.tuning.strategies import TAKEN, Ask, Options, Space, begin, rounded
+from l2d.utils.errors import L2DError
+from l2d.utils.files import write_atomically, write_json, write_text
+
+CONTROLS = (
+    "uniform",
+    "theory",
+    "tuned, one ρ for all",
+    "tuned, complement rewards",
+    "tuned, one ρ for all, complement rewards",
+    "tdef",
+)
+MILD = f"{CompSum.__module__}.{CompSum.__qualname__}"
+
+
+def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]) -> None:
+    """What `python -m l2d.tune` does, for each combination of what is given."""
+    shop = Workshop(sweeper, arguments)
+    found = Options(**OmegaConf.to_container(OmegaConf.create(dict(options))))  # type: ignore[arg-type]
+    given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
+    for key in TAKEN.keys() & given:
+        raise L2DError(f"{key}: a search sets it itself; use {TAKEN[key]}")
+    if shop.config.force:
+        raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be run anew")
+    # All of them before the first is run: what cannot be searched is said at once.
+    studies = [Study(shop, overrides, found) for overrides in shop.grid]
+    failed: dict[str, str] = {}
+    for study in studies:
+        try:
+            study.run()
+        except L2DError as error:
+            if len(studies) == 1:
+                raise
+            failed[study.title] = str(error)
+            print(f"error: {study.title}: {error}", file=sys.stderr)
+    if failed:
+        raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
+
+
+class Study:
+    """One search: the settings it starts from, its trials, and the folder that its table, picture and result end in."""
+
+    def __init__(self, shop: Workshop, overrides: Sequence[str], options: Options) -> None:
+        self.shop, self.overrides, self.options = shop, list(overrides), options
+        self.cfg = shop.compose(overrides)
+        check_devices(self.cfg)
+        self.config = to_plain(self.cfg)
+        identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
+        kind = options.search if options.values is None or options.search == "optuna" else "values"
+        name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
+        self.folder = RunFolder.of(self.config).path.parent.parent / name
+        self.title = " ".join(choices(self.config).values())
+        self.trials: dict[tuple[str, ...], Trial] = {}
+        method = self.config["method"]
+        if options.ablation and (method["_target_"] != MILD or not isinstance(method["rho"], Mapping)):
+            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
+        with naming_the_method(self.cfg):
+            self.search = begin(options, self.space())
+            self.asks = next(self.search)
+        self.workers: Path | None = None
+        self.rounds = 0
+
+    def run(self) -> None:
+        search, asks = self.search, self.asks
+        if self.cfg.dry_run:
+            cells = {cell.run.path: cell for ask in asks for cell in self.cells(ask)}
+            more = "" if self.options.search in ("paper", "extended") else "; which trials follow depends on these"
+            print(
+                f"{self.title}: a search by {self.options.search}, beginning with{more}\n{listing([*cells.values()])}"
+            )
+            rows = 1 + (len(CONTROLS) if self.options.ablation else 0)
+            print(
+                f"then what wins{' and its controls' if rows > 1 else ''}: {rows * len(self.options.final_seeds)} runs at most"
+            )
+            return
+        print(f"\n{self.title}: search by validation deferral loss ({self.options.search}), into {self.folder}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name in ("result.json", "result.md"):  # of an earlier search that some of its runs are gone from
+            (self.folder / name).unlink(missing_ok=True)
+        while asks:
+            values = self.ask(asks)
+            self.write_trials()
+            try:
+                asks = search.send(values)
+            except StopIteration:
+                break
+        picture = figure(list(self.trials.values()), self.title)
+        write_atomically(self.folder / "trials.png", lambda path: picture.savefig(path))
+        whole = [trial for trial in self.ordered() if trial.whole]
+        if not whole:
+            raise L2DError(f"no trial could be run: {next(iter(self.trials.values())).reason}")
+        winner = whole[0]
+        ties = sum(trial.value == winner.value for trial in whole) - 1
+        tied = f", as have {ties} others: validation does not tell them apart" if ties else ""
+        print(f"\n{self.table()}\n\nbest: {winner.name} (validation deferral loss {winner.value:.4f}{tied})")
+        self.finish(winner)
+
+    def space(self) -> Space | None:
+        rho = self.config["method"].get("rho")
+        if rho is None or self.options.values is not None:
+            return None
+        if isinstance(rho, list):
+            raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
+        first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
+        cfg = self.shop.compose([*self.overrides, *first])
+        # Nothing is trained for a list: as if all experts were cheapest equally often.
+        if cfg.dry_run and cfg.experts.name == "trained":
+            costs, num_classes = 1 - torch.eye(len(cfg.setup.coverage)), 0
+        else:
+            data = make_data(cfg)
+            costs, num_classes = data.train.costs, data.num_classes
+        method = make(cfg.method, costs=costs, num_classes=num_classes, decision=cfg.decision)
+        return Space(rho, costs, method.rewards(costs))
+
+    def cells(self, ask: Ask) -> list[Cell]:
+        """The runs of one trial: its seeds, or its seeds on each fold."""
+        folds = (
+            [f"fold={j + 1}/{self.options.folds}" for j in range(self.options.folds)] if self.options.folds > 1 else []
+        )
+        grid = [
+            [*self.overrides, *ask.overrides, *fold, f"seed={seed}"]
+            for seed in self.options.seeds
+            for fold in ([[text] for text in folds] or [[]])
+        ]
+        whole = self.shop.cells(grid)
+        stop = epoch_of(ask, whole[0].epochs)
+        if stop == whole[0].epochs:
+            return whole
+        return self.shop.cells([[*overrides, f"stop_after={stop}"] for overrides in grid])
+
+    def run_cells(self, cells: Sequence[Cell]) -> dict[Cell, str]:
+        """Each round of a search has a folder of its own for what workers have to say."""
+        if self.workers is None:
+            self.workers = self.shop.open()
+        self.rounds += 1
+        folder = self.workers / str(self.rounds)
+        folder.mkdir()
+        return self.shop.run(cells, folder)
+
+    def ask(self, asks: Sequence[Ask]) -> list[float]:
+        """Run some trials as far as is asked; what they came to."""
+        cells = [self.cells(ask) for ask in asks]
+        failed = self.run_cells([*{cell.run.path: cell for some in cells for cell in some}.values()])
+        reasons = {cell.run.path: reason for cell, reason in failed.items()}
+        values: list[float] = []
+        for ask, some in zip(asks, cells, strict=True):
+            epochs = some[0].epochs
+            trial = Trial(ask.settings, math.inf, epoch_of(ask, epochs), epochs, len(some))
+            wrong = [reasons[cell.run.path] for cell in some if cell.run.path in reasons]
+            if wrong:
+                trial.reason = f"failed: {wrong[0]}"
+            else:
+                trial.value = statistics.fmean(self.validation(cell, trial.epoch) for cell in some)
+                if some[0].run.finished:
+                    trial.rho = list(some[0].run.metrics()["method_buffers"].get("rho", []))
+            values.append(trial.value)
+            known = self.trials.get(ask.overrides)
+            if known is None or not known.whole:  # asked for again, it stays whole
+                self.trials[ask.overrides] = trial
+            best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
+            print(
+                f"trial {len(self.trials)}: {trial.name}: {trial.reason or f'after epoch {trial.epoch} of {epochs}'},"
+                f" validation deferral loss {trial.value:.4f}"
+                + (f" (best so far {best:.4f})" if math.isfinite(best) else "")
+            )
+        return values
+
+    @staticmethod
+    def validation(cell: Cell, epoch: int) -> float:
+        if epoch < cell.epochs and not cell.run.finished:  # it may have run out of patience before
+            return cell.run.validation_after(epoch)
+        return float(cell.run.metrics()["validation"]["deferral_loss"])
+
+    def table(self) -> str:
+        header, rows = self.trial_rows()
+        return aligned(header, rows)
+
+    def ordered(self) -> list[Trial]:
+        """Best first; what was left early or failed after them.
+
+        Of equals, the last of a grid first: larger ρ are the safer. Elsewhere the first: it is nearest to where the search began.
+        """
+        grid = self.options.search in ("paper", "extended") and self.options.values is None
+        trials = list(self.trials.values())
+        return sorted(reversed(trials) if grid else trials, key=lambda trial: (not trial.whole, trial.value))
+
+    def trial_rows(self) -> tuple[list[str], list[list[str]]]:
+        """Header and a row per trial."""
+        rows = [
+            [
+                trial.name,
+                f"{trial.value:.4f}" if math.isfinite(trial.value) else "-",
+                " ".join(f"{value:.4g}" for value in trial.rho),
+                str(trial.runs),
+                trial.state,
+            ]
+            for trial in self.ordered()
+        ]
+        return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
+
+    def write_trials(self) -> None:
+        header, rows = self.trial_rows()
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([header, *rows])
+        write_text(self.folder / "trials.csv", text.getvalue())
+
+    def finish(self, winner: Trial) -> None:
+        """Train the winner, and the controls if asked, on the final seeds; only here are test figures looked at."""
+        rows = {"tuned": Ask(winner.settings)} | (controls(self.config, winner) if self.options.ablation else {})
+        seeds = self.options.final_seeds
+        cells = {
+            name: self.shop.cells([[*self.overrides, *ask.overrides, f"seed={seed}"] for seed in seeds])
+            for name, ask in rows.items()
+        }
+        print(f"\ntraining {', '.join(rows)} on {len(seeds)} seeds")
+        different = {cell.run.path: cell for some in cells.values() for cell in some}
+        failed = self.run_cells([*different.values()])
+        losses = {
+            name: {cell.seed: float(cell.run.metrics()["deferral_loss"]) for cell in some if cell.run.finished}
+            for name, some in cells.items()
+        }
+        text = ablation_table(
+            losses, cells, tuple(choices(self.config).values())[:4], "tdef" if len(rows) > 1 else None
+        )
+        command = " ".join(["python -m l2d.tune", *self.said()])
+        foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
+        write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
+        print(f"\n{text}\n\n{self.folder}")
+        if failed:
+            raise L2DError(
+                f"{len(failed)} runs failed: {next(iter(failed.values()))}; the same command tries them again"
+            )
+        result = {
+            "settings": dict(winner.settings),
+            "overrides": list(Ask(winner.settings).overrides),
+            "validation_deferral_loss": winner.value,
+            "trials": len(self.trials),
+            "test_deferral_loss": {
+                name: {str(seed): loss for seed, loss in found.items()} for name, found in losses.items()
+            },
+        }
+        write_json(self.folder / "result.json", result)
+
+    def said(self) -> list[str]:
+        """What was asked for, as overrides."""
+        told = [text for text in sys.argv[1:] if "=" in text and not text.startswith("hydra.sweeper.tune.")]
+        tune = [text.removeprefix("hydra.sweeper.") for text in sys.argv[1:] if text.startswith("hydra.sweeper.tune.")]
+        return [*(told if len(self.shop.grid) == 1 else self.overrides), *tune]
+
+
+def epoch_of(ask: Ask, epochs: int) -> int:
+    return max(1, round(ask.until * epochs))
+
+
+def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
+    """What tells apart the parts of a tuned MILD: the paper's uniform and theory ρ, TDEF, and one part changed at a time.
+
+    Complement rewards are TDEF's; one ρ for all, of the tuned ρ's mean, has its size and not its imbalance.
+    """
+    others = {key: value for key, value in winner.settings.items() if not key.startswith("method.rho")}
+    total = config["method"]["rho"]["total"]
+    rule = {**others, "method.rho.total": total, "method.rho.offset": 0.0, "method.rho.values": None}
+    one = {**others, "method.rho.values": [rounded(statistics.fmean(winner.rho))] * len(winner.rho)}
+    complement = {"method.rewards": "complement"}
+    rows: dict[str, dict[str, Any]] = {
+        "uniform": {**rule, "method.rho.rule": "uniform"},
+        "theory": {**rule, "method.rho.rule": "theory"},
+        "tuned, one ρ for all": one,
+        "tuned, complement rewards": {**winner.settings, **complement},
+        "tuned, one ρ for all, complement rewards": {**one, **complement},
+        "tdef": {**others, **complement, "method.rho.values": [1.0] * len(winner.rho)},
+    }
+    assert tuple(rows) == CONTROLS
+    return {name: Ask(settings) for name, settings in rows.items()}

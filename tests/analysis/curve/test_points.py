@@ -1,0 +1,229 @@
+"""The parts of a curve: by hand, against slow references, and what must hold whatever the outcomes are."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from l2d.analysis.curve.points import (
+    Floats,
+    Point,
+    apgr,
+    area,
+    cascade_decisions,
+    chances_of,
+    ends_of,
+    least_decisions,
+    multipliers,
+    point,
+    price_to_reach,
+    singles,
+    strong_of,
+)
+from l2d.analysis.report.compare import lower_hull
+
+# A strong model at 1 that is right on three of four, a weak one at 0.2 that is right on two.
+ERRORS = np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+PRICES = np.array([1.0, 0.2])
+
+
+def test_points_by_hand() -> None:
+    """To strong, weak, strong, weak: prices 1 + .2 + 1 + .2 over 4, no errors."""
+    assert point(np.array([0, 1, 0, 1]), ERRORS, PRICES) == pytest.approx((0.6, 0))
+    models = singles(ERRORS, PRICES)
+    assert models == [(1.0, 0.25), (0.2, 0.5)]
+    assert strong_of(models) == 0
+    assert ends_of(models) == ((0.2, 0.5), (1.0, 0.25))
+    assert ends_of([(1.0, 0.3), (1.0, 0.2), (0.1, 0.9), (0.1, 0.8)]) == ((0.1, 0.8), (1.0, 0.2))
+    assert strong_of([(1.0, 0.2), (0.5, 0.2), (0.5, 0.2)]) == 1
+
+
+def test_prices_of_rows() -> None:
+    prices = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 8.0], [0.0, 0.0]])
+    assert point(np.array([0, 0, 1, 1]), ERRORS, prices) == (3.0, 0.25)
+
+
+def test_oracle_by_hand() -> None:
+    """A small λ decides between the equally good alone: the weak model where it is right. Beyond 1/(1 − .2) it is always the weak."""
+    assert least_decisions(ERRORS, PRICES, 0.01).tolist() == [0, 1, 0, 1]
+    assert least_decisions(ERRORS, PRICES, 1.24).tolist() == [0, 1, 0, 1]
+    assert least_decisions(ERRORS, PRICES, 1.26).tolist() == [1, 1, 1, 1]
+    grid = multipliers(PRICES)
+    assert (grid[0] * 0.8, grid[-1] * 0.8) == (pytest.approx(1e-3), pytest.approx(1e3))
+    assert multipliers(np.array([0.5, 0.5]))[-1] == pytest.approx(1e3)
+
+
+worlds = st.tuples(st.integers(1, 12), st.integers(2, 4), st.integers(0, 999))
+
+
+def world(n: int, p: int, seed: int) -> tuple[Floats, Floats, np.random.Generator]:
+    rng = np.random.default_rng(seed)
+    prices = rng.integers(0, 11, p) / 10 if seed % 2 else rng.integers(0, 11, (n, p)) / 10
+    return rng.integers(0, 2, (n, p)).astype(np.float64), prices, rng
+
+
+@given(worlds, st.floats(1e-3, 100))
+def test_no_routing_is_below_the_oracle(shape: tuple[int, int, int], multiplier: float) -> None:
+    errors, prices, rng = world(*shape)
+    price, error = point(least_decisions(errors, prices, multiplier), errors, prices)
+    for _ in range(5):
+        other = point(rng.integers(0, shape[1], shape[0]), errors, prices)
+        assert error + multiplier * price <= other[1] + multiplier * other[0] + 1e-9
+    least = sum(
+        min(errors[i, k] + multiplier * np.broadcast_to(prices, errors.shape)[i, k] for k in range(shape[1]))
+        for i in range(shape[0])
+    )
+    assert error + multiplier * price == pytest.approx(least / shape[0])
+
+
+@settings(max_examples=25)
+@given(worlds)
+def test_the_oracles_hull_is_below_every_routing(shape: tuple[int, int, int]) -> None:
+    """Up to the spacing of the grid of λ, and so are the models by themselves."""
+    errors, prices, rng = world(*shape)
+    found = [point(least_decisions(errors, prices, at), errors, prices) for at in multipliers(prices)]
+    hull = lower_hull(found)
+    for price, error in [*singles(errors, prices), point(rng.integers(0, shape[1], shape[0]), errors, prices)]:
+        below = np.interp(price, [x for x, _ in hull], [y for _, y in hull])
+        assert price >= hull[0][0] - 1e-9
+        assert below <= error + 0.05
+
+
+def test_cascade_by_hand() -> None:
+    """The cheapest model, the second, that is sure enough; where none is, the surest."""
+    chances = np.array([[0.9, 0.7], [0.9, 0.4], [0.5, 0.3], [0.2, 0.2]])
+    assert cascade_decisions(chances, PRICES, 0.0).tolist() == [1, 1, 1, 1]
+    assert cascade_decisions(chances, PRICES, 0.6).tolist() == [1, 0, 0, 1]  # ties to the last, as routers decide
+    assert cascade_decisions(chances, PRICES, 0.7).tolist() == [1, 0, 0, 1]
+    assert cascade_decisions(chances, PRICES, 1.0).tolist() == [0, 0, 0, 1]
+
+
+@given(worlds, st.floats(0, 1))
+def test_cascade_against_loops(shape: tuple[int, int, int], threshold: float) -> None:
+    _, prices, rng = world(*shape)
+    chances = rng.random(shape[:2])
+    means = np.broadcast_to(prices, chances.shape).mean(axis=0)
+    for row, chosen in zip(chances, cascade_decisions(chances, prices, threshold), strict=True):
+        sure = [k for k in range(shape[1]) if row[k] >= threshold]
+        best = min(sure, key=lambda k: (round(means[k], 9), k)) if sure else int(row.argmax())
+        assert round(means[chosen], 9) == round(means[best], 9) if sure else chosen == best
+
+
+def test_chances_undo_scale_and_prices() -> None:
+    """E[c] = 2·(1 − σ(f)) with costs up to 2; σ(0) = 1/2: c = 1, of which .6 is the price: wrong with .4."""
+    scores = np.array([[0.0, math.log(3)], [1e6, -1e6]])
+    found = chances_of(scores, 2.0, np.array([0.6, 0.1]))
+    assert found[0].tolist() == pytest.approx([0.6, 1 - (0.5 - 0.1)])
+    assert found[1].tolist() == [1, 0]
+    assert chances_of(scores, 1.0, np.zeros(2))[0].tolist() == pytest.approx([0.5, 0.75])
+
+
+ENDS = ((0.2, 0.5), (1.0, 0.25))
+
+
+def test_area_by_hand() -> None:
+    """Between .2 and 1: without points the mean of .5 and .75. Through (.6, .05): two halves, means of .5, .95 and of .95, .75."""
+    assert area([], ENDS) == pytest.approx(0.625)
+    assert area([(0.6, 0.05)], ENDS) == pytest.approx((0.725 + 0.85) / 2)
+    assert area([(0.6, 0.0), (0.6, 0.1)], ENDS) == pytest.approx((0.725 + 0.85) / 2)  # of one price: their mean
+    assert area([(0.1, 0.9), (2.0, 0.0)], ENDS) == pytest.approx(0.625)  # outside, which prices of rows can bring
+    assert area([(0.3, 0.1)], ((0.3, 0.5), (0.3, 0.2))) is None
+
+
+curves = st.lists(st.tuples(st.integers(2, 10), st.integers(0, 10)), max_size=6)
+
+
+@given(curves)
+def test_area_against_a_sum_of_slices(given_points: list[tuple[int, int]]) -> None:
+    """80 slices end where the lines do, so their middles give the areas exactly."""
+    points: list[Point] = [(x / 10, y / 10) for x, y in given_points]
+    total, slices = 0.0, 80
+    at: dict[float, list[float]] = {}
+    for price, error in [*points, *ENDS]:
+        at.setdefault(price, []).append(error)
+    for i in range(slices):
+        x = 0.2 + 0.8 * (i + 0.5) / slices
+        left, right = max(price for price in at if price <= x), min(price for price in at if price > x)
+        low, high = (1 - sum(at[price]) / len(at[price]) for price in (left, right))
+        total += low + (high - low) * (x - left) / (right - left)
+    found = area(points, ENDS)
+    assert found is not None
+    assert found == pytest.approx(total / slices)
+
+
+def test_price_to_reach_by_hand() -> None:
+    """Accuracy .5 at .2 and .9 at .6: .7 half way. Later points do not matter, and none is needed to stay there."""
+    curve = [(0.6, 0.1), (0.2, 0.5), (0.9, 0.8)]
+    assert price_to_reach(curve, 0.7) == pytest.approx(0.4)
+    assert price_to_reach(curve, 0.9) == pytest.approx(0.6)
+    assert price_to_reach(curve, 0.3) == pytest.approx(0.2)
+    assert price_to_reach(curve, 0.91) is None
+
+
+@given(curves.filter(bool), st.integers(0, 20))
+def test_price_to_reach_against_a_fine_grid(given_points: list[tuple[int, int]], wanted: int) -> None:
+    points: list[Point] = [(x / 10, y / 10) for x, y in given_points]
+    at: dict[float, list[float]] = {}
+    for price, error in points:
+        at.setdefault(price, []).append(error)
+    xs = sorted(at)
+    fine = np.linspace(xs[0], xs[-1], 4001)
+    reached = 1 - np.interp(fine, xs, [sum(at[x]) / len(at[x]) for x in xs]) >= wanted / 20 - 1e-9
+    found = price_to_reach(points, wanted / 20)
+    assert (found is None) == (not reached.any())
+    if found is not None:
+        assert found == pytest.approx(fine[reached.argmax()], abs=1e-3)
+
+
+def slow_apgr(preference: list[float], weak: list[float], strong: list[float]) -> float:
+    """All orders that the preference allows, one by one."""
+    n = len(preference)
+    base, gap, values = sum(weak), sum(weak) - sum(strong), []
+    for order in itertools.permutations(range(n)):
+        if any(preference[a] < preference[b] for a, b in itertools.pairwise(order)):
+            continue
+        for calls in range(n + 1):
+            wrong = sum(strong[i] for i in order[:calls]) + sum(weak[i] for i in order[calls:])
+            values.append((base - wrong) / gap)
+    return sum(values) / len(values)
+
+
+def test_apgr_by_hand() -> None:
+    """The strong model helps on the first row alone. Asked first: PGR 0, 1, 1; asked last: 0, 0, 1; as one: 0, ½, 1."""
+    weak, strong = np.array([1.0, 0.0]), np.array([0.0, 0.0])
+    assert apgr(np.array([2.0, 1.0]), weak, strong) == pytest.approx(2 / 3)
+    assert apgr(np.array([1.0, 2.0]), weak, strong) == pytest.approx(1 / 3)
+    assert apgr(np.array([1.0, 1.0]), weak, strong) == pytest.approx(1 / 2)
+    assert apgr(np.array([1.0, 1.0]), strong, strong) is None
+
+
+@given(st.integers(1, 5), st.integers(0, 9999))
+def test_apgr_against_all_orders(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    preference, weak, strong = rng.integers(0, 3, n) / 1.0, rng.integers(0, 2, n) / 1.0, rng.integers(0, 2, n) / 1.0
+    found = apgr(preference, weak, strong)
+    if found is None:
+        assert weak.sum() == strong.sum()
+    else:
+        assert found == pytest.approx(slow_apgr(preference.tolist(), weak.tolist(), strong.tolist()))
+
+
+@given(st.integers(2, 60), st.integers(0, 9999))
+def test_apgr_is_a_half_at_random_and_most_for_the_perfect_ranking(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weak, strong = rng.integers(0, 2, n) / 1.0, rng.integers(0, 2, n) / 1.0
+    if strong.sum() >= weak.sum():
+        return
+    best = apgr(weak - strong, weak, strong)
+    worst = apgr(strong - weak, weak, strong)
+    any_order = apgr(rng.random(n), weak, strong)
+    assert best is not None
+    assert worst is not None
+    assert any_order is not None
+    assert apgr(np.zeros(n), weak, strong) == pytest.approx(0.5)
+    assert worst - 1e-9 <= any_order <= best + 1e-9
+    assert best + worst == pytest.approx(1)  # what is gained first in one order is gained last in the other
+    assert best >= 0.5

@@ -1,0 +1,761 @@
+"""Whole runs: same seed same bytes, crashes at every point, the command as people type it."""
+
+import csv
+import json
+import signal
+import subprocess
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from tests.conftest import TINY
+from tests.data.sets.test_table import separable, write
+from tests.forker import Child
+
+import l2d.commands.train
+from l2d.commands.train import hold, train
+from l2d.config import compose, to_plain
+from l2d.core.guard import Guard
+from l2d.data.arrays import Arrays
+from l2d.data.sets.digits import Digits
+from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
+from l2d.learning.learner import Learner
+from l2d.methods.comp_sum import CompSum
+from l2d.methods.cross_entropy import CrossEntropy
+from l2d.methods.method import Method
+from l2d.methods.one_vs_all import OneVsAll
+from l2d.routing.build import build, make_dataset
+from l2d.runs.folder import RunFolder
+from l2d.runs.tracking import HistoryLogger
+from l2d.serving import router as route
+from l2d.utils.errors import L2DError
+
+Tiny = Callable[..., DictConfig]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def folder(cfg: DictConfig) -> Path:
+    return RunFolder.of(to_plain(cfg)).path
+
+
+def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = tiny("cost=error_plus_cost")
+    metrics = train(cfg)
+    path = folder(cfg)
+    names = {entry.name for entry in path.iterdir()} - {".lock"}
+    assert names == {
+        "config.yaml",
+        "metrics.json",
+        "test.npz",
+        "model.safetensors",
+        "timing.json",
+        "history.csv",
+        "deferral.png",
+        "checkpoints",
+    }
+    assert json.loads((path / "metrics.json").read_text()) == metrics
+    with np.load(path / "test.npz") as saved:
+        scores, costs, decisions = saved["scores"], saved["costs"], saved["decisions"]
+        assert saved["prices"].tolist() == metrics["prices"]
+        assert np.allclose(saved["posterior"].sum(1), 1, atol=1e-5)
+    assert (decisions == 4 - scores[:, ::-1].argmax(1)).all()  # ties to the highest index
+    assert metrics["deferral_loss"] == pytest.approx(costs[np.arange(360), decisions].mean())
+    assert metrics["by_decision"]["argmax"] == {
+        "validation": pytest.approx(metrics["validation"]["deferral_loss"]),
+        "test": pytest.approx(metrics["deferral_loss"]),
+    }
+    with np.load(path / "test.npz") as saved:
+        by_posterior = 4 - saved["posterior"][:, ::-1].argmax(1)
+    assert metrics["by_decision"]["posterior"]["test"] == pytest.approx(costs[np.arange(360), by_posterior].mean())
+    assert metrics["rows"] == {"train": 1293, "validation": 144, "test": 360}
+    assert metrics["epochs"] == metrics["kept_epoch"] == 3
+    assert metrics["method_buffers"]["rho"][0] > 5
+    with np.load(path / "test.npz") as saved:
+        held, prices = saved["guarded"], saved["prices"]
+    guarded, by_validation = metrics["guarded"], metrics["guarded"]["validation"]
+    assert guarded["deferral_loss"] == pytest.approx(costs[np.arange(360), held].mean())
+    assert guarded["mean_price"] == pytest.approx(prices[held].mean())
+    assert guarded["error_rate"] == pytest.approx(guarded["deferral_loss"] - guarded["mean_price"])
+    assert guarded["ratios"] == pytest.approx(np.bincount(held, minlength=5) / 360)
+    assert by_validation["best_constant"] in [expert["name"] for expert in metrics["experts"]]
+    if guarded["constant"] is not None:
+        assert by_validation["gain"] <= by_validation["standard_error"]
+        assert (
+            {metrics["experts"][k]["name"] for k in held} == {guarded["constant"]} == {by_validation["best_constant"]}
+        )
+    else:
+        assert by_validation["gain"] > by_validation["standard_error"]
+        shifted = scores.astype(np.float64) + (guarded["offsets"] or 0)
+        assert (held == 4 - shifted[:, ::-1].argmax(1)).all()
+    out = capsys.readouterr().out
+    assert out.rstrip().endswith(str(path))
+    assert f"{metrics['deferral_loss']:.4f}" in out
+
+
+def test_extreme_prices_are_in_the_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = train(tiny("setup=I", "cost=extreme", "recipe.epochs=1"))
+    found = metrics["extreme"]
+    assert metrics["prices"] == found["prices"]
+    assert metrics["baselines"]["oracle"]["ratios"][0] == pytest.approx(found["share_test"])
+    assert f"the oracle gives expert 1 {found['share_train']:.1%} of the training rows" in capsys.readouterr().out
+
+
+# f_1 − f_2 is 0.1, 0.2, 0.3, 0.4: the router takes expert 1, though expert 2 is right on the first two rows. 25 times each.
+BIASED = torch.tensor([[0.6, 0.5], [0.7, 0.5], [0.8, 0.5], [0.9, 0.5]]).repeat(25, 1)
+RIGHT = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64).repeat(25, 1)
+
+
+def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch.Tensor) -> tuple[Guard, list[int]]:
+    """What validation rows make of the decisions on the test rows."""
+    split: Any = SimpleNamespace(costs=costs)
+    best = int(costs.mean(dim=0).argmin())
+    guard, decisions = hold(method, (outputs, method.decide(outputs), split), (test, method.decide(test)), best)
+    return guard, decisions.tolist()
+
+
+@pytest.mark.parametrize("decision", ["argmax", "posterior"])
+def test_what_validation_asks_for_is_done_to_the_test_rows(decision: str) -> None:
+    """Shifted by between 0.2 and 0.3, of scores or, as decisions go by it, of what a softmax makes of them. Costs the other way
+    round, or the same on every row, ask for other things."""
+    method = CrossEntropy(costs=RIGHT, num_classes=0, decision=decision, weighted=False, beta=1.0)
+    test = torch.tensor([[0.65, 0.5], [0.85, 0.5], [0.0, 0.5]])
+    guard, decided = held(method, BIASED, RIGHT, test)
+    assert (guard.constant, decided) == (None, [1, 0, 1])
+    assert guard.offsets is not None
+    assert guard.offsets[0] < -0.05 < 0.05 < guard.offsets[1]
+    assert decision == "posterior" or guard.offsets == pytest.approx((-0.125, 0.125))
+    assert (guard.gain, guard.best) == (0.5, 0)
+    assert held(method, BIASED, RIGHT.flip(1), test)[1] != decided
+    always, decided = held(method, BIASED, torch.tensor([[0.3, 0.2]]).repeat(100, 1), test)
+    assert (always.constant, decided) == (1, [1, 1, 1])
+
+
+def test_a_rule_of_its_own_is_not_shifted() -> None:
+    """Expert 1 where its confidence reaches ½, else the larger score: always right here. The larger score alone never takes it."""
+    outputs = torch.tensor([[-2.0, 1.0], [2.0, 3.0]]).repeat(50, 1)
+    costs = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).repeat(50, 1)
+    for rule in ("threshold", "cascade", "argmax"):
+        method = OneVsAll(costs=costs, num_classes=0, decision="argmax", rule=rule, threshold=0.5, order=None)
+        guard, decided = held(method, outputs, costs, torch.tensor([[0.5, 4.0], [-1.0, 2.0]]))
+        assert (guard.constant, guard.gain) == (None, 0.5)
+        assert guard.offsets is None if rule != "argmax" else guard.offsets == pytest.approx((1.0, -1.0))
+        assert decided == ([0, 1] if rule != "argmax" else [1, 1])
+        if rule != "argmax":
+            worse, decided = held(method, outputs, costs.flip(1), outputs[:2])
+            assert (worse.constant, worse.gain, decided) == (0, -0.5, [0, 0])
+
+
+@pytest.mark.slow
+def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Any]] = []
+
+    def watched(cfg: DictConfig, parts: int) -> Any:
+        assert not any(router() for router in alive)
+        data, router = build(cfg, parts)
+        alive.append(weakref.ref(router))
+        return data, router
+
+    monkeypatch.setattr(l2d.commands.train, "build", watched)
+    for seed in range(2):
+        train(tiny("recipe.epochs=1", f"seed={seed}"))
+
+
+@pytest.mark.slow
+def test_same_seed_same_bytes(tiny: Tiny, tmp_path: Path) -> None:
+    runs = [tiny(f"runs_dir={tmp_path / name}") for name in ("a", "b")]
+    files = []
+    for cfg in runs:
+        train(cfg)
+        files.append([(folder(cfg) / name).read_bytes() for name in ("metrics.json", "history.csv", "test.npz")])
+    assert files[0] == files[1]
+    other = tiny(f"runs_dir={tmp_path / 'a'}", "seed=1")
+    train(other)
+    assert (folder(other) / "metrics.json").read_bytes() != files[0][0]
+
+
+@pytest.mark.slow
+def test_finished_is_not_run_again_unless_forced(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+    cfg = tiny()
+    train(cfg)
+    file = folder(cfg) / "metrics.json"
+    before, written = file.read_bytes(), file.stat().st_mtime_ns
+    capsys.readouterr()
+    train(cfg)
+    assert file.stat().st_mtime_ns == written
+    assert "finished already" in capsys.readouterr().out
+    train(tiny("force=true"))
+    assert file.stat().st_mtime_ns != written
+    assert file.read_bytes() == before
+
+
+class Crash(Exception):
+    """Stands for a kill: nothing catches it."""
+
+
+def crashing(original: Callable[..., Any], call: int) -> Callable[..., Any]:
+    """It dies when it is called for the so-manieth time."""
+    calls = 0
+
+    def dying(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise Crash
+        return original(*args, **kwargs)
+
+    return dying
+
+
+# A rate at which every epoch moves the validation loss, up and down.
+LIVELY = ["recipe.optimizer.lr=0.02", "router.width=4", "recipe.epochs=4", "recipe.schedule=constant", "seed=2"]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of two runs that nothing disturbed."""
+    runs = {}
+    for checkpoint in ("last", "best"):
+        cfg = compose([*TINY, *LIVELY, f"checkpoint={checkpoint}", f"runs_dir={tmp_path_factory.mktemp(checkpoint)}"])
+        train(cfg)
+        runs[checkpoint] = folder(cfg)
+    assert (runs["last"] / "test.npz").read_bytes() != (runs["best"] / "test.npz").read_bytes()
+    return runs
+
+
+CRASHES = {
+    "in the first epoch": (CompSum, "loss", 2),
+    "in a later epoch": (CompSum, "loss", 10),
+    "before the first checkpoint": (EpochCheckpoint, "_save", 1),
+    "after an epoch": (EpochCheckpoint, "_save", 2),
+    "before the last checkpoint": (EpochCheckpoint, "_save", 4),
+    "while the history is written": (HistoryLogger, "_write", 3),
+    "after training": (l2d.commands.train, "evaluate", 1),
+    "before the router is kept": (l2d.commands.train, "write_weights", 1),
+    "before the result": (RunFolder, "finish", 1),
+}
+
+
+# With checkpoint=last, which has less to lose, three of them do.
+MOMENTS = [("best", where) for where in CRASHES]
+MOMENTS += [("last", where) for where in ("in a later epoch", "before the last checkpoint", "after training")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("checkpoint", "where"), MOMENTS)
+def test_resumes_to_the_same_result(
+    where: str,
+    checkpoint: str,
+    unbroken: dict[str, Path],
+    tiny: Tiny,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("l2d.learning.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
+    broken = tiny(f"runs_dir={tmp_path / 'broken'}", f"checkpoint={checkpoint}", *LIVELY)
+    owner, name, call = CRASHES[where]
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, crashing(getattr(owner, name), call))
+        with pytest.raises(Crash):
+            train(broken)
+    assert not (folder(broken) / "metrics.json").exists()
+    train(broken)
+    for file in ("metrics.json", "history.csv", "test.npz", "model.safetensors"):
+        assert (folder(broken) / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("checkpoint", ["last", "best"])
+def test_stops_where_told_and_goes_on_to_the_same_result(
+    checkpoint: str, unbroken: dict[str, Path], tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [f"runs_dir={tmp_path / 'told'}", f"checkpoint={checkpoint}", *LIVELY]
+    path = folder(tiny(*given))
+    for epoch in (1, 2):
+        assert train(tiny(*given, f"stop_after={epoch}")) == {}
+        run = RunFolder(path)
+        assert (run.paused_after, run.finished) == (epoch, False)
+        assert read_checkpoint(path / "checkpoints" / "last.ckpt")["epoch"] + 1 == epoch
+        history = (path / "history.csv").read_text().splitlines()
+        assert len(history) == 1 + epoch
+        assert f"{run.validation_after(epoch)}" in history[-1]
+    assert train(tiny(*given, "stop_after=1")) == {}
+    assert "stopped after epoch 2 already" in capsys.readouterr().out
+    train(tiny(*given))
+    for file in ("metrics.json", "history.csv", "test.npz"):
+        assert (path / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
+    for bad in ("stop_after=0", "force=true"):
+        with pytest.raises(L2DError, match=bad):
+            train(tiny(*given, "stop_after=1", bad))
+
+
+@pytest.mark.slow
+def test_sampling_leaves_the_rows_it_is_held_against_alone(tiny: Tiny) -> None:
+    """Resampled, the last expert has the least mean cost; the best single expert is still the first."""
+    sampled = train(tiny("setup=I", "sampling=under", "recipe.epochs=1"))
+    plain = train(tiny("setup=I", "recipe.epochs=1"))
+    assert sampled["rows"]["train"] < plain["rows"]["train"] / 2
+    assert sampled["baselines"] == plain["baselines"]
+    assert sampled["baselines"]["best_single"]["ratios"] == [1, 0, 0]
+
+
+@pytest.mark.slow
+def test_a_router_that_learned_the_label_beside_is_asked_without_it(tiny: Tiny) -> None:
+    """With a cosine head too; the same run without has other scores."""
+    cfg = tiny("aux=label", "method=ldam", "recipe.epochs=1")
+    train(cfg)
+    images = Digits().load(Path()).test_inputs
+    with np.load(folder(cfg) / "test.npz") as saved:
+        scores, decisions = saved["scores"], saved["decisions"]
+    router = route.Router.load(folder(cfg), raw=True)
+    assert [choice.expert for choice in router.route(images)] == [router.experts[k] for k in decisions]
+    np.testing.assert_allclose(router.scores(images), scores, rtol=1e-4, atol=1e-6)
+    assert scores.shape == (360, 5)
+    plain = tiny("method=ldam", "recipe.epochs=1")
+    train(plain)
+    with np.load(folder(plain) / "test.npz") as saved:
+        assert not np.allclose(saved["scores"], scores)
+
+
+def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
+    cfg = tiny("checkpoint=best", *LIVELY)
+    metrics = train(cfg)
+    lines = (folder(cfg) / "history.csv").read_text().splitlines()
+    column = lines[0].split(",").index("val/deferral_loss")
+    curve = [float(line.split(",")[column]) for line in lines[1:]]
+    assert metrics["validation"]["deferral_loss"] == pytest.approx(min(curve), rel=1e-6)
+    assert min(curve) < curve[-1]
+    last = train(tiny("checkpoint=last", *LIVELY))
+    assert last["validation"]["deferral_loss"] == pytest.approx(curve[-1], rel=1e-6)
+
+
+def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other test rows, all of a class that is not the best single expert's, the trained weights, everything logged on the way
+    and what guards the decisions stay the same."""
+    runs = [tiny("checkpoint=best"), tiny("checkpoint=best", "runs_dir=other")]
+    monkeypatch.chdir(runs[0].runs_dir.rsplit("/", 1)[0])
+    train(runs[0])
+    load = Digits.load
+
+    def noisy(self: Digits, data_dir: Path) -> Arrays:
+        arrays = load(self, data_dir)
+        noise = torch.randint(0, 16, arrays.test_inputs.shape, dtype=torch.uint8)
+        return Arrays(arrays.train_inputs, arrays.train_labels, noise, torch.full_like(arrays.test_labels, 9), 10)
+
+    monkeypatch.setattr(Digits, "load", noisy)
+    train(runs[1])
+    one, other = (folder(cfg) for cfg in runs)
+    assert (one / "history.csv").read_bytes() == (other / "history.csv").read_bytes()
+    metrics = [json.loads((path / "metrics.json").read_text()) for path in (one, other)]
+    assert metrics[0]["baselines"] != metrics[1]["baselines"]
+    for key in ("constant", "offsets", "validation"):
+        assert metrics[0]["guarded"][key] == metrics[1]["guarded"][key]
+    weights = [read_checkpoint(path / "checkpoints" / "last.ckpt")["state_dict"] for path in (one, other)]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+
+
+def in_epoch(number: int, measured: dict[str, float]) -> Any:
+    """What a checkpoint looks at of a trainer, counted from 0."""
+    return SimpleNamespace(
+        callback_metrics=measured,
+        current_epoch=number,
+        max_epochs=99,
+        should_stop=False,
+        is_global_zero=True,
+        strategy=SimpleNamespace(broadcast=lambda due: due),
+        save_checkpoint=Path.touch,
+    )
+
+
+@pytest.mark.parametrize(("checkpoint", "epoch"), [("best", 1), ("best_loss", 2), ("last", None)])
+def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Path) -> None:
+    """By the deferral loss, the first of equals; by the loss, which prices later than those of training do not change."""
+    keeper = EpochCheckpoint(tmp_path, MONITORS[checkpoint])
+    for number, (deferral, loss) in enumerate([(0.5, 3.0), (0.4, 2.0), (0.4, 1.0), (0.6, 1.5)]):
+        trainer = in_epoch(number, {"val/deferral_loss": deferral, "val/loss": loss})
+        module: Any = SimpleNamespace(state_dict=lambda number=number: {"epoch": torch.tensor(number)})
+        keeper.on_train_epoch_end(trainer, module)
+    kept = keeper.state_dict()["best_weights"]
+    assert kept == ({} if epoch is None else {"epoch": torch.tensor(epoch)})
+
+
+# Patience and averaged weights
+
+
+def watched(folder: Path, values: list[float], patience: int | None) -> tuple[EpochCheckpoint, list[int]]:
+    """The epochs, from 1 on, after which a run with these validation losses is told to stop."""
+    checkpoint = EpochCheckpoint(folder, "val/deferral_loss", patience=patience)
+    module: Any = torch.nn.Linear(1, 1)
+    stopped = []
+    for epoch, value in enumerate(values):
+        trainer = in_epoch(epoch, {"val/deferral_loss": value})
+        checkpoint.on_train_epoch_end(trainer, module)
+        stopped += [epoch + 1] if trainer.should_stop else []
+    return checkpoint, stopped
+
+
+@pytest.mark.parametrize(("patience", "stops"), [(1, [3, 5, 6]), (2, [6]), (3, []), (None, [])])
+def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: list[int], tmp_path: Path) -> None:
+    """As good as the best is no new best. What was counted is in the checkpoint."""
+    values = [0.5, 0.4, 0.4, 0.3, 0.35, 0.31]
+    whole, stopped = watched(tmp_path, values, patience)
+    assert stopped == stops
+    assert (whole.best, whole.best_epoch, whole.since_best) == (0.3, 4, 2)
+    again = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=patience)
+    again.load_state_dict(whole.state_dict())
+    trainer: Any = SimpleNamespace(should_stop=False, strategy=SimpleNamespace(broadcast=lambda due: due))
+    again.on_train_start(trainer, Any)  # type: ignore[arg-type]
+    assert trainer.should_stop == (stops[-1:] == [6]) == again.out_of_patience
+    assert again.best_epoch == 4
+    del (old := whole.state_dict())["since_best"]  # of before there was such
+    again.load_state_dict(old)
+    assert again.since_best == 0
+
+
+def test_stop_after_is_the_number_of_epochs(tmp_path: Path) -> None:
+    checkpoint = EpochCheckpoint(tmp_path, None, stop_after=2)
+    trainers = [in_epoch(epoch, {}) for epoch in range(3)]
+    for trainer in trainers:
+        checkpoint.on_train_epoch_end(trainer, cast(Any, torch.nn.Linear(1, 1)))
+    assert [trainer.should_stop for trainer in trainers] == [False, True, True]
+
+
+def test_all_processes_stop_where_the_first_does(tmp_path: Path) -> None:
+    """Ranks whose losses differ in the last bit have counted differently: rank 0's word holds, for what comes after fitting too."""
+    for said in (True, False):
+        checkpoint = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=2)
+        checkpoint.since_best = 1 if said else 9
+        strategy = SimpleNamespace(broadcast=lambda _, said=said: said)
+        trainer: Any = SimpleNamespace(should_stop=False, strategy=strategy)
+        checkpoint.on_train_start(trainer, cast(Any, None))
+        assert checkpoint.out_of_patience == trainer.should_stop == said
+
+
+STEADY = {"patience": ["recipe.patience=2"], "ema": ["recipe.ema=0.8", "aux=experts"]}
+
+
+def on_a_table(folder: Path, *overrides: str) -> DictConfig:
+    """Six epochs, the third the best on validation."""
+    given = ["dataset=table", f"dataset.path={write(folder, separable(120))}", "validation_fraction=0.3"]
+    network = ["router.width=4", "router.dropout=0", "recipe.batch_size=16", "recipe.optimizer.lr=0.1"]
+    lively = ["recipe.epochs=6", "recipe.schedule=constant", "checkpoint=best"]
+    return compose([*TINY, *given, *network, *lively, f"runs_dir={folder / 'runs'}", *overrides])
+
+
+@pytest.fixture(scope="module")
+def steady(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The folders of runs that nothing disturbed."""
+    runs = {}
+    for name, overrides in {"neither": [], **STEADY}.items():
+        cfg = on_a_table(tmp_path_factory.mktemp(name), *overrides)
+        train(cfg)
+        runs[name] = folder(cfg)
+    return runs
+
+
+def losses_of(path: Path) -> list[float]:
+    with (path / "history.csv").open(newline="") as lines:
+        return [float(row["val/deferral_loss"]) for row in csv.DictReader(lines)]
+
+
+@pytest.mark.slow
+def test_patience_ends_a_run_and_an_average_judges_it(steady: dict[str, Path]) -> None:
+    whole, early, averaged = (losses_of(steady[name]) for name in ("neither", "patience", "ema"))
+    assert whole.index(min(whole)) == 2
+    assert early == whole[:5]
+    metrics = {name: json.loads((path / "metrics.json").read_text()) for name, path in steady.items()}
+    assert {name: found["epochs"] for name, found in metrics.items()} == {"neither": 6, "patience": 5, "ema": 6}
+    assert metrics["patience"]["validation"] == metrics["neither"]["validation"]
+    assert averaged != whole
+    assert metrics["ema"]["validation"]["deferral_loss"] == pytest.approx(min(averaged))
+    for path in steady.values():
+        router = route.Router.load(path, raw=True)
+        with np.load(path / "test.npz") as saved:
+            rows = make_dataset(OmegaConf.create(RunFolder(path).config())).load(Path()).test_inputs
+            np.testing.assert_allclose(router.scores(rows), saved["scores"], rtol=1e-5)
+        assert not any("aux" in name or "averaged" in name for name in router.network.state_dict())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "owner", "attribute", "call"),
+    [
+        ("patience", EpochCheckpoint, "_save", 5),
+        ("patience", RunFolder, "finish", 1),
+        ("ema", EpochCheckpoint, "_save", 4),
+    ],
+)
+def test_killed_with_patience_or_an_average(
+    name: str,
+    owner: Any,
+    attribute: str,
+    call: int,
+    steady: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When epochs without a new best have been counted already, and when training was over: then none is trained again."""
+    monkeypatch.setattr("l2d.learning.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
+    cfg = on_a_table(tmp_path, *STEADY[name])
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, attribute, crashing(getattr(owner, attribute), call))
+        with pytest.raises(Crash):
+            train(cfg)
+    assert not (folder(cfg) / "metrics.json").exists()
+    with monkeypatch.context() as patch:
+        if owner is RunFolder:
+            patch.setattr(Learner, "training_step", crashing(Learner.training_step, 1))
+        train(cfg)
+    for file in ("metrics.json", "history.csv", "test.npz", "model.safetensors"):
+        assert (folder(cfg) / file).read_bytes() == (steady[name] / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("steps", [["recipe.epochs=3"], ["recipe.epochs=1", "recipe.batch_size=2048"]])
+def test_diverging_training_is_one_line_and_not_finished(steps: list[str], tiny: Tiny) -> None:
+    """Also when it is the very last step that diverges, whose loss is never seen in training."""
+    cfg = tiny("recipe.optimizer.lr=1e30", *steps)
+    with pytest.raises(L2DError, match=r"training diverged.*recipe\.optimizer\.lr"):
+        train(cfg)
+    assert not (folder(cfg) / "metrics.json").exists()
+    assert not (folder(cfg) / "checkpoints" / "last.ckpt").exists()
+
+
+@pytest.mark.slow
+def test_damaged_checkpoint_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = tiny()
+    monkeypatch.setattr(RunFolder, "finish", lambda *_: None)
+    train(cfg)
+    last = folder(cfg) / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:1000])
+    with pytest.raises(L2DError, match=r"last\.ckpt: damaged checkpoint.*force=true"):
+        train(cfg)
+    monkeypatch.undo()
+    train(tiny("force=true"))
+
+
+BAD = {
+    "checkpoint=first": "checkpoint=first",
+    "decision=best": "decision=best",
+    "aux=both": "aux=both",
+    "aux_weight=-1": "aux_weight=-1",
+    "recipe.ema=1": "recipe.ema=1",
+    "recipe.patience=2": "recipe.patience: stops when validation gets no better, and wants checkpoint=best or best_loss",
+    "recipe.epochs=0": "recipe.epochs",
+    "trainer.devices=-7": "trainer.devices=-7: must be at least 1",
+    "recipe.schedule=linear": "recipe.schedule",
+    "setup.coverage=[0.5,0.4]": "setup.coverage",
+    "setup.coverage=[0.97,0.03]": "setup.coverage",
+    "setup.coverage=[1.0]": "setup.coverage",
+    "cost.prices=[0.1,-1,0,0,0]": "cost.prices",
+    "cost.prices=[0.1,nan,0,0,0]": "cost.prices",
+    "method.rho.offset=-5": "method.rho.offset=-5: rho of expert",
+    "validation_fraction=2": "validation_fraction",
+    "recipe.augment=rotate": "recipe.augment=rotate",
+    "trainer.data_on_device=maybe": "trainer.data_on_device=maybe",
+    "validation_fraction=0.001": "validation_fraction",
+    "recipe.batch_size=2": "recipe.batch_size=2",
+    "method.rho.offset=abc": "method=",
+    "method.rho.offset=inf": "method.rho.offset=inf",
+    "method.rho=null": "method=",
+    "method.rho.groups=[4,5]": "method=",
+    "+method.rho.ofset=1": "method.rho=",
+    "router.width=abc": "router.width=abc: must be of type int",
+    "router.zero_init=1": "router.zero_init=1: must be of type bool",
+    "recipe.precision=foo": "recipe.precision=foo",
+    "seed=-1": "seed=-1",
+    "setup.name=../../x": "setup.name=../../x",
+    "router.width=4.5": "router.width=4.5: must be of type int",
+    "recipe.optimizer.lr=-1": "recipe.optimizer=",
+    "+recipe.optimizer.momentun=0.9": "recipe.optimizer=",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("override", BAD)
+def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(L2DError) as caught:
+        train(tiny(override))
+    assert BAD[override] in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_bad_trainer_is_one_line(tiny: Tiny, tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"^trainer="):
+        train(tiny("trainer.accelerator=abacus"))
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+@pytest.mark.slow
+def test_the_command(command: Command, tmp_path: Path) -> None:
+    first = command("recipe.epochs=1", tiny=True)
+    assert first.returncode == 0, first.stderr
+    assert "always the majority expert" in first.stdout
+    path = first.stdout.rstrip().splitlines()[-1]
+    assert (tmp_path / path / "metrics.json").exists()
+    again = command("recipe.epochs=1")
+    assert again.returncode == 0
+    assert "finished already" in again.stdout
+    # nothing is left beside runs/
+    assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["method=mld"], "method/mld"),
+        (["method.rhoo=1"], "rhoo"),
+        (["method.rho.offset=-5"], "method.rho.offset=-5"),
+        (["runs_dir=/dev/null/x"], "runs_dir"),
+        (["recipe.optimizer._target_=torch.optim.Adm"], "recipe.optimizer._target_=torch.optim.Adm: no such class"),
+        (["recipe.optimizer.lr=1e30"], "recipe.optimizer.lr"),
+    ],
+)
+def test_mistakes_are_one_line(arguments: list[str], words: str, command: Command, tmp_path: Path) -> None:
+    result = command(*arguments)
+    assert result.returncode != 0
+    (line,) = [line for line in result.stderr.splitlines() if line.strip()]
+    assert line.startswith("error: ")
+    assert words in line
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+@pytest.mark.slow
+def test_help(command: Command) -> None:
+    result = command("--help", tiny=False)
+    assert result.returncode == 0
+    assert "resnet18_slim" in result.stdout
+    assert "usage: python -m l2d.train" in result.stdout
+
+
+@pytest.mark.slow
+def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, tmp_path: Path) -> None:
+    good = command("-m", "recipe.epochs=1", "method=mild,ldam", "seed=0,1")
+    assert good.returncode == 0, good.stderr
+    assert len(list(tmp_path.glob("runs/**/metrics.json"))) == 4
+    bad = command("-m", "recipe.epochs=1", "setup=I", "method.rho.offset=-5,1,2")
+    assert bad.returncode != 0
+    lines = [line for line in bad.stderr.splitlines() if line.startswith("error: ")]
+    assert "method.rho.offset=-5: method.rho.offset=-5: rho of expert" in lines[0].replace(" seed=0", "")
+    assert lines[-1] == "error: 1 of 3 runs failed; the same command tries them again"
+    assert "failed:\n  digits I synthetic error mild seed=0: method.rho.offset=-5" in bad.stdout
+    assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
+
+
+@pytest.mark.slow
+def test_checkpoints_that_take_long_are_written_less_often(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writes that take far longer than an epoch are skipped, but for the first and the last."""
+    saved: list[int] = []
+    original = EpochCheckpoint._save
+
+    def slow(self: EpochCheckpoint, trainer: Any) -> None:
+        original(self, trainer)
+        saved.append(trainer.current_epoch + 1)
+        self.write_seconds = 1000.0
+
+    monkeypatch.setattr(EpochCheckpoint, "_save", slow)
+    train(tiny("recipe.epochs=4"))
+    assert saved == [1, 4]
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_router(command: Command, tmp_path: Path) -> None:
+    """DDP on two CPU processes: one folder, finished once; the batches are the same, so the result is close to that of one."""
+    one = command("recipe.epochs=2", "seed=2", "runs_dir=one")
+    two = command("recipe.epochs=2", "seed=2", "runs_dir=two", "trainer.devices=2")
+    assert one.returncode == 0, one.stderr
+    assert two.returncode == 0, two.stderr
+    assert two.stdout.count("always the majority expert") == 1
+    files = [next(tmp_path.glob(f"{name}/**/metrics.json")) for name in ("one", "two")]
+    results = [json.loads(file.read_text()) for file in files]
+    assert results[0]["rows"] == results[1]["rows"]
+    assert len(list(tmp_path.glob("two/**/metrics.json"))) == 1
+    scores = [np.load(file.parent / "test.npz")["scores"] for file in files]
+    assert scores[0].shape == scores[1].shape == (360, 5)
+    losses = []
+    for file in files:
+        with (file.parent / "history.csv").open(newline="") as lines:
+            losses.append([float(row["train/loss"]) for row in csv.DictReader(lines)])
+    assert losses[1] == pytest.approx(losses[0], rel=0.1)  # batch normalisation sees half a batch
+
+
+@pytest.mark.slow
+def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) -> None:
+    """From arrays that somebody put there, through prepare and train; where the images lie changes nothing."""
+    folder = tmp_path / "data" / "svhn"
+    folder.mkdir(parents=True)
+    generator = np.random.default_rng(0)
+    for split, n in (("train", 240), ("test", 60)):
+        np.save(folder / f"{split}_images.npy", generator.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8))
+        np.save(folder / f"{split}_labels.npy", np.arange(n) % 10)
+    prepared = command("dataset=svhn", name="prepare", tiny=False)
+    assert prepared.returncode == 0, prepared.stderr
+    assert "svhn train: 240 images [32, 32, 3], 10 classes" in prepared.stdout
+    results = []
+    for where in ("true", "false"):
+        options = [
+            "recipe.batch_size=64",
+            "recipe.epochs=2",
+            f"trainer.data_on_device={where}",
+            f"runs_dir=runs_{where}",
+        ]
+        run = command("dataset=svhn", *options)
+        assert run.returncode == 0, run.stderr
+        (file,) = tmp_path.glob(f"runs_{where}/**/test.npz")
+        assert (file.parent / "data.txt").exists()
+        results.append(file.read_bytes())
+    assert results[0] == results[1]
+    np.save(folder / "test_labels.npy", np.zeros(60, dtype=np.int64))
+    (folder / "meta.json").unlink()
+    assert command("dataset=svhn", name="prepare", tiny=False).returncode == 0
+    other = command("dataset=svhn", *options)
+    assert other.returncode == 1
+    assert "was run on other data" in other.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, -signal.SIGINT, "interrupted"),  # by the signal, so that a shell's loop around it ends too
+        (signal.SIGTERM, 128 + signal.SIGTERM, "terminated"),
+    ],
+)
+def test_signals_say_how_to_go_on(
+    number: int, status: int, said: str, start: Callable[..., Child], tmp_path: Path
+) -> None:
+    process = start("recipe.epochs=500")
+    deadline = time.monotonic() + 120
+    while not any(tmp_path.glob("runs/**/last.ckpt")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.kill(number)
+    ended = process.wait(timeout=60)
+    assert ended.returncode == status
+    assert ended.stderr.strip().splitlines()[-1].startswith(f"{said}; the same command goes on")
+
+
+@pytest.mark.slow
+def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_path: Path) -> None:
+    arguments = ["recipe.epochs=12", "recipe.batch_size=128", "checkpoint=best"]
+    whole = command(*arguments, "runs_dir=whole")
+    assert whole.returncode == 0, whole.stderr
+    process = start(*arguments, "runs_dir=killed")
+    deadline = time.monotonic() + 120
+    while not any(tmp_path.glob("killed/**/last.ckpt")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.kill(signal.SIGKILL)
+    process.wait()
+    assert not list(tmp_path.glob("killed/**/metrics.json")), "the run ended before it could be killed"
+    resumed = command(*arguments, "runs_dir=killed")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "going on after epoch" in resumed.stdout
+    one, other = (next(tmp_path.glob(f"{name}/**/metrics.json")) for name in ("whole", "killed"))
+    assert one.read_bytes() == other.read_bytes()

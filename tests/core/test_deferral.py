@@ -1,0 +1,117 @@
+"""The deferral loss, Lemmas 1 and 2, and its identity with a cost-sensitive loss over (x, k) ~ P, ties included."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.core.deferral import cost_sensitive_loss, deferral_loss
+from l2d.core.rewards import complement, complement_scale, sum_others
+
+
+def draw(n: int, p: int, seed: int, ties: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores (small integers when ties are wanted) and costs in [0, 1], float64 [n, p]."""
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-1, 2, (n, p)).astype(float) if ties else rng.normal(size=(n, p))
+    return torch.tensor(scores), torch.tensor(rng.random((n, p)))
+
+
+cases = given(st.integers(1, 8), st.integers(2, 6), st.integers(0, 9999), st.booleans())
+
+
+def test_by_hand() -> None:
+    """Row 1 picks expert 2; row 2 ties and so takes the last, expert 3."""
+    scores = torch.tensor([[0.0, 2.0, 1.0], [1.0, 0.0, 1.0]])
+    costs = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
+    assert deferral_loss(scores, costs).tolist() == costs[[0, 1], [1, 2]].tolist()
+
+
+@cases
+def test_definition(n: int, p: int, seed: int, ties: bool) -> None:
+    """Σ_k c_k 1[k = k*], written as loops."""
+    scores, costs = draw(n, p, seed, ties)
+    for f, c, loss in zip(scores.numpy(), costs.numpy(), deferral_loss(scores, costs).numpy(), strict=True):
+        best = max(range(p), key=lambda k: (f[k], k))
+        assert loss == sum(c[k] for k in range(p) if k == best)
+
+
+@cases
+def test_lemma_1(n: int, p: int, seed: int, ties: bool) -> None:
+    """L_def = Σ_k (Σ_{k'≠k} c_k') 1[k ≠ k*] − (p − 2) Σ_k c_k."""
+    scores, costs = draw(n, p, seed, ties)
+    right = cost_sensitive_loss(scores, sum_others(costs)) - (p - 2) * costs.sum(1)
+    torch.testing.assert_close(deferral_loss(scores, costs), right)
+
+
+@cases
+def test_lemma_2(n: int, p: int, seed: int, ties: bool) -> None:
+    """L_def = Σ_k (1 − c_k) 1[k ≠ k*] + Σ_k c_k − (p − 1), for costs in [0, 1]."""
+    scores, costs = draw(n, p, seed, ties)
+    right = cost_sensitive_loss(scores, complement(costs)) + costs.sum(1) - (p - 1)
+    torch.testing.assert_close(deferral_loss(scores, costs), right)
+
+
+@cases
+def test_lemma_2_after_scaling(n: int, p: int, seed: int, ties: bool) -> None:
+    """Costs above 1 are first divided by the largest: the lemma then gives L_def/scale."""
+    scores, costs = draw(n, p, seed, ties)
+    costs = 3 * costs
+    scale = complement_scale(costs)
+    right = cost_sensitive_loss(scores, complement(costs, scale)) + costs.sum(1) / scale - (p - 1)
+    torch.testing.assert_close(deferral_loss(scores, costs) / scale, right)
+
+
+def test_lemmas_as_printed_fail_on_ties() -> None:
+    """1[ρ_f(x, k) ≤ 0] counts every expert of a tie as missed: scores (0, 0), costs (0, 1).
+
+    Lemma 1 as printed: c̄ = (1, 0), both margins are 0, so the right side is 1 − 0·(0 + 1) = 1. It happens to be the true value here
+    (the tie goes to expert 2), but with costs (1, 0) it gives 0·… + 1 = 1 while the deferral loss is 0.
+    """
+    scores = torch.tensor([[0.0, 0.0]])
+    costs = torch.tensor([[1.0, 0.0]])
+    margins = scores - scores.flip(1)
+    printed = (sum_others(costs) * (margins <= 0)).sum(1)
+    assert printed.item() == 1
+    assert deferral_loss(scores, costs).item() == 0
+    assert cost_sensitive_loss(scores, sum_others(costs)).item() == 0
+
+
+@given(
+    st.integers(2, 5),
+    st.integers(2, 6),
+    st.integers(0, 9999),
+    st.sampled_from(["sum_others", "complement"]),
+    st.booleans(),
+)
+def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, rewards: str, ties: bool) -> None:
+    """Eq. (new): E_(x,y)[Σ_k c̄_k 1[k ≠ k*]] = E_(x,k)~P[C(x) 1[k ≠ k*]], by enumerating a finite world.
+
+    C(x) = E_y|x Σ_k c̄_k, p(k|x) = E_y|x c̄_k / C(x), P(x, k) = p(k|x) D(x).
+    """
+    rng = np.random.default_rng(seed)
+    labels = 3
+    marginal, conditional = rng.dirichlet(np.ones(inputs)), rng.dirichlet(np.ones(labels), inputs)
+    costs = torch.tensor(rng.random((inputs, labels, p)))
+    scores = draw(inputs, p, seed, ties)[0]
+    c_bar = sum_others(costs) if rewards == "sum_others" else complement(costs)
+    left = sum(
+        marginal[x] * conditional[x, y] * float(cost_sensitive_loss(scores[x][None], c_bar[x, y][None]))
+        for x in range(inputs)
+        for y in range(labels)
+    )
+    right = 0.0
+    for x in range(inputs):
+        expected = sum(conditional[x, y] * c_bar[x, y].numpy() for y in range(labels))
+        total = expected.sum()
+        chosen = max(range(p), key=lambda k: (float(scores[x, k]), k))
+        right += sum(marginal[x] * (expected[k] / total) * total for k in range(p) if k != chosen)
+    np.testing.assert_allclose(left, right)
+    # and less the constant of the lemma it is the expected deferral loss itself
+    constant = (p - 2) * costs.sum(-1) if rewards == "sum_others" else p - 1 - costs.sum(-1)
+    weights = torch.tensor(marginal[:, None] * conditional)
+    direct = sum(
+        float(weights[x, y] * deferral_loss(scores[x][None], costs[x, y][None]))
+        for x in range(inputs)
+        for y in range(labels)
+    )
+    np.testing.assert_allclose(direct, left - float((weights * constant).sum()))

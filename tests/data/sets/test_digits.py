@@ -1,0 +1,47 @@
+"""Digits and the splits."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+
+from l2d.data.arrays import stratified_split
+from l2d.data.sets.digits import Digits
+
+
+def test_all_of_scikit_learns_digits_once() -> None:
+    arrays = Digits().load(Path())
+    assert arrays.train_inputs.shape == (1437, 8, 8, 1)
+    assert arrays.test_inputs.shape == (360, 8, 8, 1)
+    assert arrays.train_inputs.dtype == torch.uint8
+
+    def rows(images: np.ndarray, labels: np.ndarray) -> list[bytes]:
+        return sorted(
+            image.astype(np.uint8).tobytes() + bytes([label]) for image, label in zip(images, labels, strict=True)
+        )
+
+    both = torch.cat([arrays.train_inputs, arrays.test_inputs])[..., 0].numpy()
+    labels = torch.cat([arrays.train_labels, arrays.test_labels]).numpy()
+    source = load_digits()
+    assert rows(both, labels) == rows(source.images, source.target)
+
+
+def test_test_split_is_fixed_and_stratified() -> None:
+    first, second = Digits().load(Path()), Digits().load(Path())
+    assert torch.equal(first.test_inputs, second.test_inputs)
+    total = torch.bincount(torch.cat([first.train_labels, first.test_labels]))
+    assert ((torch.bincount(first.test_labels) - 0.2 * total).abs() < 1).all()
+
+
+@given(st.integers(0, 999))
+def test_stratified_split(seed: int) -> None:
+    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 20)
+    kept, held = stratified_split(labels, 0.1, seed)
+    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(100))
+    assert torch.bincount(labels[held]).tolist() == [5, 3, 2]
+    again = stratified_split(labels, 0.1, seed)
+    assert torch.equal(held, again[1])
+    assert not torch.equal(held, stratified_split(labels, 0.1, seed + 1000)[1])

@@ -1,0 +1,396 @@
+"""The real loaders on a few images in the original formats; preparations that are interrupted, concurrent or damaged."""
+
+import hashlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.io import savemat
+from torchvision import datasets
+
+from l2d.data.sets import prepared
+from l2d.data.sets.images import CIFAR10, CIFAR100, CIFAR100N, SVHN, ImageSet, TinyImageNet
+from l2d.runs.folder import RunFolder
+from l2d.utils.errors import L2DError
+from l2d.utils.files import write_atomically, write_json
+
+RNG = np.random.default_rng(0)
+
+
+def md5(file: Path) -> str:
+    return hashlib.md5(file.read_bytes()).hexdigest()
+
+
+def pixels(n: int, side: int = 32) -> np.ndarray:
+    return RNG.integers(0, 256, (n, side, side, 3), dtype=np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing may be fetched: every opener fails at once, as without a network."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise URLError("no network in tests")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+
+
+def write_cifar(root: Path, monkeypatch: pytest.MonkeyPatch, hundred: bool) -> tuple[dict[str, np.ndarray], Path]:
+    """The python version's pickled batches, in their folder, with torchvision told their checksums."""
+    source = datasets.CIFAR100 if hundred else datasets.CIFAR10
+    names = (["train"], ["test"]) if hundred else ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"])
+    key, classes = ("fine_labels", 100) if hundred else ("labels", 10)
+    folder = root / source.base_folder
+    folder.mkdir(parents=True)
+    arrays: dict[str, list[np.ndarray]] = {"train_images": [], "train_labels": [], "test_images": [], "test_labels": []}
+    lists: list[list[list[str]]] = []
+    for split, files in zip(("train", "test"), names, strict=True):
+        lists.append([])
+        for name in files:
+            x, y = pixels(4), RNG.integers(0, classes, 4)
+            with (folder / name).open("wb") as file:
+                pickle.dump({"data": x.transpose(0, 3, 1, 2).reshape(4, -1), key: y.tolist()}, file)
+            arrays[f"{split}_images"].append(x)
+            arrays[f"{split}_labels"].append(y)
+            lists[-1].append([name, md5(folder / name)])
+    label = {"filename": source.meta["filename"], "key": source.meta["key"]}
+    with (folder / label["filename"]).open("wb") as file:
+        pickle.dump({label["key"]: [str(i) for i in range(classes)]}, file)
+    monkeypatch.setattr(source, "train_list", lists[0])
+    monkeypatch.setattr(source, "test_list", lists[1])
+    monkeypatch.setattr(source, "meta", {**label, "md5": md5(folder / label["filename"])})
+    return {name: np.concatenate(parts) for name, parts in arrays.items()}, folder
+
+
+def check(dataset: ImageSet, data_dir: Path, expected: dict[str, np.ndarray]) -> None:
+    arrays = dataset.load(data_dir)
+    for name in ("train", "test"):
+        np.testing.assert_array_equal(getattr(arrays, f"{name}_inputs"), expected[f"{name}_images"])
+        np.testing.assert_array_equal(getattr(arrays, f"{name}_labels"), expected[f"{name}_labels"])
+    assert arrays.train_labels.dtype == torch.int64
+    assert arrays.num_classes == dataset.num_classes
+
+
+@pytest.mark.parametrize("hundred", [False, True])
+@pytest.mark.parametrize("place", ["", "own"])
+def test_cifar(hundred: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raw files directly in data_dir, or in the set's own folder."""
+    dataset = CIFAR100() if hundred else CIFAR10()
+    root = tmp_path / dataset.name if place else tmp_path
+    expected, folder = write_cifar(root, monkeypatch, hundred)
+    check(dataset, tmp_path, expected)
+    for file in folder.iterdir():
+        file.unlink()  # from here on the prepared arrays are enough
+    check(dataset, tmp_path, expected)
+
+
+def test_cifar_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The downloaded archive alone: unpacked, nothing fetched."""
+    expected, folder = write_cifar(tmp_path / "elsewhere", monkeypatch, hundred=False)
+    archive = tmp_path / datasets.CIFAR10.filename
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, arcname=folder.name)
+    monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", md5(archive))
+    check(CIFAR10(), tmp_path, expected)
+
+
+def test_cifar100n_is_carved_from_cifar100s_training_images(tmp_path: Path) -> None:
+    """Its folder and files are CIFAR-100's; a fifth of each class is the test split; `origin` says which image is which."""
+    images, labels = pixels(50), np.repeat(np.arange(5), 10)
+    arrays_by_hand(tmp_path / "cifar100", train_images=images, train_labels=labels)
+    whole, carved = CIFAR100().load(tmp_path), CIFAR100N().load(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["cifar100"]
+    assert carved.origin is not None
+    assert sorted(torch.cat(carved.origin).tolist()) == list(range(50))
+    assert torch.bincount(carved.test_labels).tolist() == [2] * 5
+    splits = ((carved.train_inputs, carved.train_labels), (carved.test_inputs, carved.test_labels))
+    for rows, (inputs, known) in zip(carved.origin, splits, strict=True):
+        for i, row in enumerate(rows.tolist()):
+            np.testing.assert_array_equal(inputs[i], images[row])
+            assert known[i] == labels[row]
+    again = CIFAR100N().load(tmp_path).origin
+    assert again is not None
+    assert torch.equal(again[1], carved.origin[1])
+    assert whole.origin is None
+
+
+def test_cifar100n_is_not_taken_for_cifar100(tmp_path: Path) -> None:
+    assert CIFAR100N().fingerprint(tmp_path) == ""
+    arrays_by_hand(tmp_path / "cifar100", train_images=pixels(50), train_labels=np.repeat(np.arange(5), 10))
+    CIFAR100().load(tmp_path)
+    assert CIFAR100N().fingerprint(tmp_path) not in ("", CIFAR100().fingerprint(tmp_path))
+
+
+def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """MATLAB files [32, 32, 3, N]; the digit 0 is labelled 10 in them."""
+    root.mkdir(parents=True, exist_ok=True)
+    splits = dict(datasets.SVHN.split_list)
+    arrays: dict[str, np.ndarray] = {}
+    for split, n in (("train", 7), ("test", 5)):
+        x, y = pixels(n), np.arange(n)
+        file = root / f"{split}_32x32.mat"
+        savemat(file, {"X": x.transpose(1, 2, 3, 0), "y": np.where(y == 0, 10, y)[:, None].astype(np.uint8)})
+        splits[split] = [splits[split][0], file.name, md5(file)]
+        arrays |= {f"{split}_images": x, f"{split}_labels": y}
+    monkeypatch.setattr(datasets.SVHN, "split_list", splits)
+    return arrays
+
+
+def test_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check(SVHN(), tmp_path, write_svhn(tmp_path, monkeypatch))
+
+
+def write_tiny_imagenet(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, np.ndarray]]:
+    """Three classes of two JPEGs each, one of them grey; classes are numbered in the order of their wnids."""
+    top = root / "tiny-imagenet-200"
+    wnids = ["n03", "n01", "n02"]
+    (top / "val" / "images").mkdir(parents=True)
+    (top / "wnids.txt").write_text("\n".join(wnids) + "\n")
+    lines = []
+    for wnid in wnids:
+        folder = top / "train" / wnid / "images"
+        folder.mkdir(parents=True)
+        for i in range(2):
+            grey = wnid == "n02" and i == 0
+            Image.fromarray(pixels(1, 64)[0][:, :, 0] if grey else pixels(1, 64)[0]).save(folder / f"{wnid}_{i}.JPEG")
+        Image.fromarray(pixels(1, 64)[0]).save(top / "val" / "images" / f"val_{wnid}.JPEG")
+        lines.append(f"val_{wnid}.JPEG\t{wnid}\t0\t0\t62\t62")
+    (top / "val" / "val_annotations.txt").write_text("\n".join(lines) + "\n")
+    monkeypatch.setattr(TinyImageNet, "sizes", (6, 3))
+
+    def read(file: Path) -> np.ndarray:
+        return np.asarray(Image.open(file).convert("RGB"))
+
+    expected = {
+        "train_images": np.stack(
+            [read(f) for wnid in sorted(wnids) for f in sorted((top / "train" / wnid / "images").iterdir())]
+        ),
+        "train_labels": np.array([0, 0, 1, 1, 2, 2]),
+        "test_images": np.stack([read(top / "val" / "images" / f"val_{wnid}.JPEG") for wnid in wnids]),
+        "test_labels": np.array([2, 0, 1]),
+    }
+    return lambda: expected
+
+
+def test_tiny_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write_tiny_imagenet(tmp_path, monkeypatch)
+    check(TinyImageNet(), tmp_path, expected())
+
+
+def test_tiny_imagenet_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write_tiny_imagenet(tmp_path / "elsewhere", monkeypatch)
+    archive = tmp_path / "tiny-imagenet-200.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for file in (tmp_path / "elsewhere").rglob("*"):
+            packed.write(file, file.relative_to(tmp_path / "elsewhere"))
+    monkeypatch.setattr(TinyImageNet, "md5", md5(archive))
+    check(TinyImageNet(), tmp_path, expected())
+
+
+@pytest.mark.parametrize(
+    "dataset", [CIFAR10(), CIFAR100(), CIFAR100N(), SVHN(), TinyImageNet()], ids=lambda dataset: type(dataset).__name__
+)
+def test_without_data_and_network_one_line_says_what_to_do(dataset: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(L2DError) as caught:
+        dataset.load(tmp_path)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert f"dataset={dataset.name}" in line
+    assert str(tmp_path / dataset.name) in line
+    assert f"python -m l2d.data.prepare dataset={dataset.name}" in line
+    assert not prepared.is_prepared(tmp_path / dataset.name)
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_svhn(tmp_path, monkeypatch)
+    SVHN().load(tmp_path)
+    file = tmp_path / "svhn" / "test_images.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(L2DError, match=r"test_images\.npy: damaged.*prepare it again"):
+        SVHN().load(tmp_path)
+    file.unlink()
+    with pytest.raises(L2DError, match=r"test_images\.npy: missing"):
+        SVHN().load(tmp_path)
+
+
+def arrays_by_hand(folder: Path, **changes: np.ndarray) -> None:
+    folder.mkdir(parents=True)
+    arrays = {
+        "train_images": pixels(6),
+        "train_labels": np.arange(6),
+        "test_images": pixels(3),
+        "test_labels": np.arange(3),
+    }
+    for name, array in (arrays | changes).items():
+        np.save(folder / f"{name}.npy", array)
+
+
+def test_arrays_put_there_by_hand_are_checked_and_sealed(tmp_path: Path) -> None:
+    arrays_by_hand(tmp_path / "cifar10")
+    assert len(CIFAR10().load(tmp_path).train_labels) == 6
+    assert (tmp_path / "cifar10" / "meta.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"train_images": pixels(6).astype(np.float32)}, r"train_images\.npy: expected uint8"),
+        ({"test_images": pixels(3)[..., 0]}, r"test_images\.npy: expected uint8 images \[N, H, W, C\]"),
+        ({"train_labels": np.arange(5)}, r"train_labels\.npy: expected 6 integers"),
+        ({"test_labels": np.array([0, 1, 10])}, r"test_labels\.npy: labels must lie in 0\.\.9"),
+        ({"test_labels": np.array([0, 1, -1])}, r"test_labels\.npy: labels must lie in 0\.\.9"),
+    ],
+)
+def test_bad_arrays_are_named(changes: dict[str, np.ndarray], words: str, tmp_path: Path) -> None:
+    arrays_by_hand(tmp_path / "cifar10", **changes)
+    with pytest.raises(L2DError, match=words):
+        CIFAR10().load(tmp_path)
+    assert not (tmp_path / "cifar10" / "meta.json").exists()
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_broken_off_preparation_is_done_anew(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed before any of its five files: what is there then is either not prepared or whole."""
+    expected = write_svhn(tmp_path, monkeypatch)
+    calls = 0
+
+    def dying(original: Callable[..., None]) -> Callable[..., None]:
+        def write(*args: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                raise KeyboardInterrupt
+            original(*args)
+
+        return write
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepared, "write_atomically", dying(write_atomically))
+        patch.setattr(prepared, "write_json", dying(write_json))
+        with pytest.raises(KeyboardInterrupt):
+            SVHN().load(tmp_path)
+    assert not (tmp_path / "svhn" / "meta.json").exists()
+    check(SVHN(), tmp_path, expected)
+
+
+PREPARE = """
+import sys, time
+from pathlib import Path
+from urllib.error import URLError
+import numpy as np
+from l2d.data.sets.images import ImageSet
+
+class Slow(ImageSet):
+    name, num_classes = "slow", 10
+    def read(self, root, download):
+        with (root.parent / "reads.txt" if root.name == "slow" else root / "reads.txt").open("a") as file:
+            file.write("read\\n")
+        time.sleep(float(sys.argv[2]))
+        x = np.zeros((20, 4, 4, 3), np.uint8)
+        y = np.arange(20) % 10
+        return {"train_images": x, "train_labels": y, "test_images": x, "test_labels": y}
+
+print(len(Slow().load(Path(sys.argv[1])).train_labels))
+"""
+
+
+@pytest.mark.slow
+def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    said = tmp_path / "said.txt"
+
+    def start(seconds: float) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", PREPARE, str(tmp_path), str(seconds)]
+        with said.open("a") as errors:
+            return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+
+    def wait_for(text: str, file: Path) -> None:
+        deadline = time.monotonic() + 60
+        while not (file.exists() and text in file.read_text()):
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
+
+    killed = start(100)
+    wait_for("read", tmp_path / "reads.txt")
+    two = [start(1), start(1)]
+    wait_for("another process is preparing slow", said)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    outcomes = [process.communicate(timeout=120)[0].strip() for process in two]
+    assert outcomes == ["20", "20"], said.read_text()
+    assert (tmp_path / "reads.txt").read_text().count("read") == 2  # the killed one's, and one of the two
+
+
+@pytest.mark.parametrize("content", ["{", "{}", '{"files": {}}', "[]"])
+def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
+    arrays = {
+        f"{split}_{kind}": np.zeros((4, 8, 8, 3) if kind == "images" else 4, dtype=np.uint8)
+        for split in ("train", "test")
+        for kind in ("images", "labels")
+    }
+    prepared.write_prepared(tmp_path, arrays, 2)
+    (tmp_path / "meta.json").write_text(content)
+    with pytest.raises(L2DError, match=r"meta\.json: damaged"):
+        prepared.load_prepared(tmp_path, 2)
+
+
+def test_other_data_are_not_taken_for_finished(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    run.check_data("aaaa")
+    run.check_data("aaaa")
+    run.check_data("")  # not known: nothing to say
+    with pytest.raises(L2DError, match="was run on other data"):
+        run.check_data("bbbb")
+
+
+def test_fingerprint_follows_the_arrays(tmp_path: Path) -> None:
+    arrays = {
+        f"{split}_{kind}": np.zeros((4, 8, 8, 3) if kind == "images" else 4, dtype=np.uint8)
+        for split in ("train", "test")
+        for kind in ("images", "labels")
+    }
+    assert prepared.fingerprint(tmp_path) == ""
+    prepared.write_prepared(tmp_path, arrays, 2)
+    first = prepared.fingerprint(tmp_path)
+    assert first
+    arrays["test_labels"][0] = 1
+    prepared.write_prepared(tmp_path, arrays, 2)
+    assert prepared.fingerprint(tmp_path) != first
+
+
+def test_splits_of_different_shape_are_refused(tmp_path: Path) -> None:
+    arrays = {
+        "train_images": np.zeros((4, 32, 32, 3), np.uint8),
+        "train_labels": np.zeros(4, np.uint8),
+        "test_images": np.zeros((4, 28, 28, 1), np.uint8),
+        "test_labels": np.zeros(4, np.uint8),
+    }
+    with pytest.raises(L2DError, match=r"training images are \[32, 32, 3\], test images \[28, 28, 1\]"):
+        prepared.write_prepared(tmp_path, arrays, 10)
+
+
+def test_damaged_raw_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no network")
+
+    monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", offline)
+    monkeypatch.setattr("torchvision.datasets.svhn.download_url", offline)
+    (tmp_path / "train_32x32.mat").write_text("junk")
+    with pytest.raises(L2DError, match=r"damaged or not complete: .*train_32x32\.mat"):
+        SVHN().load(tmp_path)

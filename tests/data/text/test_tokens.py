@@ -1,0 +1,85 @@
+"""Text as tokens: what the tokenizer says of each text alone, and nothing that could be taken for a token after it."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tests.tiny_encoders import write_encoder, write_tokenizer
+
+from l2d.data.text import encoders, tokens
+from l2d.data.text.encoders import Embeddings
+from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of, load_tokenizer
+from l2d.utils.errors import L2DError
+
+pytest.importorskip("transformers")
+TEXTS = ["what is the capital of peru", "solve for x", "zyx", "war", "how many apples does anna buy"]
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_encoder(tmp_path_factory.mktemp("bert"))
+
+
+def test_tokens_of_each_text_alone(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "CHUNK", 2)
+    reader = Tokens(model=str(encoder), max_length=8)
+    found = reader.encode([*TEXTS, "war " * 25_000], tmp_path)
+    assert found.dtype == np.int32
+    assert found.shape == (6, 8)
+    tokenizer = load_tokenizer(str(encoder))
+    for text, row in zip(TEXTS, found.tolist(), strict=False):
+        alone = tokenizer(text)["input_ids"]
+        assert row == [*alone, *[PADDING] * (8 - len(alone))]
+    assert found[1].tolist() == [2, 16, 17, 18, 3, -1, -1, -1]  # [CLS] solve for x [SEP]
+    assert found[5].tolist() == [2, *[found[3, 1]] * 6, 3]
+    assert lengths_of(torch.from_numpy(found)).tolist() == [8, 5, 3, 3, 8, 8]
+    assert is_tokens(torch.from_numpy(found))
+    assert not list(tmp_path.iterdir())  # nothing is kept
+    assert reader.embed([]).shape == (0, 8)
+
+
+def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, pad=False)
+    assert Tokens(model=str(tmp_path), max_length=8).embed(["war"])[0, 3:].tolist() == [PADDING] * 5
+
+
+@pytest.mark.parametrize(
+    ("length", "said"), [(7, "must be at least 8"), (65, r"reads 64 tokens at most")], ids=["short", "long"]
+)
+def test_bad_lengths(length: int, said: str, encoder: Path) -> None:
+    with pytest.raises(L2DError, match=rf"^router\.reads\.max_length={length}: .*{said}"):
+        Tokens(model=str(encoder), max_length=length).embed(["war"])
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded .*give a local folder") as caught:
+        Tokens(model=str(tmp_path), max_length=8).embed(["war"])
+    assert "\n" not in str(caught.value)
+
+
+def test_how_many_were_cut_is_said_once(
+    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tokens, "CHUNK", 2)
+    encoders.say_once.cache_clear()
+    reader = Tokens(model=str(encoder), max_length=8)
+    for _ in range(2):
+        reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)
+    said = "2 of 8 texts are longer than the 8 tokens that the router reads of each, and were cut (router.reads.max_length)"
+    assert capsys.readouterr().err.splitlines() == [said]
+    assert reader.note == said
+    reader.embed(TEXTS)
+    assert reader.note is None
+
+
+def test_other_files_are_another_identity(tmp_path: Path) -> None:
+    write_encoder(tmp_path)
+    reader = Tokens(model=str(tmp_path), max_length=8)
+    first = reader.identity()
+    assert first == Embeddings(model=str(tmp_path), max_length=8, batch_size=1).identity()
+    for name in ("tokenizer.json", "model.safetensors"):
+        file = tmp_path / name
+        file.write_bytes(file.read_bytes() + b" ")
+        assert reader.identity() != first
+        first = reader.identity()

@@ -1,0 +1,46 @@
+"""What is learned beside the task: the losses by hand, and what is refused."""
+
+import math
+
+import pytest
+import torch
+
+from l2d.methods.auxiliary import ExpertsAux, LabelAux, make_aux
+from l2d.utils.errors import L2DError
+
+COSTS, LABELS = torch.tensor([[0.0, 2.0], [1.0, 0.5]]), torch.tensor([1, -1])
+
+
+def test_the_label_by_hand() -> None:
+    """Chances (¾, ¼) and label 1: log 4, times the weight; nothing where the label is unknown."""
+    aux = make_aux("label", 0.5, COSTS, LABELS, 2)
+    assert isinstance(aux, LabelAux)
+    assert aux.num_outputs == 2
+    loss = aux.loss(torch.tensor([[math.log(3), 0.0]]).repeat(2, 1), COSTS, LABELS)
+    assert loss.tolist() == pytest.approx([0.5 * math.log(4), 0])
+
+
+def test_the_experts_by_hand() -> None:
+    """The largest training cost, 2, is the scale: targets (1, 0) and (½, ¾). At σ = (¾, ½) the log losses are log(4/3) and
+    log 2; then ½ log(4/3) + ½ log 4 and log 2. A dearer one counts as 2."""
+    aux = make_aux("experts", 2.0, COSTS, torch.full((2,), -1), 0)
+    assert isinstance(aux, ExpertsAux)
+    assert aux.num_outputs == 2
+    outputs = torch.tensor([[math.log(3), 0.0]]).repeat(2, 1)
+    first, second = math.log(4 / 3) + math.log(2), (math.log(4 / 3) + math.log(4)) / 2 + math.log(2)
+    assert aux.loss(outputs, COSTS, LABELS).tolist() == pytest.approx([2 * first, 2 * second])
+    dear = torch.tensor([[0.0, 9.0]])
+    assert aux.loss(outputs[:1], dear, LABELS[:1]).tolist() == pytest.approx([2 * first])
+
+
+def test_none_and_bad_values() -> None:
+    assert make_aux("none", 1.0, COSTS, LABELS, 2) is None
+    for kind, weight, labels, said in (
+        ("both", 1.0, LABELS, r"^aux=both: unknown; choose one of none, label, experts"),
+        ("label", -1.0, LABELS, r"^aux_weight=-1\.0"),
+        ("none", math.nan, LABELS, r"^aux_weight=nan"),
+        ("experts", math.inf, LABELS, r"^aux_weight=inf"),
+        ("label", 1.0, torch.tensor([-1, -1]), r"^aux=label: .*dataset\.label="),
+    ):
+        with pytest.raises(L2DError, match=said):
+            make_aux(kind, weight, COSTS, labels, 2)

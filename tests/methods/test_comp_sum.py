@@ -1,0 +1,234 @@
+"""Σ_k c̄_k log Σ_k' exp((f_k' − f_k)/ρ_k), TDEF and MILD."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.config import compose
+from l2d.core.decisions import comp_sum_posterior
+from l2d.methods.comp_sum import CompSum, comp_sum_loss, comp_sum_phi, comp_sum_terms
+from l2d.routing.build import make
+from l2d.utils.errors import L2DError
+
+COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]])
+
+
+def method(name: str, costs: torch.Tensor, *overrides: str) -> CompSum:
+    built = make(compose([f"method={name}", *overrides]).method, costs=costs, num_classes=10, decision="argmax")
+    assert isinstance(built, CompSum)
+    return built
+
+
+def test_terms_by_hand() -> None:
+    """f = (0, log 3), ρ = (1, 2): k = 1: log(1 + 3) = log 4. k = 2: log(e^(−log 3/2) + 1) = log(1 + 1/√3)."""
+    terms = comp_sum_terms(torch.tensor([[0.0, math.log(3)]], dtype=torch.float64), torch.tensor([1.0, 2.0]))
+    np.testing.assert_allclose(terms, [[math.log(4), math.log(1 + 1 / math.sqrt(3))]])
+
+
+@given(st.integers(2, 5), st.integers(0, 9999))
+def test_against_loops(p: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    f, rewards, rho = rng.normal(size=p), rng.random(p), rng.uniform(0.5, 5, p)
+    slow = sum(rewards[k] * math.log(sum(math.exp((f[j] - f[k]) / rho[k]) for j in range(p))) for k in range(p))
+    fast = comp_sum_loss(torch.tensor(f), torch.tensor(rewards), torch.tensor(rho))
+    assert float(fast) == pytest.approx(slow, rel=1e-9)
+
+
+def test_tdef_by_hand() -> None:
+    """Scores all 0: every term is log 3. Largest training cost 1.7, so rewards 1 − c/1.7: row 1 sums to 3 − 2/1.7."""
+    tdef = method("tdef", COSTS)
+    assert tdef.rho.tolist() == [1, 1, 1]
+    loss = tdef.loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
+    torch.testing.assert_close(loss, math.log(3) * torch.tensor([3 - 2 / 1.7, 3 - 3 / 1.7]))
+
+
+def test_mild_by_hand() -> None:
+    """Scores all 0: every term is log 3, whatever ρ. Rewards sum to (p − 1) Σ c: 2·2 and 2·3."""
+    mild = method("mild", COSTS)
+    loss = mild.loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
+    torch.testing.assert_close(loss, math.log(3) * torch.tensor([4.0, 6.0]))
+
+
+def test_mild_uses_each_experts_own_rho() -> None:
+    """Cheapest: expert 3 in row 1, expert 2 in row 2 → m = (0 → 1, 1, 1): equal shares. A third row breaks the tie."""
+    costs = torch.cat([COSTS, COSTS[1:]])
+    torch.testing.assert_close(method("mild", costs).rho, torch.full((3,), 5 + 1 / 3))  # the default: one for all
+    mild = method("mild_paper", costs)
+    root = 2 ** (1 / 3)
+    torch.testing.assert_close(mild.rho, 5 + torch.tensor([1, root, 1]) / (root + 2))
+    f = torch.tensor([[0.0, 1.0, -1.0]])
+    slow = sum(
+        float(costs[0].sum() - costs[0, k])
+        * math.log(sum(math.exp(float(f[0, j] - f[0, k]) / float(mild.rho[k])) for j in range(3)))
+        for k in range(3)
+    )
+    assert float(mild.loss(f, costs[:1], torch.zeros(1))) == pytest.approx(slow, rel=1e-6)
+
+
+def test_options() -> None:
+    """Both rewards and every form of ρ with either method; the defaults are those of the paper and what validation preferred."""
+    assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
+    assert method("mild", COSTS, "method.rho.values=[1,2,3]").rho.tolist() == [1, 2, 3]
+    uniform = method("mild", COSTS, "method.rho.rule=uniform", "method.rho.total=3", "method.rho.offset=0.5")
+    assert uniform.rho.tolist() == [1.5] * 3
+    swapped = method("tdef", COSTS, "method.rewards=sum_others")
+    torch.testing.assert_close(swapped.rewards(COSTS[:1]), torch.tensor([[1.3, 0.8, 1.9]]))
+    torch.testing.assert_close(
+        method("mild", COSTS, "method.rewards=complement").rewards(COSTS[:1]), 1 - COSTS[:1] / 1.7
+    )
+    many = COSTS.repeat(50, 1)  # enough rows that no count is lifted to 1
+    by_mass = method("mild_paper", many, "method.rho.counts=reward_mass")
+    assert not torch.allclose(by_mass.rho, method("mild_paper", many).rho)
+
+
+def test_the_scale_is_the_training_splits() -> None:
+    """A test row with a larger cost than any in training earns 0, not less, and does not change the others' rewards."""
+    tdef = method("tdef", COSTS)
+    torch.testing.assert_close(tdef.rewards(torch.tensor([[3.0, 0.0]])), torch.tensor([[0.0, 1.0]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("rho", [1e-2, 1.0, 1e3])
+def test_extreme_scores(dtype: torch.dtype, rho: float) -> None:
+    """f = (1e4, −1e4): the terms are 0 and 2e4/ρ exactly, up to the precision of float32."""
+    scores = torch.tensor([[1e4, -1e4]], dtype=dtype, requires_grad=True)
+    terms = comp_sum_terms(scores, torch.full((2,), rho))
+    spread = float((scores[0, 0] - scores[0, 1]).detach())
+    expected = [math.log1p(math.exp(-spread / rho)), spread / rho + math.log1p(math.exp(-spread / rho))]
+    np.testing.assert_allclose(terms.detach()[0], expected, rtol=1e-5, atol=1e-7)
+    terms.sum().backward()
+    assert scores.grad is not None
+    assert torch.isfinite(scores.grad).all()
+
+
+@given(st.integers(2, 5), st.integers(0, 9999), st.floats(-100, 100))
+def test_invariances(p: int, seed: int, shift: float) -> None:
+    """Adding a constant to all scores changes nothing; scaling scores and ρ together changes nothing; no term is negative."""
+    rng = torch.Generator().manual_seed(seed)
+    f = torch.randn(4, p, generator=rng, dtype=torch.float64)
+    rho = torch.rand(p, generator=rng, dtype=torch.float64) + 0.1
+    terms = comp_sum_terms(f, rho)
+    assert (terms >= 0).all()
+    torch.testing.assert_close(comp_sum_terms(f + shift, rho), terms)
+    torch.testing.assert_close(comp_sum_terms(3 * f, 3 * rho), terms)
+
+
+def test_gradient_points_to_the_cheap_expert() -> None:
+    """One step down the loss from equal scores must raise the score of the expert with the least cost, for both methods."""
+    costs = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    for name in ("tdef", "mild"):
+        scores = torch.zeros(2, 3, requires_grad=True)
+        method(name, costs, *(["method.rho=1.0"] if name == "mild" else [])).loss(
+            scores, costs, torch.zeros(2)
+        ).sum().backward()
+        assert scores.grad is not None
+        assert (-scores.grad).argmax(dim=1).tolist() == [1, 0], name
+
+
+def plain(tau: float, rho: float | list[float], decision: str = "argmax") -> CompSum:
+    return CompSum(costs=1 - torch.eye(2), num_classes=2, decision=decision, rewards="sum_others", rho=rho, tau=tau)
+
+
+def test_tau_by_hand() -> None:
+    """u = 3: Φ⁰ = 3, Φ^½ = (√4 − 1)/½ = 2, Φ¹ = log 4, Φ² = (1/4 − 1)/(−1) = 3/4, Φ³ = (1/16 − 1)/(−2) = 15/32."""
+    log_sum = torch.tensor(4.0, dtype=torch.float64).log()
+    found = [float(comp_sum_phi(log_sum, tau)) for tau in (0.0, 0.5, 1.0, 2.0, 3.0)]
+    assert found == pytest.approx([3, 2, math.log(4), 0.75, 15 / 32])
+
+
+@given(st.integers(2, 5), st.integers(0, 9999), st.floats(0, 5))
+def test_tau_against_loops(p: int, seed: int, tau: float) -> None:
+    rng = np.random.default_rng(seed)
+    f, rewards, rho = rng.normal(size=p), rng.random(p), rng.uniform(0.5, 5, p)
+    slow = 0.0
+    for k in range(p):
+        u = sum(math.exp((f[j] - f[k]) / rho[k]) for j in range(p) if j != k)
+        near = abs(tau - 1) < 1e-4  # here the plain formula has lost its digits, and Φ^τ is log(1 + u) + O(τ − 1)
+        slow += rewards[k] * (math.log(1 + u) if near else ((1 + u) ** (1 - tau) - 1) / (1 - tau))
+    fast = float(comp_sum_loss(torch.tensor(f), torch.tensor(rewards), torch.tensor(rho), tau))
+    assert fast == pytest.approx(slow, rel=2e-3 if abs(tau - 1) < 1e-4 else 1e-9)
+
+
+@given(st.integers(2, 5), st.integers(0, 9999))
+def test_tau_one_is_the_logistic_loss_to_the_bit(p: int, seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    f, rewards, rho = (
+        torch.randn(4, p, generator=rng),
+        torch.rand(4, p, generator=rng),
+        torch.rand(p, generator=rng) + 0.1,
+    )
+    assert torch.equal(comp_sum_loss(f, rewards, rho, 1.0), (rewards * comp_sum_terms(f, rho)).sum(-1))
+    near = comp_sum_loss(f, rewards, rho, 1 + 1e-6)
+    torch.testing.assert_close(near, comp_sum_loss(f, rewards, rho, 1.0), rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("tau", [1.0, 1 + 1e-9, 1.5, 2.0, 60.0])
+@pytest.mark.parametrize("rho", [1e-2, 1.0, 1e3])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_extreme_scores_for_tau_above_one(tau: float, rho: float, dtype: torch.dtype) -> None:
+    """The term of the expert that is 2e4 behind is at most 1/(τ − 1), and losses and gradients are finite; below τ = 1 they need not be."""
+    scores = torch.tensor([[1e4, -1e4], [0.0, 0.0]], dtype=dtype, requires_grad=True)
+    loss = comp_sum_loss(scores, torch.tensor([0.0, 1.0]), torch.full((2,), rho), tau)
+    assert torch.isfinite(loss).all()
+    assert tau == 1 or float(loss[0].detach()) <= 1 / (tau - 1) * (1 + 1e-6)
+    loss.sum().backward()
+    assert scores.grad is not None
+    assert torch.isfinite(scores.grad).all()
+
+
+@given(st.integers(2, 4), st.integers(0, 9999), st.floats(0, 1), st.booleans())
+def test_posterior_at_the_minimiser_for_every_tau(p: int, seed: int, share: float, above: bool) -> None:
+    """At the least Σ_k p_k Φ^τ, found by descent, p̂ = p: for τ ≤ 1, and above it up to 1 + min ρ/max ρ."""
+    rng = np.random.default_rng(seed)
+    truth = torch.tensor(rng.dirichlet(np.ones(p)) * 0.6 + 0.4 / p)
+    rho = torch.tensor(rng.uniform(0.5, 2, p))
+    tau = 1 + 0.7 * share * float(rho.min() / rho.max()) if above else share
+    f = torch.zeros(p, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [f], max_iter=2000, tolerance_grad=1e-12, tolerance_change=1e-16, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = comp_sum_loss(f, truth, rho, tau)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    np.testing.assert_allclose(comp_sum_posterior(f.detach(), rho, tau), truth, atol=1e-5)
+
+
+def test_from_which_tau_the_loss_is_least_at_infinity() -> None:
+    """ρ = (1, .3): the limit is 1.3. Rewards (.55, .45): as f_1 − f_2 grows from 10 to 30 the loss rises for τ = 1.25 and falls for τ = 1.5.
+
+    Equal ρ: the limit is 2, where the loss is 1 − softmax_k, linear in the softmax: least at a corner. The posterior is refused from there.
+    """
+    rho, rewards = torch.tensor([1.0, 0.3], dtype=torch.float64), torch.tensor([0.55, 0.45], dtype=torch.float64)
+    far = torch.tensor([[10.0, 0.0], [30.0, 0.0]], dtype=torch.float64)
+    for tau, rises in ((1.25, True), (1.5, False)):
+        near, further = comp_sum_loss(far, rewards, rho, tau).tolist()
+        assert (further > near) == rises
+        assert plain(tau, [1.0, 0.3]).has_posterior == rises
+    assert plain(0.5, 2.0, "posterior").decision == "posterior"
+    for tau, spread in ((2.0, [1.0, 1.0]), (1.31, [1.0, 0.3])):
+        with pytest.raises(L2DError, match=rf"decision=posterior.*method\.tau={tau}.*tau below"):
+            plain(tau, spread, "posterior")
+
+
+@pytest.mark.parametrize("name", ["mild", "tdef", "mild_paper", "tdef_uniform"])
+def test_every_method_of_the_family_takes_a_tau(name: str) -> None:
+    """Scores all 0, p = 3, τ = 2: every term is 1 − 1/3, for either rewards and any ρ."""
+    built = method(name, COSTS, "method.tau=2.0")
+    total = built.rewards(COSTS).sum(1)
+    torch.testing.assert_close(built.loss(torch.zeros(2, 3), COSTS, torch.zeros(2)), 2 / 3 * total)
+    assert method(name, COSTS).tau == 1
+
+
+@pytest.mark.parametrize("tau", [-0.1, float("inf"), float("nan")])
+def test_bad_tau(tau: float) -> None:
+    with pytest.raises(L2DError, match=r"method\.tau"):
+        plain(tau, 1.0)

@@ -1,0 +1,168 @@
+"""What every file in conf/method/ must hold to; a new method is tested without a line here."""
+
+from functools import cache
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from l2d.config import compose, groups
+from l2d.core.costs import cheapest
+from l2d.core.decisions import argmax_last
+from l2d.methods.method import Evidence, Method
+from l2d.routing.build import make
+from l2d.utils.errors import L2DError
+
+P, CLASSES = 4, 5
+METHODS = sorted(groups()["method"])
+
+
+def training_costs(n: int = 200, seed: int = 0, p: int = P) -> torch.Tensor:
+    """Imbalanced: expert k is right with a probability that falls with k; every expert is the cheapest somewhere."""
+    rng = torch.Generator().manual_seed(seed)
+    wrong = torch.rand(n, p, generator=rng) < torch.linspace(0.2, 0.9, p)
+    wrong[:p] = ~torch.eye(p, dtype=torch.bool)[:n]
+    return wrong.double() + torch.linspace(0.5, 0.1, p).double()
+
+
+@cache
+def config(name: str) -> DictConfig:
+    """Composing takes longer than most of these tests."""
+    found = compose([f"method={name}"]).method
+    assert isinstance(found, DictConfig)
+    return found
+
+
+def build(name: str, decision: str = "argmax", costs: torch.Tensor | None = None) -> Method:
+    costs = training_costs() if costs is None else costs
+    method = make(config(name), costs=costs, num_classes=CLASSES, decision=decision)
+    assert isinstance(method, Method)
+    method.learn(evidence(costs))
+    return method
+
+
+def evidence(costs: torch.Tensor) -> Evidence:
+    """As if the label said which expert is the cheapest. An expert's price is what it costs where it is right."""
+    prices = costs.amin(dim=0)
+    return Evidence(costs - prices, prices, cheapest(costs))
+
+
+def batch(method: Method, n: int = 8, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    outputs = torch.rand(n, method.num_outputs, generator=rng, dtype=torch.float64) * 2 - 1
+    return outputs, training_costs(n, seed), torch.randint(CLASSES, (n,), generator=rng)
+
+
+@pytest.fixture(params=METHODS)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_file_says_its_own_name(name: str) -> None:
+    own = config(name).name
+    assert name == own or name.startswith(f"{own}_")  # mild_paper is a mild
+
+
+def test_one_loss_per_example(name: str) -> None:
+    method = build(name)
+    outputs, costs, labels = batch(method)
+    whole = method.loss(outputs, costs, labels)
+    assert whole.shape == (8,)
+    alone = torch.cat([method.loss(outputs[i : i + 1], costs[i : i + 1], labels[i : i + 1]) for i in range(8)])
+    torch.testing.assert_close(whole, alone)
+
+
+def test_inputs_are_left_alone(name: str) -> None:
+    method = build(name)
+    given_ = batch(method)
+    before = [tensor.clone() for tensor in given_]
+    method.loss(*given_)
+    method.decide(given_[0])
+    assert all(torch.equal(a, b) for a, b in zip(given_, before, strict=True))
+
+
+def test_gradcheck(name: str) -> None:
+    method = build(name)
+    outputs, costs, labels = batch(method, n=3)
+    assert torch.autograd.gradcheck(lambda z: method.loss(z, costs, labels), outputs.requires_grad_())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_extreme_outputs_in_every_dtype(name: str, dtype: torch.dtype) -> None:
+    method = build(name)
+    corners = torch.cartesian_prod(*[torch.tensor([-1e4, 0.0, 1e4])] * method.num_outputs).to(dtype).requires_grad_()
+    costs = training_costs(len(corners)).to(dtype)
+    loss = method.loss(corners, costs, torch.zeros(len(corners), dtype=torch.long))
+    loss.double().sum().backward()
+    assert torch.isfinite(loss).all()
+    assert corners.grad is not None
+    assert torch.isfinite(corners.grad).all()
+    assert method.decide(corners).shape == (len(corners),)
+    if method.has_posterior:
+        assert torch.isfinite(method.posterior(corners)).all()
+
+
+def test_decisions_are_experts(name: str) -> None:
+    decisions = ["argmax", "posterior"] if build(name).has_posterior else ["argmax"]
+    for decision in decisions:
+        method = build(name, decision)
+        chosen = method.decide(batch(method, n=50)[0])
+        assert chosen.dtype == torch.long
+        assert set(chosen.tolist()) <= set(range(P))
+        assert len(set(chosen.tolist())) > 1
+
+
+def test_offsets_on_the_utilities_shift_the_decision(name: str) -> None:
+    """A method says whether it decides by the largest; a guard must not shift another rule."""
+    for decision in ["argmax", "posterior"] if build(name).has_posterior else ["argmax"]:
+        method = build(name, decision)
+        outputs = batch(method, n=50)[0]
+        utilities = method.utilities(outputs)
+        assert utilities.shape == (50, P)
+        assert torch.equal(method.decide(outputs), argmax_last(utilities)) == method.by_argmax
+
+
+def test_posterior_is_a_distribution_and_decides(name: str) -> None:
+    method = build(name)
+    if not method.has_posterior:
+        with pytest.raises(L2DError, match="decision=posterior"):
+            build(name, "posterior")
+        return
+    outputs = batch(method, n=50)[0]
+    posterior = method.posterior(outputs)
+    assert posterior.shape == (50, P)
+    torch.testing.assert_close(posterior.sum(1), torch.ones(50, dtype=posterior.dtype))
+    assert torch.equal(build(name, "posterior").decide(outputs), posterior.argmax(1))
+
+
+def test_training_learns_the_cheapest_expert(name: str) -> None:
+    """Free outputs for four inputs, each with one right expert: descent on the mean loss must end at the right decisions.
+
+    A wrong sign in the loss, in a reward or in a cost ends elsewhere.
+    """
+    costs = 1 - torch.eye(P)
+    method = build(name, costs=costs)
+    outputs = torch.zeros(P, method.num_outputs, requires_grad=True)
+    optimizer = torch.optim.Adam([outputs], lr=0.05)
+    for _ in range(100):
+        optimizer.zero_grad()
+        scores = torch.tanh(outputs) if method.head == "cosine" else outputs
+        method.loss(scores, costs, torch.arange(P)).mean().backward()
+        optimizer.step()
+    assert method.decide(outputs.detach()).tolist() == [0, 1, 2, 3]
+
+
+def test_state_is_all_in_the_checkpoint(name: str) -> None:
+    """A method built from other costs and then loaded gives the same losses: nothing taken from the costs lives outside buffers."""
+    original, other = build(name), build(name, costs=2 * training_costs(50, seed=1).flip(1))
+    other.load_state_dict(original.state_dict())
+    outputs, costs, labels = batch(original)
+    assert torch.equal(original.loss(outputs, costs, labels), other.loss(outputs, costs, labels))
+
+
+def test_bad_costs_and_decisions_are_refused(name: str) -> None:
+    for costs in (torch.zeros(3, 1), torch.tensor([[0.0, -1.0]]), torch.tensor([[0.0, float("nan")]])):
+        with pytest.raises(L2DError, match="costs"):
+            build(name, costs=costs)
+    with pytest.raises(L2DError, match="decision=argmin"):
+        build(name, decision="argmin")

@@ -1,0 +1,283 @@
+"""Cost-sensitive margin losses: the steps of the derivation, what the last appendix says of StructSVM and CRF, and deferral as a case of it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.config import compose
+from l2d.core.costs import cheapest
+from l2d.core.decisions import argmax_last
+from l2d.core.deferral import deferral_loss
+from l2d.core.rewards import sum_others
+from l2d.methods.comp_sum import comp_sum_loss, comp_sum_phi, comp_sum_terms
+from l2d.methods.cost_sensitive import (
+    CostSensitive,
+    comp_sum_psi,
+    crf,
+    hinge,
+    log_sum_form,
+    margin_loss,
+    max_form,
+    max_margin_markov,
+    multiplicative_margin,
+    pair_margins,
+    struct_svm,
+    sum_form,
+)
+from l2d.routing.build import make
+from l2d.utils.errors import L2DError
+
+cases = given(st.integers(2, 5), st.integers(0, 9999))
+COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]], dtype=torch.float64)
+
+
+def draw(p: int, seed: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scores (ties among them), costs in [0, 1] with a zero diagonal, ρ; float64 [4, p], [4, p, p], [p]."""
+    rng = np.random.default_rng(seed)
+    scores = 3 * rng.normal(size=(4, p))
+    scores[0] = rng.integers(-1, 2, p)
+    costs = rng.random((4, p, p)) * (1 - np.eye(p))
+    return torch.tensor(scores), torch.tensor(costs), torch.tensor(rng.uniform(0.2, 5, p))
+
+
+def method(costs: torch.Tensor = COSTS, **changes: Any) -> CostSensitive:
+    arguments = {"pairs": "regret", "psi": "comp_sum", "form": "max", "rewards": "sum_others", "rho": 1.0, "tau": 1.0}
+    return CostSensitive(costs=costs, num_classes=10, decision="argmax", **{**arguments, **changes})
+
+
+def test_by_hand() -> None:
+    """f = (0, 1, −1), ρ = 2, k = 1: margins −½ and ½ over the others, costs ½ and 1.
+
+    Hinge: 3/2 and 1/2, times costs 3/4 and 1/2. Φ_ρ: 1 and 1/2, times costs 1/2 and 1/2. M3N: ½ + ½ and 1 − ½.
+    CRF: log(1 + e^{1} + e^{1/2}).
+    """
+    scores, rho = torch.tensor([[0.0, 1.0, -1.0]]), torch.full((3,), 2.0)
+    costs = torch.tensor([[[9.0, 0.5, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])  # the diagonal is not looked at
+    u = pair_margins(scores, rho)
+    assert u[0, 0].tolist() == [0, -0.5, 0.5]
+    assert float(max_form(costs, hinge(u))[0, 0]) == 0.75 == float(struct_svm(costs, u)[0, 0])
+    assert float(sum_form(costs, hinge(u))[0, 0]) == 1.25
+    assert float(max_form(costs, margin_loss(u))[0, 0]) == 0.5
+    assert float(max_margin_markov(costs, u)[0, 0]) == 1
+    assert float(crf(costs, u)[0, 0]) == pytest.approx(math.log(1 + math.e + math.exp(0.5)))
+    expected = math.log((1 + math.exp(0.5)) ** 0.5 + 1 + math.exp(-0.5))
+    assert float(log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(expected)
+    assert float(multiplicative_margin(costs, u, 0.6)[0, 0]) == pytest.approx(0.6)
+
+
+@cases
+def test_against_loops(p: int, seed: int) -> None:
+    scores, costs, rho = draw(p, seed)
+    u = pair_margins(scores, rho)
+    found = {
+        "max": max_form(costs, hinge(u)),
+        "sum": sum_form(costs, comp_sum_psi(u, 2.5)),
+        "log": log_sum_form(costs, comp_sum_psi(u, 1.0)),
+        "margin": max_form(costs, margin_loss(u)),
+        "m3n": max_margin_markov(costs, u),
+        "crf": crf(costs, u),
+    }
+    f, c = scores.numpy(), costs.numpy()
+    for i in range(4):
+        for k in range(p):
+            t = {j: float((f[i, k] - f[i, j]) / rho[k]) for j in range(p) if j != k}
+            slow = {
+                "max": max(c[i, k, j] * max(0, 1 - t[j]) for j in t),
+                "sum": sum(c[i, k, j] * ((1 + math.exp(-t[j])) ** -1.5 - 1) / -1.5 for j in t),
+                "log": math.log(sum((1 + math.exp(-t[j])) ** c[i, k, j] for j in t)),
+                "margin": max(c[i, k, j] * min(1, max(0, 1 - t[j])) for j in t),
+                "m3n": max(max(0, c[i, k, j] - t[j]) for j in t),
+                "crf": math.log(1 + sum(math.exp(c[i, k, j] - t[j]) for j in t)),
+            }
+            assert {name: float(value[i, k]) for name, value in found.items()} == pytest.approx(slow, rel=1e-9)
+
+
+@cases
+def test_margin_loss_bounds_the_zero_one_loss(p: int, seed: int) -> None:
+    """Section 4.1: c(x, k, 𝖿(x)) 1[ρ_f(x, k) ≤ 0] ≤ L_ρ(f, x, k), ties included."""
+    scores, costs, rho = draw(p, seed)
+    bound = max_form(costs, margin_loss(pair_margins(scores, rho)))
+    chosen = argmax_last(scores)
+    zero_one = costs.gather(2, chosen[:, None, None].expand(4, p, 1))[..., 0]  # the cost is 0 where k is chosen
+    assert (zero_one <= bound).all()
+
+
+@given(st.integers(2, 5), st.integers(0, 9999), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 4.0]))
+def test_max_is_below_sum_and_log_sum(p: int, seed: int, tau: float) -> None:
+    """The appendix's last steps, and L_ρ ≤ max_{k'} c·Ψ where Φ_ρ ≤ Ψ: the hinge, the exponential, the logistic in base 2.
+
+    For the other τ only max ≤ sum is tested: Φ_ρ ≤ Ψ is false as printed (test_consistency.py).
+    """
+    scores, costs, rho = draw(p, seed)
+    u = pair_margins(scores, rho)
+    psi = comp_sum_psi(u, tau)
+    assert (max_form(costs, psi) <= sum_form(costs, psi) + 1e-12).all()
+    assert (max_form(costs, psi) <= log_sum_form(costs, psi) + 1e-12).all()
+    margin = max_form(costs, margin_loss(u))
+    for above in (hinge(u), comp_sum_psi(u, 0.0), comp_sum_psi(u, 1.0) / math.log(2)):
+        assert (margin <= max_form(costs, above) + 1e-12).all()
+
+
+def test_the_factor_belongs_inside_the_max() -> None:
+    """For τ > 1 the printed 1/(1 − τ)·max{c·((1 + e^{−u})^{1−τ} − 1)} has turned the max into a min: τ = 2, margins 0 and −log 3, c = 1:
+    ½ and ¾; as printed −max(−½, −¾) = ½."""
+    brackets = [(1 + 1) ** -1.0 - 1, (1 + 3) ** -1.0 - 1]
+    printed = 1 / (1 - 2) * max(brackets)
+    scores = torch.tensor([[0.0, 0.0, math.log(3)]], dtype=torch.float64)
+    psi = comp_sum_psi(pair_margins(scores, torch.ones(3)), 2.0)
+    ours = float(max_form(torch.ones(1, 3, 3), psi)[0, 0])
+    assert printed == 0.5
+    assert ours == pytest.approx(0.75)
+
+
+@given(st.integers(2, 5), st.integers(0, 9999), st.floats(0, 4))
+def test_class_independent_costs(p: int, seed: int, tau: float) -> None:
+    """c(x, k, k') = C for all k' ≠ k: max ≤ C·Φ^τ(Σ_{k'≠k} e^{−u}) ≤ sum, the middle being the term of MILD and TDEF.
+
+    The first since Φ^τ grows, the second since it is concave and 0 at 0. For τ = 1 the first is the appendix's step; for τ = 0 the
+    middle is the sum.
+    """
+    scores, _, rho = draw(p, seed)
+    same = torch.full((4, p, p), 0.7, dtype=torch.float64)
+    psi = comp_sum_psi(pair_margins(scores, rho), tau)
+    middle = 0.7 * comp_sum_phi(comp_sum_terms(scores, rho), tau)
+    slack = 1e-9 * (1 + middle)
+    assert (max_form(same, psi) <= middle + slack).all()
+    assert (middle <= sum_form(same, psi) + slack).all()
+    exponential = comp_sum_psi(pair_margins(scores, rho), 0.0)
+    torch.testing.assert_close(
+        sum_form(same, exponential), 0.7 * comp_sum_phi(comp_sum_terms(scores, rho), 0.0), rtol=1e-6, atol=1e-9
+    )
+
+
+@cases
+def test_deferral_is_mild(p: int, seed: int) -> None:
+    """Section 5.3: E_{k ~ c̄/C}[C·log(1 + Σ_{k'≠k} e^{−u})] is Σ_k c̄_k ℓ̃_ρ, MILD's loss."""
+    scores, _, rho = draw(p, seed)
+    rewards = sum_others(torch.tensor(np.random.default_rng(seed).random((4, p))))
+    total = rewards.sum(1)
+    u = pair_margins(scores, rho)
+    for i in range(4):
+        slow = sum(
+            float(rewards[i, k] / total[i] * total[i])
+            * math.log(1 + sum(math.exp(-float(u[i, k, j])) for j in range(p) if j != k))
+            for k in range(p)
+        )
+        assert float(comp_sum_loss(scores, rewards, rho)[i]) == pytest.approx(slow, rel=1e-9)
+
+
+def test_deferral_costs_as_printed_are_constant() -> None:
+    """Section 5.3 prints c(x, j, k') = C(x)·1[j = k'], which leaves the term k' = j alone: C·Ψ(0), whatever the scores. 1[j ≠ k'] is meant."""
+    for f in ([0.0, 1.0, 2.0], [5.0, -3.0, 0.0]):
+        for j in range(3):
+            printed = max((0.8 if j == k else 0.0) * math.log1p(math.exp(f[k] - f[j])) for k in range(3))
+            assert printed == 0.8 * math.log(2)
+
+
+@cases
+def test_against_struct_svm_and_crf(p: int, seed: int) -> None:
+    """The last appendix, for costs in [0, 1]: with the hinge ours is StructSVM's loss; with the logistic loss it is at most CRF's; with Φ_ρ it
+    is at most the multiplicative margin loss, for any costs."""
+    scores, costs, rho = draw(p, seed)
+    u = pair_margins(scores, rho)
+    assert torch.equal(max_form(costs, hinge(u)), struct_svm(costs, u))
+    assert (max_form(costs, comp_sum_psi(u, 1.0)) <= crf(costs, u) + 1e-12).all()
+    largest = 3 * float(costs.max())
+    assert (max_form(3 * costs, margin_loss(u)) <= multiplicative_margin(3 * costs, u, largest) + 1e-12).all()
+
+
+def pair(cost: float, margin: float, p: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
+    """Costs and margins of one k against p − 1 others, all alike."""
+    scores = torch.tensor([[margin, *[0.0] * (p - 1)]], dtype=torch.float64)
+    return torch.full((1, p, p), cost, dtype=torch.float64), pair_margins(scores, torch.ones(p))
+
+
+def test_where_the_comparison_fails() -> None:
+    """If the hinge-type surrogate is read as M3N's max(0, c − u), ours is not below it: c = ½, u = .8 gives .5·.2 = .1 against 0.
+    Nor above: u = −1 gives .5·2 = 1 against 1.5.
+
+    Against CRF costs above 1 fail: c = 2, u = −5: 2·log(1 + e⁵) ≈ 10.01 > log(1 + e⁷) ≈ 7.00. So does the log-sum form, which never falls
+    below log(p − 1): p = 3, c = ½, u = 10: log 2 > log(1 + 2e^{−9.5}).
+    """
+    costs, u = pair(0.5, 0.8)
+    assert float(max_form(costs, hinge(u))[0, 0]) == pytest.approx(0.1)
+    assert float(max_margin_markov(costs, u)[0, 0]) == 0
+    costs, u = pair(0.5, -1.0)
+    assert float(max_form(costs, hinge(u))[0, 0]) == 1 < float(max_margin_markov(costs, u)[0, 0]) == 1.5
+    costs, u = pair(2.0, -5.0)
+    assert float(max_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(10.0134, abs=1e-4)
+    assert float(crf(costs, u)[0, 0]) == pytest.approx(7.0009, abs=1e-4)
+    costs, u = pair(0.5, 10.0, p=3)
+    assert float(log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) > 0.69
+    assert float(crf(costs, u)[0, 0]) < 2e-4
+
+
+@cases
+def test_max_of_hinges_by_rewards_is_least_at_equal_scores(p: int, seed: int) -> None:
+    """Σ_k c̄_k max(0, 1 − ρ_f(x, k)) ≥ Σ_k c̄_k where no c̄_k is more than half of the sum, as with sum_others and p ≥ 3.
+
+    With M the highest score and s the next, the slopes are at least (M − s)·(Σ_{k≠a} c̄_k − c̄_a) ≥ 0, a being the highest. So the hinge in
+    the max form cannot learn MILD's rewards; the sum of hinges can.
+    """
+    p += 1
+    rng = np.random.default_rng(seed)
+    scores, rewards = torch.tensor(rng.normal(size=(4, p))), sum_others(torch.tensor(rng.random((4, p))))
+    psi = hinge(pair_margins(scores, torch.ones(p)))
+    loss = (rewards * max_form(torch.ones(4, p, p), psi)).sum(1)
+    assert (loss >= rewards.sum(1) - 1e-12).all()
+    costs = torch.tensor([[0.0, 1.0, 1.0]])
+    step = torch.tensor([[0.1, 0.0, 0.0]])
+    summed = method(costs, pairs="rewards", psi="hinge", form="sum")
+    assert float(summed.loss(step, costs, torch.zeros(1))) < float(summed.loss(0 * step, costs, torch.zeros(1)))
+
+
+def test_regret_by_hand() -> None:
+    """Row 1: the cheapest is expert 3 (.1), regrets .6 and 1.1; f = (0, 1, 2), ρ = 1: margins 2 and 1. max: the larger of
+    .6·log(1 + e^{−2}) and 1.1·log(1 + e^{−1})."""
+    f = torch.tensor([[0.0, 1.0, 2.0]], dtype=torch.float64)
+    terms = [0.6 * math.log1p(math.exp(-2)), 1.1 * math.log1p(math.exp(-1))]
+    assert float(method().loss(f, COSTS[:1], torch.zeros(1))) == pytest.approx(max(terms))
+    assert float(method(form="sum").loss(f, COSTS[:1], torch.zeros(1))) == pytest.approx(sum(terms))
+    logs = math.log(sum(math.exp(term) for term in terms))
+    assert float(method(form="log_sum").loss(f, COSTS[:1], torch.zeros(1))) == pytest.approx(logs)
+    flat = method(psi="rho_margin").loss(-f, COSTS[:1], torch.zeros(1))  # expert 3 last: Φ = 1 for both
+    assert float(flat) == pytest.approx(1.1)
+    tau = method(tau=0.0, form="sum").loss(f, COSTS[:1], torch.zeros(1))
+    assert float(tau) == pytest.approx(0.6 * math.exp(-2) + 1.1 * math.exp(-1))
+
+
+@cases
+def test_regret_is_above_the_deferral_loss(p: int, seed: int) -> None:
+    """With the hinge: c_{k*} − min_k c_k ≤ the loss, for any ρ and any scores."""
+    rng = np.random.default_rng(seed)
+    scores, costs = torch.tensor(3 * rng.normal(size=(8, p))), torch.tensor(2 * rng.random((8, p)))
+    built = method(costs, psi="hinge", rho=float(rng.uniform(0.2, 5)))
+    regret = deferral_loss(scores, costs) - costs.gather(1, cheapest(costs)[:, None])[:, 0]
+    assert (regret <= built.loss(scores, costs, torch.zeros(8)) + 1e-9).all()
+
+
+def test_hinge_by_hand() -> None:
+    """Scores 0: each of the two hinges of an expert is 1, so 2·Σ c̄ = 2·2·Σ c: 8 and 12. f = (0, 0, 1), ρ = 1, row 1, c̄ = (1.3, .8, 1.9):
+    experts 1 and 2: 1 + 2 = 3; expert 3: 0."""
+    built = make(compose(["method=hinge", "method.rho=1.0"]).method, costs=COSTS, num_classes=10, decision="argmax")
+    assert built.loss(torch.zeros(2, 3), COSTS, torch.zeros(2)).tolist() == pytest.approx([8, 12])
+    lifted = built.loss(torch.tensor([[0.0, 0.0, 1.0]]), COSTS[:1], torch.zeros(1))
+    assert float(lifted) == pytest.approx(3 * (1.3 + 0.8))
+
+
+def test_rho_is_that_of_the_row() -> None:
+    """(f_k − f_k')/ρ_k: f = (0, 1), ρ = (1, 4)."""
+    assert pair_margins(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 4.0]))[0].tolist() == [[0, -1], [0.25, 0]]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("pairs", "x"), ("psi", "x"), ("form", "x"), ("rewards", "x"), ("tau", -1.0)]
+)
+def test_bad_values(key: str, value: Any) -> None:
+    with pytest.raises(L2DError, match=rf"method\.{key}={value}"):
+        method(**{key: value})

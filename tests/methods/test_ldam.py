@@ -1,0 +1,54 @@
+"""LDAM on the cheapest expert."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.methods.ldam import LDAM, ldam_loss, ldam_margins
+from l2d.utils.errors import L2DError
+
+
+def test_margins_by_hand() -> None:
+    """m = (16, 1): fourth roots 1/2 and 1; the rarest gets the largest margin, .5."""
+    assert ldam_margins(torch.tensor([16.0, 1.0]), 0.5).tolist() == pytest.approx([0.25, 0.5])
+
+
+def test_loss_by_hand() -> None:
+    """Cosines (.5, .5), margin .1 for the target, s = 10: logits 4 and 5 → log(1 + e)."""
+    loss = ldam_loss(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), torch.tensor([0.1, 0.4]), 10.0)
+    assert float(loss) == pytest.approx(math.log(1 + math.e), rel=1e-6)
+
+
+@given(st.integers(2, 5), st.integers(0, 9999))
+def test_against_loops(p: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    z, margins, t = rng.uniform(-1, 1, p), rng.uniform(0, 0.5, p), int(rng.integers(p))
+    logits = [30 * (z[k] - (margins[t] if k == t else 0)) for k in range(p)]
+    slow = math.log(sum(math.exp(v - logits[t]) for v in logits))
+    fast = ldam_loss(torch.tensor(z)[None], torch.tensor([t]), torch.tensor(margins), 30.0)
+    assert float(fast) == pytest.approx(slow, rel=1e-9)
+
+
+def test_margin_makes_it_harder() -> None:
+    """A margin asks for more: with it the loss is higher than plain cross-entropy of the same cosines."""
+    z, t = torch.tensor([[0.3, 0.1]]), torch.tensor([0])
+    assert float(ldam_loss(z, t, torch.tensor([0.5, 0.5]), 30.0)) > float(ldam_loss(z, t, torch.zeros(2), 30.0))
+
+
+def test_built_from_the_cheapest_counts() -> None:
+    costs = torch.cat([torch.tensor([[0.0, 1.0]]).repeat(16, 1), torch.tensor([[1.0, 0.0]])])
+    method = LDAM(costs=costs, num_classes=10, decision="argmax", max_margin=0.5, scale=30.0)
+    assert method.margins.tolist() == pytest.approx([0.25, 0.5])
+    assert method.head == "cosine"
+    expected = math.log(1 + math.exp(30 * (0.0 - (0.0 - 0.5))))
+    assert float(method.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(("key", "margin", "scale"), [("max_margin", 0.0, 30.0), ("scale", 0.5, -1.0)])
+def test_bad_values(key: str, margin: float, scale: float) -> None:
+    with pytest.raises(L2DError, match=rf"method\.{key}"):
+        LDAM(costs=torch.eye(2), num_classes=2, decision="argmax", max_margin=margin, scale=scale)

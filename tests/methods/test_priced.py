@@ -1,0 +1,343 @@
+"""By way of the label, or an estimate per expert: against loops, by hand, and with prices that come later."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from l2d.core.decisions import argmax_last
+from l2d.methods.cross_entropy import CrossEntropy
+from l2d.methods.method import Evidence
+from l2d.methods.priced import CERTAIN, CostRegression, Plugin, Priced, label_loss, mean_by_label
+from l2d.utils.errors import L2DError
+
+# Label 0: expert 1 is right twice, expert 2 never. Label 1: expert 1 once of three times, expert 2 twice. One row of no known label.
+ERRORS = torch.tensor([[0, 1], [0, 1], [1, 0], [1, 0], [0, 1], [1, 1]], dtype=torch.float64)
+LABELS = torch.tensor([0, 0, 1, 1, 1, -1])
+PRICES = torch.tensor([0.5, 0.25], dtype=torch.float64)
+EVIDENCE = Evidence(ERRORS, PRICES, LABELS)
+
+
+def plugin(evidence: Evidence = EVIDENCE, num_classes: int = 2, smoothing: float = 0.0) -> Plugin:
+    costs = evidence.errors + evidence.prices
+    method = Plugin(costs=costs, num_classes=num_classes, decision="argmax", smoothing=smoothing)
+    method.learn(evidence)
+    return method
+
+
+def regression(evidence: Evidence = EVIDENCE, costs: torch.Tensor | None = None, **changes: Any) -> CostRegression:
+    arguments: dict[str, Any] = {"by_label": False, "label_weight": 1.0, "smoothing": 0.0, **changes}
+    costs = evidence.errors + evidence.prices if costs is None else costs
+    method = CostRegression(costs=costs, num_classes=2, decision="argmax", **arguments)
+    method.learn(evidence)
+    return method
+
+
+def knowing(*labels: int, num_classes: int = 2) -> torch.Tensor:
+    """The outputs of a classifier that is sure of these."""
+    return 40.0 * torch.nn.functional.one_hot(torch.tensor(labels), num_classes).double()
+
+
+def drawn(seed: int, n: int, p: int, num_classes: int) -> Evidence:
+    rng = np.random.default_rng(seed)
+    errors, labels = rng.integers(0, 2, (n, p)).astype(float), rng.integers(-1, num_classes, n)
+    labels[0] = 0  # one at least is known
+    return Evidence(torch.tensor(errors), torch.tensor(rng.random(p)), torch.tensor(labels))
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 20), st.integers(2, 4), st.integers(1, 5), st.sampled_from([0.0, 0.5, 3.0]), st.integers(0, 999))
+def test_means_against_loops(n: int, p: int, num_classes: int, smoothing: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    values, labels = rng.normal(size=(n, p)), rng.integers(-1, num_classes, n)
+    found = mean_by_label(torch.tensor(values), torch.tensor(labels), num_classes, smoothing)
+    for k in range(p):
+        overall = sum(values[:, k]) / n
+        for y in range(num_classes):
+            there = [values[i, k] for i in range(n) if labels[i] == y]
+            rows = len(there) + smoothing
+            assert float(found[y, k]) == pytest.approx((sum(there) + smoothing * overall) / rows if rows else overall)
+
+
+def test_means_by_hand() -> None:
+    """All rows: (3/6, 4/6). Label 0 has two rows, label 1 three, label 2 none: without smoothing, the mean of all; with one row's
+    worth of it, (0 + ½)/3 and (2 + ⅔)/3 for label 0."""
+    assert mean_by_label(ERRORS, LABELS, 3, 0).tolist() == [
+        [0, 1],
+        pytest.approx([2 / 3, 1 / 3]),
+        pytest.approx([1 / 2, 2 / 3]),
+    ]
+    assert mean_by_label(ERRORS, LABELS, 3, 1)[0].tolist() == pytest.approx([0.5 / 3, (2 + 2 / 3) / 3])
+    assert mean_by_label(ERRORS, LABELS, 3, 1)[2].tolist() == pytest.approx([1 / 2, 2 / 3])
+
+
+def test_label_loss_by_hand() -> None:
+    """Chances (¾, ¼): −log of the label's; nothing to lose, and nothing to learn, where it is unknown."""
+    logits = torch.tensor([[math.log(3), 0.0]]).repeat(3, 1).requires_grad_()
+    loss = label_loss(logits, torch.tensor([0, 1, -1]))
+    assert loss.tolist() == pytest.approx([math.log(4 / 3), math.log(4), 0])
+    loss.sum().backward()
+    assert logits.grad is not None
+    assert logits.grad[2].tolist() == [0, 0]
+    assert logits.grad[0].tolist() == pytest.approx([-0.25, 0.25])
+
+
+# Plugin
+
+
+def test_plugin_by_hand() -> None:
+    """Expected costs: label 0, (0 + ½, 1 + ¼); label 1, (⅔ + ½, ⅓ + ¼); at chances of ½ each, their mean."""
+    method = plugin()
+    outputs = torch.cat([knowing(0, 1), torch.zeros(1, 2)])
+    expected = [[0.5, 1.25], [2 / 3 + 0.5, 1 / 3 + 0.25], [1 / 3 + 0.5, 2 / 3 + 0.25]]
+    assert method.expected_costs(outputs).tolist() == [pytest.approx(row, rel=1e-6) for row in expected]
+    assert method.decide(outputs).tolist() == [0, 1, 0]
+    assert method.num_outputs == 2
+    loss = method.loss(torch.tensor([[math.log(3), 0.0]]), torch.rand(1, 2), torch.tensor([1]))
+    assert loss.tolist() == pytest.approx([math.log(4)])
+
+
+@given(st.integers(2, 4), st.integers(1, 5), st.integers(0, 999))
+def test_a_perfect_classifier_decides_by_the_mean_cost_of_the_label(p: int, num_classes: int, seed: int) -> None:
+    evidence = drawn(seed, 30, p, num_classes)
+    method = plugin(evidence, num_classes)
+    for y in sorted({*evidence.labels.tolist()} - {-1}):
+        costs = (evidence.errors + evidence.prices)[evidence.labels == y].mean(dim=0)
+        chosen = int(method.decide(knowing(y, num_classes=num_classes)))
+        assert float(costs[chosen]) == pytest.approx(float(costs.min()), abs=1e-6)
+
+
+@given(st.integers(2, 4), st.integers(1, 5), st.integers(0, 999))
+def test_plugin_against_loops(p: int, num_classes: int, seed: int) -> None:
+    evidence = drawn(seed, 12, p, num_classes)
+    method = plugin(evidence, num_classes, smoothing=1.0)
+    logits = np.random.default_rng(seed).normal(size=(3, num_classes))
+    means = mean_by_label(evidence.errors, evidence.labels, num_classes, 1.0).tolist()
+    found = method.expected_costs(torch.tensor(logits))
+    for i, row in enumerate(logits):
+        total = sum(math.exp(z) for z in row)
+        for k in range(p):
+            slow = sum(math.exp(z) / total * means[y][k] for y, z in enumerate(row)) + float(evidence.prices[k])
+            assert float(found[i, k]) == pytest.approx(slow, rel=1e-5)
+
+
+# Cost regression
+
+
+def test_regression_by_hand() -> None:
+    """Costs (½, 5/4): the errors are 0 and 1, the targets 1 and 0. At σ = (¾, ½) the loss is log(4/3) + log 2, the expected costs
+    ¼ + ½ and ½ + ¼, of which ties go to the last."""
+    method, outputs = regression(), torch.tensor([[math.log(3), 0.0]], dtype=torch.float64)
+    loss = method.loss(outputs, torch.tensor([[0.5, 1.25]]).double(), torch.zeros(1))
+    assert loss.tolist() == pytest.approx([math.log(4 / 3) + math.log(2)])
+    assert method.expected_costs(outputs).tolist() == [[0.75, 0.75]]
+    assert method.decide(outputs).tolist() == [1]
+    assert method.num_outputs == 2
+
+
+@given(st.integers(2, 4), st.sampled_from([1.0, 3.0]), st.booleans(), st.integers(0, 999))
+def test_the_loss_is_least_at_the_true_chances(p: int, largest: float, by_label: bool, seed: int) -> None:
+    """Over several y at one x, the gradient with respect to each f_k vanishes where σ(·) = 1 − E[error_k]/scale, also for errors
+    that are not 0 or 1; there the expected costs are E[error_k] + β_k. By the label or not: f makes up for what that says."""
+    rng = np.random.default_rng(seed)
+    errors, prices = torch.tensor(largest * rng.random((6, p))), torch.tensor(rng.random(p))
+    evidence = Evidence(errors, prices, torch.tensor([0, 1, 1, 0, -1, 1]))
+    method = regression(evidence, by_label=by_label, smoothing=1.0)
+    chance = torch.tensor(rng.dirichlet(np.ones(6)))
+    expected = (chance[:, None] * errors).sum(0)
+    scale = max(1.0, float(errors.max()))
+    f = (1 - expected / scale).logit()[None]
+    if by_label:
+        classifier = torch.tensor(rng.normal(size=(1, 2)))
+        says = torch.softmax(classifier, 1) @ method.right_given_label.double()
+        f = torch.cat([f - says.logit(), classifier], dim=1)
+    f.requires_grad_()
+    losses = method.loss(f.expand(6, -1), errors + prices, torch.full((6,), -1))
+    (chance * losses).sum().backward()
+    assert f.grad is not None
+    assert f.grad.abs().max() < 1e-6
+    found = method.expected_costs(f.detach())[0]
+    torch.testing.assert_close(found, expected + prices, rtol=1e-5, atol=1e-5)
+    assert method.decide(f.detach()).tolist() == [int((expected + prices).argmin())]
+
+
+def test_what_the_label_says_is_where_it_begins() -> None:
+    """f = 0 and a classifier that is sure: the plugin's own estimates, ⅔ and ⅓ for label 1; 0 and 1 for label 0, as near as a
+    logit may go."""
+    method = regression(by_label=True)
+    outputs = torch.cat([torch.zeros(2, 2), knowing(0, 1)], dim=1)
+    found = (method.expected_costs(outputs) - PRICES).tolist()
+    assert found == [pytest.approx([CERTAIN, 1 - CERTAIN]), pytest.approx([2 / 3, 1 / 3], rel=1e-6)]
+    assert method.num_outputs == 4
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_the_labels_own_loss_by_hand(weight: float) -> None:
+    """Label 1, chances of ½: log 2, and 0 where it is unknown. The label says ½·1 + ½·⅓ of expert 1 and ½·0 + ½·⅔ of expert 2:
+    f = 0 has log losses −log ⅔ where it is right, −log(1 − ⅓) where it is wrong."""
+    method = regression(by_label=True, label_weight=weight)
+    costs = torch.tensor([[0.5, 1.25]]).double().repeat(2, 1)
+    loss = method.loss(torch.zeros(2, 4).double(), costs, torch.tensor([1, -1]))
+    assert loss.tolist() == pytest.approx([-2 * math.log(2 / 3) + weight * math.log(2), -2 * math.log(2 / 3)], rel=1e-6)
+
+
+def test_the_label_learns_from_the_costs_too() -> None:
+    """Without its own loss: a row where expert 1 is right, as with label 0, speaks for label 0."""
+    method = regression(by_label=True, label_weight=0.0)
+    outputs = torch.zeros(1, 4, dtype=torch.float64, requires_grad=True)
+    method.loss(outputs, torch.tensor([[0.5, 1.25]]).double(), torch.tensor([-1])).sum().backward()
+    assert outputs.grad is not None
+    assert float(outputs.grad[0, 2]) < -0.1 < 0.1 < float(outputs.grad[0, 3])
+
+
+# Prices
+
+
+def methods(evidence: Evidence) -> list[Priced]:
+    return [plugin(evidence), regression(evidence), regression(evidence, by_label=True, smoothing=1.0)]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 999))
+def test_other_prices_later_are_other_prices_from_the_start(seed: int) -> None:
+    evidence = drawn(seed, 20, 3, 2)
+    other = torch.tensor(np.random.default_rng(seed + 1).random(3) * 2)
+    outputs = torch.randn(30, 5, generator=torch.Generator().manual_seed(seed))
+    moved = Evidence(evidence.errors, other, evidence.labels)
+    for late, early in zip(methods(evidence), methods(moved), strict=True):
+        given_outputs = outputs[:, : late.num_outputs]
+        before = late.expected_costs(given_outputs)
+        late.reprice(other)
+        after = late.expected_costs(given_outputs)
+        torch.testing.assert_close(after, early.expected_costs(given_outputs))
+        torch.testing.assert_close(after - before, (other - evidence.prices).float().expand_as(after))
+        torch.testing.assert_close(late.expected_errors(given_outputs), before - evidence.prices.float())
+        assert torch.equal(late.decide(given_outputs), argmax_last(-after))
+        late.reprice(torch.tensor([9.0, 0.0, 9.0]))
+        assert set(late.decide(given_outputs).tolist()) == {1}
+
+
+def test_a_price_above_the_difference_changes_the_decision() -> None:
+    """Label 0: expert 1 is right and expert 2 wrong, so a price difference of 1 is the border."""
+    method = plugin()
+    for difference, chosen in ((0.99, 0), (1.01, 1)):
+        method.reprice(torch.tensor([difference, 0.0]))
+        assert method.decide(knowing(0)).tolist() == [chosen]
+
+
+def test_prices_of_rows_are_learned_with_the_errors() -> None:
+    """Label 1's rows: errors (⅔, ⅓) and prices 0.1·row: of rows 2, 3 and 4, 0.3; of expert 2 none."""
+    prices = torch.stack([torch.arange(6) / 10, torch.zeros(6)], dim=1).double()
+    evidence = Evidence(ERRORS, prices, LABELS)
+    found = plugin(evidence).expected_costs(knowing(1))
+    assert found.tolist() == [pytest.approx([2 / 3 + 0.3, 1 / 3], rel=1e-6)]
+    graded = regression(evidence)
+    assert float(graded.most) == pytest.approx(1.5)  # row 5: wrong, at 0.5
+    assert graded.expected_costs(torch.zeros(1, 2)).tolist() == [[0.75, 0.75]]  # half of it, and no price on top
+    loss = graded.loss(torch.zeros(1, 2).double(), torch.tensor([[1.5, 0.0]]).double(), torch.zeros(1))
+    assert loss.tolist() == pytest.approx([2 * math.log(2)])
+    for method in methods(evidence):
+        assert method.expected_errors(torch.zeros(1, method.num_outputs)) is None
+        with pytest.raises(L2DError, match=r"^prices: differed between rows"):
+            method.reprice(torch.zeros(2))
+
+
+def test_other_methods_have_their_prices_for_good() -> None:
+    costs = ERRORS + PRICES
+    with pytest.raises(L2DError, match=r"^prices: .*method=cost_regression, label_regression and plugin"):
+        CrossEntropy(costs=costs, num_classes=2, decision="argmax", weighted=False, beta=1.0).reprice(PRICES)
+
+
+# What may be missing or wrong
+
+
+def test_no_labels() -> None:
+    unlabelled = Evidence(ERRORS, PRICES, torch.full((6,), -1))
+    for build in (lambda: plugin(unlabelled, 0), lambda: regression(unlabelled, by_label=True)):
+        with pytest.raises(L2DError, match=r"dataset\.label=") as caught:
+            build()
+        assert "\n" not in str(caught.value)
+    assert regression(unlabelled).decide(torch.tensor([[3.0, 0.0]])).tolist() == [0]  # which goes by none
+
+
+@pytest.mark.parametrize("by_label", [False, True])
+def test_noise_on_the_costs(by_label: bool) -> None:
+    """Noise takes errors below 0 and above 1, also where the evidence, of other rows, is clean: all the same the loss is least at
+    the mean of the noisy errors, of −0.2 and 0 too."""
+    noisy = torch.tensor([[0.3, 1.85], [0.5, 1.05]], dtype=torch.float64)  # errors (−0.2, 1.6) and (0, 0.8)
+    method = regression(costs=noisy, by_label=by_label, label_weight=0.0)
+    assert [float(method.least), float(method.most)] == pytest.approx([-0.2, 1.6])
+    means = torch.tensor([[-0.1, 1.2]], dtype=torch.float64)
+    f = torch.logit(1 - (means + 0.2) / 1.8)
+    if by_label:
+        f = torch.cat(
+            [f - torch.logit(method.right_given_label[:1].double().clamp(CERTAIN, 1 - CERTAIN)), knowing(0)], 1
+        )
+    f.requires_grad_()
+    losses = method.loss(f.expand(2, -1), noisy, torch.tensor([0, -1]))
+    assert (losses > 0).all()
+    losses.sum().backward()
+    assert f.grad is not None
+    assert f.grad[0, :2].abs().max() < 1e-6
+    assert method.expected_costs(f.detach())[0].tolist() == pytest.approx([-0.1 + 0.5, 1.2 + 0.25], abs=1e-6)
+
+
+def test_prices_that_are_not_exact_in_32_bits_are_no_noise() -> None:
+    prices = torch.tensor([0.1, 0.3], dtype=torch.float64)
+    method = regression(Evidence(ERRORS, prices, LABELS))
+    assert float(method.least) == 0
+
+
+def test_a_file_of_before_noise_was_allowed_for() -> None:
+    """It had one number, the scale, for errors from 0 on."""
+    method = regression(by_label=True)
+    old = method.state_dict()
+    old["scale"] = torch.tensor(1.5)
+    del old["most"], old["least"]
+    method.load_state_dict(old)
+    assert (float(method.most), float(method.least)) == (1.5, 0)
+
+
+def test_unknown_labels_teach_the_plugin_nothing() -> None:
+    method = plugin()
+    outputs = torch.zeros(2, 2, requires_grad=True)
+    method.loss(outputs, torch.zeros(2, 2), torch.tensor([-1, 0])).sum().backward()
+    assert outputs.grad is not None
+    assert outputs.grad.tolist() == [[0, 0], [-0.5, 0.5]]
+
+
+def test_a_class_that_the_evidence_lacks_is_as_all_rows() -> None:
+    """(3/6, 4/6), whatever the smoothing; nothing is divided by 0."""
+    for smoothing in (0.0, 2.0):
+        found = plugin(num_classes=3, smoothing=smoothing).expected_costs(knowing(2, num_classes=3))
+        assert found.tolist() == [pytest.approx([0.5 + 0.5, 2 / 3 + 0.25], rel=1e-6)]
+
+
+@pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
+def test_bad_values(value: float) -> None:
+    with pytest.raises(L2DError, match=r"^method\.smoothing="):
+        plugin(smoothing=value)
+    with pytest.raises(L2DError, match=r"^method\.smoothing="):
+        regression(smoothing=value)
+    with pytest.raises(L2DError, match=r"^method\.label_weight="):
+        regression(label_weight=value)
+
+
+def test_half_precision_around_it_makes_nothing_infinite() -> None:
+    """Under autocast a matrix product is in half precision, in which a chance of .9999 is 1 and its logit infinite."""
+    labels = torch.arange(3).repeat_interleave(4000)
+    errors = (labels[:, None] != torch.arange(3)).double()
+    method = CostRegression(
+        costs=errors, num_classes=3, decision="argmax", by_label=True, label_weight=1.0, smoothing=1.0
+    )
+    method.learn(Evidence(errors, torch.zeros(3), labels))
+    outputs = torch.cat([torch.zeros(3, 3), 20 * torch.eye(3)], dim=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = method.loss(outputs, errors[::4000].float(), torch.arange(3))
+        assert method.expected_costs(outputs).dtype == torch.float32
+    assert loss.isfinite().all()
+    torch.testing.assert_close(loss, method.loss(outputs, errors[::4000].float(), torch.arange(3)))

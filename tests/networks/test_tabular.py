@@ -1,0 +1,75 @@
+"""The router for rows of numbers."""
+
+import pytest
+import torch
+from torch import nn
+
+from l2d.config import compose
+from l2d.networks.heads import CosineHead
+from l2d.networks.tabular import MLP
+from l2d.routing.build import make
+from l2d.utils.errors import L2DError
+
+
+def build(*overrides: str, mean: list[float], std: list[float], head: str = "linear") -> MLP:
+    node = compose(["router=mlp", *overrides]).router
+    network = make(node, mean=mean, std=std, num_outputs=3, head=head)
+    assert isinstance(network, MLP)
+    return network.eval()
+
+
+def seen(network: MLP, rows: list[list[float]]) -> list[list[float]]:
+    """What the first layer gets."""
+    inputs: list[torch.Tensor] = []
+    network.net.register_forward_pre_hook(lambda _m, args: inputs.append(args[0]))
+    assert network(torch.tensor(rows)).shape == (len(rows), 3)
+    return inputs[0].tolist()
+
+
+def test_normalises_each_feature() -> None:
+    network = build(mean=[100.0, 1.0], std=[10.0, 0.5])
+    assert seen(network, [[100.0, 1.0], [120.0, 0.5]]) == [[0, 0], [2, -1]]
+
+
+def test_a_column_that_was_constant_does_not_explode() -> None:
+    """Its spread comes as 1e-6; a step of 1 on the test split stays a step of 1."""
+    network = build(mean=[5.0], std=[1e-6])
+    assert seen(network, [[5.0], [6.0]]) == [[0], [1]]
+
+
+def test_an_outlier_is_held_at_ten_spreads() -> None:
+    network = build(mean=[0.0], std=[1.0])
+    assert seen(network, [[1e30], [-1e30], [9.0]]) == [[10], [-10], [9]]
+
+
+@pytest.mark.parametrize(("depth", "layers"), [(0, 0), (1, 1), (3, 3)])
+def test_depth_and_width(depth: int, layers: int) -> None:
+    """By hand, for 2 features, width 5 and 3 outputs: 2·5 + 5 into the first layer, 5·5 + 5 between, 5·2 per normalisation."""
+    network = build(f"router.depth={depth}", "router.width=5", mean=[0.0] * 2, std=[1.0] * 2)
+    assert sum(isinstance(layer, nn.Linear) for layer in network.net) == layers
+    hidden = 15 + 30 * (depth - 1) + 10 * depth if depth else 0
+    head = 3 * (5 if depth else 2) + 3
+    assert sum(weight.numel() for weight in network.parameters()) == hidden + head
+
+
+def test_heads_and_the_state_it_carries() -> None:
+    first = build(mean=[1.0], std=[2.0], head="cosine")
+    assert isinstance(first.head, CosineHead)
+    second = build(mean=[0.0], std=[1.0], head="cosine")
+    second.load_state_dict(first.state_dict())
+    rows = torch.tensor([[3.0], [-1.0]])
+    assert torch.equal(first(rows), second(rows))
+
+
+def test_images_are_refused() -> None:
+    with pytest.raises(L2DError, match=r"^router=mlp: .*images"):
+        build(mean=[0.0] * 3, std=[1.0] * 3)(torch.zeros(2, 8, 8, 3, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [("router.width=0", "router.width"), ("router.depth=-1", "router.depth"), ("router.dropout=1.0", "router.dropout")],
+)
+def test_bad_values(override: str, key: str) -> None:
+    with pytest.raises(L2DError, match=key):
+        build(override, mean=[0.0], std=[1.0])

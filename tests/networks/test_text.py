@@ -1,0 +1,125 @@
+"""The router that is an encoder: padding changes nothing, everything learns, and it is built again from what it keeps."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.tiny_encoders import KINDS, write_encoder
+
+from l2d.data.text.tokens import PADDING, Tokens, load_tokenizer
+from l2d.networks.heads import CosineHead
+from l2d.networks.tabular import MLP
+from l2d.networks.text import TextEncoder
+from l2d.networks.vision import ResNet18
+from l2d.utils.errors import L2DError
+
+transformers = pytest.importorskip("transformers")
+TEXTS = ["war", "what is the capital of peru", "solve for x", "how many apples does anna buy " * 5, "river war"]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: write_encoder(tmp_path_factory.mktemp(kind), kind) for kind in KINDS}
+
+
+def build(folder: Path, pretrained: bool = True, dropout: float = 0.1, head: str = "linear") -> TextEncoder:
+    torch.manual_seed(0)
+    given = {"mean": [0.0], "std": [1.0], "num_outputs": 3, "head": head}
+    return TextEncoder(model=str(folder), pretrained=pretrained, dropout=dropout, **given)  # type: ignore[arg-type]
+
+
+def tokens(folder: Path, texts: list[str], length: int = 48) -> torch.Tensor:
+    return torch.from_numpy(Tokens(model=str(folder), max_length=length).embed(texts))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_mean_of_a_texts_states_whatever_stands_beside_it(kind: str, encoders: dict[str, Path]) -> None:
+    """The reference: transformers alone, one text at a time, nothing padded."""
+    folder = encoders[kind]
+    network = build(folder).eval()
+    with torch.no_grad():
+        together = network(tokens(folder, TEXTS))
+    tokenizer = load_tokenizer(str(folder))
+    model = transformers.AutoModel.from_pretrained(folder).eval()
+    for text, row in zip(TEXTS, together, strict=True):
+        with torch.no_grad():
+            states = model(tokenizer(text, return_tensors="pt")["input_ids"]).last_hidden_state[0]
+            torch.testing.assert_close(row, network.head(states.mean(0)), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_learns(kind: str, encoders: dict[str, Path]) -> None:
+    network = build(encoders[kind])
+    assert all(module.training for module in network.modules())
+    network(tokens(encoders[kind], TEXTS)).square().sum().backward()
+    for name, weight in network.named_parameters():
+        assert weight.grad is not None, name
+        assert weight.grad.abs().sum() > 0 or name.endswith(("key.bias", "key_proj.bias")), (
+            name
+        )  # shifts all scores alike
+
+
+def test_no_tokens_at_all_is_still_a_number(encoders: dict[str, Path]) -> None:
+    network = build(encoders["bert"]).eval()
+    assert network(torch.full((2, 8), PADDING, dtype=torch.int32)).isfinite().all()
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # CPUs without bf16
+def test_scores_are_whole_precision(encoders: dict[str, Path], tmp_path: Path) -> None:
+    network = build(encoders["bert"], head="cosine")
+    assert isinstance(network.head, CosineHead)
+    # Where a CPU has no bf16, torch switches mkldnn off for good, and other tests would get other numbers.
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert network(tokens(encoders["bert"], TEXTS)).dtype == torch.float32
+    finally:
+        torch.backends.mkldnn.set_flags(True)
+    halved = build(write_encoder(tmp_path, dtype=torch.bfloat16))
+    assert {weight.dtype for weight in halved.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_built_again_from_what_it_keeps(kind: str, encoders: dict[str, Path], tmp_path: Path) -> None:
+    first = build(encoders[kind]).eval()
+    first.keep(tmp_path / "kept")
+    first.keep(tmp_path / "kept")  # a run that was killed and goes on
+    assert {file.name for file in (tmp_path / "kept").iterdir()} >= {"config.json", "tokenizer.json"}
+    assert not list((tmp_path / "kept").glob("*.safetensors"))
+    again = build(tmp_path / "kept", pretrained=False).eval()
+    inputs = tokens(tmp_path / "kept", TEXTS)
+    assert torch.equal(inputs, tokens(encoders[kind], TEXTS))
+    assert not torch.equal(again(inputs), first(inputs))
+    again.load_state_dict(first.state_dict())
+    assert torch.equal(again(inputs), first(inputs))
+
+
+@pytest.mark.parametrize(
+    "inputs", [torch.zeros(2, 5), torch.zeros(2, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, 5, dtype=torch.float64)]
+)
+def test_other_inputs_are_refused(inputs: torch.Tensor, encoders: dict[str, Path]) -> None:
+    with pytest.raises(L2DError, match=r"^router\.model=.*: reads one text and nothing else; .*dataset\.text"):
+        build(encoders["bert"])(inputs)
+
+
+def test_others_refuse_tokens(encoders: dict[str, Path]) -> None:
+    inputs = tokens(encoders["bert"], TEXTS)
+    mlp = MLP(width=2, depth=1, dropout=0.0, mean=[0.0] * 48, std=[1.0] * 48, num_outputs=2, head="linear")
+    with pytest.raises(L2DError, match=r"^router=mlp: .*tokens"):
+        mlp(inputs)
+    resnet = ResNet18(width=2, stem="3x3", zero_init=True, mean=[0.0], std=[1.0], num_outputs=2, head="linear")
+    with pytest.raises(L2DError, match="takes images"):
+        resnet(inputs)
+
+
+def test_bad_values(encoders: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"^router\.dropout=1\.0"):
+        build(encoders["bert"], dropout=1.0)
+    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded"):
+        build(tmp_path)
+    transformers.T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2).save_pretrained(tmp_path)
+    with pytest.raises(L2DError, match=r"^router\.model=.*: not an encoder"):
+        build(tmp_path, pretrained=False)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded") as caught:
+        build(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,159 @@
+"""Where a run's folder is, when it is finished, who may write in it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from l2d.config import compose, to_plain
+from l2d.runs.folder import RunFolder, cell, variant
+from l2d.utils.errors import L2DError
+from l2d.utils.files import write_atomically, write_json
+
+
+def config(*overrides: str) -> dict[str, Any]:
+    return to_plain(compose(overrides))
+
+
+def test_path() -> None:
+    plain = config("seed=3", "setup=I", "cost=error_plus_cost", "method=tdef", "runs_dir=elsewhere")
+    expected = Path("elsewhere/digits/I/synthetic/error_plus_cost/tdef") / variant(plain) / "seed=3"
+    assert RunFolder.of(plain).path == expected
+    assert cell(plain) == str(expected.parent.relative_to("elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "method.rho.offset=5",
+        "method.rho.total=1",
+        "seed=1",
+        "logger=wandb",
+        "runs_dir=x",
+        "data_dir=y",
+        "progress=false",
+        "force=true",
+        "cost.scale=1",
+        "setup.prices=[1,2,3,4,5]",
+    ],
+)
+def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
+    assert variant(config(same)) == variant(config())
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",
+     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "cost.scale=0.5", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
+)  # fmt: skip
+def test_variant_follows_what_can(other: str) -> None:
+    assert variant(config(other)) != variant(config())
+
+
+def test_a_folder_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Relative or not. A name on the hub is no path, nor is minilm, whatever folders there are."""
+    (tmp_path / "org" / "a").mkdir(parents=True)
+    (tmp_path / "minilm").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    plain = config("dataset=mmlu")
+
+    def of(*models: str, table: str | None = None, reads: str = "minilm") -> str:
+        experts, router = dict(plain["experts"]), dict(plain["router"])
+        chosen = {**experts, "models": list(models), "table": table}
+        return variant(plain | {"experts": chosen, "router": {**router, "reads": {**router["reads"], "model": reads}}})
+
+    assert of("org/a", "Qwen/x@1") == of(f"{tmp_path}/org/a", "Qwen/x@1")
+    assert of("Qwen/x", table="t.csv") == of("Qwen/x", table=f"{tmp_path}/t.csv")
+    here = [of("Qwen/x"), of("org/a"), of("org/a", reads="org/a")]
+    monkeypatch.chdir(tmp_path / "org")
+    assert [of("Qwen/x"), of("a"), of("a", reads="a")] == here
+    assert len(set(here)) == 3
+
+
+def test_keys_that_came_later_leave_old_folders_where_they_are() -> None:
+    now = config("setup=llama", "dataset=mmlu", "cost=llm")
+    before = now | {
+        "setup": {key: value for key, value in now["setup"].items() if key != "prices"},
+        "cost": {key: value for key, value in now["cost"].items() if key != "scale"},
+        "recipe": {key: value for key, value in now["recipe"].items() if key not in ("ema", "patience")},
+    }
+    del before["aux"], before["aux_weight"]
+    assert len(before["cost"]) == len(now["cost"]) - 1
+    assert len(before["recipe"]) == len(now["recipe"]) - 2
+    assert variant(before) == variant(now)
+    assert variant(config("setup=llama", "dataset=mmlu", "cost=error_plus_cost")) == variant(now)
+    assert variant(now | {"aux_weight": 2.0}) == variant(now)
+    others = [now | {"recipe": now["recipe"] | found} for found in ({"ema": 0.9}, {"ema": 0.8}, {"patience": 3})]
+    others += [now | {"aux": "label", "aux_weight": weight} for weight in (1.0, 2.0)] + [now | {"aux": "experts"}]
+    assert len({variant(found) for found in (now, *others)}) == 7
+
+
+def test_a_key_that_came_later_to_one_dataset_leaves_the_others_alone() -> None:
+    """dataset.label of mmlu_sim: answer, as ever, or another. Tables have had it from the first."""
+    now = config("dataset=mmlu_sim")
+    before = now | {"dataset": {key: value for key, value in now["dataset"].items() if key != "label"}}
+    assert len(before["dataset"]) == len(now["dataset"]) - 1
+    assert variant(before) == variant(now)
+    assert variant(config("dataset=mmlu_sim", "dataset.label=subject")) != variant(now)
+    tables = [config("dataset=table", *label) for label in ([], ["dataset.label=answer"], ["dataset.label=missing"])]
+    without = tables[0] | {"dataset": {key: value for key, value in tables[0]["dataset"].items() if key != "label"}}
+    assert len({variant(found) for found in (*tables, without)}) == 4
+    assert variant(config("dataset=table", "dataset.path=a.csv")) == variant(tables[0])
+
+
+def test_finish_writes_metrics_last(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with pytest.raises(ValueError, match="JSON"):
+        run.finish({"deferral_loss": 0.1}, {"scores": np.zeros(3)}, {"seconds": float("nan")})
+    assert not run.finished
+    with pytest.raises(ValueError, match="JSON"):
+        run.finish({"deferral_loss": float("nan")}, {"scores": np.zeros(3)}, {"seconds": 1.0})
+    assert not run.finished
+    run.finish({"deferral_loss": 0.1}, {"scores": np.zeros(3)}, {"seconds": 1.0})
+    assert run.finished
+    assert run.metrics() == {"deferral_loss": 0.1}
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["metrics.json", "test.npz", "timing.json"]
+
+
+def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
+    file = tmp_path / "a.json"
+    write_json(file, {"x": 1})
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(file, fail)
+    assert json.loads(file.read_text()) == {"x": 1}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "cell")
+    with run.locked(), pytest.raises(L2DError, match="another process"), RunFolder(tmp_path / "cell").locked():
+        pass
+    with run.locked():
+        pass
+
+
+def test_unwritable_folder_names_the_key(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with (
+        pytest.raises(L2DError, match=r"runs_dir: cannot write to .*file"),
+        RunFolder(tmp_path / "file" / "cell").locked(),
+    ):
+        pass
+
+
+def test_clear_keeps_the_lock(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with run.locked():
+        (tmp_path / "checkpoints").mkdir()
+        (tmp_path / "checkpoints" / "last.ckpt").write_text("x")
+        (tmp_path / "metrics.json").write_text("{}")
+        run.clear()
+        assert [entry.name for entry in tmp_path.iterdir()] in ([".lock"], [])

@@ -1,0 +1,138 @@
+"""History in the folder always; W&B offline, without a prompt, closed whatever happens."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+
+from l2d.commands.train import train
+from l2d.config import to_plain
+from l2d.runs.folder import RunFolder
+from l2d.runs.tracking import HistoryLogger, RunInfo, WandbTracker
+from l2d.utils.errors import L2DError
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_history_merges_an_epochs_rows_and_forgets_what_is_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "history.csv"
+    first = HistoryLogger(file)
+    for epoch in range(3):
+        first.log_metrics({"val/deferral_loss": 0.5 - epoch / 10, "epoch": epoch}, step=epoch)
+        first.log_metrics({"train/loss": 1.0, "epoch": epoch}, step=epoch)
+    assert [row["epoch"] for row in read(file)] == ["1", "2", "3"]
+    assert read(file)[1] == {"epoch": "2", "step": "1", "train/loss": "1.0", "val/deferral_loss": "0.4"}
+    resumed = HistoryLogger(file)
+    resumed.log_metrics({"val/deferral_loss": 0.4, "epoch": 1}, step=1)
+    assert [row["epoch"] for row in read(file)] == ["1", "2"]
+
+
+class FakeRun:
+    settings = SimpleNamespace(mode="offline")
+
+    def __init__(self) -> None:
+        self.exit_code: int | None = None
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+@pytest.fixture
+def info(tmp_path: Path) -> RunInfo:
+    return RunInfo(tmp_path, "digits/III", "seed=0", ["digits", "III"], {"seed": 0})
+
+
+def test_the_run_is_closed_when_training_raises(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FakeRun()
+    monkeypatch.setattr(WandbTracker, "_start", lambda *_: run)
+    with pytest.raises(RuntimeError), WandbTracker(info, project="l2d", entity=None, mode="offline"):
+        raise RuntimeError
+    assert run.exit_code == 1
+    with WandbTracker(info, project="l2d", entity=None, mode="offline"):
+        pass
+    assert run.exit_code == 0
+
+
+def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login is looked for without asking; WANDB_MODE and logger.mode come first."""
+    asked: list[dict[str, Any]] = []
+    logged_in = False
+
+    class Wandb:
+        @staticmethod
+        def login(**arguments: Any) -> bool:
+            asked.append(arguments)
+            return logged_in
+
+    def effective(mode: str) -> str:
+        tracker = WandbTracker(info, project="l2d", entity=None, mode=mode)
+        tracker.wandb = Wandb  # type: ignore[assignment]
+        return tracker._effective_mode()
+
+    monkeypatch.delenv("WANDB_MODE", raising=False)
+    assert effective("auto") == "offline"
+    with pytest.raises(L2DError, match=r"logger\.mode=online: not logged in"):
+        effective("online")
+    logged_in = True
+    assert effective("auto") == effective("online") == "online"
+    assert all(arguments == {"prompt": False, "verify": False} for arguments in asked)
+    assert effective("offline") == "offline"
+    for mode in ("offline", "disabled"):
+        monkeypatch.setenv("WANDB_MODE", mode)
+        assert effective("auto") == mode
+
+
+def test_bad_mode(info: RunInfo) -> None:
+    with pytest.raises(L2DError, match=r"logger\.mode=loud"):
+        WandbTracker(info, project="l2d", entity=None, mode="loud")
+
+
+@pytest.mark.slow
+def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two runs in one process stay two runs; each carries its group, tags, curves, table, bars and confusion matrix."""
+    for key in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(key, raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-such-netrc"))
+    ids = []
+    for seed in (0, 1):
+        cfg = tiny("logger=wandb", "recipe.epochs=1", f"seed={seed}")
+        train(cfg)
+        folder = RunFolder.of(to_plain(cfg)).path
+        (offline,) = (folder / "wandb").glob("offline-run-*")
+        ids.append((folder / "wandb_id.txt").read_text())
+        assert offline.name.endswith(ids[-1])
+        (record,) = offline.glob("*.wandb")
+        content = record.read_bytes()
+        for text in (
+            "digits/III/synthetic/error/mild/",
+            "val/deferral_loss",
+            "test/table",
+            "test/deferral_ratios",
+            "test/confusion",
+        ):
+            assert text.encode() in content, text
+        tables = [json.loads(file.read_text()) for file in offline.rglob("*.table.json")]
+        assert any("deferral loss" in table["columns"] for table in tables)
+        assert (folder / "history.csv").exists()
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.slow
+def test_an_offline_sweep_loses_and_merges_nothing(command: Callable[..., Any], tmp_path: Path) -> None:
+    """One offline run for each run of the sweep, under ids of their own, and one with the sweep's table."""
+    result = command("-m", "logger=wandb", "recipe.epochs=1", "method=tdef,mild", "seed=0,1")
+    assert result.returncode == 0, result.stderr
+    runs = sorted(tmp_path.glob("runs/digits/**/wandb/offline-run-*"))
+    assert len({run.name.rsplit("-", 1)[1] for run in runs}) == len(runs) == 4
+    (summary,) = tmp_path.glob("runs/.sweeps/*/wandb/offline-run-*")
+    [table] = [json.loads(file.read_text()) for file in summary.rglob("*.table.json")]
+    assert [row[4] for row in table["data"]] == ["tdef", "mild"]
+    assert [row[6] for row in table["data"]] == ["2/2", "2/2"]

@@ -1,0 +1,194 @@
+"""Searches as people run them: trials are ordinary runs, the winner is chosen on validation alone, nothing is repeated."""
+
+import csv
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from tests.forker import Child
+
+from l2d.runs.sweep import Workshop
+
+pytestmark = pytest.mark.slow
+Command = Callable[..., subprocess.CompletedProcess[str]]
+FEW = ["recipe.epochs=2", "tune.final_seeds=[0]"]
+
+
+def result(folder: Path, search: str = "paper") -> tuple[Path, dict[str, Any]]:
+    [found] = folder.glob(f"runs/digits/III/synthetic/error/*/tune-{search}-*")
+    return found, json.loads((found / "result.json").read_text())
+
+
+def runs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("runs/digits/III/synthetic/error/*/*/seed=*/metrics.json"))
+
+
+def told(run: subprocess.CompletedProcess[str]) -> str:
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def trials(folder: Path) -> list[dict[str, str]]:
+    with (folder / "trials.csv").open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path, command: Command) -> None:
+    given = [*FEW, "tune.offsets=[0,5]", "tune.final_seeds=[0,1]"]
+    out = told(command(*given, name="tune"))
+    folder, found = result(tmp_path)
+    assert len(runs(tmp_path)) == 3  # two trials, and the winner's second seed
+    assert {file.name for file in folder.iterdir()} == {"trials.csv", "trials.png", "result.md", "result.json"}
+    table = trials(folder)
+    assert [row["state"] for row in table] == ["finished", "finished"]
+    assert found["overrides"] == table[0]["trial"].split()
+    assert float(table[0]["validation deferral loss"]) <= float(table[1]["validation deferral loss"])
+    assert "best: method.rho.total=1" in out
+    assert {*found["test_deferral_loss"]["tuned"]} == {"0", "1"}
+
+    # Turn the trials' figures round: validation must decide, whatever the test split says.
+    loser = table[1]["trial"].split()
+    for file in runs(tmp_path):
+        metrics = json.loads(file.read_text())
+        chosen = f"method.rho.offset={5 if metrics['method_buffers']['rho'][0] > 4 else 0}" in loser
+        metrics["validation"]["deferral_loss"] = 0.1 if chosen else 0.2
+        metrics["deferral_loss"] = 0.9 if chosen else 0.0
+        file.write_text(json.dumps(metrics))
+    out = told(command(*given, name="tune"))
+    assert result(tmp_path)[1]["overrides"] == loser
+    assert "2 runs, 2 of them finished already" in out
+    assert len(runs(tmp_path)) == 4
+
+
+def test_folds_and_pruning(tmp_path: Path, command: Command) -> None:
+    told(command(*FEW, "method=tdef", "tune.offsets=[0,1]", "tune.folds=2", name="tune"))
+    _, found = result(tmp_path)
+    assert found["trials"] == 2
+    assert len(runs(tmp_path)) == 2 * 2 + 1
+
+    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=8", "tune.rungs=[0.4]"]
+    given += ["tune.recipe=true"]
+    told(command(*given, name="tune"))
+    folder, found = result(tmp_path, "optuna")
+    states = [row["state"] for row in trials(folder)]
+    assert {*states} == {"finished", "left after epoch 1 of 3"}
+    assert len(states) == found["trials"] == 8
+    before = runs(tmp_path)
+    told(command(*given, name="tune"))  # begun again: the same trials, all of them there
+    assert runs(tmp_path) == before
+    assert result(tmp_path, "optuna")[1] == found
+
+
+def test_ablation_is_one_command(tmp_path: Path, command: Command) -> None:
+    few = ["tune.offsets=[0,5]", "tune.final_seeds=[0,1]", "recipe.epochs=1"]
+    out = told(command("-m", "experiment=rho_ablation", *few))
+    folder, found = result(tmp_path)
+    names = ["tuned", "uniform", "theory", "tuned, one ρ for all", "tuned, complement rewards"]
+    names += ["tuned, one ρ for all, complement rewards", "tdef"]
+    assert {*found["test_deferral_loss"]} == {*names}
+    text = (folder / "result.md").read_text()
+    for name in names:
+        assert f"| {name} | 2 |" in text
+    assert "| less tdef, paired, 95 % |" in text
+    assert text.split("\n\n")[1] in out
+
+
+def test_interrupted_search_goes_on(tmp_path: Path, start: Callable[..., Child], command: Command) -> None:
+    given = [*FEW, "tune.offsets=[0,1,2,5]"]
+    child = start(*given, name="tune")
+    while not runs(tmp_path) and child.poll() is None:
+        time.sleep(0.05)
+    child.kill(signal.SIGKILL)
+    child.wait()
+    done = {file: file.stat().st_mtime_ns for file in runs(tmp_path)}
+    assert 1 <= len(done) < 4
+    told(command(*given, name="tune"))
+    assert len(runs(tmp_path)) == 4
+    assert all(file.stat().st_mtime_ns == then for file, then in done.items())
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["seed=3"], "seed: a search sets it itself; use tune.seeds"),
+        (["force=true"], "force=true: a search takes finished runs"),
+        (["tune.search=grid"], "tune.search=grid"),
+        (["tune.serach=paper"], "tune.serach"),
+        (["method=ce"], "method=ce: has no ρ to search"),
+        (["method=tdef", "method.rho=[1,2,3,4,5]"], "method.rho=[1, 2, 3, 4, 5]"),
+        (["method=tdef", "tune.ablation=true"], "tune.ablation=true: takes MILD apart, not method=tdef"),
+        (["method=hinge", "tune.ablation=true"], "tune.ablation=true: takes MILD apart, not method=hinge"),
+        (["method=mild,ce"], "has no ρ to search"),  # before mild's search is run
+        (["++stop_after=1"], "stop_after: a search sets it itself"),
+        (["trainer.devices=2"], "trainer.devices: a sweep gives each run one device"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_answered_in_one_line(given: list[str], said: str, tmp_path: Path, command: Command) -> None:
+    run = command(*FEW, *given, name="tune")
+    assert run.returncode == 1
+    [line] = run.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert not runs(tmp_path)
+
+
+def test_dry_run_lists_the_trials(tmp_path: Path, command: Command) -> None:
+    out = told(command(*FEW, "dry_run=true", name="tune"))
+    assert "6 runs: 0 finished, 0 begun, 6 missing" in out
+    assert not runs(tmp_path)
+
+
+def test_a_list_trains_no_experts(tmp_path: Path, command: Command) -> None:
+    out = told(command(*FEW, "experts=trained", "tune.seeds=[7]", "dry_run=true", name="tune"))
+    assert "6 runs: 0 finished, 0 begun, 6 missing" in out
+    assert not list(tmp_path.glob("runs/experts/*"))
+
+
+def test_folders_of_many_rounds_have_short_names(tmp_path: Path) -> None:
+    shop = object.__new__(Workshop)
+    shop.place, shop.config = (
+        tmp_path / "sweeps" / "now",
+        OmegaConf.create({"force": False, "hydra": {"sweep": {"dir": "x"}}}),
+    )
+    for _ in range(40):
+        folder = shop.open()
+        shop.run([], folder)
+        assert len(folder.name) < 20
+
+
+def test_what_is_asked_for_again_stays_whole(tmp_path: Path, command: Command) -> None:
+    """More trials than there are settings: each is run once, and one that was run to its end stays so."""
+    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=25", "tune.rungs=[0.4]"]
+    told(command(*given, "tune.values={method.tau: [0.8, 1.0, 1.2]}", name="tune"))
+    folder, found = result(tmp_path, "optuna")
+    table = trials(folder)
+    assert len(table) == found["trials"] == 3
+    assert len(runs(tmp_path)) == sum(row["state"] == "finished" for row in table) >= 1
+    assert found["validation_deferral_loss"] == min(
+        json.loads(file.read_text())["validation"]["deferral_loss"] for file in runs(tmp_path)
+    )
+
+
+def test_an_experiments_own_search_and_epochs(command: Command) -> None:
+    """Values may be whole recipes, each with epochs of its own."""
+    out = told(command("tune.values={recipe: [small, table]}", "tune.final_seeds=[0]", "dry_run=true", name="tune"))
+    assert "2 runs" in out
+    out = told(command(*FEW, "experiment=rho_ablation", "dry_run=true", "tune.offsets=[0,5]", name="tune"))
+    assert "a search by paper" in out
+    assert "2 runs: 0 finished" in out
+
+
+def test_hydras_own_flags(command: Command) -> None:
+    assert "method:\n  name: mild" in told(command("--cfg", "job", name="tune", tiny=False))
+
+
+def test_help(command: Command) -> None:
+    out = told(command("--help", name="tune", tiny=False))
+    assert "tune.search: null # paper:" in out

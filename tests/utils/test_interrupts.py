@@ -1,0 +1,65 @@
+"""A Ctrl-C in a place where Python drops exceptions is not lost."""
+
+import os
+import signal
+import sys
+
+import pytest
+
+from l2d.utils import interrupts
+
+
+class Pressed:
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.getsignal(signal.SIGINT)  # the handler runs here at the latest
+
+
+def test_dropped_and_raised_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: dropped.append(what.exc_type))
+    monkeypatch.setattr(interrupts, "_pressed", False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        interrupts.remember()
+        interrupts.check()
+        thing = Pressed()
+        del thing
+        assert dropped == [KeyboardInterrupt]
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "_pressed", False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    reached = []
+    try:
+        interrupts.remember()
+        with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012
+            del (thing := [Pressed()])[0]
+            reached.append(thing)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert reached == [[]]
+
+
+def test_what_ignores_it_goes_on_ignoring_it() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        interrupts.remember()
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_only_ctrl_c_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    others: list[type[BaseException]] = []
+    monkeypatch.setattr("sys.excepthook", lambda kind, *_: others.append(kind))
+    interrupts.say_at_the_end("interrupted; go on")
+    sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert capsys.readouterr().err == "interrupted; go on\n"
+    sys.excepthook(ZeroDivisionError, ZeroDivisionError(), None)
+    assert others == [ZeroDivisionError]
