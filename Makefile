@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (only when they changed)
 
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
-	$(BIN)/python -m l2d.train $(ARGS)
+	$(BIN)/l2d train $(ARGS)
 
 test: $(STAMP) ## all tests
 	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)

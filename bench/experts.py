@@ -67,7 +67,7 @@ def table(rows: list[Row]) -> str:
     counts = sorted({(row["dataset"], row["split"], int(row["rows"])) for row in rows})
     n = ", ".join(f"{dataset} {split} {count:,}" for dataset, split, count in counts)
     foot = "; ".join(f"{where}; {which}; commit {code}" for where, which, code in said)
-    commands = "; ".join(f"`python -m l2d.experts {setting}`" for setting in settings)
+    commands = "; ".join(f"`l2d experts {setting}`" for setting in settings)
     return "\n".join(lines) + f"\n\n{commands}. n: {n}. {foot}."
 
 

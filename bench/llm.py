@@ -2,7 +2,7 @@
 
 python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, as of
                                                        # the commit checked out; and to llm_data.csv what needs no router
-python bench/llm.py curves RUNS_DIR                    # python -m l2d.curve there, its figures and numbers into docs/results.md
+python bench/llm.py curves RUNS_DIR                    # l2d curve there, its figures and numbers into docs/results.md
 python bench/llm.py docs                               # the tables of docs/results.md and docs/beyond.md, from the CSVs
 """
 

@@ -5,7 +5,7 @@
     python bench/speed_docs.py                            # docs/speed.md from bench/results/speed.csv
 
 Speed is taken on SVHN, batches of 1,024, median epoch, the first left out:
-- l2d: `python -m l2d.train`, recipe=fast, with an empty and then with a full compile cache.
+- l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
 - streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
 - bare: a hand-written loop, images on the GPU, the same network, augmentation, loss, precision and compilation, nothing else.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
@@ -59,7 +59,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 def l2d(
     data_dir: str, dataset: str, *overrides: str, seeds: Iterable[int] = (0,), runs_dir: str | None = None
 ) -> list[Row]:
-    """One row per seed of `python -m l2d.train overrides`, from the run folders, which are kept where runs_dir says so."""
+    """One row per seed of `l2d train overrides`, from the run folders, which are kept where runs_dir says so."""
     with nullcontext(runs_dir) if runs_dir else tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", f"dataset={dataset}", *overrides, f"seed={','.join(map(str, seeds))}"]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
@@ -80,7 +80,7 @@ def l2d(
                 "validation_deferral_loss": metrics["validation"]["deferral_loss"],
                 "epochs": metrics["epochs"],
                 "seed": int(file.parent.name.removeprefix("seed=")),
-                "command": f"python -m l2d.train {' '.join(arguments)}",
+                "command": f"l2d train {' '.join(arguments)}",
             }
             rows.append(row if row["seed"] == 0 else row | {"start_seconds": ""})  # later runs started with the first
     assert len(rows) == len(list(seeds)), f"{len(rows)} runs found"

@@ -2,7 +2,7 @@
 
     python bench/tables.py README.md table1-digits runs experiment=table1_error,table1_cost dataset=digits setup=I,III seed=0,1,2
 
-Overrides as for python -m l2d.report; several experiments are several commands, and their tables follow each other.
+Overrides as for l2d report; several experiments are several commands, and their tables follow each other.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main() -> None:
         cells += chosen(arguments.runs_dir, [f"experiment={experiment}", *others], finished)
     if arguments.finished_only:
         cells = [cell for cell in cells if cell.runs]
-    commands = [" ".join(["python -m l2d.train -m", f"experiment={name}", *others]) for name in experiments]
+    commands = [" ".join(["l2d train -m", f"experiment={name}", *others]) for name in experiments]
     put(arguments.document, arguments.mark, f"{markdown(summarise(cells))}\n{foot(cells, commands)}")
 
 

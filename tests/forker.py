@@ -1,6 +1,6 @@
 """Commands without their imports: one process imports l2d, and forks a child for every command that a test runs.
 
-`python -m l2d.train` spends seven of its eight seconds on imports. The child is a process like any other: it has its own folder, its own
+`l2d train` spends seven of its eight seconds on imports. The child is a process like any other: it has its own folder, its own
 output, dies by any signal.
 """
 

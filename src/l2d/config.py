@@ -116,7 +116,7 @@ def check_keys(cfg: DictConfig) -> None:
 
 
 def compose(overrides: Sequence[str] = ()) -> DictConfig:
-    """The config that `python -m l2d.train OVERRIDES` would run with."""
+    """The config that `l2d train OVERRIDES` would run with."""
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose("train", overrides=list(overrides))
 

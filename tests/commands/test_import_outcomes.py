@@ -289,7 +289,7 @@ def test_the_command(command: Callable[..., subprocess.CompletedProcess[str]], t
     assert done.stdout.startswith(
         "t.csv: 3 questions; right: mixtral-8x7b-instruct-v0.1 66.7%, gpt-4-1106-preview 66.7%"
     )
-    assert "usage: python -m l2d.data.importers harness" in run("--help").stdout
+    assert "usage: l2d import harness" in run("--help").stdout
     bad = run("routellm", "missing.csv", "out=t.csv")
     assert bad.returncode == 1
     assert bad.stderr.startswith("error: missing.csv: no such file")

@@ -1,4 +1,4 @@
-"""What `python -m l2d.theory` prints and writes, and how it refuses."""
+"""What `l2d theory` prints and writes, and how it refuses."""
 
 import math
 import shutil

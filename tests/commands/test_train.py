@@ -632,7 +632,7 @@ def test_help(command: Command) -> None:
     result = command("--help", tiny=False)
     assert result.returncode == 0
     assert "resnet18_slim" in result.stdout
-    assert "usage: python -m l2d.train" in result.stdout
+    assert "usage: l2d train" in result.stdout
 
 
 @pytest.mark.slow

@@ -76,13 +76,13 @@ def test_the_guard_is_said_where_it_changes_something() -> None:
     assert lines[5].startswith("oracle")
     assert lines[-1] == (
         "guard: on validation the router does not beat always expert 2 by more than the noise (-0.5000 ± 0.2500 per input, paired,"
-        " one standard error): everything is sent to expert 2; l2d.route --raw asks the router all the same"
+        " one standard error): everything is sent to expert 2; l2d route --raw asks the router all the same"
     )
     shifted = format_table(held(offsets=[0.125, -0.125])).splitlines()
     assert shifted[3].startswith("router, guarded")
     assert shifted[-1] == (
         "guard: each expert's score is shifted, as validation asks for (expert 1 +0.125, expert 2 -0.125); there, the"
-        " router is then cheaper than always expert 2 by -0.5000 ± 0.2500 per input; l2d.route --raw leaves it out"
+        " router is then cheaper than always expert 2 by -0.5000 ± 0.2500 per input; l2d route --raw leaves it out"
     )
     few = {"rows": {"validation": 40}}
     worse = format_table(held(constant="expert 2") | few).splitlines()[-1]

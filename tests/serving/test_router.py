@@ -692,7 +692,7 @@ def test_image_flag_for_a_text_router(texts: Ran) -> None:
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for given in ([], ["--help"], ["runs/x", "-h"]):
         main(given)
-        assert "usage: python -m l2d.route RUN --text" in capsys.readouterr().out
+        assert "usage: l2d route RUN --text" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""python -m l2d.curve [runs] [group=name ...]: error against price, of finished runs that differ in cost.scale."""
+"""l2d curve [runs] [group=name ...]: error against price, of finished runs that differ in cost.scale."""
 
 import sys
 from pathlib import Path
@@ -15,16 +15,16 @@ NAMES = ("dataset", "setup", "experts", "cost", "method")
 HELP = """Error against price on the test split, of finished runs that differ in cost.scale (and seed) alone, or of one whose method
 takes any prices (cost_regression, label_regression, plugin).
 
-usage: python -m l2d.curve [RUNS_DIR] [dataset=NAME] [setup=NAME] [experts=NAME] [cost=NAME] [method=NAME]
+usage: l2d curve [RUNS_DIR] [dataset=NAME] [setup=NAME] [experts=NAME] [cost=NAME] [method=NAME]
 
 RUNS_DIR defaults to runs; names, as in the run folders, narrow down what is drawn.
 
 Writes RUNS_DIR/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md.
 
 examples:
-  python -m l2d.train -m experiment=price_curve dataset=mmlu_sim                   ten multiples of the prices, three seeds
-  python -m l2d.train -m experiment=price_curve dataset=mmlu_sim method=one_vs_all cost.scale=0
-  python -m l2d.curve runs dataset=mmlu_sim"""
+  l2d train -m experiment=price_curve dataset=mmlu_sim                   ten multiples of the prices, three seeds
+  l2d train -m experiment=price_curve dataset=mmlu_sim method=one_vs_all cost.scale=0
+  l2d curve runs dataset=mmlu_sim"""
 
 
 def write(folder: Path, curve: Curve) -> None:
@@ -46,7 +46,7 @@ def chosen(runs_dir: Path, wanted: dict[str, str]) -> list[Group]:
         of = "".join(f" {key}={name}" for key, name in wanted.items())
         raise L2DError(
             f"{runs_dir}: no two finished runs{of} that differ in cost.scale alone, nor one of cost_regression and its kin;"
-            " python -m l2d.train -m experiment=price_curve makes them"
+            " l2d train -m experiment=price_curve makes them"
         )
     return groups
 
@@ -62,14 +62,14 @@ def parse(arguments: list[str]) -> tuple[Path, dict[str, str]]:
             raise L2DError(f"{argument}: unknown; choose by {', '.join(f'{name}=' for name in NAMES)}")
         wanted[key] = name
     for flag in (text for text in folders if text.startswith("-")):
-        raise L2DError(f"{flag}: unknown flag; see python -m l2d.curve --help")
+        raise L2DError(f"{flag}: unknown flag; see l2d curve --help")
     if len(folders) > 1:
         raise L2DError(f"{folders[1]}: one folder of runs at a time")
     runs_dir = Path(*folders or ["runs"]).expanduser()
     if (runs_dir / "metrics.json").exists():
         raise L2DError(f"{runs_dir}: is one run; give the folder that all are in, such as runs, and choose by method=")
     if not runs_dir.is_dir():
-        raise L2DError(f"{runs_dir}: no such folder; python -m l2d.train makes runs/")
+        raise L2DError(f"{runs_dir}: no such folder; l2d train makes runs/")
     return runs_dir, wanted
 
 

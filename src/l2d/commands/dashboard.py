@@ -1,4 +1,4 @@
-"""The W&B workspace for l2d's runs, built from code: python -m l2d.dashboard --entity NAME [--project l2d]."""
+"""The W&B workspace for l2d's runs, built from code: l2d dashboard --entity NAME [--project l2d]."""
 
 import argparse
 import sys
@@ -47,7 +47,7 @@ def workspace(entity: str, project: str) -> Any:
 
 
 def main(given: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="python -m l2d.dashboard", description=__doc__)
+    parser = argparse.ArgumentParser(prog="l2d dashboard", description=__doc__)
     parser.add_argument("--entity", required=True, help="your W&B user or team")
     parser.add_argument("--project", default="l2d", help="as in logger.project")
     arguments = parser.parse_args(given)

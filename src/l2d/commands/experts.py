@@ -1,4 +1,4 @@
-"""Make a setup's experts and say how good they are: python -m l2d.experts dataset=cifar10 setup=I."""
+"""Make a setup's experts and say how good they are: l2d experts dataset=cifar10 setup=I."""
 
 import re
 import sys

@@ -26,29 +26,29 @@ RESUMES = {
 }
 EXAMPLES = {
     "l2d.commands.train": [
-        "python -m l2d.train setup=I method=tdef method.rho=5.2",
-        "python -m l2d.train experts=trained experts.cross_fit=5         experts that are trained first, if they are not there",
-        "python -m l2d.train dataset=table dataset.path=my.csv           your own table: docs/your_table.md",
-        "python -m l2d.train -m method=tdef,mild,ce,cwce,ldam seed=0,1   ten runs, one after the other",
-        "python -m l2d.train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
-        "python -m l2d.report runs                                       tables and plots of what is finished",
-        "python -m l2d.train -m experiment=price_curve dataset=mmlu_sim   prices times 0 … 2; python -m l2d.curve runs draws it",
+        "l2d train setup=I method=tdef method.rho=5.2",
+        "l2d train experts=trained experts.cross_fit=5         experts that are trained first, if they are not there",
+        "l2d train dataset=table dataset.path=my.csv           your own table: docs/your_table.md",
+        "l2d train -m method=tdef,mild,ce,cwce,ldam seed=0,1   ten runs, one after the other",
+        "l2d train -m experiment=table1_error dataset=svhn dry_run=true   what a table needs, and what is left",
+        "l2d report runs                                       tables and plots of what is finished",
+        "l2d train -m experiment=price_curve dataset=mmlu_sim   prices times 0 … 2; l2d curve runs draws it",
     ],
     "l2d.tuning.study": [
-        "python -m l2d.tune dataset=svhn setup=III                        the paper's grid for MILD: theory ρ plus 0, 1, …, 5",
-        "python -m l2d.tune method=tdef                                   TDEF's temperature, over the same sizes of ρ",
-        "python -m l2d.tune tune.search=optuna tune.recipe=true tune.trials=60",
-        "python -m l2d.tune dataset=svhn,cifar10 method=mild,tdef         each combination is searched by itself",
-        "python -m l2d.tune method=ldam tune.values='{method.max_margin: [0.1, 0.3, 0.5], method.scale: [10, 30]}'",
-        "python -m l2d.train -m experiment=rho_ablation dataset=svhn      uniform, theory and tuned ρ, with the controls",
+        "l2d tune dataset=svhn setup=III                        the paper's grid for MILD: theory ρ plus 0, 1, …, 5",
+        "l2d tune method=tdef                                   TDEF's temperature, over the same sizes of ρ",
+        "l2d tune tune.search=optuna tune.recipe=true tune.trials=60",
+        "l2d tune dataset=svhn,cifar10 method=mild,tdef         each combination is searched by itself",
+        "l2d tune method=ldam tune.values='{method.max_margin: [0.1, 0.3, 0.5], method.scale: [10, 30]}'",
+        "l2d train -m experiment=rho_ablation dataset=svhn      uniform, theory and tuned ρ, with the controls",
     ],
     "l2d.experts": [
-        "python -m l2d.experts dataset=cifar10 setup=I",
-        "python -m l2d.experts setup=III experts.fraction=0.05 experts.cross_fit=5 experts.recipe.epochs=30",
-        "python -m l2d.experts -m setup=I,II,III,severe",
-        "python -m l2d.experts setup=III force=true      anew, although they are there",
+        "l2d experts dataset=cifar10 setup=I",
+        "l2d experts setup=III experts.fraction=0.05 experts.cross_fit=5 experts.recipe.epochs=30",
+        "l2d experts -m setup=I,II,III,severe",
+        "l2d experts setup=III force=true      anew, although they are there",
     ],
-    "l2d.data.prepare": ["python -m l2d.data.prepare dataset=svhn data_dir=data"],
+    "l2d.data.prepare": ["l2d prepare dataset=svhn data_dir=data"],
 }
 
 

@@ -1,4 +1,4 @@
-"""What language models did elsewhere, as a table for dataset=table: python -m l2d.data.importers --help."""
+"""What language models did elsewhere, as a table for dataset=table: l2d import --help."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from l2d.utils.user_errors import answering
 
 HELP = """Outcomes of language models that exist already, as a table for dataset=table.
 
-usage: python -m l2d.data.importers harness [NAME=]SAMPLES.jsonl ... out=TABLE [metric=acc] [filter=NAME]
-       python -m l2d.data.importers routellm RESPONSES.csv ... out=TABLE
+usage: l2d import harness [NAME=]SAMPLES.jsonl ... out=TABLE [metric=acc] [filter=NAME]
+       l2d import routellm RESPONSES.csv ... out=TABLE
 
 harness   files that lm-evaluation-harness wrote with --log_samples: one JSON object a line with doc_id, arguments, target
           and a metric. Two or more models, joined by doc_id. A model is called NAME, or else by the folder of its
@@ -28,10 +28,10 @@ out       a .csv or .parquet file with the columns id, prompt, subject and answe
           for every model. subject: the doc's own, or else the task; of several files of RouteLLM's, the file
 
 examples:
-  python -m l2d.data.importers harness small=a.jsonl large=b.jsonl out=table.csv
-  python -m l2d.data.importers harness out/*/samples_mmlu_high_school_*.jsonl out=table.parquet
-  python -m l2d.data.importers routellm mmlu_high_school_mathematics.csv mmlu_high_school_world_history.csv out=table.csv
-  python -m l2d.train dataset=table dataset.path=table.csv dataset.text=prompt"""
+  l2d import harness small=a.jsonl large=b.jsonl out=table.csv
+  l2d import harness out/*/samples_mmlu_high_school_*.jsonl out=table.parquet
+  l2d import routellm mmlu_high_school_mathematics.csv mmlu_high_school_world_history.csv out=table.csv
+  l2d train dataset=table dataset.path=table.csv dataset.text=prompt"""
 METRICS = ("acc", "exact_match")  # in this order, where none is named
 KNOWN = ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics")
 SAMPLES = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")
@@ -248,19 +248,19 @@ def parse(arguments: Sequence[str]) -> tuple[str, list[tuple[str, str]], dict[st
     kinds: dict[str, tuple[str, ...]] = {"harness": ("out", "metric", "filter"), "routellm": ("out",)}
     if not arguments or arguments[0] not in kinds:
         given = arguments[0] if arguments else "nothing"
-        raise L2DError(f"{given}: must be harness or routellm; see python -m l2d.data.importers --help")
+        raise L2DError(f"{given}: must be harness or routellm; see l2d import --help")
     files, options = [], {}
     for argument in arguments[1:]:
         key, equals, value = argument.partition("=")
         if equals and key in kinds[arguments[0]]:
             options[key] = value
         elif argument.startswith("-"):
-            raise L2DError(f"{argument}: unknown flag; see python -m l2d.data.importers --help")
+            raise L2DError(f"{argument}: unknown flag; see l2d import --help")
         else:
             named = equals and not Path(argument).exists()
             files.append((key, value) if named else ("", argument))
     if not files:
-        raise L2DError(f"{arguments[0]}: no files; see python -m l2d.data.importers --help")
+        raise L2DError(f"{arguments[0]}: no files; see l2d import --help")
     if not options.get("out"):
         raise L2DError("out: missing; say where the table goes, out=table.csv")
     return arguments[0], files, options
@@ -281,7 +281,7 @@ def import_table(arguments: Sequence[str]) -> None:
     share = ", ".join(f"{name} {value:.1%}" for name, value in right.items())
     print(f"{out}: {len(columns['id']):,} questions; right: {share}")
     by_subject = " dataset.category=subject" if "subject" in columns else ""
-    print(f"python -m l2d.train dataset=table dataset.path={out} dataset.text=prompt{by_subject}")
+    print(f"l2d train dataset=table dataset.path={out} dataset.text=prompt{by_subject}")
 
 
 def main(arguments: Sequence[str]) -> None:

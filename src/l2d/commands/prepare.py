@@ -1,4 +1,4 @@
-"""Download and prepare a dataset, and do nothing else: python -m l2d.data.prepare dataset=svhn data_dir=data."""
+"""Download and prepare a dataset, and do nothing else: l2d prepare dataset=svhn data_dir=data."""
 
 from pathlib import Path
 

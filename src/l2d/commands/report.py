@@ -1,4 +1,4 @@
-"""python -m l2d.report [runs] [experiment=NAME] [group=choice ...]: tables, LaTeX and a page of what is finished."""
+"""l2d report [runs] [experiment=NAME] [group=choice ...]: tables, LaTeX and a page of what is finished."""
 
 import time
 from dataclasses import replace
@@ -19,17 +19,17 @@ from l2d.utils.user_errors import answering
 
 HELP = """Tables and plots of finished runs, read from their folders alone.
 
-usage: python -m l2d.report [RUNS_DIR] [experiment=NAME] [group=choice,choice ...] [key=value ...]
+usage: l2d report [RUNS_DIR] [experiment=NAME] [group=choice,choice ...] [key=value ...]
 
 RUNS_DIR defaults to runs. Without overrides: everything that is finished. With them: the cells that
-`python -m l2d.train -m` with the same overrides runs, those still missing marked.
+`l2d train -m` with the same overrides runs, those still missing marked.
 
 Writes RUNS_DIR/report/: index.html (open it in a browser), tables.md, tables.tex.
 
 examples:
-  python -m l2d.report
-  python -m l2d.report runs experiment=table1_error
-  python -m l2d.report runs experiment=table1_error dataset=digits setup=I,III seed=0,1,2"""
+  l2d report
+  l2d report runs experiment=table1_error
+  l2d report runs experiment=table1_error dataset=digits setup=I,III seed=0,1,2"""
 
 
 def chosen(runs_dir: Path, overrides: list[str], finished: list[Cell]) -> list[Cell]:
@@ -62,9 +62,9 @@ def report(arguments: list[str]) -> str:
         raise L2DError(f"{folders[1]}: one folder of runs at a time")
     runs_dir = Path(folders[0]).expanduser()
     if not runs_dir.is_dir():
-        raise L2DError(f"{runs_dir}: no such folder; python -m l2d.train makes runs/")
+        raise L2DError(f"{runs_dir}: no such folder; l2d train makes runs/")
     for flag in (argument for argument in arguments if argument.startswith("-")):
-        raise L2DError(f"{flag}: unknown flag; see python -m l2d.report --help")
+        raise L2DError(f"{flag}: unknown flag; see l2d report --help")
     everything = read_cells(runs_dir)
     cells = chosen(runs_dir, overrides, everything) if overrides else everything
     if not any(cell.runs for cell in cells):

@@ -16,9 +16,9 @@ from l2d.utils.user_errors import answering
 
 HELP = """Which expert a trained router sends each query to.
 
-usage: python -m l2d.route RUN --text TEXT [--text TEXT ...] [--prices PRICES] [--raw] [--out CHOICES]
-       python -m l2d.route RUN --file QUERIES [--prices PRICES] [--raw] [--out CHOICES]
-       python -m l2d.route RUN --image FILE [FILE ...] [--prices PRICES] [--raw] [--out CHOICES]
+usage: l2d route RUN --text TEXT [--text TEXT ...] [--prices PRICES] [--raw] [--out CHOICES]
+       l2d route RUN --file QUERIES [--prices PRICES] [--raw] [--out CHOICES]
+       l2d route RUN --image FILE [FILE ...] [--prices PRICES] [--raw] [--out CHOICES]
 
 RUN is the folder of a finished run, runs/.../seed=<s>; nothing else is needed, neither the data nor the experts
 (a router that reads text through a frozen encoder, router=minilm, needs that encoder).
@@ -38,9 +38,9 @@ Writes CSV: the number of the query, its id where --file has a column of that na
 both empty where the method does not say. The decision is that of the run (decision=argmax or posterior), with its guard.
 
 examples:
-  python -m l2d.route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
-  python -m l2d.route runs/queries/own/table/error/mild/1a2b3c4d/seed=0 --file queries.csv --out choices.csv
-  python -m l2d.route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png
+  l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
+  l2d route runs/queries/own/table/error/mild/1a2b3c4d/seed=0 --file queries.csv --out choices.csv
+  l2d route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png
 
 in Python:
   from l2d.serving.router import Router
@@ -82,7 +82,7 @@ def _prices(text: str) -> list[float] | dict[str, float]:
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise L2DError(f"{message}; see python -m l2d.route --help")
+        raise L2DError(f"{message}; see l2d route --help")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -126,7 +126,7 @@ def ask(router: Router, options: argparse.Namespace) -> list[Choice]:
         return router.route_file(options.file)
     for name in ("text", "image"):  # texts and paths are both words: the flag says which
         if getattr(options, name) is not None and router.kind != name:
-            raise L2DError(f"--{name}: this router sees {router.sees}; see python -m l2d.route --help")
+            raise L2DError(f"--{name}: this router sees {router.sees}; see l2d route --help")
     return router.route(options.text or options.image)
 
 

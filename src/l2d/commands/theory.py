@@ -1,4 +1,4 @@
-"""python -m l2d.theory bound|consistency|simplex|figure1: what the paper proves, what it does not, in numbers and pictures."""
+"""l2d theory bound|consistency|simplex|figure1: what the paper proves, what it does not, in numbers and pictures."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -12,7 +12,7 @@ from l2d.utils.errors import L2DError
 
 HELP = """The paper's theory, evaluated: what is proven, where it fails, what is estimated. See docs/theory.md.
 
-usage: python -m l2d.theory COMMAND [RUN] [key=value ...]
+usage: l2d theory COMMAND [RUN] [key=value ...]
 
   bound RUN     the margin bound of Theorem 4.1 and Corollary 4.2 for the router of a finished run, term by term
                   RUN            a run's folder, runs/<dataset>/.../seed=<s>
@@ -45,11 +45,11 @@ usage: python -m l2d.theory COMMAND [RUN] [key=value ...]
                   out=figure1.png
 
 examples:
-  python -m l2d.theory bound runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0
-  python -m l2d.theory consistency 'p=[0.55,0.45]' 'rho=[1,0.3]'
-  python -m l2d.theory consistency random=5 experts=4 seed=1
-  python -m l2d.theory simplex 'rho=[1,0.6,0.3]' out=simplex.png
-  python -m l2d.theory figure1 out=figure1.png"""
+  l2d theory bound runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0
+  l2d theory consistency 'p=[0.55,0.45]' 'rho=[1,0.3]'
+  l2d theory consistency random=5 experts=4 seed=1
+  l2d theory simplex 'rho=[1,0.6,0.3]' out=simplex.png
+  l2d theory figure1 out=figure1.png"""
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "bound": {

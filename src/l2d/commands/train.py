@@ -1,4 +1,4 @@
-"""Train and score one router: python -m l2d.train dataset=digits setup=III method=mild."""
+"""Train and score one router: l2d train dataset=digits setup=III method=mild."""
 
 import dataclasses
 import io
@@ -229,7 +229,7 @@ def hold(
 
 
 def describe(config: Mapping[str, Any], data: DeferralData, guard: Guard) -> Description:
-    """What l2d.route has to know beside the weights and the config: it has no data to learn it from."""
+    """What l2d route has to know beside the weights and the config: it has no data to learn it from."""
     return Description(
         experts=data.panel.names,
         prices=None if data.prices is None else tuple(data.prices.tolist()),

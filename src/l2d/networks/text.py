@@ -67,7 +67,7 @@ class TextEncoder(nn.Module):
             return self.head(self.dropout(features))
 
     def keep(self, folder: Path) -> None:
-        """What l2d.route needs to build it again and to read a text as it does, where the model itself may be gone."""
+        """What l2d route needs to build it again and to read a text as it does, where the model itself may be gone."""
         folder.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory() as made:
             load_tokenizer(self.model).save_pretrained(made)

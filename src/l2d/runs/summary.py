@@ -69,13 +69,13 @@ def guard_line(metrics: Mapping[str, Any]) -> list[str]:
         return [
             f"guard: on validation the router does not beat always {seen['best_constant']} by more than the noise ({beaten}"
             f" per input{over}, paired, one standard error): everything is sent to {guarded['constant']};"
-            f" l2d.route --raw asks the router all the same{rows_to_tell(rows, seen['gain'], error)}"
+            f" l2d route --raw asks the router all the same{rows_to_tell(rows, seen['gain'], error)}"
         ]
     shifts = zip((expert["name"] for expert in metrics["experts"]), guarded["offsets"], strict=True)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in shifts)
     return [
         f"guard: each expert's score is shifted, as validation asks for ({offsets}); there, the router is then cheaper"
-        f" than always {seen['best_constant']} by {beaten} per input; l2d.route --raw leaves it out"
+        f" than always {seen['best_constant']} by {beaten} per input; l2d route --raw leaves it out"
     ]
 
 

@@ -71,7 +71,7 @@ class Workshop:
 
 
 def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
-    """What `python -m l2d.train -m` does: list the cells, run those that are not finished, say how it went."""
+    """What `l2d train -m` does: list the cells, run those that are not finished, say how it went."""
     shop = Workshop(sweeper, arguments)
     config = shop.config
     if config.dry_run:

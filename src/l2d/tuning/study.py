@@ -1,4 +1,4 @@
-"""Search ρ by validation deferral loss, then train the winner on several seeds: python -m l2d.tune dataset=svhn setup=III.
+"""Search ρ by validation deferral loss, then train the winner on several seeds: l2d tune dataset=svhn setup=III.
 
 Trials are ordinary runs, so they resume, are spread by any launcher and are never repeated. Validation figures alone decide; test
 figures, which every run reports, are read for the table of the winner.
@@ -44,7 +44,7 @@ MILD = f"{CompSum.__module__}.{CompSum.__qualname__}"
 
 
 def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]) -> None:
-    """What `python -m l2d.tune` does, for each combination of what is given."""
+    """What `l2d tune` does, for each combination of what is given."""
     shop = Workshop(sweeper, arguments)
     found = Options(**OmegaConf.to_container(OmegaConf.create(dict(options))))  # type: ignore[arg-type]
     given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
@@ -252,7 +252,7 @@ class Study:
         text = ablation_table(
             losses, cells, tuple(choices(self.config).values())[:4], "tdef" if len(rows) > 1 else None
         )
-        command = " ".join(["python -m l2d.tune", *self.said()])
+        command = " ".join(["l2d tune", *self.said()])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
         print(f"\n{text}\n\n{self.folder}")

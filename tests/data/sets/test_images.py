@@ -209,7 +209,7 @@ def test_without_data_and_network_one_line_says_what_to_do(dataset: ImageSet, tm
     assert "\n" not in line
     assert f"dataset={dataset.name}" in line
     assert str(tmp_path / dataset.name) in line
-    assert f"python -m l2d.data.prepare dataset={dataset.name}" in line
+    assert f"l2d prepare dataset={dataset.name}" in line
     assert not prepared.is_prepared(tmp_path / dataset.name)
 
 

@@ -671,7 +671,7 @@ def test_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(L2DError) as caught:
             load(parse("Qwen/Qwen2.5-7B-Instruct"), "float32", torch.device("cpu"), progress=False)
         assert str(caught.value).startswith(f"experts.models=Qwen/Qwen2.5-7B-Instruct: {said}; give a local folder")
-        for words in ("HF_HOME", "l2d.commands.import_outcomes"):
+        for words in ("HF_HOME", "l2d import"):
             assert words in str(caught.value)
     assert tried == [True, False, True]
 

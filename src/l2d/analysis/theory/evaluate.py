@@ -222,7 +222,7 @@ def _caveats(report: Report, trained: Trained) -> list[str]:
     if float(report.rho.max() - report.rho.min()) > 0:
         lines.append(
             f"ρ is unequal: argmax may lose up to {worst_regret(report.rho):.4f}·C(x) at surrogate regret 0"
-            " (python -m l2d.theory consistency)"
+            " (l2d theory consistency)"
         )
     if trained.method.decision == "posterior":
         agree = float((trained.method.decide(trained.scores.float()) == argmax_last(trained.scores)).double().mean())

@@ -71,7 +71,7 @@ class ImageSet:
             raise L2DError(
                 f"dataset={self.name}: {found} in {data_dir / self.name} or {data_dir}, and"
                 f" the download failed ({' '.join(str(error).split())}); with network, run"
-                f" python -m l2d.data.prepare dataset={self.name} data_dir={data_dir}, or set data_dir to a folder that has them"
+                f" l2d prepare dataset={self.name} data_dir={data_dir}, or set data_dir to a folder that has them"
             ) from error
 
     def read(self, root: Path, download: bool) -> Raw:

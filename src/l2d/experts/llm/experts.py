@@ -123,7 +123,7 @@ class LLMExperts:
         if arrays.texts is None:
             raise L2DError(
                 "experts=llm: needs a dataset of questions with text, such as dataset=mmlu; outcomes that exist"
-                " come in through dataset=table (python -m l2d.data.importers --help)"
+                " come in through dataset=table (l2d import --help)"
             )
         for texts, labels in zip(arrays.texts, (arrays.train_labels, arrays.test_labels), strict=True):
             if len(texts) != len(labels):

@@ -229,7 +229,7 @@ class Scorer:
         if len(batch) == 1:
             raise L2DError(
                 f"{name_of(self.model)}: out of memory with a single question of {len(batch[0].prefix):,} tokens;"
-                " use a larger device, or import outcomes that exist (python -m l2d.data.importers --help)"
+                " use a larger device, or import outcomes that exist (l2d import --help)"
             )
         self.batch_size = len(batch) // 2
         said = f"{name_of(self.model)}: out of memory with {len(batch)} questions at a time; going on with {self.batch_size}"
