@@ -1,15 +1,45 @@
-"""The one exception for mistakes that the person at the keyboard can mend."""
+"""Errors that the person at the keyboard can mend. Each is one line: what is wrong, and what would be right."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NO_VALUE = object()
 
 
 class L2DError(Exception):
-    """Its message is a single line that names the key at fault and says what would be right."""
+    """Its message is a single line. A command prints it without a traceback."""
 
 
 class Busy(L2DError):
-    """Another process is at it already."""
+    """Another process is working on the same run."""
 
 
-def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
+class ParameterError(L2DError):
+    """A parameter has a value that it must not have.
+
+    Low-level code names its own parameter: ParameterError("tau", "must not be negative", -1). The config layer, which alone
+    knows under which key the object was configured, adds it: "method.tau=-1: must not be negative".
+    """
+
+    def __init__(self, parameter: str, problem: str, value: object = NO_VALUE) -> None:
+        self.parameter, self.problem, self.value = parameter, problem, value
+        super().__init__(f"{parameter}{'' if value is NO_VALUE else f'={value}'}: {problem}")
+
+    def under(self, key: str) -> "ParameterError":
+        """The same error of `key.parameter`. An empty parameter means the whole object."""
+        return ParameterError(".".join(part for part in (key, self.parameter) if part), self.problem, self.value)
+
+
+@contextmanager
+def under(key: str) -> Iterator[None]:
+    """Parameters that are refused within belong to the object configured under this key."""
+    try:
+        yield
+    except ParameterError as error:
+        raise error.under(key) from error.__cause__
+
+
+def check_choice(parameter: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a value that is not one of `choices`."""
     if value not in choices:
-        raise L2DError(f"{key}={value}: unknown; choose one of {', '.join(choices)}")
+        raise ParameterError(parameter, f"unknown; choose one of {', '.join(choices)}", value)
