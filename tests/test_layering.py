@@ -7,7 +7,7 @@ import l2d
 
 PACKAGE = Path(l2d.__file__).parent
 ORDER = [
-    *("utils", "config", "core", "data", "learning", "networks", "methods", "experts", "routing", "runs", "serving"),
+    *("utils", "config", "core", "data", "learning", "networks", "methods", "experts", "routing", "runs", "serving", "training"),
     *("analysis", "tuning", "commands", "train", "__main__"),
 ]
 

@@ -20,7 +20,7 @@ from tests.data.sets.test_table import separable, write
 from tests.forker import Child
 
 import l2d.commands.train
-from l2d.commands.train import hold, train
+from l2d.commands.train import train
 from l2d.config import compose, to_plain
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
@@ -35,6 +35,7 @@ from l2d.routing.build import build, make_dataset
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import HistoryLogger
 from l2d.serving import router as route
+from l2d.training.score import hold
 from l2d.utils.errors import L2DError
 
 Tiny = Callable[..., DictConfig]

@@ -1,46 +1,38 @@
 """Train and score one router: l2d train dataset=digits setup=III method=mild."""
 
-import dataclasses
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from pytorch_lightning.callbacks import TQDMProgressBar
 from pytorch_lightning.utilities import rank_zero_only
-from torch import Tensor
 
 from l2d.commands.hydra_command import run_command
 from l2d.config import to_plain
-from l2d.core import metrics as metrics_
-from l2d.core.costs import paid
-from l2d.core.decisions import DECISIONS, at_least_float32
-from l2d.core.guard import Guard, HeldOut, fit_guard
+from l2d.core.guard import Guard
 from l2d.data.batches import even_batch
 from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.learning.learner import ended_by_signals, make_trainer, speed
 from l2d.learning.timing import Timer
-from l2d.methods.method import Method
 from l2d.networks.text import KEPT, TextEncoder
 from l2d.routing.advice import remarks
 from l2d.routing.build import build, check_stop, check_without_data, fingerprint, make, switched_off
-from l2d.routing.datamodule import DeferralData, Split
+from l2d.routing.datamodule import DeferralData
 from l2d.routing.module import Router
 from l2d.runs.folder import RunFolder, cell, choices
 from l2d.runs.summary import figure, format_table
 from l2d.runs.sweep import check_devices
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.serving.exported import FILE, HELD_OUT, Description, write_weights
+from l2d.training.score import Metrics, evaluate
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_atomically
 from l2d.utils.out_of_memory import forget_earlier_runs, is_out_of_memory, more_parts
-
-Metrics = dict[str, Any]
 
 
 class OutOfMemory(Exception):
@@ -167,67 +159,6 @@ def fit(trainer: pl.Trainer, router: Router, data: DeferralData, run: RunFolder)
     trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
 
 
-def evaluate(
-    trainer: pl.Trainer, router: Router, data: DeferralData
-) -> tuple[Metrics, dict[str, Tensor], Guard, dict[str, Tensor]]:
-    """The one use of the test split: metrics, arrays of its rows, the guard, and what one for other prices would be fitted to."""
-    outputs = predict(trainer, router, data.predict_dataloader())
-    decisions = router.method.decide(outputs)
-    validation_outputs = predict(trainer, router, data.val_dataloader())
-    validation = router.method.decide(validation_outputs)
-    buffers = {name: value.tolist() for name, value in router.method.named_buffers()}
-    metrics = metrics_.evaluate(decisions, data.raw_costs, data.test.costs, data.test.prices, data.panel.names) | {
-        "validation": dataclasses.asdict(metrics_.score(validation, data.validation.costs, data.validation.prices)),
-        "decision": router.method.decision,
-        "method_buffers": buffers,
-        "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(decisions)},
-    }
-    if data.categories is not None:
-        metrics["by_category"] = metrics_.by_category(data.categories, decisions, data.raw_costs, data.test.costs)
-    if data.extreme is not None:
-        metrics["extreme"] = data.extreme
-    arrays = {"scores": outputs, "costs": data.test.costs, "prices": data.test.prices, "decisions": decisions}
-    if (expected := router.method.expected_errors(outputs)) is not None:
-        arrays["expected_errors"] = expected
-        metrics["calibration"] = metrics_.calibration_of_chances(expected, data.test.costs - data.test.prices)
-    if router.method.has_posterior:
-        arrays["posterior"] = router.method.posterior(outputs)
-        metrics["by_decision"] = {
-            name: {
-                "validation": mean_cost(data.validation.costs, router.method.decide(validation_outputs, name)),
-                "test": mean_cost(data.test.costs, router.method.decide(outputs, name)),
-            }
-            for name in DECISIONS
-        }
-        metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
-    # Experts that learned the training rows by heart are not compared there.
-    chosen_on = data.validation.costs if data.panel.learned else data.raw_costs
-    best = metrics_.best_single(chosen_on)
-    guard, guarded = hold(router.method, (validation_outputs, validation, data.validation), (outputs, decisions), best)
-    metrics["guarded"] = metrics_.guarded(guard, guarded, data.test.costs, data.test.prices, data.panel.names)
-    arrays["guarded"] = guarded
-    return metrics, arrays, guard, held_out(router.method, validation_outputs, data, chosen_on)
-
-
-def held_out(method: Method, outputs: Tensor, data: DeferralData, chosen_on: Tensor) -> dict[str, Tensor]:
-    """A HeldOut's tensors, for a method whose prices may change; outputs: of the validation rows."""
-    expected = method.expected_errors(outputs)
-    if expected is None or data.prices is None:
-        return {}
-    errors = data.validation.costs - data.validation.prices
-    kept = HeldOut(errors.double(), expected, (chosen_on.double() - data.prices).mean(dim=0))
-    return {name: value.contiguous() for name, value in vars(kept).items()}
-
-
-def hold(
-    method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor], best: int
-) -> tuple[Guard, Tensor]:
-    """The guard that validation rows ask for, and what it makes of the decisions on the test rows. best: the best single expert."""
-    outputs, decisions, split = validation
-    guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs, best)
-    return guard, guard.decide(method.utilities(test[0]), test[1])
-
-
 def describe(config: Mapping[str, Any], data: DeferralData, guard: Guard) -> Description:
     """What l2d route has to know beside the weights and the config: it has no data to learn it from."""
     return Description(
@@ -239,19 +170,6 @@ def describe(config: Mapping[str, Any], data: DeferralData, guard: Guard) -> Des
         encoder=None if data.seen.text is None else config["dataset"].get("encoder"),
         guard=guard,
     )
-
-
-def mean_cost(costs: Tensor, decisions: Tensor) -> float:
-    return float(paid(costs.double(), decisions).mean())
-
-
-def predict(trainer: pl.Trainer, router: Router, batches: Any) -> Tensor:
-    outputs = trainer.predict(router, dataloaders=batches)
-    assert outputs is not None
-    scores = at_least_float32(torch.cat([torch.as_tensor(batch) for batch in outputs]).cpu())
-    if not scores.isfinite().all():
-        raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
-    return scores
 
 
 def report_finished(run: RunFolder) -> Metrics:

@@ -14,10 +14,7 @@ from l2d.utils.errors import L2DError
 from l2d.utils.out_of_memory import is_out_of_memory
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-INSTEAD = (
-    "give a local folder, set HF_HOME to a filled cache, or import outcomes that exist"
-    " (l2d import --help)"
-)
+INSTEAD = "give a local folder, set HF_HOME to a filled cache, or import outcomes that exist (l2d import --help)"
 
 
 @dataclass(frozen=True)
