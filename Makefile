@@ -24,8 +24,8 @@ install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (on
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
 	$(BIN)/l2d train $(ARGS)
 
-test: $(STAMP) ## all tests
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+test: $(STAMP) ## all tests; fails below 95 % line coverage of src/l2d, unless ARGS choose some of them
+	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),--cov)
 
 test-unit: $(STAMP) ## the quick tests only
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow' $(ARGS)
@@ -39,4 +39,4 @@ bench-digits: $(STAMP) ## five methods x five seeds on digits: mean ± std, into
 	$(BIN)/python bench/digits.py
 
 clean: ## remove .venv and caches; runs/ stays
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage build dist

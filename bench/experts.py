@@ -13,7 +13,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from l2d.config import compose
-from l2d.experts.accuracy import accuracies
+from l2d.experts.accuracy import accuracy_by_expert
 from l2d.routing.build import make_data
 from provenance import ROOT, commit, machine, versions
 from records import put
@@ -34,7 +34,7 @@ def measure(overrides: list[str]) -> list[Row]:
     rows = []
     for name in ("train", "validation", "test"):
         split = getattr(data, name)
-        for k, found in enumerate(accuracies(split.answers, split.labels, data.panel.knows)):
+        for k, found in enumerate(accuracy_by_expert(split.answers, split.labels, data.panel.knows)):
             shares = {key: getattr(found, key) for key in ("own", "others", "overall")}
             rows.append(
                 {key: "" if share is None else f"{share:.4f}" for key, share in shares.items()}

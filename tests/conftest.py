@@ -27,6 +27,10 @@ LONGEST = ("test_sweep", "test_train", "test_tune", "test_trained")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
         items.sort(key=lambda item: item.path.stem not in LONGEST)
 

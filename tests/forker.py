@@ -7,6 +7,7 @@ output, dies by any signal.
 import contextlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import subprocess
@@ -14,10 +15,17 @@ import sys
 import tempfile
 import time
 import traceback
+from importlib import import_module
 from pathlib import Path
 
+import l2d
 from tests.conftest import environment
 
+# Imported inside functions.
+LATER = (
+    *("torch", "torchvision", "pytorch_lightning", "timm", "matplotlib.figure", "optuna", "pydantic"),
+    *("sklearn.datasets", "sklearn.model_selection", "scipy.io", "scipy.stats", "pyarrow.csv", "pyarrow.parquet"),
+)
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -81,7 +89,7 @@ class Forker:
     def close(self) -> None:
         assert self.server.stdin
         self.server.stdin.close()
-        self.server.wait(timeout=10)
+        self.server.wait(timeout=60)
         assert self.server.stdout
         self.server.stdout.close()
         self.outputs.cleanup()
@@ -89,13 +97,7 @@ class Forker:
 
 def serve() -> None:
     """One request a line, one answer a line."""
-    import torch
-
-    import l2d.commands.experts
-    import l2d.commands.prepare
-    import l2d.commands.train  # noqa: F401
-
-    torch.set_num_threads(1)
+    import_everything()
     codes: dict[int, int] = {}
     for line in sys.stdin:
         request = json.loads(line)
@@ -112,6 +114,18 @@ def serve() -> None:
                 run(request)
             answer = {"pid": pid}
         print(json.dumps(answer), flush=True)
+
+
+def import_everything() -> None:
+    """Each module of l2d, and what these import only where they need it."""
+    for module in pkgutil.walk_packages(l2d.__path__, "l2d."):
+        if module.name not in ("l2d.__main__", "l2d.train"):  # programs
+            import_module(module.name)
+    for name in LATER:
+        import_module(name)
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def run(request: dict[str, str]) -> None:

@@ -1,50 +1,169 @@
-"""Imports go one way: a file imports only from what stands before it in this list."""
+"""Rooms by purpose, and imports that go down: a file imports only from its own room and from the rooms below it."""
 
 import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import l2d
+import pytest
 
-PACKAGE = Path(l2d.__file__).parent
-ORDER = [
-    *("utils", "config", "core", "data", "learning", "networks", "methods", "experts", "routing", "runs", "serving", "training"),
-    *("analysis", "tuning", "commands", "train", "__main__"),
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+PACKAGE = SOURCE / "l2d"
+# The lowest first. `training` is how a run goes from an experiment to its result.
+ROOMS = [
+    *("utils", "config", "core", "data", "learning", "networks", "methods", "experts", "routing", "runs", "serving"),
+    *("training", "analysis", "tuning", "commands"),
 ]
+TOP = {"__init__.py", "__main__.py", "train.py"}  # above all rooms
+HEAVY = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers"}
+ADAPTER = "l2d.config.hydra_adapter"  # the one module that uses what Hydra, OmegaConf and torch do not publish
+UNPUBLISHED_OF = ("hydra", "omegaconf", "torch")
 
 
-def part(module: str) -> str:
-    return module.split(".")[1] if module.count(".") else ""
+def module(file: Path) -> str:
+    parts = file.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports(file: Path) -> set[str]:
-    """Parts of the package that a file imports, also inside functions."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "l2d":
-            found |= {part(node.module)} if "." in node.module else {alias.name for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {part(alias.name) for alias in node.names if alias.name.startswith("l2d.")}
+@cache
+def sources() -> dict[str, Path]:
+    """{module: its file}, of l2d and of the plugin that Hydra finds."""
+    return {module(file): file for file in sorted(SOURCE.rglob("*.py"))}
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    return ast.parse(sources()[name].read_text(encoding="utf-8"))
+
+
+def imports(name: str) -> Iterator[tuple[str, str]]:
+    """(module, name imported from it, or nothing) of each import in a module: also inside functions, and by import_module."""
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            yield from ((str(given.value), "") for given in node.args[:1] if isinstance(given, ast.Constant))
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = name if sources()[name].name == "__init__.py" else name.rpartition(".")[0]
+                base = ".".join([*package.split(".")[: 1 - node.level or None], *([base] if base else [])])
+            yield from ((base, alias.name) for alias in node.names)
+
+
+@cache
+def imported(name: str) -> frozenset[str]:
+    """Our own modules that a module imports. `from l2d.data import arrays` is one of l2d.data.arrays."""
+    found = {whole if (whole := f"{base}.{one}") in sources() else base for base, one in imports(name)}
+    return frozenset(found & sources().keys() - {name})
+
+
+def room(name: str) -> str:
+    return name.split(".")[1] if name.count(".") else ""
+
+
+def level(name: str) -> int:
+    """Of a module's room; what lies at the top level is above all rooms."""
+    return ROOMS.index(room(name)) if room(name) in ROOMS else len(ROOMS)
+
+
+def package(name: str) -> str:
+    return name if sources()[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+def test_nothing_but_rooms() -> None:
+    here = [entry for entry in PACKAGE.iterdir() if entry.name not in ("__pycache__", "conf", "py.typed")]
+    assert {entry.name for entry in here if entry.is_file()} == TOP
+    assert {entry.name for entry in here if entry.is_dir() and any(entry.rglob("*.py"))} == set(ROOMS)
+
+
+def test_each_folder_is_a_package() -> None:
+    for file in sources().values():
+        assert file.parent in (SOURCE, SOURCE / "hydra_plugins") or (file.parent / "__init__.py").is_file(), file
+
+
+def test_imports_go_down() -> None:
+    upward = [
+        f"{name} imports {other}"
+        for name in sources()
+        if name.startswith("l2d.")
+        for other in imported(name)
+        if level(other) > level(name)
+    ]
+    assert upward == []
+
+
+@pytest.mark.parametrize("of", ["packages", "modules"])
+def test_no_import_cycles(of: str) -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for name in sources():
+        own = package(name) if of == "packages" else name
+        for other in imported(name):
+            if (theirs := package(other) if of == "packages" else other) != own:
+                graph[own].add(theirs)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as cycle:
+        pytest.fail(" imports ".join(reversed(cycle.args[1])))
+
+
+def test_the_two_lowest_rooms_do_without_torch() -> None:
+    """A wrong key or value is answered before torch is there, which takes seconds to import."""
+    allowed = "l2d.utils.out_of_memory"
+    for name in sources():
+        if room(name) in ("utils", "config") and name != allowed:
+            assert not {base.split(".")[0] for base, _ in imports(name)} & HEAVY, name
+            assert allowed not in imported(name), name
+
+
+def test_private_api_is_used_in_one_module() -> None:
+    assert ADAPTER in sources()
+    found = {name: uses for name in sources() if name != ADAPTER and (uses := private_uses(name))}
+    assert found == {}
+
+
+def private_uses(name: str) -> list[str]:
+    """Imports of private modules and names, `torch._private`, and `something._private` that is nothing of the module's own."""
+    theirs = [(base, one) for base, one in imports(name) if base.split(".")[0] in UNPUBLISHED_OF]
+    found = [f"{base}.{one}" for base, one in theirs if any(map(private, [*base.split("."), one]))]
+    nodes = list(ast.walk(tree(name)))
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and private(node.attr) and node.attr not in own:
+            chain = ast.unparse(node)
+            if chain.split(".")[0] in UNPUBLISHED_OF or not node.attr.endswith("_"):  # cfg._target_ is a key
+                found.append(chain)
     return found
 
 
-def sources() -> list[Path]:
-    return [file for file in sorted(PACKAGE.rglob("*.py")) if file.name != "__init__.py"]
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
 
 
-def test_one_direction() -> None:
-    for file in sources():
-        own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        assert own in ORDER, f"{file} has no place in the order"
-        for other in imports(file):
-            assert ORDER.index(other) <= ORDER.index(own), f"{file} imports l2d.{other}, which stands after it"
+def test_private_api_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above can fail."""
+    code = {
+        "from hydra._internal.core_plugins.basic_sweeper import BasicSweeper": 1,
+        "from omegaconf._utils import _get_value": 1,
+        "import torch\ntorch._foreach_lerp_([], [], 0.5)": 1,
+        "def f(node):\n    return node._is_none()": 1,
+        "def f(cfg):\n    return cfg._target_, cfg.__class__": 0,
+        "class A:\n    def __init__(self):\n        self._own = 1\n    def same(self, other):\n        return other._own": 0,
+    }
+    for text, uses in code.items():
+        monkeypatch.setattr(f"{__name__}.tree", lambda _, text=text: ast.parse(text))
+        assert len(private_uses("l2d")) == uses, text
 
 
-def test_only_two_files_know_wandb() -> None:
-    knowing = [file.name for file in sources() if "wandb" in file.read_text(encoding="utf-8")]
-    assert knowing == ["dashboard.py", "tracking.py"]  # the first builds a workspace, the second logs
+def test_only_two_modules_know_wandb() -> None:
+    knowing = {name for name in sources() for base, one in imports(name) if "wandb" in f"{base}.{one}".lower()}
+    assert knowing == {"l2d.commands.dashboard", "l2d.runs.tracking"}  # the first builds a workspace, the second logs
 
 
 def test_only_pytorch_lightning() -> None:
     """`lightning` and `pytorch_lightning` side by side fail isinstance checks."""
-    for file in sources():
-        assert "import lightning" not in file.read_text(encoding="utf-8")
+    for name in sources():
+        assert "lightning" not in {base.split(".")[0] for base, _ in imports(name)}, name

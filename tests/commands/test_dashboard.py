@@ -1,16 +1,18 @@
-"""The workspace's specification; saving it needs a login."""
+"""The workspace's specification (saving it needs a login), and the command around it."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from l2d.commands.dashboard import CELL, SECTIONS, TABLES, workspace
+from l2d.commands import dashboard
+from l2d.commands.dashboard import CELL, SECTIONS, TABLES, build_workspace, main
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:wandb_workspaces.*")
 def test_the_specification_names_what_the_tracker_logs() -> None:
     pytest.importorskip("wandb_workspaces")
-    built = workspace("someone", "l2d")
+    built = build_workspace("someone", "l2d")
     spec = json.loads(built._to_model().model_dump_json())
     text = json.dumps(spec)
     assert (spec["entity"], spec["project"]) == ("someone", "l2d")
@@ -20,3 +22,41 @@ def test_the_specification_names_what_the_tracker_logs() -> None:
         *(f"{group}.value.name" for group in CELL),
     ]:
         assert key in text
+
+
+def test_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def build(entity: str, project: str) -> SimpleNamespace:
+        return SimpleNamespace(save=lambda: SimpleNamespace(url=f"https://{entity}/{project}"))
+
+    monkeypatch.setattr(dashboard, "build_workspace", build)
+    main(["--entity", "team"])
+    assert capsys.readouterr().out == "https://team/l2d\n"
+    main(["--entity", "team", "--project", "other"])
+    assert capsys.readouterr().out == "https://team/other\n"
+
+
+def test_what_wandb_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise RuntimeError("not logged in\nrun wandb login")
+
+    monkeypatch.setattr(dashboard, "build_workspace", lambda *_: SimpleNamespace(save=refuse))
+    with pytest.raises(SystemExit, match=r"^error: .*\(not logged in run wandb login\)$"):
+        main(["--entity", "team"])
+
+
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(dashboard, "import_module", missing)
+    with pytest.raises(SystemExit, match=r"^error: .*pip install 'l2d\[dashboard\]'$"):
+        main(["--entity", "team"])
+
+
+@pytest.mark.parametrize(("arguments", "said"), [([], "--entity"), (["--entity", "a", "--projct", "b"], "--projct")])
+def test_wrong_flags_are_one_line(arguments: list[str], said: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert str(caught.value.code).startswith("error: ")
+    assert said in str(caught.value.code)
+    assert "\n" not in str(caught.value.code)

@@ -12,19 +12,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from omegaconf import DictConfig
-
-from l2d.analysis.theory.bounds import zero_one_loss
 from l2d.analysis.theory.evaluate import describe, evaluate, sample_of
 from l2d.analysis.theory.trained import Trained, from_router, rebuild
-from l2d.commands.theory import main
 from l2d.commands.theory_options import DEFAULTS, HELP
-from l2d.commands.train import train
+from omegaconf import DictConfig
+from tests.running import train
+
+from l2d.analysis.theory.bounds import zero_one_loss
+from l2d.commands.theory import main
 from l2d.config import compose, to_plain
 from l2d.core.deferral import deferral_loss
 from l2d.methods.comp_sum import CompSum
 from l2d.networks.heads import attach_aux, make_head
-from l2d.routing.build import make
+from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError
 

@@ -18,9 +18,9 @@ from omegaconf import DictConfig, OmegaConf
 from tests.conftest import TINY
 from tests.data.sets.test_table import separable, write
 from tests.forker import Child
+from tests.running import build, train
 
 import l2d.commands.train
-from l2d.commands.train import train
 from l2d.config import compose, to_plain
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
@@ -31,7 +31,7 @@ from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.method import Method
 from l2d.methods.one_vs_all import OneVsAll
-from l2d.routing.build import build, make_dataset
+from l2d.routing.build import make_dataset
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import HistoryLogger
 from l2d.serving import router as route

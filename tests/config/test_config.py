@@ -5,12 +5,14 @@ from pathlib import Path
 import pytest
 import torch
 from hydra.errors import HydraException
+from tests.running import build
 from tests.tiny_encoders import write_encoder
 
 from l2d.commands.hydra_command import help_text
 from l2d.config import CONF, compose, groups, to_plain
 from l2d.learning.learner import PLAIN, speed
-from l2d.routing.build import build, make, switched_off
+from l2d.routing.build import switched_off
+from l2d.routing.make import make
 from l2d.utils.errors import L2DError
 from l2d.utils.user_errors import one_line
 

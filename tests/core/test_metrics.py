@@ -1,4 +1,4 @@
-"""Scores, the rows a router is held against, and the collapse warning."""
+"""Scores, what a router is compared with, and the collapse warning."""
 
 from dataclasses import asdict
 
@@ -17,12 +17,13 @@ from l2d.core.metrics import (
     calibration_of_chances,
     collapsed_expert,
     confusion,
-    evaluate,
-    guarded,
+    guarded_score,
     majority,
     random_score,
+    routing_metrics,
     score,
 )
+from l2d.core.results import ExpertAlone
 
 PRICES = torch.tensor([0.7, 0.2], dtype=torch.float64)
 # Expert 1 right, wrong, right; expert 2 wrong, right, right.
@@ -46,14 +47,14 @@ def test_baselines_by_hand() -> None:
     assert majority(train) == 0
     assert best_single(train) == 1
     rows = baselines(train, COSTS, PRICES)
-    assert rows["majority"].ratios == [1, 0]
-    assert rows["majority"].deferral_loss == pytest.approx((0.7 + 1.7 + 0.7) / 3)
-    assert rows["best_single"].deferral_loss == pytest.approx((1.2 + 0.2 + 0.2) / 3)
-    assert rows["oracle"].deferral_loss == pytest.approx((0.7 + 0.2 + 0.2) / 3)
-    assert rows["oracle"].ratios == pytest.approx([1 / 3, 2 / 3])
-    assert asdict(rows["random"]) == asdict(random_score(COSTS, PRICES))
-    assert rows["random"].deferral_loss == pytest.approx((1.9 + 1.9 + 0.9) / 6)
-    assert rows["random"].mean_price == pytest.approx(0.45)
+    assert rows.majority.ratios == [1, 0]
+    assert rows.majority.deferral_loss == pytest.approx((0.7 + 1.7 + 0.7) / 3)
+    assert rows.best_single.deferral_loss == pytest.approx((1.2 + 0.2 + 0.2) / 3)
+    assert rows.oracle.deferral_loss == pytest.approx((0.7 + 0.2 + 0.2) / 3)
+    assert rows.oracle.ratios == pytest.approx([1 / 3, 2 / 3])
+    assert rows.random == random_score(COSTS, PRICES)
+    assert rows.random.deferral_loss == pytest.approx((1.9 + 1.9 + 0.9) / 6)
+    assert rows.random.mean_price == pytest.approx(0.45)
 
 
 @given(st.integers(1, 20), st.integers(2, 5), st.integers(0, 999))
@@ -69,9 +70,9 @@ def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
     assert ours.deferral_loss == pytest.approx(ours.error_rate + ours.mean_price)
     assert ours.ratios == [sum(decisions == k) / n for k in range(p)]
     rows = baselines(torch.tensor(costs), torch.tensor(costs), torch.tensor(prices))
-    for other in (ours, rows["best_single"], rows["random"], rows["majority"]):
-        assert rows["oracle"].deferral_loss <= other.deferral_loss + 1e-12
-    assert rows["best_single"].deferral_loss <= rows["majority"].deferral_loss + 1e-12
+    for other in (ours, rows.best_single, rows.random, rows.majority):
+        assert rows.oracle.deferral_loss <= other.deferral_loss + 1e-12
+    assert rows.best_single.deferral_loss <= rows.majority.deferral_loss + 1e-12
     counts = confusion(torch.tensor(decisions), torch.tensor(costs))
     oracle = costs.argmin(axis=1)
     assert counts == [[int(sum((oracle == i) & (decisions == j))) for j in range(p)] for i in range(p)]
@@ -91,48 +92,59 @@ def test_collapse(ratios: list[float], oracle: list[float], expected: int | None
     assert collapsed_expert(ratios, oracle) == expected
 
 
-def test_evaluate_numbers_experts_from_one() -> None:
+def test_experts_are_numbered_from_one() -> None:
     costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    result = evaluate(torch.tensor([1, 1]), costs, costs, torch.zeros(2))
-    assert result["collapsed_expert"] == 2
-    assert result["deferral_loss"] == 0.5
-    assert result["confusion"] == [[0, 1], [0, 1]]
-    assert result["experts"] == [{"name": f"expert {k}", "error_rate": 0.5, "price": 0.0} for k in (1, 2)]
+    result = routing_metrics(torch.tensor([1, 1]), costs, costs, torch.zeros(2))
+    assert result.collapsed_expert == 2
+    assert result.deferral_loss == 0.5
+    assert result.confusion == [[0, 1], [0, 1]]
+    assert result.experts == [ExpertAlone(f"expert {k}", error_rate=0.5, price=0.0) for k in (1, 2)]
 
 
 def test_prices_that_differ_between_rows() -> None:
     """Row 1 goes to expert 2 at .4, row 2 to expert 1 at .1: mean price .25, one error in two; reported are the experts' means."""
     prices = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).double()
     costs = torch.tensor([[0.0, 1.0], [0.0, 1.0]]).double() + prices
-    result = evaluate(torch.tensor([1, 0]), costs, costs, prices, names=["a", "b"])
-    assert result["mean_price"] == pytest.approx(0.25)
-    assert result["error_rate"] == pytest.approx(0.5)
-    assert result["prices"] == pytest.approx([0.2, 0.3])
-    assert [expert["name"] for expert in result["experts"]] == ["a", "b"]
-    assert result["baselines"]["random"]["mean_price"] == pytest.approx(0.25)
+    result = routing_metrics(torch.tensor([1, 0]), costs, costs, prices, names=["a", "b"])
+    assert result.mean_price == pytest.approx(0.25)
+    assert result.error_rate == pytest.approx(0.5)
+    assert result.prices == pytest.approx([0.2, 0.3])
+    assert [expert.name for expert in result.experts] == ["a", "b"]
+    assert result.baselines.random.mean_price == pytest.approx(0.25)
 
 
 @given(st.integers(1, 30), st.integers(2, 4), st.integers(1, 6), st.integers(0, 999))
 def test_categories_against_loops(n: int, p: int, kinds: int, seed: int) -> None:
-    """Each category's rows by themselves; the best single expert is that of all training rows."""
+    """Each category's rows by themselves; the best single expert is that of the training rows, here another than the test rows'."""
     rng = np.random.default_rng(seed)
     costs, decisions = rng.random((n, p)), rng.integers(0, p, n)
+    train = 1 - costs[rng.integers(0, n, 2 * n)]
     names = [f"kind {number}" for number in rng.integers(0, kinds, n)]
-    found = by_category(names, torch.tensor(decisions), torch.tensor(costs), torch.tensor(costs))
-    single = min(range(p), key=lambda k: sum(costs[:, k]))
+    found = by_category(names, torch.tensor(decisions), torch.tensor(train), torch.tensor(costs))
+    single = min(range(p), key=lambda k: sum(train[:, k]))
     assert list(found) == sorted(set(names))
     for name, row in found.items():
         rows = [i for i in range(n) if names[i] == name]
-        assert row["rows"] == len(rows)
-        assert row["deferral_loss"] == pytest.approx(sum(costs[i, decisions[i]] for i in rows) / len(rows))
-        assert row["best_single"] == pytest.approx(sum(costs[i, single] for i in rows) / len(rows))
-        assert row["oracle"] == pytest.approx(sum(min(costs[i]) for i in rows) / len(rows))
+        assert row.rows == len(rows)
+        assert row.deferral_loss == pytest.approx(sum(costs[i, decisions[i]] for i in rows) / len(rows))
+        assert row.best_single == pytest.approx(sum(costs[i, single] for i in rows) / len(rows))
+        assert row.oracle == pytest.approx(sum(min(costs[i]) for i in rows) / len(rows))
+
+
+def test_the_best_single_expert_is_chosen_on_training_rows() -> None:
+    """In training the first expert costs less, in the test the second: chosen is the first, here and in each category."""
+    train, test = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.75, 0.25], [1.0, 0.5]])
+    assert baselines(train, test, torch.zeros(2)).best_single.deferral_loss == 0.875
+    found = by_category(["a", "b"], torch.tensor([1, 1]), train, test)
+    assert [found["a"].best_single, found["b"].best_single] == [0.75, 1.0]
 
 
 def test_guarded_by_hand() -> None:
     """Sent to 2, 2, 1: costs 1.2 + .2 + .7 over 3, prices .2 + .2 + .7; so one error in three."""
-    found = guarded(Guard((0.1, -0.1), None, 1, 0.25, None), torch.tensor([1, 1, 0]), COSTS, PRICES, ["big", "small"])
-    assert found == {
+    found = guarded_score(
+        Guard((0.1, -0.1), None, 1, 0.25, None), torch.tensor([1, 1, 0]), COSTS, PRICES, ["big", "small"]
+    )
+    assert asdict(found) == {
         "deferral_loss": pytest.approx(0.7),
         "error_rate": pytest.approx(1 / 3),
         "mean_price": pytest.approx(1.1 / 3),
@@ -141,8 +153,12 @@ def test_guarded_by_hand() -> None:
         "offsets": [0.1, -0.1],
         "validation": {"best_constant": "small", "gain": 0.25, "standard_error": None},
     }
-    held = guarded(Guard(None, 0, 0, 0.0, 0.1), torch.zeros(3, dtype=torch.long), COSTS, PRICES, ["big", "small"])
-    assert (held["constant"], held["offsets"], held["ratios"]) == ("big", None, [1, 0])
+    assert found.changes_decisions
+    held = guarded_score(Guard(None, 0, 0, 0.0, 0.1), torch.zeros(3, dtype=torch.long), COSTS, PRICES, ["big", "small"])
+    assert (held.constant, held.offsets, held.ratios) == ("big", None, [1, 0])
+    assert held.changes_decisions
+    untouched = guarded_score(Guard(None, None, 0, 0.2, 0.1), torch.tensor([0, 1, 0]), COSTS, PRICES, ["big", "small"])
+    assert not untouched.changes_decisions
 
 
 def test_calibration_by_hand() -> None:

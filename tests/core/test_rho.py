@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from l2d.core.rewards import sum_others
 from l2d.core.rho import build_rho, cheapest_counts, reward_mass, rho_by_rule, rho_shares, tie_groups
-from l2d.utils.errors import L2DError
+from l2d.utils import parameters
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import Rho
 
 # Cheapest, first of equals: experts 1, 1, 2 (so m = 2, 1, and 0 lifted to 1 for expert 3).
 COSTS = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
@@ -67,8 +69,9 @@ def test_groups_share_their_mean() -> None:
 
 @pytest.mark.parametrize("groups", [[[0, 1]], [[4]], [[1, 1]], [[1, 2], [2, 3]], [[]]])
 def test_bad_groups(groups: list[list[int]]) -> None:
-    with pytest.raises(L2DError, match=r"method\.rho\.groups"):
+    with pytest.raises(ParameterError) as caught:
         tie_groups(torch.ones(3) / 3, groups)
+    assert (caught.value.parameter, caught.value.value) == ("rho.groups", groups)
 
 
 def test_numbers_and_lists() -> None:
@@ -78,18 +81,45 @@ def test_numbers_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rho", "words"),
+    ("rho", "parameter", "words"),
     [
-        ({**RULE, "offset": -0.35}, r"method\.rho\.offset=-0\.35: rho of expert 2 would be"),
-        ({**RULE, "total": 0.0, "offset": 0.0}, "rho of expert 1"),
-        ({**RULE, "rule": "theroy"}, r"method\.rho\.rule=theroy: unknown; choose one of uniform, theory"),
-        ({**RULE, "counts": "none"}, r"method\.rho\.counts=none"),
-        (0.0, "rho of expert 1 is 0.0"),
-        ([1.0, -2.0, 1.0], "rho of expert 2 is -2.0"),
-        ([1.0, float("nan"), 1.0], "rho of expert 2"),
-        ([1.0, 2.0], "2 values for 3 experts"),
+        ({**RULE, "offset": -0.35}, "rho.offset", r"=-0\.35: rho of expert 2 would be -0\.04"),
+        ({**RULE, "total": 0.0, "offset": 0.0}, "rho.offset", "rho of expert 1 would be 0"),
+        ([1.0, 2.0], "rho", "3 values, one per expert; got 2"),
+        ({**RULE, "values": [1.0, 2.0, 3.0, 4.0]}, "rho.values", "3 values, one per expert; got 4"),
     ],
 )
-def test_bad_rho(rho: object, words: str) -> None:
-    with pytest.raises(L2DError, match=words):
-        build_rho(rho, COSTS, sum_others(COSTS))  # type: ignore[arg-type]
+def test_rho_that_does_not_fit_the_data(rho: Rho, parameter: str, words: str) -> None:
+    with pytest.raises(ParameterError, match=words) as caught:
+        build_rho(rho, COSTS, sum_others(COSTS))
+    assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize(
+    "rho", [1, 5.2, [1, 2.5], RULE, {**RULE, "total": -1.0, "groups": [[1, 3]]}, {**RULE, "values": [1]}]
+)
+def test_what_rho_may_be(rho: object) -> None:
+    parameters.check("rho", rho, Rho)
+
+
+@pytest.mark.parametrize(
+    ("rho", "parameter"),
+    [
+        *[(value, "rho") for value in (0.0, -1, float("inf"), float("nan"), True, "one", None)],
+        ([1.0, -2.0], "rho[2]"),
+        ([1.0, float("nan")], "rho[2]"),
+        ({**RULE, "rule": "theroy"}, "rho.rule"),
+        ({**RULE, "counts": "none"}, "rho.counts"),
+        ({**RULE, "total": "1"}, "rho.total"),
+        ({**RULE, "offset": float("inf")}, "rho.offset"),
+        ({**RULE, "groups": [[1, 0]]}, "rho.groups[1][2]"),
+        ({**RULE, "values": [0.0, 1.0]}, "rho.values[1]"),
+        ({**RULE, "ratio": 1.0}, "rho.ratio"),
+        ({"rule": "theory"}, "rho.total"),
+    ],
+)
+def test_what_rho_may_not_be(rho: object, parameter: str) -> None:
+    """One error, about the form that was given: a number, a list or a rule."""
+    with pytest.raises(ParameterError) as caught:
+        parameters.check("rho", rho, Rho)
+    assert caught.value.parameter == parameter

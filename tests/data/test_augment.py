@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.data.augment import crop_flip, draw
+from l2d.data.augment import crop_flip, draw_augmentation
 
 
 def slowly(image: np.ndarray, dy: int, dx: int, flip: bool) -> np.ndarray:
@@ -33,7 +33,7 @@ def slowly(image: np.ndarray, dy: int, dx: int, flip: bool) -> np.ndarray:
 def test_against_loops(b: int, h: int, w: int, c: int, pad: int, flip: bool, seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     images = torch.randint(1, 256, (b, h, w, c), generator=rng, dtype=torch.uint8)
-    draws = draw(b, pad, rng)
+    draws = draw_augmentation(b, pad, rng)
     got = crop_flip(images, draws, flip)
     assert got.dtype == torch.uint8
     for image, (dy, dx, mirrored), out in zip(images.numpy(), draws.tolist(), got.numpy(), strict=True):
@@ -49,7 +49,7 @@ def test_by_hand() -> None:
 
 
 def test_draws_are_uniform_and_independent() -> None:
-    draws = draw(90_000, 4, torch.Generator().manual_seed(0))
+    draws = draw_augmentation(90_000, 4, torch.Generator().manual_seed(0))
     for column, values in ((0, range(-4, 5)), (1, range(-4, 5)), (2, range(2))):
         counts = torch.tensor([int((draws[:, column] == value).sum()) for value in values]).float()
         expected = 90_000 / len(values)

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.data.augment import crop_flip, draw
+from l2d.data.augment import crop_flip, draw_augmentation
 from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, fits, width_of
 from l2d.data.text.tokens import PADDING, lengths_of
 from l2d.utils.seeding import derive_seed
@@ -82,7 +82,7 @@ def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training() -> None:
         return torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
 
     got, labels = run(3, 5)
-    draws = draw(20, 1, torch.Generator().manual_seed(derive_seed(3, "augment", 5)))
+    draws = draw_augmentation(20, 1, torch.Generator().manual_seed(derive_seed(3, "augment", 5)))
     assert torch.equal(got, crop_flip(images[labels], draws, flip=True))
     again, same = run(3, 5)
     assert torch.equal(got, again)

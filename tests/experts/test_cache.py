@@ -9,12 +9,16 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from l2d.config import check, compose
+from l2d.config.identity import expert_identity
 from l2d.experts.cache import Cache
 from l2d.utils.errors import L2DError
+from l2d.utils.identity import without_class_paths
 
 MADE = {"train": np.arange(6, dtype=np.uint8).reshape(3, 2), "test": np.ones((2, 2), dtype=np.uint8)}
 
@@ -36,7 +40,7 @@ def test_another_identity_is_another_entry(tmp_path: Path) -> None:
     base = Cache(tmp_path, "x", {"seed": 0})
     others = [base.knowing(seed=1), base.knowing(data="abc"), Cache(tmp_path, "x", {"seed": 0.5})]
     assert len({base.entry, *(other.entry for other in others)}) == 4
-    assert base.knowing(seed=0).entry == base.entry
+    assert base.knowing(seed=0).entry == base.entry == base.knowing(seed=0.0).entry
 
 
 def cut_short(entry: Path) -> None:
@@ -109,7 +113,7 @@ def test_what_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", fail)
-        with pytest.raises(L2DError, match="runs_dir: cannot read"):
+        with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: cannot be read \(Permission denied\)"):
             cache.get(never)
     cache.get(never)
 
@@ -123,13 +127,72 @@ def test_renew(tmp_path: Path) -> None:
     assert replace(cache, renew=True).knowing(seed=1).renew
 
 
+def test_renew_forgets_what_a_killed_making_left(tmp_path: Path) -> None:
+    """Parts of a making that was killed are for whoever continues it; who asks for new arrays wants none of them."""
+    cache = Cache(tmp_path, "x", {})
+
+    def killed() -> dict[str, np.ndarray]:
+        cache.parts.mkdir()
+        (cache.parts / "00000.npz").write_text("old")
+        raise KeyboardInterrupt
+
+    left: list[list[str]] = []
+
+    def make() -> dict[str, np.ndarray]:
+        left.append([file.name for file in cache.parts.glob("*")])
+        return MADE
+
+    for renew, found in ((False, ["00000.npz"]), (True, [])):
+        with pytest.raises(KeyboardInterrupt):
+            replace(cache, renew=True).get(killed)
+        assert (cache.parts / "00000.npz").exists()
+        replace(cache, renew=renew).get(make)
+        assert left.pop() == found
+        assert not cache.parts.exists()
+
+
+def moved(config: object) -> object:
+    """The same config after every class got another name and another place."""
+    if isinstance(config, dict):
+        return {key: "elsewhere.Renamed" if key == "_target_" else moved(value) for key, value in config.items()}
+    return [moved(item) for item in config] if isinstance(config, list) else config
+
+
+def test_moving_a_class_moves_no_entry(tmp_path: Path) -> None:
+    network = {"name": "resnet18", "_target_": "l2d.networks.vision.ResNet18", "_partial_": True, "width": 2}
+    experts = {"name": "trained", "_target_": "l2d.experts.trained.TrainedExperts", "network": network, "seed": 0}
+
+    def entry(config: object) -> Path:
+        return Cache(tmp_path, "digits-I-trained", {"experts": without_class_paths(config)}).entry
+
+    assert moved(experts) != experts
+    assert entry(moved(experts)) == entry(experts)
+    others = [{**experts, "seed": 1}, {**experts, "name": "mine"}, {**experts, "network": {**network, "width": 4}}]
+    assert len({entry(experts), *map(entry, others)}) == 4
+
+
+def test_moving_the_classes_of_a_config_moves_no_entry(tmp_path: Path) -> None:
+    """As composed: a dataset, a network, a recipe and the experts themselves."""
+    plain = dict(check(compose(["experts=trained"])).plain)
+    named = {key: plain[key] for key in ("dataset", "experts")}
+    optimizer = named["experts"]["recipe"]["optimizer"]  # of torch: has no name of its own, and does not move
+    elsewhere: Any = moved(named)
+    elsewhere["experts"]["recipe"]["optimizer"] = optimizer
+    assert elsewhere != named
+    one, other = (Cache(tmp_path, "x", expert_identity({**plain, **part})) for part in (named, elsewhere))
+    assert one.entry == other.entry
+    sgd = {**optimizer, "_target_": "torch.optim.SGD"}
+    elsewhere["experts"]["recipe"]["optimizer"] = sgd
+    assert Cache(tmp_path, "x", expert_identity({**plain, **elsewhere})).entry != one.entry
+
+
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("l2d.experts.cache.write_json", full)
     cache = Cache(tmp_path, "x", {})
-    with pytest.raises(L2DError, match=r"runs_dir: cannot write.*No space left"):
+    with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: cannot be written \(No space left"):
         cache.get(lambda: MADE)
     monkeypatch.undo()
     assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
@@ -137,7 +200,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_room_to_write_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(L2DError, match="runs_dir"):
+    with pytest.raises(L2DError, match=r"cannot be written \(Not a directory\); choose another runs_dir"):
         Cache(tmp_path / "file" / "experts", "x", {}).get(lambda: MADE)
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.running import assembled
 from torch import Tensor
 
 from l2d.config import compose, to_plain
@@ -21,7 +22,6 @@ from l2d.experts.human import HumanExperts, draw_votes, machine_cache, read_colu
 from l2d.experts.request import Machine, Request
 from l2d.experts.synthetic import SyntheticExperts
 from l2d.experts.trained import TrainedExperts
-from l2d.routing.build import make_data
 from l2d.routing.datamodule import DeferralData
 from l2d.utils.errors import L2DError
 
@@ -392,7 +392,7 @@ def write_images(data_dir: Path, dataset: str) -> int:
 
 def build(data_dir: Path, *overrides: str) -> DeferralData:
     places = [f"data_dir={data_dir}", f"runs_dir={data_dir / 'runs'}", "trainer.accelerator=cpu", "progress=false"]
-    return make_data(compose([*places, "setup.coverage=[0.6,0.4]", "validation_fraction=0.2", *overrides]))
+    return assembled(compose([*places, "setup.coverage=[0.6,0.4]", "validation_fraction=0.2", *overrides]))
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "cifar100n"])

@@ -40,7 +40,7 @@ def test_own_experts_have_no_coverage() -> None:
         ([0.7, 0.7, -0.4], "above 0"),
         ([1.0, 0.0], "above 0"),
         ([float("nan"), 1.0], "above 0"),
-        ([0.97, 0.03], "expert 2 with 3% of 10 classes is left without a class"),
+        ([0.97, 0.03], "expert 2 gets none of the 10 classes"),
     ],
 )
 def test_bad_coverage(coverage: list[float] | None, words: str) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from l2d.data.arrays import Arrays, Panel
 from l2d.experts.cache import Cache
 from l2d.experts.partition import class_owners
-from l2d.experts.request import Machine, Request
+from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts, synthetic_predictions
 from l2d.utils.seeding import stream
 
@@ -43,7 +43,7 @@ def test_once_per_seed() -> None:
     arrays = Arrays(labels, labels, labels, labels, num_classes=10)
 
     def draw(seed: int) -> Panel:
-        request = Request(arrays, torch.arange(300), [0.9, 0.1], seed, Cache(Path()), Path(), Machine())
+        request = ExpertRequest(arrays, torch.arange(300), [0.9, 0.1], seed, Cache(Path()), Path(), ComputeOptions())
         return SyntheticExperts().panel(request)
 
     one = draw(3)

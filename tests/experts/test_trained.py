@@ -11,18 +11,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import DictConfig
+from tests.running import assembled
 from torch import Tensor
 
 from l2d.config import compose
-from l2d.data.arrays import Arrays, content_of, split
+from l2d.data.arrays import Arrays, content_of
 from l2d.data.sets.digits import Digits
+from l2d.data.splits import split
 from l2d.experts import trained
 from l2d.experts.cache import Cache
 from l2d.experts.classifier import Classifiers
 from l2d.experts.partition import class_owners
 from l2d.experts.request import Machine, Request
 from l2d.experts.trained import TrainedExperts, expert_rows, folds
-from l2d.routing.build import expert_cache, make, make_data
+from l2d.routing.build import expert_cache
+from l2d.routing.make import make
 from l2d.utils.errors import L2DError
 from l2d.utils.seeding import stream
 
@@ -119,7 +122,7 @@ def test_it_is_said_whether_they_learned_the_rows_they_answer(
 
     monkeypatch.setattr(TrainedExperts, "_make", made)
     given = [*TINY, BATCH, f"experts.cross_fit={cross_fit}", f"runs_dir={tmp_path}", "trainer.accelerator=cpu"]
-    data = make_data(compose(given))
+    data = assembled(compose(given))
     assert data.panel.learned == (cross_fit == 1)
     labels = data.train.labels
     if cross_fit == 1:
@@ -176,7 +179,7 @@ def test_they_learn_their_own_classes(tmp_path: Path) -> None:
 
 
 def tiny_data(tiny: Callable[..., DictConfig], *overrides: str) -> Any:
-    return make_data(tiny(*TINY, BATCH, *overrides))
+    return assembled(tiny(*TINY, BATCH, *overrides))
 
 
 @pytest.mark.slow
@@ -238,7 +241,7 @@ def test_an_expert_that_diverges_in_its_last_step_is_not_kept(tiny: Callable[...
     """The losses of an epoch are those before its last step."""
     once = ["experts.recipe.epochs=1", "experts.recipe.batch_size=4096", "experts.recipe.optimizer.lr=1e30"]
     with pytest.raises(L2DError, match=r"scores are not finite; lower experts\.recipe\.optimizer\.lr"):
-        make_data(tiny(*TINY, *once))
+        assembled(tiny(*TINY, *once))
     assert not list(tmp_path.glob("runs/experts/*/entry.json"))
 
 

@@ -1,17 +1,21 @@
 """What every file in conf/method/ must hold to; a new method is tested without a line here."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from typing import ClassVar
 
 import pytest
 import torch
-from omegaconf import DictConfig
+from torch import Tensor
 
-from l2d.config import compose, groups
+from l2d.config import Component, check, compose, groups
 from l2d.core.costs import cheapest
 from l2d.core.decisions import argmax_last
+from l2d.methods.cost_sensitive import pair_margins
 from l2d.methods.method import Evidence, Method
-from l2d.routing.build import make
-from l2d.utils.errors import L2DError
+from l2d.routing.make import make
+from l2d.utils.errors import L2DError, ParameterError
 
 P, CLASSES = 4, 5
 METHODS = sorted(groups()["method"])
@@ -26,11 +30,9 @@ def training_costs(n: int = 200, seed: int = 0, p: int = P) -> torch.Tensor:
 
 
 @cache
-def config(name: str) -> DictConfig:
+def config(name: str) -> Component:
     """Composing takes longer than most of these tests."""
-    found = compose([f"method={name}"]).method
-    assert isinstance(found, DictConfig)
-    return found
+    return check(compose([f"method={name}"])).method
 
 
 def build(name: str, decision: str = "argmax", costs: torch.Tensor | None = None) -> Method:
@@ -87,10 +89,18 @@ def test_gradcheck(name: str) -> None:
     assert torch.autograd.gradcheck(lambda z: method.loss(z, costs, labels), outputs.requires_grad_())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_extreme_outputs_in_every_dtype(name: str, dtype: torch.dtype) -> None:
-    method = build(name)
-    corners = torch.cartesian_prod(*[torch.tensor([-1e4, 0.0, 1e4])] * method.num_outputs).to(dtype).requires_grad_()
+    holds_in_its_range(build(name), dtype)
+
+
+def holds_in_its_range(method: Method, dtype: torch.dtype) -> None:
+    """Loss, gradient, decision and posterior at the corners of what the method says it supports."""
+    ends = torch.tensor([-method.score_range, 0.0, method.score_range])
+    corners = torch.cartesian_prod(*[ends] * method.num_outputs).to(dtype).requires_grad_()
     costs = training_costs(len(corners)).to(dtype)
     loss = method.loss(corners, costs, torch.zeros(len(corners), dtype=torch.long))
     loss.double().sum().backward()
@@ -100,6 +110,60 @@ def test_extreme_outputs_in_every_dtype(name: str, dtype: torch.dtype) -> None:
     assert method.decide(corners).shape == (len(corners),)
     if method.has_posterior:
         assert torch.isfinite(method.posterior(corners)).all()
+
+
+class SquaredHinge(Method):
+    """Σ_k c̄_k Σ_{k'≠k} max(0, 1 − (f_k − f_k'))². The slope grows with the scores: at 1e4 float16 cannot hold it."""
+
+    score_range: ClassVar[float] = 1e3
+
+    def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        squares = (1 - pair_margins(outputs, torch.ones(P))).clamp(min=0).square()
+        return (costs.to(squares).sum(-1, keepdim=True) - costs.to(squares)).mul(squares.sum(-1)).sum(-1)
+
+
+class Overstated(SquaredHinge):
+    score_range: ClassVar[float] = Method.score_range
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_loss_says_which_scores_it_supports(dtype: torch.dtype) -> None:
+    arguments = {"costs": training_costs(), "num_classes": CLASSES, "decision": "argmax"}
+    holds_in_its_range(SquaredHinge(**arguments), dtype)  # type: ignore[arg-type]
+    if dtype == torch.float16:
+        with pytest.raises(AssertionError):
+            holds_in_its_range(Overstated(**arguments), dtype)  # type: ignore[arg-type]
+
+
+def does(action: Callable[[], object]) -> bool:
+    """Whether it does what it is asked, and does not refuse."""
+    try:
+        action()
+    except ParameterError:
+        return False
+    return True
+
+
+def test_what_a_run_says_of_its_method_is_true(name: str) -> None:
+    """Readers go by these instead of by names of classes."""
+    method = build(name)
+    outputs, costs, _ = batch(method)
+    said = method.capabilities()
+    assert said["has_posterior"] == does(lambda: build(name, "posterior"))
+    assert said["takes_prices_later"] == does(lambda: method.reprice(torch.zeros(P)))
+    assert said["takes_prices_later"] == (method.expected_errors(outputs) is not None)
+    unlabelled = Evidence(costs, torch.zeros(P), torch.full((len(costs),), -1))
+    assert said["needs_labels"] != does(lambda: method.learn(unlabelled))
+    if said["estimates_costs"]:
+        scale = dict(method.named_buffers())["reward_scale"]
+        torch.testing.assert_close(method.expected_costs(outputs), (1 - torch.sigmoid(outputs)) * scale)
+
+
+def test_who_can_do_what() -> None:
+    able = {key: {name for name in METHODS if build(name).capabilities()[key]} for key in build("ce").capabilities()}
+    assert able["takes_prices_later"] >= {"plugin", "cost_regression", "label_regression"}
+    assert able["estimates_costs"] >= {"one_vs_all", "threshold", "cascade"}
+    assert able["needs_labels"] >= {"plugin", "label_regression"}
 
 
 def test_decisions_are_experts(name: str) -> None:
@@ -125,8 +189,9 @@ def test_offsets_on_the_utilities_shift_the_decision(name: str) -> None:
 def test_posterior_is_a_distribution_and_decides(name: str) -> None:
     method = build(name)
     if not method.has_posterior:
-        with pytest.raises(L2DError, match="decision=posterior"):
+        with pytest.raises(ParameterError, match="decision=posterior") as caught:
             build(name, "posterior")
+        assert caught.value.parameter in (f"method={config(name).name}", "method.tau")
         return
     outputs = batch(method, n=50)[0]
     posterior = method.posterior(outputs)
@@ -160,9 +225,19 @@ def test_state_is_all_in_the_checkpoint(name: str) -> None:
     assert torch.equal(original.loss(outputs, costs, labels), other.loss(outputs, costs, labels))
 
 
-def test_bad_costs_and_decisions_are_refused(name: str) -> None:
+def test_a_buffer_called_as_a_parameter_can_be_given_as_one(name: str) -> None:
+    """So a run is built again without its training costs, which a rule for ρ or an order needs."""
+    original, component = build(name), config(name)
+    buffers = dict(original.named_buffers())
+    known = {key: buffers[key].tolist() for key in component.arguments if key in buffers}
+    changed = replace(component, arguments={**component.arguments, **known})
+    again = make(changed, costs=1 - torch.eye(P), num_classes=CLASSES, decision="argmax")
+    again.load_state_dict(original.state_dict())
+    outputs = batch(original, n=50)[0]
+    assert torch.equal(again.decide(outputs), original.decide(outputs))
+
+
+def test_bad_costs_are_refused(name: str) -> None:
     for costs in (torch.zeros(3, 1), torch.tensor([[0.0, -1.0]]), torch.tensor([[0.0, float("nan")]])):
         with pytest.raises(L2DError, match="costs"):
             build(name, costs=costs)
-    with pytest.raises(L2DError, match="decision=argmin"):
-        build(name, decision="argmin")

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.core.costs import cheapest
 from l2d.core.decisions import argmax_last
 from l2d.core.deferral import deferral_loss
@@ -21,16 +21,15 @@ from l2d.methods.cost_sensitive import (
     crf,
     hinge,
     log_sum_form,
-    margin_loss,
     max_form,
     max_margin_markov,
     multiplicative_margin,
     pair_margins,
     struct_svm,
     sum_form,
+    unit_margin_loss,
 )
-from l2d.routing.build import make
-from l2d.utils.errors import L2DError
+from l2d.routing.make import make
 
 cases = given(st.integers(2, 5), st.integers(0, 9999))
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]], dtype=torch.float64)
@@ -62,7 +61,7 @@ def test_by_hand() -> None:
     assert u[0, 0].tolist() == [0, -0.5, 0.5]
     assert float(max_form(costs, hinge(u))[0, 0]) == 0.75 == float(struct_svm(costs, u)[0, 0])
     assert float(sum_form(costs, hinge(u))[0, 0]) == 1.25
-    assert float(max_form(costs, margin_loss(u))[0, 0]) == 0.5
+    assert float(max_form(costs, unit_margin_loss(u))[0, 0]) == 0.5
     assert float(max_margin_markov(costs, u)[0, 0]) == 1
     assert float(crf(costs, u)[0, 0]) == pytest.approx(math.log(1 + math.e + math.exp(0.5)))
     expected = math.log((1 + math.exp(0.5)) ** 0.5 + 1 + math.exp(-0.5))
@@ -78,7 +77,7 @@ def test_against_loops(p: int, seed: int) -> None:
         "max": max_form(costs, hinge(u)),
         "sum": sum_form(costs, comp_sum_psi(u, 2.5)),
         "log": log_sum_form(costs, comp_sum_psi(u, 1.0)),
-        "margin": max_form(costs, margin_loss(u)),
+        "margin": max_form(costs, unit_margin_loss(u)),
         "m3n": max_margin_markov(costs, u),
         "crf": crf(costs, u),
     }
@@ -101,7 +100,7 @@ def test_against_loops(p: int, seed: int) -> None:
 def test_margin_loss_bounds_the_zero_one_loss(p: int, seed: int) -> None:
     """Section 4.1: c(x, k, 𝖿(x)) 1[ρ_f(x, k) ≤ 0] ≤ L_ρ(f, x, k), ties included."""
     scores, costs, rho = draw(p, seed)
-    bound = max_form(costs, margin_loss(pair_margins(scores, rho)))
+    bound = max_form(costs, unit_margin_loss(pair_margins(scores, rho)))
     chosen = argmax_last(scores)
     zero_one = costs.gather(2, chosen[:, None, None].expand(4, p, 1))[..., 0]  # the cost is 0 where k is chosen
     assert (zero_one <= bound).all()
@@ -118,7 +117,7 @@ def test_max_is_below_sum_and_log_sum(p: int, seed: int, tau: float) -> None:
     psi = comp_sum_psi(u, tau)
     assert (max_form(costs, psi) <= sum_form(costs, psi) + 1e-12).all()
     assert (max_form(costs, psi) <= log_sum_form(costs, psi) + 1e-12).all()
-    margin = max_form(costs, margin_loss(u))
+    margin = max_form(costs, unit_margin_loss(u))
     for above in (hinge(u), comp_sum_psi(u, 0.0), comp_sum_psi(u, 1.0) / math.log(2)):
         assert (margin <= max_form(costs, above) + 1e-12).all()
 
@@ -188,7 +187,7 @@ def test_against_struct_svm_and_crf(p: int, seed: int) -> None:
     assert torch.equal(max_form(costs, hinge(u)), struct_svm(costs, u))
     assert (max_form(costs, comp_sum_psi(u, 1.0)) <= crf(costs, u) + 1e-12).all()
     largest = 3 * float(costs.max())
-    assert (max_form(3 * costs, margin_loss(u)) <= multiplicative_margin(3 * costs, u, largest) + 1e-12).all()
+    assert (max_form(3 * costs, unit_margin_loss(u)) <= multiplicative_margin(3 * costs, u, largest) + 1e-12).all()
 
 
 def pair(cost: float, margin: float, p: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
@@ -264,7 +263,9 @@ def test_regret_is_above_the_deferral_loss(p: int, seed: int) -> None:
 def test_hinge_by_hand() -> None:
     """Scores 0: each of the two hinges of an expert is 1, so 2·Σ c̄ = 2·2·Σ c: 8 and 12. f = (0, 0, 1), ρ = 1, row 1, c̄ = (1.3, .8, 1.9):
     experts 1 and 2: 1 + 2 = 3; expert 3: 0."""
-    built = make(compose(["method=hinge", "method.rho=1.0"]).method, costs=COSTS, num_classes=10, decision="argmax")
+    built = make(
+        check(compose(["method=hinge", "method.rho=1.0"])).method, costs=COSTS, num_classes=10, decision="argmax"
+    )
     assert built.loss(torch.zeros(2, 3), COSTS, torch.zeros(2)).tolist() == pytest.approx([8, 12])
     lifted = built.loss(torch.tensor([[0.0, 0.0, 1.0]]), COSTS[:1], torch.zeros(1))
     assert float(lifted) == pytest.approx(3 * (1.3 + 0.8))
@@ -273,11 +274,3 @@ def test_hinge_by_hand() -> None:
 def test_rho_is_that_of_the_row() -> None:
     """(f_k − f_k')/ρ_k: f = (0, 1), ρ = (1, 4)."""
     assert pair_margins(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 4.0]))[0].tolist() == [[0, -1], [0.25, 0]]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("pairs", "x"), ("psi", "x"), ("form", "x"), ("rewards", "x"), ("tau", -1.0)]
-)
-def test_bad_values(key: str, value: Any) -> None:
-    with pytest.raises(L2DError, match=rf"method\.{key}={value}"):
-        method(**{key: value})

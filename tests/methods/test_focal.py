@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from l2d.methods.cross_entropy import weighted_cross_entropy
 from l2d.methods.focal import Focal, focal_loss
-from l2d.utils.errors import L2DError
 
 
 def test_by_hand() -> None:
@@ -50,8 +49,3 @@ def test_gradients_where_all_is_learned(gamma: float) -> None:
     assert scores.grad is not None
     assert scores.grad[0].abs().max() < 1e-12
     assert float(scores.grad[1, 0]) < 0
-
-
-def test_bad_gamma() -> None:
-    with pytest.raises(L2DError, match=r"method\.gamma"):
-        Focal(costs=torch.eye(2), num_classes=2, decision="argmax", gamma=-1.0)

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.methods.ldam import LDAM, ldam_loss, ldam_margins
-from l2d.utils.errors import L2DError
 
 
 def test_margins_by_hand() -> None:
@@ -46,9 +45,3 @@ def test_built_from_the_cheapest_counts() -> None:
     assert method.head == "cosine"
     expected = math.log(1 + math.exp(30 * (0.0 - (0.0 - 0.5))))
     assert float(method.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(("key", "margin", "scale"), [("max_margin", 0.0, 30.0), ("scale", 0.5, -1.0)])
-def test_bad_values(key: str, margin: float, scale: float) -> None:
-    with pytest.raises(L2DError, match=rf"method\.{key}"):
-        LDAM(costs=torch.eye(2), num_classes=2, decision="argmax", max_margin=margin, scale=scale)

@@ -8,11 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.core.decisions import argmax_last
 from l2d.methods.logit_adjustment import LogitAdjustment, log_prior
-from l2d.routing.build import make
-from l2d.utils.errors import L2DError
+from l2d.routing.make import make
 
 # The cheapest is expert 1 three times and expert 2 once.
 COSTS = torch.tensor([[0.0, 1.0], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])
@@ -77,7 +76,7 @@ def test_balanced_softmax_is_tau_one(p: int, seed: int) -> None:
 
 def test_the_yaml_of_balanced_softmax() -> None:
     """It stays what it is whatever the defaults of logit_adjustment become."""
-    built = make(compose(["method=balanced_softmax"]).method, costs=COSTS, num_classes=10, decision="argmax")
+    built = make(check(compose(["method=balanced_softmax"])).method, costs=COSTS, num_classes=10, decision="argmax")
     assert isinstance(built, LogitAdjustment)
     assert not built.post_hoc
     torch.testing.assert_close(built.shift, torch.tensor([0.75, 0.25]).log())
@@ -113,8 +112,3 @@ def test_rare_experts_are_lifted() -> None:
 
 def test_prior_by_hand() -> None:
     assert log_prior(torch.tensor([3.0, 1.0])).exp().tolist() == pytest.approx([0.75, 0.25])
-
-
-def test_bad_tau() -> None:
-    with pytest.raises(L2DError, match=r"method\.tau"):
-        method(-1.0, False)

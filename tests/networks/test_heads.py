@@ -12,7 +12,7 @@ from l2d.networks.heads import HEADS, attach_aux, without_aux
 from l2d.networks.tabular import MLP
 from l2d.networks.text import TextEncoder
 from l2d.networks.vision import ResNet18
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
 
 Made = tuple[nn.Module, Tensor]
 
@@ -29,8 +29,7 @@ def resnet(head: str, _: Path) -> Made:
 
 def text(head: str, folder: Path) -> Made:
     pytest.importorskip("transformers")
-    shape = {"mean": [0.0], "std": [1.0], "num_outputs": 3, "head": head}
-    network = TextEncoder(model=str(write_encoder(folder)), pretrained=False, dropout=0.0, **shape)  # type: ignore[arg-type]
+    network = TextEncoder(model=str(write_encoder(folder)), pretrained=False, dropout=0.0, num_outputs=3, head=head)
     return network, torch.tensor([[2, 5, 7, 3], [2, 9, 3, 3]], dtype=torch.int32)
 
 
@@ -76,8 +75,8 @@ def test_the_weights_are_those_of_a_network_without(head: str, tmp_path: Path) -
 
 def test_a_network_without_a_head_is_refused() -> None:
     odd = nn.Linear(2, 2)
-    with pytest.raises(L2DError, match=r"^aux: Linear has no head .*aux=none"):
+    with pytest.raises(ParameterError, match=r"^aux: Linear .*aux=none"):
         attach_aux(odd, 4)
     odd.head = nn.Identity()
-    with pytest.raises(L2DError, match=r"^aux: Linear has no head"):
+    with pytest.raises(ParameterError, match=r"^aux: Linear"):
         attach_aux(odd, 4)

@@ -4,16 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.networks.heads import CosineHead
 from l2d.networks.tabular import MLP
-from l2d.routing.build import make
-from l2d.utils.errors import L2DError
+from l2d.routing.make import make
 
 
 def build(*overrides: str, mean: list[float], std: list[float], head: str = "linear") -> MLP:
-    node = compose(["router=mlp", *overrides]).router
-    network = make(node, mean=mean, std=std, num_outputs=3, head=head)
+    component = check(compose(["router=mlp", *overrides])).router
+    network = make(component, mean=mean, std=std, num_outputs=3, head=head)
     assert isinstance(network, MLP)
     return network.eval()
 
@@ -59,17 +58,3 @@ def test_heads_and_the_state_it_carries() -> None:
     second.load_state_dict(first.state_dict())
     rows = torch.tensor([[3.0], [-1.0]])
     assert torch.equal(first(rows), second(rows))
-
-
-def test_images_are_refused() -> None:
-    with pytest.raises(L2DError, match=r"^router=mlp: .*images"):
-        build(mean=[0.0] * 3, std=[1.0] * 3)(torch.zeros(2, 8, 8, 3, dtype=torch.uint8))
-
-
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [("router.width=0", "router.width"), ("router.depth=-1", "router.depth"), ("router.dropout=1.0", "router.dropout")],
-)
-def test_bad_values(override: str, key: str) -> None:
-    with pytest.raises(L2DError, match=key):
-        build(override, mean=[0.0], std=[1.0])

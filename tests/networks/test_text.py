@@ -8,10 +8,8 @@ from tests.tiny_encoders import KINDS, write_encoder
 
 from l2d.data.text.tokens import PADDING, Tokens, load_tokenizer
 from l2d.networks.heads import CosineHead
-from l2d.networks.tabular import MLP
-from l2d.networks.text import TextEncoder
-from l2d.networks.vision import ResNet18
-from l2d.utils.errors import L2DError
+from l2d.networks.text import KEPT, TextEncoder
+from l2d.utils.errors import ParameterError
 
 transformers = pytest.importorskip("transformers")
 TEXTS = ["war", "what is the capital of peru", "solve for x", "how many apples does anna buy " * 5, "river war"]
@@ -24,8 +22,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def build(folder: Path, pretrained: bool = True, dropout: float = 0.1, head: str = "linear") -> TextEncoder:
     torch.manual_seed(0)
-    given = {"mean": [0.0], "std": [1.0], "num_outputs": 3, "head": head}
-    return TextEncoder(model=str(folder), pretrained=pretrained, dropout=dropout, **given)  # type: ignore[arg-type]
+    return TextEncoder(model=str(folder), pretrained=pretrained, dropout=dropout, num_outputs=3, head=head)
 
 
 def tokens(folder: Path, texts: list[str], length: int = 48) -> torch.Tensor:
@@ -81,45 +78,34 @@ def test_scores_are_whole_precision(encoders: dict[str, Path], tmp_path: Path) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_built_again_from_what_it_keeps(kind: str, encoders: dict[str, Path], tmp_path: Path) -> None:
     first = build(encoders[kind]).eval()
-    first.keep(tmp_path / "kept")
-    first.keep(tmp_path / "kept")  # a run that was killed and goes on
-    assert {file.name for file in (tmp_path / "kept").iterdir()} >= {"config.json", "tokenizer.json"}
-    assert not list((tmp_path / "kept").glob("*.safetensors"))
-    again = build(tmp_path / "kept", pretrained=False).eval()
-    inputs = tokens(tmp_path / "kept", TEXTS)
+    first.keep(tmp_path)
+    first.keep(tmp_path)  # a run that was killed and resumed
+    kept = tmp_path / KEPT
+    assert {file.name for file in kept.iterdir()} >= {"config.json", "tokenizer.json"}
+    assert not list(kept.glob("*.safetensors"))
+    arguments = TextEncoder.kept_arguments(tmp_path)
+    assert arguments == {"model": str(kept), "pretrained": False}
+    again = TextEncoder(dropout=0.1, num_outputs=3, head="linear", **arguments).eval()
+    inputs = tokens(kept, TEXTS)
     assert torch.equal(inputs, tokens(encoders[kind], TEXTS))
     assert not torch.equal(again(inputs), first(inputs))
     again.load_state_dict(first.state_dict())
     assert torch.equal(again(inputs), first(inputs))
 
 
-@pytest.mark.parametrize(
-    "inputs", [torch.zeros(2, 5), torch.zeros(2, 8, 8, 3, dtype=torch.uint8), torch.zeros(2, 5, dtype=torch.float64)]
-)
-def test_other_inputs_are_refused(inputs: torch.Tensor, encoders: dict[str, Path]) -> None:
-    with pytest.raises(L2DError, match=r"^router\.model=.*: reads one text and nothing else; .*dataset\.text"):
-        build(encoders["bert"])(inputs)
+def test_texts_longer_than_it_reads(encoders: dict[str, Path]) -> None:
+    with pytest.raises(ParameterError, match=r"at most 64 tokens") as caught:
+        build(encoders["bert"])(torch.zeros(2, 65, dtype=torch.int32))
+    assert (caught.value.parameter, caught.value.value) == ("reads.max_length", 65)
 
 
-def test_others_refuse_tokens(encoders: dict[str, Path]) -> None:
-    inputs = tokens(encoders["bert"], TEXTS)
-    mlp = MLP(width=2, depth=1, dropout=0.0, mean=[0.0] * 48, std=[1.0] * 48, num_outputs=2, head="linear")
-    with pytest.raises(L2DError, match=r"^router=mlp: .*tokens"):
-        mlp(inputs)
-    resnet = ResNet18(width=2, stem="3x3", zero_init=True, mean=[0.0], std=[1.0], num_outputs=2, head="linear")
-    with pytest.raises(L2DError, match="takes images"):
-        resnet(inputs)
-
-
-def test_bad_values(encoders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match=r"^router\.dropout=1\.0"):
-        build(encoders["bert"], dropout=1.0)
-    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded"):
+def test_what_is_no_encoder(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded"):
         build(tmp_path)
     transformers.T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2).save_pretrained(tmp_path)
-    with pytest.raises(L2DError, match=r"^router\.model=.*: not an encoder"):
+    with pytest.raises(ParameterError, match=r"^model=.*: not an encoder"):
         build(tmp_path, pretrained=False)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded") as caught:
+    with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded") as caught:
         build(tmp_path)
     assert "\n" not in str(caught.value)

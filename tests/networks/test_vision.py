@@ -4,16 +4,15 @@ import pytest
 import torch
 from torch import nn
 
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.networks.heads import CosineHead, make_head
 from l2d.networks.vision import ResNet18
-from l2d.routing.build import make
-from l2d.utils.errors import L2DError
+from l2d.routing.make import make
 
 
 def build(name: str, *overrides: str, channels: int = 3, head: str = "linear") -> ResNet18:
-    node = compose([f"router={name}", *overrides]).router
-    network = make(node, mean=[120.0] * channels, std=[60.0] * channels, num_outputs=5, head=head)
+    component = check(compose([f"router={name}", *overrides])).router
+    network = make(component, mean=[120.0] * channels, std=[60.0] * channels, num_outputs=5, head=head)
     assert isinstance(network, ResNet18)
     return network
 
@@ -62,9 +61,3 @@ def test_cosine_head() -> None:
     torch.testing.assert_close(head(torch.tensor([[10.0, 0.0], [3.0, 4.0]])), torch.tensor([[1.0, 0.0], [0.6, 0.8]]))
     assert isinstance(build("resnet18_slim", head="cosine").head, CosineHead)
     assert isinstance(make_head("linear", 3, 2), nn.Linear)
-
-
-@pytest.mark.parametrize(("override", "key"), [("router.stem=5x5", "router.stem"), ("router.width=3", "router.width")])
-def test_bad_values(override: str, key: str) -> None:
-    with pytest.raises(L2DError, match=key):
-        build("resnet18", override)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 import torch
 from omegaconf import DictConfig
+from tests.running import train
 
-from l2d.commands.train import train
 from l2d.config import compose
 from l2d.methods.method import Evidence
 from l2d.methods.priced import Priced

@@ -11,7 +11,7 @@ from l2d.core.costs import cheapest
 from l2d.data.arrays import Answers, Arrays, Panel, channel_statistics
 from l2d.data.sets.digits import Digits
 from l2d.experts.cache import Cache
-from l2d.experts.request import Machine, Request
+from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
 from l2d.routing.datamodule import DeferralData, Split
 from l2d.utils.errors import L2DError
@@ -24,7 +24,7 @@ def build(**changes: Any) -> DeferralData:
         "experts": SyntheticExperts(),
         "coverage": [0.4, 0.2, 0.2, 0.1, 0.1],
         "cache": Cache(Path()),
-        "machine": Machine(),
+        "compute": ComputeOptions(),
         "prices": None,
         "price_scale": 1.0,
         "noise": 0.0,
@@ -180,7 +180,7 @@ def test_sampling_keeps_prices_of_their_rows() -> None:
 class Learned(SyntheticExperts):
     """As if they had been trained on the training rows."""
 
-    def panel(self, request: Request) -> Panel:
+    def panel(self, request: ExpertRequest) -> Panel:
         return replace(super().panel(request), learned=True)
 
 

@@ -10,13 +10,13 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig
+from tests.running import build
 
 from l2d.data.arrays import Arrays
 from l2d.data.batches import Batch
 from l2d.data.sets.digits import Digits
 from l2d.learning.learner import average, make_scheduler
 from l2d.methods.cross_entropy import CrossEntropy
-from l2d.routing.build import build
 from l2d.routing.module import Router
 
 

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
+from tests.running import build, train
 from tests.tiny_encoders import WORDS, write_encoder
 
 from l2d.commands.route import main
-from l2d.commands.train import train
 from l2d.config import compose, to_plain
 from l2d.networks.text import KEPT, TextEncoder
-from l2d.routing.build import build
-from l2d.routing.module import Router as Learning
+from l2d.routing.module import RouterModule as Learning
 from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router
 from l2d.utils.errors import L2DError

@@ -23,7 +23,7 @@ from tests.conftest import TINY, environment
 from tests.forker import Child
 
 from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
-from l2d.routing.build import make
+from l2d.routing.make import make
 from l2d.runs.cells import Cell, listing, named, places, results
 from l2d.runs.cells import make_cells as grid_cells
 from l2d.runs.folder import RunFolder

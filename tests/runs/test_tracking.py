@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig
+from tests.running import train
 
-from l2d.commands.train import train
 from l2d.config import to_plain
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import HistoryLogger, RunInfo, WandbTracker

@@ -19,19 +19,21 @@ from PIL import Image
 from safetensors import safe_open
 from tests.conftest import TINY
 from tests.data.sets.test_table import Cells, write
+from tests.running import build, train
 
 from l2d.commands.route import as_csv, main
-from l2d.commands.train import describe, held_out, hold, train
 from l2d.config import compose, groups, to_plain
 from l2d.core.guard import Guard, HeldOut
 from l2d.core.metrics import best_single
 from l2d.data.sets.digits import Digits
 from l2d.data.text.encoders import Hashed
 from l2d.data.text.pretrained import MINILM, locate
-from l2d.routing.build import build, make_dataset
+from l2d.routing.build import make_dataset
 from l2d.runs.folder import RunFolder
 from l2d.serving.exported import FILE, HELD_OUT, Description, read_weights, write_weights
 from l2d.serving.router import Choice, Router
+from l2d.training.score import held_out, hold
+from l2d.training.walk import describe
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 

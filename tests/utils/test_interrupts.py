@@ -22,12 +22,12 @@ def test_dropped_and_raised_later(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         interrupts.remember()
-        interrupts.check()
+        interrupts.raise_dropped()
         thing = Pressed()
         del thing
         assert dropped == [KeyboardInterrupt]
         with pytest.raises(KeyboardInterrupt):
-            interrupts.check()
+            interrupts.raise_dropped()
     finally:
         signal.signal(signal.SIGINT, before)
 

@@ -13,18 +13,18 @@ from safetensors.torch import load_file
 from tests.commands.test_train import Crash, crashing
 from tests.conftest import TINY
 from tests.data.sets.test_table import separable, write
+from tests.running import assembled, build, train
 from torch import Tensor
 
-from l2d.commands.train import sparing, train
 from l2d.config import compose, to_plain
 from l2d.data.batches import Batch, Batches, Inputs, even_batch
 from l2d.experts.classifier import Classifier
 from l2d.learning.checkpoints import EpochCheckpoint
 from l2d.learning.learner import WITHOUT_GRAPHS, Learner
 from l2d.methods.comp_sum import CompSum
-from l2d.routing.build import build, make_data
-from l2d.routing.module import Router
+from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
+from l2d.training.walk import sparing
 from l2d.utils.errors import L2DError
 
 FILES = ("metrics.json", "history.csv", "test.npz", "model.safetensors")
@@ -200,9 +200,9 @@ def test_scoring_that_does_not_fit_is_done_by_fewer_rows(
     """What was trained is not trained again."""
     whole, cut = (config(tmp_path, f"runs_dir={tmp_path / name}") for name in "ab")
     train(whole)
-    real, seen = Router.predict_step, 0
+    real, seen = RouterModule.predict_step, 0
 
-    def step(self: Router, batch: Batch, index: int) -> Tensor:
+    def step(self: RouterModule, batch: Batch, index: int) -> Tensor:
         nonlocal seen
         seen = max(seen, len(batch[0]))
         if len(batch[0]) > 32:
@@ -211,7 +211,7 @@ def test_scoring_that_does_not_fit_is_done_by_fewer_rows(
 
     with monkeypatch.context() as patch:
         patch.setattr("l2d.data.batches.EVAL_BATCH", 64)
-        patch.setattr(Router, "predict_step", step)
+        patch.setattr(RouterModule, "predict_step", step)
         train(cut)
     assert seen == 42  # the test rows
     output = capsys.readouterr().out
@@ -247,7 +247,7 @@ def test_too_large_in_the_smallest_parts_is_one_line(
     def full(*_: object) -> Tensor:
         raise error
 
-    monkeypatch.setattr(Router, "losses", full)
+    monkeypatch.setattr(RouterModule, "losses", full)
     wanted = r"^recipe\.batch_size=16: out of memory with 8 rows at a time; use a smaller network"
     with pytest.raises(L2DError, match=wanted) as caught:
         train(config(tmp_path))
@@ -259,7 +259,7 @@ def test_other_errors_are_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.M
     def broken(*_: object) -> Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(Router, "losses", broken)
+    monkeypatch.setattr(RouterModule, "losses", broken)
     with pytest.raises(RuntimeError, match=r"^mat1 and mat2"):
         train(config(tmp_path))
 
@@ -293,11 +293,11 @@ def test_experts_are_trained_in_parts(
         return real(self, inputs, *given)
 
     monkeypatch.setattr(Classifier, "losses", losses)
-    data = make_data(cfg)
+    data = assembled(cfg)
     assert data.num_experts == 2
     # One expert has five batches of 233 rows, the other one of 139.
     assert said(capsys) == [line(233, 233, 2, 117), line(117, 233, 4, 59), line(139, 139, 2, 70)]
     assert sorted({*sizes}) == [58, 59, 69, 70]
     monkeypatch.setattr(Classifier, "losses", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
     with pytest.raises(L2DError, match=r"^experts\.recipe\.batch_size=256: out of memory with \d rows at a time"):
-        make_data(cfg, renew_experts=True)
+        assembled(cfg, renew_experts=True)

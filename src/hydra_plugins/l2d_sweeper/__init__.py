@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from l2d.config.hydra_adapter import BasicSweeper
 
 
 class CellSweeper(BasicSweeper):
@@ -11,15 +11,14 @@ class CellSweeper(BasicSweeper):
     Its keys: conf/hydra/sweeper/cells.yaml.
     """
 
-    def __init__(self, max_batch_size: int | None, params: Any, tune: Any) -> None:
+    def __init__(self, max_batch_size: int | None, params: Any) -> None:
         super().__init__(max_batch_size, params)
-        self.tune = tune
 
     def sweep(self, arguments: list[str]) -> Any:
-        if self.tune["search"] is not None:
+        if self.config is not None and self.config.tune.search is not None:
             from l2d.tuning.study import tune
 
-            return tune(self, arguments, dict(self.tune))
+            return tune(self, arguments)
         from l2d.runs.sweep import sweep
 
         return sweep(self, arguments)

@@ -1,35 +1,31 @@
-"""The W&B workspace for l2d's runs, built from code: l2d dashboard --entity NAME [--project l2d]."""
+"""l2d dashboard: build the Weights & Biases workspace for l2d's runs."""
 
-import argparse
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 from l2d.utils.errors import L2DError
+from l2d.utils.user_errors import OneLineParser, answering
 
 SECTIONS = {
     "Test": ["test/deferral_loss", "test/error_rate", "test/mean_price"],
     "Validation": ["val/deferral_loss", "val/loss", "val/agrees_with_oracle"],
     "Training": ["train/loss", "lr"],
 }
-TABLES = (
-    "test/table",
-    "test/deferral_ratios_table",
-    "test/confusion_table",
-)  # W&B keeps a plot's data under its name + _table
+# W&B keeps the data of a plot under its name + _table.
+TABLES = ("test/table", "test/deferral_ratios_table", "test/confusion_table")
 CELL = ("dataset", "setup", "experts", "cost", "method")
 
 
-def workspace(entity: str, project: str) -> Any:
-    """Runs grouped by cell; bars for the test split, curves by epoch for the rest. Nothing is sent until it is saved."""
+def build_workspace(entity: str, project: str) -> Any:
+    """Runs grouped by cell; bars for the test split, curves by epoch for the rest. Nothing is sent before it is saved."""
     try:
         panels: Any = import_module("wandb_workspaces.reports.v2")
         spaces: Any = import_module("wandb_workspaces.workspaces")
     except ImportError as error:
-        raise L2DError("l2d.commands.dashboard needs wandb-workspaces: pip install 'l2d[dashboard]'") from error
+        raise L2DError("l2d dashboard needs wandb-workspaces: pip install 'l2d[dashboard]'") from error
 
-    def section(name: str, metrics: list[str]) -> Any:
+    def section(name: str, metrics: Sequence[str]) -> Any:
         if name == "Test":
             drawn = [panels.BarPlot(title=metric, metrics=[panels.SummaryMetric(metric)]) for metric in metrics]
         else:
@@ -46,17 +42,22 @@ def workspace(entity: str, project: str) -> Any:
     )
 
 
-def main(given: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="l2d dashboard", description=__doc__)
-    parser.add_argument("--entity", required=True, help="your W&B user or team")
-    parser.add_argument("--project", default="l2d", help="as in logger.project")
-    arguments = parser.parse_args(given)
+def save_workspace(workspace: Any) -> str:
+    """Send it to Weights & Biases; returns its address."""
     try:
-        built = workspace(arguments.entity, arguments.project)
-    except L2DError as error:
-        sys.exit(f"error: {error}")
-    try:
-        print(built.save().url)
-    except Exception as error:  # W&B's own: not logged in, no network, no such entity
-        reason = " ".join(str(error).split()) or type(error).__name__
-        sys.exit(f"error: Weights & Biases did not take the workspace ({reason})")
+        return str(workspace.save().url)
+    except Exception as error:  # W&B raises many kinds: not logged in, no network, no such entity
+        raise L2DError(f"Weights & Biases refused the workspace ({str(error) or type(error).__name__})") from error
+
+
+def main(arguments: list[str]) -> None:
+    with answering():
+        parser = OneLineParser(
+            prog="l2d dashboard",
+            description="Build the Weights & Biases workspace for l2d's runs, and print its address.",
+            epilog="example:\n  l2d dashboard --entity my-team",
+        )
+        parser.add_argument("--entity", required=True, help="your W&B user or team")
+        parser.add_argument("--project", default="l2d", help="the project, as in logger.project (default: %(default)s)")
+        options = parser.parse_args(arguments)
+        print(save_workspace(build_workspace(options.entity, options.project)))

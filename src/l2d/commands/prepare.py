@@ -1,20 +1,29 @@
-"""Download and prepare a dataset, and do nothing else: l2d prepare dataset=svhn data_dir=data."""
+"""l2d prepare: download and prepare a dataset, and do nothing else."""
 
-from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
+from l2d.commands.hydra_command import HydraCommand, run_hydra_command
+from l2d.config import check
+from l2d.utils.errors import under
 
-from l2d.commands.hydra_command import run_command
-from l2d.routing.build import make_dataset
-
-
-def job(cfg: DictConfig) -> None:
-    arrays = make_dataset(cfg).load(Path(cfg.data_dir).expanduser())
-    for split, images in (("train", arrays.train_inputs), ("test", arrays.test_inputs)):
-        print(
-            f"{cfg.dataset.name} {split}: {len(images):,} images {list(images.shape[1:])}, {arrays.num_classes} classes"
-        )
+COMMAND = HydraCommand(
+    name="prepare",
+    config="train",
+    description="Download and prepare a dataset.",
+    examples=["l2d prepare dataset=svhn data_dir=data"],
+)
 
 
-def main(_: list[str]) -> None:
-    run_command(job, "Download and prepare a dataset.", module="l2d.data.prepare")
+def job(cfg: Any) -> None:
+    from l2d.routing.build import make_dataset
+
+    experiment = check(cfg)
+    with under("dataset"):
+        arrays = make_dataset(experiment).load(experiment.data_dir)
+    for split, inputs in (("train", arrays.train_inputs), ("test", arrays.test_inputs)):
+        shape = list(inputs.shape[1:])
+        print(f"{experiment.dataset.name} {split}: {len(inputs):,} images {shape}, {arrays.num_classes} classes")
+
+
+def main(arguments: list[str]) -> None:
+    run_hydra_command(COMMAND, job, arguments)

@@ -1,94 +1,113 @@
-"""l2d report [runs] [experiment=NAME] [group=choice ...]: tables, LaTeX and a page of what is finished."""
+"""l2d report [FOLDER] [experiment=NAME] [key=value ...]: tables, LaTeX and a page of finished runs."""
 
+import argparse
 import time
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.override_parser.overrides_parser import OverridesParser
-
 from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.page import page
-from l2d.analysis.report.read import Cell, read_cells
-from l2d.analysis.report.tables import latex, markdown
-from l2d.config import compose, sweep_axes, to_plain
-from l2d.runs.folder import RunFolder
+from l2d.analysis.report.page import html_page
+from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
+from l2d.analysis.report.tables import latex_tables, markdown_tables
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
-from l2d.utils.user_errors import answering
+from l2d.utils.user_errors import OneLineParser, answering
 
-HELP = """Tables and plots of finished runs, read from their folders alone.
+DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
-usage: l2d report [RUNS_DIR] [experiment=NAME] [group=choice,choice ...] [key=value ...]
-
-RUNS_DIR defaults to runs. Without overrides: everything that is finished. With them: the cells that
-`l2d train -m` with the same overrides runs, those still missing marked.
-
-Writes RUNS_DIR/report/: index.html (open it in a browser), tables.md, tables.tex.
-
-examples:
-  l2d report
-  l2d report runs experiment=table1_error
+Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex."""
+EXAMPLES = """examples:
+  l2d report                                     everything in runs/
+  l2d report runs/svhn/III                       one setup
+  l2d report runs/.../seed=0                     one run: the folder that l2d train printed
+  l2d report runs experiment=table1_error        the cells of a sweep, those still missing marked
   l2d report runs experiment=table1_error dataset=digits setup=I,III seed=0,1,2"""
 
 
-def chosen(runs_dir: Path, overrides: list[str], finished: list[Cell]) -> list[Cell]:
-    """The cells that a sweep with these overrides has, with what is finished of them."""
-    axes = sweep_axes(overrides)
-    parsed = OverridesParser.create().parse_overrides([*(f"{key}={value}" for key, value in axes.items()), *overrides])
-    found = {cell.names: cell for cell in finished}
-    cells: dict[Path, Cell] = {}
-    for given in BasicSweeper.split_arguments(parsed, None)[0]:
-        without_seed = [text for text in given if not text.startswith("seed=")]
-        [seed] = [int(text.removeprefix("seed=")) for text in given if text.startswith("seed=")] or [0]
-        key = Path("|".join(without_seed))
-        if key not in cells:
-            folder = RunFolder.of(to_plain(compose([*without_seed, f"runs_dir={runs_dir}"]))).path.parent
-            names = folder.relative_to(runs_dir).parts
-            cells[key] = Cell(names, folder)  # type: ignore[arg-type]
-        cells[key] = replace(cells[key], wanted=(*cells[key].wanted, seed))
-    for cell in cells.values():
-        runs = found[cell.names].runs if cell.names in found else {}
-        cell.runs.update({seed: runs[seed] for seed in cell.wanted if seed in runs})
-    return list({cell.names: cell for cell in cells.values()}.values())  # mild and mild_paper may be one and the same
-
-
-def report(arguments: list[str]) -> str:
-    """Write it, and say where."""
-    started = time.monotonic()
-    overrides = [argument for argument in arguments if "=" in argument]
-    folders = [argument for argument in arguments if "=" not in argument and argument[0] != "-"] or ["runs"]
-    if len(folders) > 1:
-        raise L2DError(f"{folders[1]}: one folder of runs at a time")
-    runs_dir = Path(folders[0]).expanduser()
-    if not runs_dir.is_dir():
-        raise L2DError(f"{runs_dir}: no such folder; l2d train makes runs/")
-    for flag in (argument for argument in arguments if argument.startswith("-")):
-        raise L2DError(f"{flag}: unknown flag; see l2d report --help")
-    everything = read_cells(runs_dir)
-    cells = chosen(runs_dir, overrides, everything) if overrides else everything
-    if not any(cell.runs for cell in cells):
-        others = sum(len(cell.runs) for cell in everything)
-        hint = (
-            f" of these; {others} finished with other settings (dry_run=true lists what is looked for)"
-            if others
-            else ""
-        )
-        raise L2DError(f"{runs_dir}: no finished run{hint}")
-    entries = summarise(cells)
-    out = runs_dir / "report"
-    out.mkdir(exist_ok=True)
-    title = " ".join(overrides) or str(runs_dir)
-    write_text(out / "tables.md", markdown(entries))
-    write_text(out / "tables.tex", latex(entries))
-    write_text(out / "index.html", page(entries, cells, title))
-    number, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
-    return (
-        f"{number} runs, {len(cells)} cells{f', {missing} of them without a finished run' if missing else ''};"
-        f" {time.monotonic() - started:.1f} s\n{out / 'index.html'}\n{out / 'tables.md'}\n{out / 'tables.tex'}"
+def report_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="l2d report",
+        usage="l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=value ...]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
     )
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="FOLDER, key=value",
+        help="FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the"
+        " cells of that sweep are shown (default: all finished runs)",
+    )
+    return parser
+
+
+def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], root: Path) -> list[FinishedCell]:
+    """The cells of the sweep that `l2d train -m` with these overrides runs, with what is finished of them. root: its runs_dir."""
+    from l2d.config import compose, sweep_axes, to_plain
+    from l2d.config.hydra_adapter import split_grid
+    from l2d.config.identity import cell_path
+
+    axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
+    seeds: dict[tuple[str, ...], tuple[int, ...]] = {}  # by the other overrides: composing takes a tenth of a second
+    for given in split_grid([*axes, *overrides]):
+        others = tuple(text for text in given if not text.startswith("seed="))
+        [seed] = [int(text.removeprefix("seed=")) for text in given if text.startswith("seed=")] or [0]
+        seeds[others] = (*seeds.get(others, ()), seed)
+    found = {cell.names: cell for cell in finished}
+    cells: dict[
+        tuple[str, ...], FinishedCell
+    ] = {}  # by name: two choices, such as mild and mild_paper, may be one cell
+    for others, wanted in seeds.items():
+        names = tuple(cell_path(to_plain(compose(others))).split("/"))
+        known = found.get(names, FinishedCell(names, root.joinpath(*names)))
+        runs = {seed: known.runs[seed] for seed in wanted if seed in known.runs}
+        cells[names] = FinishedCell(names, known.folder, wanted, runs)
+    return list(cells.values())
+
+
+def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
+    """The finished cells in a folder; with overrides, the cells of that sweep that belong into it."""
+    finished = read_cells(folder)
+    if not finished:
+        raise L2DError(f"{folder}: no finished run")
+    if not overrides:
+        return finished
+    inside = (folder.parent if folder.name.startswith("seed=") else folder).absolute()
+    root = finished[0].folder.absolute().parents[5]
+    cells = [
+        cell for cell in cells_of_sweep(overrides, finished, root) if cell.folder.absolute().is_relative_to(inside)
+    ]
+    if not any(cell.runs for cell in cells):
+        others = sum(len(cell.runs) for cell in finished)
+        raise L2DError(
+            f"{folder}: no finished run of this sweep; {others} finished with other settings"
+            " (l2d train -m ... dry_run=true lists what is looked for)"
+        )
+    return cells
+
+
+def write_report(words: Sequence[str]) -> str:
+    """Write it, and say where."""
+    from l2d.config import titles
+
+    started = time.monotonic()
+    folder, overrides = folder_among(words)
+    cells = chosen_cells(folder, overrides)
+    entries, out = summarise(cells), folder / "report"
+    files = {
+        "index.html": html_page(entries, cells, " ".join(overrides) or str(folder), titles()),
+        "tables.md": markdown_tables(entries, titles()),
+        "tables.tex": latex_tables(entries, titles()),
+    }
+    out.mkdir(exist_ok=True)
+    for name, text in files.items():
+        write_text(out / name, text)
+    runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
+    without = f", {missing} of them without a finished run" if missing else ""
+    said = f"{runs} runs, {len(cells)} cells{without}; {time.monotonic() - started:.1f} s"
+    return "\n".join([said, *(str(out / name) for name in files)])
 
 
 def main(arguments: list[str]) -> None:
-    with answering("interrupted; the same command begins anew"):
-        print(HELP if {"-h", "--help"} & set(arguments) else report(arguments))
+    with answering("interrupted; the same command starts again"):
+        print(write_report(report_parser().parse_args(arguments).words))

@@ -1,41 +1,31 @@
-"""The command: which expert a trained router sends each query to, as CSV."""
+"""l2d route: which expert a trained router sends each query to, as CSV."""
 
 import argparse
 import csv
 import io
-import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
-from l2d.serving.router import Choice, Router
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_text
-from l2d.utils.user_errors import answering
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
-HELP = """Which expert a trained router sends each query to.
+if TYPE_CHECKING:  # it imports torch
+    from l2d.serving.router import Choice, Router
 
-usage: l2d route RUN --text TEXT [--text TEXT ...] [--prices PRICES] [--raw] [--out CHOICES]
-       l2d route RUN --file QUERIES [--prices PRICES] [--raw] [--out CHOICES]
-       l2d route RUN --image FILE [FILE ...] [--prices PRICES] [--raw] [--out CHOICES]
+DESCRIPTION = """Which expert a trained router sends each query to, as CSV.
 
-RUN is the folder of a finished run, runs/.../seed=<s>; nothing else is needed, neither the data nor the experts
-(a router that reads text through a frozen encoder, router=minilm, needs that encoder).
+RUN is all that is needed: neither the data nor the experts. (A router that reads text through a frozen encoder, router=minilm,
+needs that encoder.) Nothing in RUN can run code: only classes of l2d are built, and of the modules named with --trust."""
 
-  --text    a query, for routers that see one text
-  --file    a CSV or Parquet file with a row per query and the columns that the router was trained on; others are passed over
-  --image   images, for routers that see one; they are brought to the size that the router was trained on
-  --prices  others than those of training, such as small=0.1,large=0.3 or in the experts' order 0.1,0.3 (method=cost_regression,
-            label_regression, plugin, trained without cost.prices=columns); the guard is fitted to them anew
-  --raw     what the router itself prefers, where validation had the run shift its scores or send everything to one expert
-  --out     write there, whole or not at all, and not to the standard output
-
-Writes CSV: the number of the query, its id where --file has a column of that name, the chosen expert, and for each expert
-  posterior_NAME       p̂(NAME|query) where the method has one: with method=mild or tdef the expert's share of the expected
-                       reward, with method=ce and its kin the chance that it is the cheapest
-  expected_cost_NAME   error plus price that the method expects (method=cost_regression, plugin, one_vs_all and their kin)
-both empty where the method does not say. The decision is that of the run (decision=argmax or posterior), with its guard.
+EPILOG = """the CSV has a line per query: its number, its id (if --file has such a column), the chosen expert, and for each expert
+  posterior_NAME       p̂(NAME|query). method=mild and tdef: the expert's share of the expected reward. method=ce and its relatives:
+                       the probability that the expert is the cheapest
+  expected_cost_NAME   expected error plus price (method=cost_regression, plugin, one_vs_all and their relatives)
+Both are empty if the method does not estimate them. The run's own rule decides (decision=argmax or posterior), then its guard.
 
 examples:
   l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
@@ -43,85 +33,87 @@ examples:
   l2d route runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --image three.png seven.png
 
 in Python:
-  from l2d.serving.router import Router
+  from l2d import Router
   router = Router.load("runs/.../seed=0")
-  router.route(["Solve for x: 3x + 4 = 19."])[0].expert"""
+  router.route(["Solve for x: 3x + 4 = 19."])[0].expert
+  router.at({"small": 0.1, "large": 0.3}).route(["Solve for x: 3x + 4 = 19."])"""
 
 
-def as_csv(choices: Sequence[Choice], experts: Sequence[str]) -> str:
-    content = io.StringIO()
-    writer = csv.writer(content, lineterminator="\n")
-    kinds = ("posterior", "expected_cost")
-    known = any(choice.id is not None for choice in choices)
-    names = [f"{kind}_{name}" for kind in kinds for name in experts]
-    writer.writerow(["query", *(["id"] if known else []), "expert", *names])
-    for place, choice in enumerate(choices, start=1):
-        numbers = [
-            values[name] if values else None for values in (choice.posterior, choice.expected_costs) for name in experts
-        ]
-        cells = ["" if value is None else f"{value:.6g}" for value in numbers]
-        writer.writerow([place, *([choice.id] if known else []), choice.expert, *cells])
-    return content.getvalue()
+def make_route_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="l2d route", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/.../seed=<s>")
+    group = parser.add_argument_group("queries (one of these)")
+    queries = group.add_mutually_exclusive_group(required=True)
+    queries.add_argument("--text", action="append", help="a query, for routers that see one text; repeat it for more")
+    queries.add_argument(
+        "--file",
+        type=Path,
+        help="a CSV or Parquet file with a row per query and the columns that the router was trained on; others are ignored",
+    )
+    queries.add_argument(
+        "--image",
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        help="images, for routers that see one; they are resized to the size that the router was trained on",
+    )
+    decisions = parser.add_argument_group("decisions")
+    decisions.add_argument(
+        "--prices",
+        type=read_prices,
+        help="decide by other prices than those of training: small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
+        " (method=cost_regression, label_regression, plugin, trained without cost=columns). The guard is fitted to them",
+    )
+    decisions.add_argument(
+        "--raw",
+        action="store_true",
+        help="decide without the guard, which may shift scores or send every query to one expert",
+    )
+    decisions.add_argument(
+        "--trust",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="build classes of this module too, if the run uses them",
+    )
+    parser.add_argument("--out", metavar="CHOICES", type=Path, help="write the CSV to this file (default: print it)")
+    return parser
 
 
-def _prices(text: str) -> list[float] | dict[str, float]:
-    # Also small:0.1, as in cost.prices.
-    parts = [re.split(r"[=:](?=[^=:]*$)", part) for part in text.strip("[]{} ").split(",")]
+def read_prices(text: str) -> list[float] | dict[str, float]:
+    """small=0.1,large=0.3, or as in cost.prices: {small:0.1,large:0.3}, [0.1,0.3]."""
+    parts = [part.rpartition("=" if "=" in part else ":") for part in text.strip("[]{} ").split(",")]
     try:
-        if all(len(part) == 2 for part in parts):
-            named = {name.strip(" '\""): float(price) for name, price in parts}
-            if len(named) < len(parts):
-                raise ValueError
-            return named
-        return [float(part) for (part,) in parts]
+        named = {name.strip(" '\""): float(price) for name, separator, price in parts if separator}
+        if not named:
+            return [float(price) for _, _, price in parts]
     except ValueError:
-        raise L2DError(
-            f"--prices={text}: must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
-        ) from None
+        named = {}
+    if len(named) != len(parts):
+        problem = "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
+        raise ParameterError("--prices", problem, text)
+    return named
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise L2DError(f"{message}; see l2d route --help")
+def check_out(out: Path | None) -> None:
+    """Before the work, not after it."""
+    if out is not None and out.is_dir():
+        raise ParameterError("--out", "is a folder", out)
+    if out is not None and not out.parent.is_dir():
+        raise ParameterError("--out", f"no such folder: {out.parent}", out)
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(add_help=False, allow_abbrev=False)
-    parser.add_argument("run", metavar="RUN", type=Path)
-    parser.add_argument("--text", action="append")
-    parser.add_argument("--file", type=Path)
-    parser.add_argument("--image", nargs="+", action="extend")
-    parser.add_argument("--prices", type=_prices)
-    parser.add_argument("--raw", action="store_true")
-    parser.add_argument("--out", type=Path)
-    options = parser.parse_args(arguments)
-    given = [name for name in ("text", "file", "image") if getattr(options, name) is not None]
-    if len(given) != 1:
-        parser.error(
-            f"give one of --text, --file, --image, not {' and '.join(f'--{name}' for name in given) or 'none'}"
-        )
-    out = options.out
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):  # said before the work, not after it
-        raise L2DError(f"--out={out}: {'is a folder' if out.is_dir() else f'no such folder: {out.parent}'}")
-    return options
+def load_router(options: argparse.Namespace) -> "Router":
+    from l2d.serving.router import Router
 
-
-def answer(options: argparse.Namespace) -> str:
-    router = Router.load(options.run, raw=options.raw)
+    router = Router.load(options.run, raw=options.raw, trust=options.trust)
     if options.prices is not None:
-        try:
-            router.reprice(options.prices)
-        except L2DError as error:
-            raise L2DError(re.sub("^prices", "--prices", str(error))) from error
-    if (said := router.held) is not None:
-        print(said, file=sys.stderr)
-    choices = ask(router, options)
-    if (note := getattr(router.encoder, "note", None)) is not None:  # an encoder of the user's own may have none
-        print(note, file=sys.stderr)
-    return as_csv(choices, router.experts)
+        with given_as_flags():
+            router = router.at(options.prices)
+    return router
 
 
-def ask(router: Router, options: argparse.Namespace) -> list[Choice]:
+def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":
     if options.file is not None:
         return router.route_file(options.file)
     for name in ("text", "image"):  # texts and paths are both words: the flag says which
@@ -130,14 +122,40 @@ def ask(router: Router, options: argparse.Namespace) -> list[Choice]:
     return router.route(options.text or options.image)
 
 
-def main(arguments: Sequence[str]) -> None:
+def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str]) -> str:
+    content = io.StringIO()
+    writer = csv.writer(content, lineterminator="\n")
+    with_ids = any(choice.id is not None for choice in choices)
+    names = [f"{kind}_{name}" for kind in ("posterior", "expected_cost") for name in experts]
+    writer.writerow(["query", *(["id"] if with_ids else []), "expert", *names])
+    for place, choice in enumerate(choices, start=1):
+        numbers = [
+            values[name] if values else None for values in (choice.posterior, choice.expected_costs) for name in experts
+        ]
+        cells = ["" if value is None else f"{value:.6g}" for value in numbers]
+        writer.writerow([place, *([choice.id] if with_ids else []), choice.expert, *cells])
+    return content.getvalue()
+
+
+def choices_summary(choices: "Sequence[Choice]", experts: Sequence[str]) -> str:
+    """How many queries went to each expert."""
+    counts = Counter(choice.expert for choice in choices)
+    return f"{len(choices):,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in experts)
+
+
+def main(arguments: list[str]) -> None:
     with answering():
-        if not arguments or {"-h", "--help"} & {*arguments}:
-            print(HELP)
-            return
-        options = parse(arguments)
-        content = answer(options)
+        options = make_route_parser().parse_args(arguments)
+        check_out(options.out)
+        router = load_router(options)
+        if router.guard_note is not None:
+            print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
+        choices = ask_router(router, options)
+        if (note := getattr(router.encoder, "note", None)) is not None:  # an encoder of the user's own may have none
+            print(note, file=sys.stderr)
+        content = choices_csv(choices, router.experts)
         if options.out is None:
             print(content, end="")
         else:
             write_text(options.out, content)
+            print(f"{choices_summary(choices, router.experts)}; written to {options.out}", file=sys.stderr)

@@ -1,170 +1,240 @@
-"""l2d theory bound|consistency|simplex|figure1: what the paper proves, what it does not, in numbers and pictures."""
+"""l2d theory bound|consistency|simplex|figure1: what the paper proves, and where it fails, in numbers and pictures."""
 
-from collections.abc import Callable, Mapping
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
-from matplotlib.figure import Figure
-from torch import Tensor
-from tqdm import tqdm
+from annotated_types import Ge
 
-from l2d.analysis.theory import evaluate, figure1, simplex
-from l2d.analysis.theory.consistency import Verdict, judge, worst_regret
-from l2d.analysis.theory.trained import load
-from l2d.commands.theory_options import DEFAULTS, HELP, distribution, numbers, parse, picture_path
-from l2d.runs.summary import aligned
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
 from l2d.utils.files import write_atomically
-from l2d.utils.seeding import stream
-from l2d.utils.user_errors import answering
+from l2d.utils.parameters import Count, NonNegative, NonNegativeInt, Positive, ProperShare, Seed, check
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+P, RHO = [0.55, 0.45], [1.0, 0.3]
+PICTURES = (".png", ".pdf", ".svg")
+# What each flag may be.
+KINDS: dict[str, Any] = {
+    "rho": list[Positive],
+    "p": list[Positive],
+    "offset": list[NonNegative],
+    "delta": ProperShare,
+    "ceiling": Positive,
+    "draws": Annotated[int, Ge(2)],
+    "random": NonNegativeInt,
+    "experts": Annotated[int, Ge(2)],
+    "size": Annotated[int, Ge(2)],
+    "points": Annotated[int, Ge(10)],
+    "steps": Count,
+    "seed": Seed,
+}
 
 
-def write_picture(path: Path, picture: Figure) -> None:
+def make_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(
+        prog="l2d theory",
+        description="The paper's theory in numbers: what is proven, where it fails, what is estimated. See docs/theory.md.",
+        epilog="l2d theory COMMAND --help shows the flags of a command.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    _add_bound(commands)
+    _add_consistency(commands)
+    _add_simplex(commands)
+    _add_figure1(commands)
+    return parser
+
+
+def _add_bound(commands: Any) -> None:
+    parser = commands.add_parser(
+        "bound",
+        help="the margin bound of Theorem 4.1 and Corollary 4.2 for the router of a finished run, term by term",
+        description="The margin bound of Theorem 4.1 and Corollary 4.2 for the router of a finished run, term by term.",
+        epilog="example:\n  l2d theory bound runs/digits/III/synthetic/error/mild/1a2b3c4d/seed=0 --rho 5.2 --draws 500",
+    )
+    parser.add_argument(
+        "run", metavar="RUN", type=Path, help="the folder of a finished run, runs/<dataset>/.../seed=<s>"
+    )
+    parser.add_argument(
+        "--rho",
+        type=float,
+        nargs="+",
+        help="margins: one for all experts, or one per expert (default: the method's own)",
+    )
+    parser.add_argument(
+        "--rewards", choices=("sum_others", "complement"), help="the rewards c̄_k (default: the method's own)"
+    )
+    parser.add_argument(
+        "--delta", type=float, default=0.05, help="the bound holds with probability 1 - DELTA (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ceiling", type=float, default=6.0, help="the largest rho of the bound uniform in rho (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--draws", type=int, default=200, help="random signs for the Rademacher complexity (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random signs (default: %(default)s)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the data are now, if they were moved since the run")
+    parser.add_argument("--runs-dir", metavar="DIR", help="where the runs are now, if they were moved since the run")
+    parser.add_argument(
+        "--trust",
+        metavar="MODULE",
+        action="append",
+        default=[],
+        help="build classes of this module too, if the run uses them",
+    )
+    parser.set_defaults(does=show_bound)
+
+
+def _add_consistency(commands: Any) -> None:
+    parser = commands.add_parser(
+        "consistency",
+        help="what the surrogate's minimiser decides for p(k|x) and rho, by argmax and by posterior, and its regret",
+        description="What the surrogate's minimiser decides for given p(k|x) and rho, by argmax and by posterior, and its regret.",
+        epilog="examples:\n  l2d theory consistency --p 0.55 0.45 --rho 1 0.3\n"
+        "  l2d theory consistency --random 5 --experts 4 --seed 1",
+    )
+    parser.add_argument(
+        "--p", type=float, nargs="+", help=f"conditional rewards, positive, with sum 1 (default: {_listed(P)})"
+    )
+    parser.add_argument("--rho", type=float, nargs="+", help=f"margins, one per expert (default: {_listed(RHO)})")
+    parser.add_argument(
+        "--random", type=int, metavar="N", default=0, help="N random p and rho instead of --p and --rho (default: 0)"
+    )
+    parser.add_argument("--experts", type=int, default=3, help="number of experts with --random (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of --random (default: %(default)s)")
+    parser.set_defaults(does=show_consistency)
+
+
+def _add_simplex(commands: Any) -> None:
+    parser = commands.add_parser(
+        "simplex",
+        help="a picture of both decisions over all p of three experts",
+        description="A picture of what argmax and posterior decide at the surrogate's minimiser, over all p of three experts.",
+        epilog="example:\n  l2d theory simplex --rho 1 0.6 0.3 --out simplex.png",
+    )
+    parser.add_argument(
+        "--rho", type=float, nargs=3, default=[1.0, 0.6, 0.3], help="margins of the experts (default: 1 0.6 0.3)"
+    )
+    parser.add_argument("--p", type=float, nargs=3, help="a point to mark: three positive numbers with sum 1")
+    parser.add_argument("--size", type=int, default=60, help="triangles along an edge (default: %(default)s)")
+    parser.add_argument("--out", metavar="FILE", default="simplex.png", help="the picture (default: %(default)s)")
+    parser.set_defaults(does=draw_simplex)
+
+
+def _add_figure1(commands: Any) -> None:
+    parser = commands.add_parser(
+        "figure1",
+        help="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it and compared with the optimum",
+        description="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 20 s) and compared with the optimum.",
+        epilog="example:\n  l2d theory figure1 --offset 0 5 --out figure1.png",
+    )
+    parser.add_argument(
+        "--offset",
+        type=float,
+        nargs="+",
+        default=[0.0, 5.0],
+        help="offsets of MILD's rho: 0 is the theory's own, 5 the top of the paper's search (default: 0 5)",
+    )
+    parser.add_argument("--points", type=int, default=2000, help="points of the sample (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=300, help="training steps (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of sample and weights (default: %(default)s)")
+    parser.add_argument("--out", metavar="FILE", default="figure1.png", help="the picture (default: %(default)s)")
+    parser.set_defaults(does=draw_figure1)
+
+
+def show_bound(options: argparse.Namespace) -> None:
+    from l2d.analysis.theory.linear_router import load_linear_router
+    from l2d.analysis.theory.router_bound import bound_report, bound_text
+
+    places = {key: getattr(options, key) for key in ("data_dir", "runs_dir") if getattr(options, key) is not None}
+    router = load_linear_router(options.run.expanduser(), places, options.trust)
+    chosen = {key: getattr(options, key) for key in ("rho", "rewards", "delta", "ceiling", "draws", "seed")}
+    with given_as_flags():
+        report = bound_report(router, **chosen)
+    print(bound_text(report, router))
+
+
+def show_consistency(options: argparse.Namespace) -> None:
+    if options.random and (options.p is not None or options.rho is not None):
+        raise ParameterError("--random", "draws p and rho itself; leave out --p and --rho", options.random)
+    rho = options.rho or RHO
+    p = distribution(options.p or P, len(rho))
+    from l2d.analysis.theory.consistency_text import consistency_text, random_cases_text
+
+    if options.random:
+        print(random_cases_text(options.random, options.experts, options.seed))
+        return
+    with given_as_flags():
+        print(consistency_text(_tensor(p), _tensor(rho)))
+
+
+def draw_simplex(options: argparse.Namespace) -> None:
+    path = picture_path(options.out)
+    marked = None if options.p is None else [distribution(options.p, 3)]
+    from l2d.analysis.theory.simplex import simplex_figure, simplex_regions, simplex_text
+
+    rho = _tensor(options.rho)
+    with given_as_flags():
+        found = simplex_regions(rho, options.size)
+    print(simplex_text(rho, found))
+    write_picture(path, simplex_figure(rho, found, None if marked is None else _tensor(marked)))
+
+
+def draw_figure1(options: argparse.Namespace) -> None:
+    path = picture_path(options.out)
+    from l2d.analysis.theory.figure1 import figure1_picture, figure1_text, figure1_world
+
+    world = figure1_world(points=options.points, steps=options.steps, offsets=options.offset, seed=options.seed)
+    print(figure1_text(world))
+    write_picture(path, figure1_picture(world))
+
+
+def distribution(p: Sequence[float], experts: int) -> list[float]:
+    if abs(sum(p) - 1) > 1e-6:
+        raise ParameterError("--p", f"the sum is {sum(p):g}, not 1", _listed(p))
+    if len(p) != experts:
+        raise ParameterError("--p", f"{len(p)} values for {experts} margins in --rho", _listed(p))
+    return [one / sum(p) for one in p]
+
+
+def picture_path(out: str) -> Path:
+    """Checked before the picture is computed."""
+    path = Path(out).expanduser()
+    if path.suffix not in PICTURES:
+        raise ParameterError("--out", f"must end in {', '.join(PICTURES)}", out)
+    if not path.absolute().parent.is_dir():
+        raise ParameterError("--out", f"there is no folder {path.parent}", out)
+    return path
+
+
+def write_picture(path: Path, picture: "Figure") -> None:
     write_atomically(path, lambda temporary: picture.savefig(temporary, dpi=150))
     print(path)
 
 
-def bound(run: str, options: Mapping[str, Any]) -> None:
-    places = {key: options[key] for key in ("data_dir", "runs_dir") if options[key] is not None}
-    trained = load(Path(run).expanduser(), places)
-    print(evaluate.describe(evaluate.evaluate(trained, options), trained))
+def _tensor(values: Sequence[float] | Sequence[Sequence[float]]) -> "Tensor":
+    import torch
+
+    return torch.tensor(values, dtype=torch.float64)
 
 
-def consistency(options: Mapping[str, Any]) -> None:
-    if options["random"]:
-        return random_cases(options["random"], options["experts"], options["seed"])
-    rho = numbers("rho", options["rho"])
-    p = distribution(options["p"], len(rho))
-    verdict = judge(p[None], rho)
-    rows = [
-        ["p(k|x)", *_row(p)],
-        ["ρ", *_row(rho)],
-        ["minimiser f", *_row(verdict.scores[0])],
-        ["p/ρ", *_row(p / rho)],
-        ["posterior p̂", *_row(verdict.posterior[0])],
-    ]
-    print(aligned(["expert", *(str(k + 1) for k in range(len(p)))], rows))
-    print(f"\nsurrogate at f: {float(verdict.surrogate[0]):.6f}; largest gradient: {float(verdict.gradient[0]):.1e}\n")
-    print(aligned(["decision", "expert", "excess deferral loss/C(x)"], _decisions(verdict)))
-    print(f"\n{_conclusion(verdict)}\n{_general(rho)}")
-    return None
-
-
-def random_cases(number: int, experts: int, seed: int) -> None:
-    """p uniform on the simplex, ρ log-uniform between 0.1 and 10."""
-    rng = stream(seed, "consistency")
-    rows, wrong = [], 0
-    for _ in tqdm(range(number), desc="cases", leave=False, disable=None):
-        p = torch.from_numpy(rng.dirichlet([1.0] * experts)).clamp(min=1e-9)
-        rho = torch.from_numpy(10 ** rng.uniform(-1, 1, experts))
-        verdict = judge((p / p.sum())[None], rho)
-        wrong += float(verdict.argmax_regret[0]) > simplex.TIE
-        chosen = [int(k) + 1 for k in (verdict.optimal, verdict.argmax, verdict.by_posterior)]
-        regrets = [f"{float(regret):.4f}" for regret in (verdict.argmax_regret, verdict.posterior_regret)]
-        rows.append([" ".join(_row(p)), " ".join(_row(rho)), *map(str, chosen), *regrets])
-    print(aligned(["p(k|x)", "ρ", "best", "argmax", "posterior", "argmax's regret", "posterior's"], rows))
-    print(f"\nargmax f misses the best expert in {wrong} of {number}")
-
-
-def _decisions(verdict: Verdict) -> list[list[str]]:
-    return [
-        ["best (argmax p)", str(int(verdict.optimal) + 1), "0.0000"],
-        ["argmax f, the paper's", str(int(verdict.argmax) + 1), f"{float(verdict.argmax_regret):.4f}"],
-        ["posterior, argmax p̂", str(int(verdict.by_posterior) + 1), f"{float(verdict.posterior_regret):.4f}"],
-    ]
-
-
-def _conclusion(verdict: Verdict) -> str:
-    if float(verdict.argmax_regret) > simplex.TIE:
-        return (
-            "counterexample to Theorem 5.1 and Corollaries 5.2, 5.3 as printed: the surrogate regret is 0, so they allow no excess,"
-            f" but argmax f loses {float(verdict.argmax_regret):.4f}·C(x)"
-        )
-    return "here argmax f is the best expert"
-
-
-def _general(rho: Tensor) -> str:
-    return (
-        "proven (docs/theory.md): argmax f = argmax p/ρ at the minimiser, so over all p argmax loses up to"
-        f" (ρ_max − ρ_min)/(ρ_max + ρ_min) = {worst_regret(rho):.4f} times C(x); the posterior decision loses nothing"
-    )
-
-
-def draw_simplex(options: Mapping[str, Any]) -> None:
-    path, rho = picture_path(options["out"]), numbers("rho", options["rho"])
-    if len(rho) != 3:
-        raise L2DError(f"rho={options['rho']}: the simplex is for three experts")
-    marked = None if options["p"] is None else distribution(options["p"], 3)[None]
-    found = simplex.regions(rho, options["size"])
-    print(
-        f"argmax f is not the best expert on {found.wrong:.1%} of the simplex, posterior on {found.wrong_by_posterior:.1%}"
-    )
-    print(
-        f"the most that argmax loses at these {len(found.corners)} points: {float(found.verdict.argmax_regret.max()):.4f}·C(x)"
-    )
-    print(_general(rho))
-    write_picture(path, simplex.figure(rho, found, marked))
-
-
-def draw_figure1(options: Mapping[str, Any]) -> None:
-    path = picture_path(options["out"])
-    offsets = options["offset"] if isinstance(options["offset"], list) else [options["offset"]]
-    if not offsets or any(type(offset) not in (int, float) for offset in offsets):
-        raise L2DError(f"offset={options['offset']}: must be a number, or a list of numbers")
-    world = figure1.run(points=options["points"], steps=options["steps"], offsets=offsets, seed=options["seed"])
-    print(f"m_k/m: {' '.join(_row(world.shares))}")
-    for offset, rho in world.rho.items():
-        print(f"MILD's ρ, offset {offset:g}: {' '.join(_row(rho))}")
-    rows = [["optimum", f"{world.optimum:.4f}", "", f"{world.optimum:.4f}", ""]]
-    rows += [
-        [f"always expert {k + 1}", f"{loss:.4f}", f"{loss - world.optimum:+.4f}", "", ""]
-        for k, loss in enumerate(figure1.expected_loss(torch.full((len(figure1.GRID),), k)) for k in range(3))
-    ]
-    rows += [
-        [row.name, *(text for loss in (row.learned_loss, row.limit_loss) for text in _against(loss, world.optimum))]
-        for row in world.rows
-    ]
-    print("\n" + aligned(["expected deferral loss, by quadrature", "learned", "excess", "minimiser", "excess"], rows))
-    print(
-        "\nlearned: a network on a sample, estimated from one seed. minimiser: where the surrogate is least, with all functions"
-        "\nof x and endless data; an excess there is no accident of training but the surrogate's own: argmax f = argmax p/ρ.\n"
-    )
-    write_picture(path, figure1.figure(world))
-
-
-def _against(loss: float, optimum: float) -> tuple[str, str]:
-    return f"{loss:.4f}", f"{loss - optimum:+.4f}"
-
-
-def _row(values: Tensor) -> list[str]:
-    return [f"{value:.4g}" for value in values.tolist()]
-
-
-COMMANDS: dict[str, Callable[[Mapping[str, Any]], None]] = {
-    "consistency": consistency,
-    "simplex": draw_simplex,
-    "figure1": draw_figure1,
-}
-
-
-def run_command(arguments: list[str]) -> None:
-    command, rest = arguments[0], arguments[1:]
-    if command not in DEFAULTS:
-        raise L2DError(f"{command}: unknown command; choose one of {', '.join(DEFAULTS)}")
-    if command != "bound":
-        COMMANDS[command](parse(command, rest))
-        return
-    # A run's folder ends in seed=0 and so looks like a setting: it is what has no key of ours before its first "=".
-    runs = [text for text in rest if text.partition("=")[0] not in DEFAULTS["bound"]]
-    if len(runs) != 1:
-        raise L2DError(f"bound: takes one run's folder, runs/.../seed=<s>; got {' '.join(runs) or 'none'}")
-    bound(runs[0], parse("bound", [text for text in rest if text not in runs]))
+def _listed(values: Sequence[float]) -> str:
+    return " ".join(f"{value:g}" for value in values)
 
 
 def main(arguments: list[str]) -> None:
     with answering():
-        if not arguments or {"-h", "--help"} & set(arguments):
-            print(HELP)
-        else:
-            run_command(arguments)
+        parser = make_parser()
+        options = parser.parse_args(arguments)
+        if options.command is None:
+            parser.print_help()
+            return
+        for name, value in vars(options).items():
+            if name in KINDS and value is not None:
+                check(f"--{name}", value, KINDS[name])
+        options.does(options)

@@ -1,25 +1,24 @@
-"""l2d tune."""
+"""l2d tune: search ρ, or other keys, by validation deferral loss."""
 
-import re
-import sys
+from l2d.commands.hydra_command import HydraCommand, run_hydra_command
+from l2d.commands.train import job
 
-from l2d.commands import train
-from l2d.commands.hydra_command import run_command
-from l2d.config import sweeper_of
+COMMAND = HydraCommand(
+    name="tune",
+    config="tune",
+    description="Search ρ, or other keys, by validation deferral loss; train the winner on five seeds and test it.",
+    examples=[
+        "l2d tune dataset=svhn setup=III                        the paper's grid for MILD: theory ρ plus 0, 1, …, 5",
+        "l2d tune method=tdef                                   TDEF's temperature, over the same sizes of ρ",
+        "l2d tune tune.search=optuna tune.recipe=true tune.trials=60",
+        "l2d tune dataset=svhn,cifar10 method=mild,tdef         each combination is searched by itself",
+        "l2d tune method=ldam tune.values='{method.max_margin: [0.1, 0.3, 0.5], method.scale: [10, 30]}'",
+        "l2d tune experiment=rho_ablation dataset=svhn          uniform, theory and tuned ρ, with the controls",
+    ],
+    resumes="resumes: finished trials are not repeated",
+)
 
 
-def main(_: list[str]) -> None:
-    """The keys of the search are the sweeper's; on this command's line they are called tune.KEY."""
-    given = [text for text in sys.argv[1:] if text not in ("-m", "--multirun")]
-    if not any(text.startswith("-") for text in given):  # help, --cfg and the like are Hydra's to answer
-        searches = any(text.startswith("tune.search=") for text in given) or sweeper_of(given).tune.search is not None
-        # Equal shares leave a grid nothing but the size of ρ to search.
-        said = any(re.match("(method|experiment|tune.values)=", text) for text in given)
-        method = [] if said else ["method=mild_paper"]
-        given = ["-m", *given, *method, *([] if searches else ["tune.search=paper"])]
-    sys.argv[1:] = given
-    run_command(
-        train.job,
-        "Search ρ, or other keys, by validation deferral loss; train the winner on five seeds and test it.",
-        "l2d.tuning.study",
-    )
+def main(arguments: list[str]) -> None:
+    """The combinations of what is given are searched one after the other, so this is always a sweep."""
+    run_hydra_command(COMMAND, job, arguments, multirun=True)

@@ -1,4 +1,5 @@
-"""Decisions that hold: offsets of the experts and a fallback to one expert, both by validation rows alone."""
+"""Guard: falls back to the best single expert unless the router is clearly cheaper on validation rows; it may also shift the
+experts' scores by offsets, if those are clearly cheaper. Both are decided on validation rows alone."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,15 +15,14 @@ from l2d.utils.seeding import stream
 
 FOLDS = 5
 PASSES = 10
-OFFSETS = 2.0  # standard errors that offsets have to gain: p numbers more to be wrong about than the fallback has
+OFFSETS = 2.0  # standard errors that offsets must gain; more than the fallback's one, since offsets have p numbers to overfit with
 
 
 @dataclass(frozen=True)
 class Guard:
-    """offsets [p]: added to what speaks for each expert; None where they bring nothing beyond the noise. constant: the expert,
-    counted from 0, that gets every input; None where the router is better than that beyond the noise. gain, error: by how much the
-    router, with its offsets, is cheaper on validation than the best single expert, paired, and its standard error, None where a
-    single row does not say it."""
+    """offsets [p]: added to the utilities; None if they gain too little. constant: the expert, counted from 0, that gets every
+    input; None if the router is cheaper than the best single expert by more than one standard error. gain, error: how much cheaper
+    the router, with its offsets, is on validation (mean of paired differences), and the standard error, None for a single row."""
 
     offsets: tuple[float, ...] | None
     constant: int | None
@@ -31,7 +31,7 @@ class Guard:
     error: float | None
 
     def decide(self, utilities: Tensor, decisions: Tensor) -> Tensor:
-        """utilities [n, p] and what the router itself decided [n] -> [n]."""
+        """utilities [n, p] and the router's own decisions [n] -> [n]."""
         if self.constant is not None:
             return torch.full_like(decisions, self.constant)
         return decisions if self.offsets is None else with_offsets(utilities, self.offsets)
@@ -47,8 +47,8 @@ class Guard:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a guard for other prices is fitted to: of validation rows errors [n, p] and what the router expected of them [n, p]; of
-    the rows that the best single expert is chosen on, the mean errors [p]."""
+    """What a guard for other prices is fitted to: errors [n, p] of validation rows, the errors that the router expected there
+    [n, p], and the mean errors [p] of the rows on which the best single expert is chosen."""
 
     errors: Tensor
     expected: Tensor
@@ -66,13 +66,13 @@ def with_offsets(utilities: Tensor, offsets: tuple[float, ...]) -> Tensor:
 
 
 def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: int) -> Guard:
-    """utilities [n, p] (None for a method whose decision is not their argmax), decisions [n], costs [n, p] of validation rows.
+    """utilities [n, p] (None for a method that does not decide by their argmax), decisions [n], costs [n, p] of validation rows.
     best: the single expert to fall back to."""
     costs = costs.double()
     offsets = None
     if utilities is not None:
         utilities = utilities.double()
-        # What offsets bring is judged on rows they were not fitted to.
+        # Offsets are judged on rows that they were not fitted to.
         held_out = crossed(utilities, costs)
         gain, error = paired(paid(costs, decisions) - paid(costs, held_out))
         if beyond(gain, error, OFFSETS):
@@ -88,7 +88,7 @@ def paired(differences: Tensor) -> tuple[float, float | None]:
 
 
 def beyond(gain: float, error: float | None, errors: float = 1.0) -> bool:
-    """Whether a gain is more than the noise, so many standard errors."""
+    """Whether a gain is larger than so many standard errors."""
     return error is not None and gain > errors * error
 
 
@@ -107,7 +107,7 @@ def crossed(utilities: Tensor, costs: Tensor) -> Tensor:
 
 
 def fit_offsets(utilities: Tensor, costs: Tensor) -> tuple[float, ...]:
-    """The offsets with the least mean cost that is found by changing one at a time, each exactly; float64 [n, p] both."""
+    """The offsets with the least mean cost, found by coordinate descent with exact steps. utilities, costs: float64 [n, p]."""
     p = utilities.shape[1]
     offsets = torch.zeros(p, dtype=torch.float64)
     least = float(paid(costs, argmax_last(utilities)).mean())
@@ -125,9 +125,9 @@ def fit_offsets(utilities: Tensor, costs: Tensor) -> tuple[float, ...]:
 
 
 def best_offset(utilities: Tensor, costs: Tensor, k: int) -> float:
-    """What to add to expert k's utility for the least mean cost, the others' staying as they are: the middle of the best interval.
+    """The offset of expert k's utility with the least mean cost, all others fixed: the middle of the best interval.
 
-    k gets a row from the offset on that lifts it above the best of the others, so the mean cost changes at n points only.
+    k gets a row once the offset lifts it above the best other expert, so the mean cost changes at n points only.
     """
     others = utilities.clone()
     others[:, k] = -torch.inf

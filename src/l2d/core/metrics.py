@@ -1,25 +1,14 @@
-"""How good a routing is, and what it is to be held against. Arrays in, plain numbers out; sums in float64."""
+"""How good a routing is, and what it is compared with. Arrays in, plain numbers out; sums in float64."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
 from l2d.core.guard import Guard
+from l2d.core.results import Baselines, CategoryScore, ExpertAlone, GuardedScore, GuardEvidence, RoutingMetrics, Score
 from l2d.core.rho import cheapest_counts
-
-
-@dataclass(frozen=True)
-class Score:
-    """deferral_loss = error_rate + mean_price."""
-
-    deferral_loss: float
-    error_rate: float
-    mean_price: float
-    ratios: list[float]
 
 
 def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
@@ -51,18 +40,18 @@ def majority(train_costs: Tensor) -> int:
     return int(cheapest_counts(train_costs).argmax())
 
 
-def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> dict[str, Score]:
-    """The rows a router is held against; the fixed experts are chosen on training costs."""
+def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> Baselines:
+    """What a router is compared with; the fixed experts are chosen on training costs."""
 
     def always(k: int) -> Score:
         return score(torch.full((len(costs),), k), costs, prices)
 
-    return {
-        "oracle": score(cheapest(costs), costs, prices),
-        "best_single": always(best_single(train_costs)),
-        "random": random_score(costs, prices),
-        "majority": always(majority(train_costs)),
-    }
+    return Baselines(
+        oracle=score(cheapest(costs), costs, prices),
+        best_single=always(best_single(train_costs)),
+        random=random_score(costs, prices),
+        majority=always(majority(train_costs)),
+    )
 
 
 def confusion(decisions: Tensor, costs: Tensor) -> list[list[int]]:
@@ -99,7 +88,7 @@ def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[fl
 
 
 def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]]:
-    """The same of estimates of each expert's error, [N, p] both: of every pair the chances to be wrong and to be right."""
+    """Calibration of estimates of each expert's error. [N, p] both; each pair counts twice, as wrong and as right."""
     wrong, happened = expected.double().clamp(0, 1), errors.double().clamp(0, 1)
     pairs = [torch.stack([part, 1 - part], dim=-1).flatten(0, 1) for part in (wrong, happened)]
     return calibration(pairs[0], pairs[1])
@@ -107,52 +96,47 @@ def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]
 
 def by_category(
     categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor
-) -> dict[str, dict[str, float]]:
-    """Rows, the router's loss, the best single expert's and the oracle's, for each category of the rows."""
+) -> dict[str, CategoryScore]:
+    """The mean costs of each category's rows. The best single expert is that of all training rows."""
     names = sorted(set(categories))
     number = {name: i for i, name in enumerate(names)}
     numbers = torch.tensor([number[category] for category in categories])
     order, sizes = numbers.argsort(stable=True), torch.bincount(numbers, minlength=len(names)).tolist()
-    chosen = {
-        "deferral_loss": decisions,
-        "best_single": torch.full_like(decisions, best_single(train_costs)),
-        "oracle": cheapest(costs),
-    }
-    parts = {key: paid(costs.double(), picked)[order].split(sizes) for key, picked in chosen.items()}
-    return {
-        name: {"rows": size, **{key: float(part[i].mean()) for key, part in parts.items()}}
-        for i, (name, size) in enumerate(zip(names, sizes, strict=True))
-    }
+
+    def means(chosen: Tensor) -> list[float]:
+        return [float(part.mean()) for part in paid(costs.double(), chosen)[order].split(sizes)]
+
+    single = torch.full_like(decisions, best_single(train_costs))
+    columns = zip(names, sizes, means(decisions), means(single), means(cheapest(costs)), strict=True)
+    return {name: CategoryScore(rows, router, single, oracle) for name, rows, router, single, oracle in columns}
 
 
-def guarded(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]) -> dict[str, Any]:
-    """What the guard's decisions come to, and why they are what they are."""
-    return asdict(score(decisions, costs, prices)) | {
-        "constant": None if guard.constant is None else names[guard.constant],
-        "offsets": None if guard.offsets is None else list(guard.offsets),
-        "validation": {"best_constant": names[guard.best], "gain": guard.gain, "standard_error": guard.error},
-    }
+def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]) -> GuardedScore:
+    """The score of the guard's decisions, and what the guard goes by."""
+    return GuardedScore(
+        **vars(score(decisions, costs, prices)),
+        constant=None if guard.constant is None else names[guard.constant],
+        offsets=None if guard.offsets is None else list(guard.offsets),
+        validation=GuardEvidence(best_constant=names[guard.best], gain=guard.gain, standard_error=guard.error),
+    )
 
 
-def evaluate(
+def routing_metrics(
     decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str] | None = None
-) -> dict[str, Any]:
-    """Everything that follows from the routing of one split, as plain numbers; experts are numbered from 1 in it.
-
-    Of prices that differ between rows, the mean is reported.
-    """
-    router = score(decisions, costs, prices)
+) -> RoutingMetrics:
+    """Everything that follows from the routing of one split."""
+    router, compared = score(decisions, costs, prices), baselines(train_costs, costs, prices)
     names = names or [f"expert {k + 1}" for k in range(costs.shape[1])]
     mean_prices = prices.double() if prices.ndim == 1 else prices.double().mean(dim=0)
-    rows = baselines(train_costs, costs, prices)
-    collapsed = collapsed_expert(router.ratios, rows["oracle"].ratios)
-    return asdict(router) | {
-        "baselines": {name: asdict(row) for name, row in rows.items()},
-        "confusion": confusion(decisions, costs),
-        "collapsed_expert": None if collapsed is None else collapsed + 1,
-        "prices": mean_prices.tolist(),
-        "experts": [
-            {"name": name, "error_rate": float(cost - price), "price": float(price)}
+    collapsed = collapsed_expert(router.ratios, compared.oracle.ratios)
+    return RoutingMetrics(
+        **vars(router),
+        baselines=compared,
+        confusion=confusion(decisions, costs),
+        collapsed_expert=None if collapsed is None else collapsed + 1,
+        prices=mean_prices.tolist(),
+        experts=[
+            ExpertAlone(name, error_rate=float(cost - price), price=float(price))
             for name, cost, price in zip(names, costs.double().mean(dim=0), mean_prices, strict=True)
         ],
-    }
+    )

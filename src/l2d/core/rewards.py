@@ -1,8 +1,12 @@
 """The rewards c̄_k of Section 3: how much is gained by ranking expert k above the others."""
 
+from typing import get_args
+
 from torch import Tensor
 
-REWARDS = ("sum_others", "complement")
+from l2d.utils.parameters import Rewards
+
+REWARDS: tuple[str, ...] = get_args(Rewards)
 
 
 def sum_others(costs: Tensor) -> Tensor:

@@ -1,17 +1,13 @@
 """ρ, the confidence margin of each expert, from how often each expert is the one to choose (Section 4.2, B)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest
-from l2d.utils.errors import L2DError, check_choice
-
-RULES = ("uniform", "theory")
-KEYS = ("rule", "total", "offset", "counts", "groups", "values")
-COUNTS = ("cheapest", "reward_mass")
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import Rho
 
 
 def cheapest_counts(costs: Tensor) -> Tensor:
@@ -39,15 +35,15 @@ def rho_shares(counts: Tensor, norms: Tensor | float = 1.0) -> Tensor:
 
 def tie_groups(shares: Tensor, groups: Sequence[Sequence[int]] | None) -> Tensor:
     """Give the experts of each group (numbered from 1) their mean share, so that the sum stays."""
+    members = [expert for group in groups or () for expert in group]
+    p, distinct = len(shares), len(members) == len({*members})
+    if groups is not None and not (all(groups) and distinct and all(1 <= expert <= p for expert in members)):
+        raise ParameterError(
+            "rho.groups", f"must be lists of distinct experts from 1 to {p}", [list(group) for group in groups]
+        )
     shares = shares.clone()
-    p = len(shares)
-    seen: set[int] = set()
     for group in groups or ():
-        members = [int(k) for k in group]
-        if not members or any(not 1 <= k <= p for k in members) or len({*members} - seen) < len(members):
-            raise L2DError(f"method.rho.groups={[list(g) for g in groups or ()]}: lists of distinct experts 1..{p}")
-        seen.update(members)
-        index = torch.tensor(members) - 1
+        index = torch.tensor(group) - 1
         shares[index] = shares[index].mean()
     return shares
 
@@ -56,39 +52,30 @@ def rho_by_rule(
     rule: str, total: float, offset: float, counts: Tensor, groups: Sequence[Sequence[int]] | None = None
 ) -> Tensor:
     """ρ_k = ρ̄·share_k + offset, with equal shares (`uniform`) or those of the bound (`theory`). Returns float64 [p]."""
-    check_choice("method.rho.rule", rule, RULES)
     p = len(counts)
     shares = rho_shares(counts) if rule == "theory" else torch.full((p,), 1 / p, dtype=torch.float64)
     rho = total * tie_groups(shares, groups) + offset
-    if not rho.isfinite().all():
-        raise L2DError(f"method.rho.total={total:g}, method.rho.offset={offset:g}: must be finite")
     k = int(rho.argmin())
     if not rho[k] > 0:
-        raise L2DError(
-            f"method.rho.offset={offset:g}: rho of expert {k + 1} would be {float(rho[k]):.4g}, not above 0"
-            f" (method.rho.total={total:g} gives it {float(rho[k]) - offset:.4g}); raise the offset or the total"
+        raise ParameterError(
+            "rho.offset",
+            f"rho of expert {k + 1} would be {float(rho[k]):.4g} and must be positive (rho.total={total:g} gives it"
+            f" {float(rho[k]) - offset:.4g}); raise the offset or the total",
+            offset,
         )
     return rho
 
 
-def build_rho(rho: float | Sequence[float] | Mapping[str, Any], costs: Tensor, rewards: Tensor) -> Tensor:
-    """ρ as float64 [p] from a number, p numbers, or the keys rule, total, offset, counts, groups and values (p numbers, no rule).
-
-    costs and rewards are those of the training split, [N, p].
-    """
-    if isinstance(rho, Mapping) and {*rho} != {*KEYS}:
-        raise L2DError(f"method.rho={dict(rho)}: must have the keys {', '.join(KEYS)}, and no others")
+def build_rho(rho: Rho, costs: Tensor, rewards: Tensor) -> Tensor:
+    """ρ as float64 [p] from a number, p numbers, or a rule. costs and rewards are those of the training split, [N, p]."""
+    parameter = "rho"
     if isinstance(rho, Mapping) and rho["values"] is not None:
-        rho = rho["values"]
+        parameter, rho = "rho.values", rho["values"]
     if isinstance(rho, Mapping):
-        check_choice("method.rho.counts", rho["counts"], COUNTS)
         counts = cheapest_counts(costs) if rho["counts"] == "cheapest" else reward_mass(rewards)
         return rho_by_rule(rho["rule"], float(rho["total"]), float(rho["offset"]), counts, rho["groups"])
     p = costs.shape[1]
     values = [rho] * p if isinstance(rho, int | float) else list(rho)
     if len(values) != p:
-        raise L2DError(f"method.rho={values}: {len(values)} values for {p} experts")
-    for k, value in enumerate(values):
-        if not 0 < value < float("inf"):
-            raise L2DError(f"method.rho={rho}: rho of expert {k + 1} is {value}; it must be positive and finite")
+        raise ParameterError(parameter, f"expected {p} values, one per expert; got {len(values)}", values)
     return torch.tensor(values, dtype=torch.float64)

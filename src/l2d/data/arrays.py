@@ -1,40 +1,42 @@
-"""A dataset as arrays, and the split of its rows."""
+"""A dataset as arrays. Light: torch is loaded by whoever fills them."""
+
+from __future__ import annotations
 
 import hashlib
-import math
-import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from sklearn.model_selection import train_test_split
-from torch import Tensor
-
-from l2d.utils.errors import L2DError
+if TYPE_CHECKING:
+    from torch import Tensor
 
 STATISTICS_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What p experts did on n rows: errors float64 [n, p] (1[g_k(x) ≠ y], or a cost that came with the data) and, where known,
-    predictions int64 [n, p] and prices of these very rows [n, p]."""
+    """What p experts did on n rows.
+
+    errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data. Where known, predictions int64 [n, p] and the prices
+    of each row [n, p].
+    """
 
     errors: Tensor
     predictions: Tensor | None = None
     prices: Tensor | None = None
 
-    def __getitem__(self, rows: Tensor) -> "Answers":
+    def __getitem__(self, rows: Tensor) -> Answers:
         predictions, prices = (None if part is None else part[rows] for part in (self.predictions, self.prices))
         return Answers(self.errors[rows], predictions, prices)
 
 
 @dataclass(frozen=True)
 class Panel:
-    """The experts of a run: what they are called, what they did and, where experts have classes of their own, the share of the
-    classes that each knows [p] and which those are, bool [p, num_classes]. learned: whether some of them were trained on the very
-    training rows that `train` has their answers to, which are then better than on others."""
+    """The experts of a run: their names and what they did on the training and the test rows.
+
+    coverage [p], knows bool [p, num_classes]: the share of the classes that each expert knows, and which ones, where experts have
+    classes of their own. learned: whether experts were trained on the rows of `train`, where they are then better than elsewhere.
+    """
 
     names: tuple[str, ...]
     train: Answers
@@ -46,8 +48,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a router is shown of a query: the columns of numbers, in order, and after them a column of text; or an image, for which
-    a table has a column of paths. white: the pixel value of white."""
+    """What a router sees of a query: columns of numbers, in this order, then a column of text; or an image, which a table has as a
+    column of paths. white: the pixel value of white."""
 
     features: tuple[str, ...] = ()
     text: str | None = None
@@ -57,14 +59,14 @@ class Seen:
 
 @dataclass(frozen=True)
 class Arrays:
-    """Inputs (uint8 images [N, H, W, C] or float32 features [N, F]) and int64 labels [N] (−1 where unknown) of both splits; large
-    sets are memory-mapped.
+    """Inputs and int64 labels [N] (−1 where unknown) of both splits; large sets are memory-mapped.
 
-    validation: the training rows that the data themselves set aside, if they do. origin: the rows of the published training set
-    that both splits were taken from, where they were. panel: what experts did, where that came with the data. groups: int [N],
-    equal for training rows that must stay on one side of a split. categories: of the test rows, for a breakdown of the results;
-    train_categories: of the others.
-    texts: the questions as a language model is asked them, of the training and of the test rows. seen: what inputs are made from.
+    Inputs are uint8 images [N, H, W, C], float32 features [N, F], or int32 tokens [N, L] of text (data/text/tokens.py).
+    validation: the training rows that the data set aside for it, if they do. origin: for each split, its rows in the published
+    training set, where it was taken from there. panel: what experts did, where that came with the data. groups: int [N], equal for
+    training rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a
+    breakdown of the results. texts: the questions of the training and the test rows, as a language model is asked them. seen: what
+    the inputs are made from.
     """
 
     train_inputs: Tensor
@@ -82,88 +84,38 @@ class Arrays:
     seen: Seen = Seen()
 
 
-def alike(texts: list[str]) -> Tensor:
-    """int [n]: equal numbers for equal texts, whatever the space around them."""
-    numbers: dict[str, int] = {}
-    return torch.tensor([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts])
-
-
-def together(
-    draw: Callable[[Tensor], tuple[Tensor, Tensor]], labels: Tensor, groups: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Sorted rows (kept, held out), drawn over groups by the label of each one's first row, so that no group is on both sides."""
-    if groups is None:
-        return draw(labels)
-    _, number = groups.unique(return_inverse=True)
-    first = torch.full((int(number.max()) + 1,), len(number)).scatter_reduce(
-        0, number, torch.arange(len(number)), "amin"
+def arrays_of_rows(
+    inputs: Tensor,
+    labels: Tensor,
+    num_classes: int,
+    *,
+    train: Tensor,
+    test: Tensor,
+    experts: tuple[str, ...],
+    answers: Answers | None,
+    groups: Tensor,
+    categories: Sequence[str] | None,
+    texts: Sequence[str] | None,
+    seen: Seen,
+    validation: Tensor | None = None,
+) -> Arrays:
+    """The rows of one table, divided into training and test rows."""
+    rows = (train.tolist(), test.tolist())
+    parts = None if categories is None else [tuple(categories[row] for row in part) for part in rows]
+    return Arrays(
+        inputs[train],
+        labels[train],
+        inputs[test],
+        labels[test],
+        num_classes,
+        validation=validation,
+        panel=None if answers is None else Panel(experts, answers[train], answers[test]),
+        groups=groups[train],
+        categories=None if parts is None else parts[1],
+        train_categories=None if parts is None else parts[0],
+        texts=None if texts is None else ([texts[row] for row in rows[0]], [texts[row] for row in rows[1]]),
+        seen=seen,
     )
-    order = (
-        first.argsort()
-    )  # groups as they come: without groups of several rows, the very draw that rows alone would have
-    _, held_out = draw(labels[first[order]])
-    out = torch.zeros(len(first), dtype=torch.bool).index_fill(0, order[held_out], True)[number]
-    return torch.nonzero(~out)[:, 0], torch.nonzero(out)[:, 0]
-
-
-def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
-    """Sorted training rows (kept, held out for validation): as the data say, else a share of each class, drawn by seed; or, of the
-    folds that a seed deals the rows into, the one that `fold` names: "2/5" is the second of five."""
-    if fold is not None:
-        return cross_validation_fold(arrays, fold, seed)
-    if arrays.validation is None:
-        own = arrays.panel is not None  # a table of somebody's own: its labels may be of any kind
-
-        def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
-            return stratified_split(labels, fraction, seed, strict=not own)
-
-        return together(draw, arrays.train_labels, arrays.groups)
-    held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
-    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
-
-
-def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted training rows (kept, held out): every row is held out in exactly one of the folds, each class in proportion."""
-    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
-    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not 1 <= number <= of or of < 2:
-        raise L2DError(f"fold={fold}: must be such as 2/5, the second of five folds")
-    if arrays.validation is not None:
-        raise L2DError(f"fold={fold}: these data say themselves which rows are for validation")
-
-    def deal(labels: Tensor) -> tuple[Tensor, Tensor]:
-        if of > len(labels):
-            raise L2DError(f"fold={fold}: there are {len(labels):,} rows")
-        order = np.random.default_rng(seed).permutation(len(labels))
-        order = order[np.argsort(labels.numpy()[order], kind="stable")]  # class by class, then dealt out like cards
-        held_out = torch.zeros(len(labels), dtype=torch.bool)
-        held_out[torch.from_numpy(order[number - 1 :: of].copy())] = True
-        return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
-
-    return together(deal, arrays.train_labels, arrays.groups)
-
-
-def stratified_split(
-    labels: Tensor, fraction: float, seed: int, *, key: str = "validation_fraction", strict: bool = True
-) -> tuple[Tensor, Tensor]:
-    """Sorted row numbers (kept, held out), each class held out in proportion. key: what the fraction is called. Not strict: where
-    there are too many classes for that, or classes of one row, from all rows alike."""
-    rows = np.arange(len(labels))
-    by_class = strict or _can_stratify(labels, fraction)
-    try:
-        kept, held_out = train_test_split(
-            rows, test_size=fraction, stratify=labels.numpy() if by_class else None, random_state=seed
-        )
-    except ValueError as error:
-        raise L2DError(f"{key}={fraction}: {error}") from error
-    return torch.from_numpy(np.sort(kept)), torch.from_numpy(np.sort(held_out))
-
-
-def _can_stratify(labels: Tensor, fraction: float) -> bool:
-    """Whether each class has two rows, and either side at least a row for each."""
-    sizes = labels.unique(return_counts=True)[1]
-    held_out = math.ceil(fraction * len(labels))
-    return int(sizes.min()) >= 2 and len(sizes) <= min(held_out, len(labels) - held_out)
 
 
 def fingerprint_of(*tensors: Tensor) -> str:
@@ -179,8 +131,7 @@ def content_of(arrays: Arrays) -> str:
 
 
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel of some images or per feature of some rows (of 10,000 evenly spaced ones where there
-    are more)."""
+    """Mean and standard deviation per channel of images or per feature of rows, from at most about 10,000 evenly spaced rows."""
     rows = rows[:: max(1, len(rows) // STATISTICS_ROWS)]
     values = source[rows].double().flatten(0, -2)
     return values.mean(dim=0).tolist(), values.std(dim=0, correction=0).clamp(min=1e-6).tolist()

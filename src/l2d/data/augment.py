@@ -6,7 +6,7 @@ from torch import Tensor
 AUGMENTS = ("none", "crop", "crop_flip")
 
 
-def draw(n: int, pad: int, generator: torch.Generator) -> Tensor:
+def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
     """For n samples: vertical shift, horizontal shift (both in −pad..pad) and whether to flip. int64 [n, 3], on the CPU."""
     shifts = torch.randint(-pad, pad + 1, (n, 2), generator=generator)
     return torch.cat([shifts, torch.randint(0, 2, (n, 1), generator=generator)], dim=1)
@@ -15,7 +15,7 @@ def draw(n: int, pad: int, generator: torch.Generator) -> Tensor:
 def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
     """Shift each image, filling with zeros (pad, then crop), and mirror it where its draw says so.
 
-    images [B, H, W, C], draws as `draw` makes them, on the same device. Returns the same shape and dtype.
+    images [B, H, W, C], draws: of `draw_augmentation`, on the same device. Returns the same shape and dtype.
     """
     b, h, w, _ = images.shape
     y = torch.arange(h, device=images.device) + draws[:, :1]

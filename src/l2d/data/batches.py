@@ -1,39 +1,38 @@
-"""Batches of (input, costs, label): gathered on the device where the set lies there, streamed from the host where it does not."""
+"""Batches of (input, costs, label): gathered on the device if the set is there, else streamed from the host."""
 
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from l2d.data.augment import crop_flip, draw
+from l2d.data.augment import crop_flip, draw_augmentation
 from l2d.data.text.tokens import is_tokens, lengths_of
 from l2d.utils.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
 EVAL_BATCH = 2048
 EVAL_TEXTS = 64  # of 256 tokens each, a batch's attention takes about 100 MB a layer
-WINDOW = 50  # batches whose texts are sorted by length together: wide enough for like lengths, narrow enough for chance
-MULTIPLE = 8  # lengths are rounded up to one, for the sake of the GPU's tiles
-ON_DEVICE = ("auto", "true", "false")
+WINDOW = (
+    50  # batches whose texts are sorted by length together: large enough for like lengths, small enough to stay random
+)
+MULTIPLE = 8  # lengths are rounded up to a multiple of it, as the GPU's tiles are
 Drawn = tuple[Tensor, Tensor | None]
 
 
 class Inputs:
-    """A set's inputs within reach of a device: copied there whole (resident), or sent by the batch through pinned memory.
+    """A set's inputs for a device: copied there whole (resident), or sent batch by batch through pinned memory.
 
-    lengths: of texts, how many tokens each has; on the CPU, so that cutting a batch does not make the device wait.
+    lengths: tokens of each text, None if the inputs are not text. They stay on the CPU, so that cutting a batch does not make the
+    device wait.
     """
 
     def __init__(self, inputs: Tensor, device: torch.device, resident: bool) -> None:
         self.device, self.resident = device, resident
         self.lengths = lengths_of(inputs) if is_tokens(inputs) else None
-        if resident:
-            self.tensor = inputs.to(device)
-        else:
-            self.tensor = inputs
+        self.tensor = inputs.to(device) if resident else inputs
 
     def take(self, rows: Tensor, width: int | None = None) -> Tensor:
-        """Inputs of some rows, of texts the first `width` tokens, on the device. `rows` lie where the inputs lie."""
+        """The inputs of some rows, on the device; for texts, their first `width` tokens. `rows` are where the inputs are."""
         tensor = self.tensor if width is None else self.tensor[:, :width]
         if self.resident:
             return tensor[rows]
@@ -43,7 +42,7 @@ class Inputs:
 
 
 def fits(inputs: Tensor, device: torch.device) -> bool:
-    """Whether a set may lie on the device: it takes less than half of what is free there."""
+    """Whether a set takes less than half of the device's free memory."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
@@ -56,19 +55,19 @@ def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
 
 
 def eval_batch(inputs: Tensor) -> int:
-    """Rows at a time, where nothing is learned."""
+    """Rows at a time in evaluation."""
     return EVAL_TEXTS if is_tokens(inputs) else EVAL_BATCH
 
 
 def width_of(lengths: Tensor) -> int:
-    """What a batch of texts is cut to: its longest, rounded up; beyond the array's own width there is nothing to cut."""
+    """The width a batch of texts is cut to: its longest text, rounded up. It may exceed the width of the array."""
     return -(-int(lengths.max()) // MULTIPLE) * MULTIPLE
 
 
 def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """The same positions, dealt into batches of like length, which come in random order; what fills no batch stays at the end.
+    """The same positions, in batches of like length. Batches are in random order; positions that fill no batch stay at the end.
 
-    order [n]: a random one. lengths [n]: by position.
+    order [n]: random positions. lengths [n]: by position.
     """
     number = len(order) // size
     full, rest = order[: number * size], order[number * size :]
@@ -78,7 +77,7 @@ def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Genera
 
 
 def even_batch(n: int, batch_size: int) -> int:
-    """The size of batches of at most batch_size that divide n rows as evenly as can be."""
+    """The size of the fewest batches of at most batch_size rows that divide n rows evenly."""
     return -(-n // max(1, -(-n // max(1, batch_size))))
 
 
@@ -98,13 +97,11 @@ class Batches:
 
     Texts: a batch is cut to its longest, and in training holds texts of like length.
 
-    parts: where a batch is too large for the memory, it comes in so many parts, one after the other, the smaller last one in as few
-    as are no larger than those. `weights` has what each part counts, by its rows; over a batch they add up to `parts`.
+    parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has as few as are no
+    larger. `weights`: what each micro-batch counts, by its rows; over a batch they add up to `parts`.
 
     inputs: of all rows; rows [n]: this split's among them; costs [n, p] and labels [n]: of the split.
     """
-
-    batch_sampler = None
 
     def __init__(
         self,
@@ -128,14 +125,16 @@ class Batches:
         self.epoch = 0
         self._ahead: tuple[int, Drawn] | None = None
         share = -(-len(rows) // world)
-        # at most as many as the rank with the fewest rows has rows: every rank steps as often
+        # at most one batch per row of the rank with the fewest rows: all ranks make the same number of steps
         self.number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
         self.batch_size = max(1, -(-share // self.number))
         self.slices, self.weights = self._cut(len(range(rank, len(rows), world)), parts)
 
+    # Lightning passes the epoch to `loader.sampler.set_epoch` alone, and expects a loader with a sampler to have a batch_sampler.
+    batch_sampler = None
+
     @property
     def sampler(self) -> "Batches":
-        """Lightning tells the epoch to a loader's `sampler`, and looks for a `batch_sampler` where there is one."""
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -175,11 +174,11 @@ class Batches:
                 order = by_length(order, self.lengths, self.batch_size * self.world, generator)
         if self.seed is not None and self.augment != "none":
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
-            draws = draw(n, self.pad, generator)[self.rank :: self.world]
+            draws = draw_augmentation(n, self.pad, generator)[self.rank :: self.world]
         return order[self.rank :: self.world], draws
 
     def _cut(self, n: int, parts: int) -> tuple[list[slice], list[float]]:
-        """Of n rows what comes at a time, and what it counts."""
+        """The micro-batches of n rows, and their weights."""
         slices, weights = [], []
         for batch in self._whole(n):
             rows = batch.stop - batch.start
@@ -192,5 +191,5 @@ class Batches:
         starts = range(0, n, self.batch_size)
         if len(starts) == self.number:
             return [slice(start, min(start + self.batch_size, n)) for start in starts]
-        # A rank with a row less would be done a step early; ranks must make the same number of steps.
+        # A rank with one row less would finish a step early.
         return divided(slice(0, n), self.number)

@@ -1,4 +1,4 @@
-"""What a router sees, as a tensor: of a table, with or without outcomes in it; of rows, texts and images by themselves."""
+"""What a router sees, as a tensor: from a table, or from rows, texts and images by themselves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.data.arrays import Seen
-from l2d.data.sheet import Sheet, listed, number
+from l2d.data.sheet import Sheet, cell_number, listed
 from l2d.utils.errors import L2DError
 
 Embed = Callable[[Sequence[str]], np.ndarray]
@@ -21,16 +21,16 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor:
-    """float32 [n, F], or uint8 [n, *shape] where there is a column of images. The columns of `seen` are in the sheet."""
+    """float32 [n, F], int32 [n, L] if `embed` gives tokens, or uint8 images [n, *shape]. The sheet has the columns of `seen`."""
     if seen.image is not None:
         return read_images(sheet, seen.image, shape)
-    parts = [feature(sheet, column)[:, None] for column in seen.features]
+    parts = [feature_column(sheet, column)[:, None] for column in seen.features]
     if seen.text is not None:
         parts.append(embed(sheet.texts(seen.text)))
     return torch.from_numpy(np.concatenate(parts, axis=1))
 
 
-def feature(sheet: Sheet, column: str) -> np.ndarray:
+def feature_column(sheet: Sheet, column: str) -> np.ndarray:
     values = sheet.numbers(column)
     sheet.refuse(column, "too large for 32 bits", np.abs(values) > LARGEST)
     return values.astype(np.float32)
@@ -40,18 +40,18 @@ def read_images(sheet: Sheet, column: str, shape: Shape) -> Tensor:
     """uint8 [n, *shape]; paths that are not absolute start at the table's folder."""
     files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(column)]
     sheet.refuse(column, "no such file", np.array([not _is_file(file) for file in files]))
-    images = decode(files, shape)
+    images = decode_images(files, shape)
     sheet.refuse(column, "not an image that can be read", np.array([image is None for image in images]))
     return torch.from_numpy(np.stack([image for image in images if image is not None]))
 
 
 def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -> Tensor:
-    """float32 [n, F] from rows by column; columns that the router does not see are passed over."""
+    """float32 [n, F] from rows by column; columns that the router does not see are ignored."""
     for place, row in enumerate(rows, start=1):
         for column in (*seen.features, *([seen.text] if seen.text is not None else [])):
             if column not in row:
                 raise L2DError(f"query {place}: has no {column}; there are {listed(list(row))}")
-    values = np.array([[number(row[column]) for column in seen.features] for row in rows], dtype=np.float64)
+    values = np.array([[cell_number(row[column]) for column in seen.features] for row in rows], dtype=np.float64)
     check_numbers(values, seen.features)
     parts = [values.astype(np.float32)] if seen.features else []
     if seen.text is not None:
@@ -86,14 +86,14 @@ def image_inputs(files: Sequence[str | Path], shape: Shape, white: int) -> Tenso
     for path in paths:
         if not _is_file(path):
             raise L2DError(f"{path}: no such file")
-    images = decode(paths, shape, white)
+    images = decode_images(paths, shape, white)
     for path, image in zip(paths, images, strict=True):
         if image is None:
             raise L2DError(f"{path}: not an image that can be read")
     return torch.from_numpy(np.stack([image for image in images if image is not None]))
 
 
-def decode(files: Sequence[Path], shape: Shape, white: int = 255) -> list[np.ndarray | None]:
+def decode_images(files: Sequence[Path], shape: Shape, white: int = 255) -> list[np.ndarray | None]:
     """Each image as uint8 [H, W, C], squeezed to that size, white as `white`; None for what is not an image."""
     height, width, channels = shape
 

@@ -1,17 +1,15 @@
-"""Over- and undersampling: as many training rows for each expert that is the cheapest."""
+"""Over- and undersampling: equally many training rows for each cheapest expert."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
-SAMPLINGS = ("none", "over", "under")
-
 
 def resample(groups: Tensor, sampling: str, rng: np.random.Generator) -> Tensor:
-    """Positions, sorted, that make all groups that have rows equally large. groups int [n] -> int [m].
+    """Sorted positions that make all groups equally large. groups int [n] -> int [m].
 
-    over: as large as the largest; every row is kept, and rows of the smaller groups are drawn again, with replacement. under: as
-    small as the smallest, drawn without replacement.
+    over: as large as the largest; every row is kept, and rows of smaller groups are drawn again, with replacement. under: as small
+    as the smallest, drawn without replacement.
     """
     if sampling == "none":
         return torch.arange(len(groups))

@@ -1,14 +1,13 @@
-"""A CSV or Parquet file as columns of numbers or words. What is refused is refused with its column and its rows."""
+"""A CSV or Parquet file as columns of numbers or words. Errors name the file, the column and the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 
 SHOWN = 12  # names or rows in a message
@@ -20,13 +19,11 @@ WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 @dataclass(frozen=True)
 class Sheet:
-    """columns: pyarrow's, by name, in the file's order. rows: where in the file, counted from 0, unless all of it is here. key: by
-    which the user named the file."""
+    """columns: pyarrow's, by name, in the file's order. rows: their places in the file, from 0; None for the whole file."""
 
     path: Path
     columns: dict[str, Any]
     rows: np.ndarray | None = None
-    key: str = "dataset.path"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -37,15 +34,16 @@ class Sheet:
 
         rows = np.flatnonzero(kept) if self.rows is None else self.rows[kept]
         columns = {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}
-        return Sheet(self.path, columns, rows, self.key)
+        return Sheet(self.path, columns, rows)
 
     @property
     def names(self) -> list[str]:
         return list(self.columns)
 
-    def check(self, key: str, column: str) -> None:
+    def check_column(self, parameter: str, column: str) -> None:
+        """parameter: by which the user named the column."""
         if column not in self.columns:
-            raise L2DError(f"{key}={column}: no such column in {self.path}; there are {listed(self.names)}")
+            raise ParameterError(parameter, f"no such column in {self.path}; there are {listed(self.names)}", column)
 
     def numbers(self, column: str) -> np.ndarray:
         """float64 [n]; false is 0, true is 1."""
@@ -60,7 +58,7 @@ class Sheet:
         """Cells to be compared with each other: 3, 3.0 and " 3" are the same word."""
         cells = self.columns[column]
         self.refuse(column, "empty", missing(cells))
-        return [word(cell) for cell in cells.to_pylist()]
+        return [cell_word(cell) for cell in cells.to_pylist()]
 
     def texts(self, column: str) -> list[str]:
         """Cells as they are written."""
@@ -68,19 +66,18 @@ class Sheet:
 
         cells = self.columns[column]
         if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
-            raise L2DError(f"{self.key}={self.path}: column {column}: not text but {cells.type}")
+            raise L2DError(f"{self.path}: column {column}: not text but {cells.type}")
         self.refuse(column, "empty", missing(cells))
         return [str(cell) for cell in cells.to_pylist()]
 
     def is_numeric(self, column: str) -> bool:
-        """Whether all cells that are not empty are numbers. Most of them but not all is a slip rather than a column of text."""
+        """Whether all cells that are not empty are numbers. If most but not all are, it is a slip and refused."""
         cells = self.columns[column]
         empty = missing(cells)
         wrong = np.isnan(floats(cells)) & ~empty
         filled = int((~empty).sum())
         if 0 < wrong.sum() < filled / 2:
-            hint = "not a number (mend it, or list the columns to use in dataset.features)"
-            self.refuse(column, hint, wrong)
+            self.refuse(column, "not a number (correct it, or list the columns to use in `features`)", wrong)
         return filled > 0 and not wrong.any()
 
     def refuse(self, column: str, what: str, bad: np.ndarray) -> None:
@@ -92,7 +89,7 @@ class Sheet:
         first = str(self.columns[column][int(found[0])].as_py())
         said = "" if what.startswith("empty") else f", the first is {first[:40]!r}"
         raise L2DError(
-            f"{self.key}={self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
+            f"{self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
             f" {listed(rows)}{said} {COUNTED}"
         )
 
@@ -121,10 +118,11 @@ def floats(cells: Any) -> np.ndarray:
     kind = cells.type
     if any(is_kind(kind) for is_kind in (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)):
         return np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
-    return np.array([number(cell) for cell in cells.to_pylist()], dtype=np.float64)
+    return np.array([cell_number(cell) for cell in cells.to_pylist()], dtype=np.float64)
 
 
-def number(cell: object) -> float:
+def cell_number(cell: object) -> float:
+    """true is 1, false is 0, what is not a number is NaN."""
     text = str(cell).strip().lower()
     if text in TRUTH:
         return TRUTH[text]
@@ -134,45 +132,47 @@ def number(cell: object) -> float:
         return float("nan")
 
 
-def word(cell: object) -> str:
-    value = number(cell)
+def cell_word(cell: object) -> str:
+    """Whole numbers without a point; text without the space around it."""
+    value = cell_number(cell)
     if not abs(value) < WHOLE:
         return str(cell).strip()
     return str(int(value)) if value.is_integer() else repr(value)
 
 
-def check_file(path: Path, key: str = "dataset.path") -> None:
+def file_problem(path: Path) -> str | None:
+    """Why a path cannot be a sheet, without reading it."""
     if path.suffix.lower() not in (".csv", ".parquet"):
-        raise L2DError(f"{key}={path}: must be a file that ends in .csv or .parquet")
-    if not path.is_file():
-        raise L2DError(f"{key}={path}: no such file (looked for in {Path.cwd()})")
+        return "must be a file that ends in .csv or .parquet"
+    return None if path.is_file() else f"no such file (looked for in {Path.cwd()})"
 
 
-def read_sheet(path: Path, texts: Sequence[str] = (), key: str = "dataset.path") -> Sheet:
+def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns in which 024 is not a number."""
-    read_csv = partial(_read_csv, texts=texts, key=key)
-    readers: dict[str, Callable[[Path], Any]] = {".csv": read_csv, ".parquet": _read_parquet}
-    check_file(path, key)
+    if problem := file_problem(path):
+        raise L2DError(f"{path}: {problem}")
     import pyarrow as pa
 
     try:
-        table = readers[path.suffix.lower()](path)
+        table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
     except (pa.ArrowException, OSError) as error:
-        raise L2DError(f"{key}={path}: cannot be read ({' '.join(str(error).split())})") from error
-    names = table.column_names
+        raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    _check_header(path, table.column_names)
+    if not table.num_rows:
+        raise L2DError(f"{path}: no rows below the header")
+    return Sheet(path, {name: _plain(cells) for name, cells in zip(table.column_names, table.columns, strict=True)})
+
+
+def _check_header(path: Path, names: list[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise L2DError(f"{key}={path}: more than one column is called {listed(twice)}")
+        raise L2DError(f"{path}: more than one column is called {listed(twice)}")
     if nameless := [place for place, name in enumerate(names, start=1) if not name.strip()]:
         raise L2DError(
-            f"{key}={path}: column {listed(nameless)} has no name in the header; pandas writes such a one unless"
-            " told to_csv(index=False)"
+            f"{path}: column {listed(nameless)} has no name in the header; pandas writes such a column unless told"
+            " to_csv(index=False)"
         )
     if spaced := [name for name in names if name != name.strip()]:
-        raise L2DError(f"{key}={path}: spaces around the name of column {listed([repr(name) for name in spaced])}")
-    if not table.num_rows:
-        raise L2DError(f"{key}={path}: no rows below the header")
-    columns = {name: _plain(cells) for name, cells in zip(names, table.columns, strict=True)}
-    return Sheet(path, columns, key=key)
+        raise L2DError(f"{path}: spaces around the name of column {listed([repr(name) for name in spaced])}")
 
 
 def _plain(cells: Any) -> Any:
@@ -188,18 +188,18 @@ def _read_parquet(path: Path) -> Any:
     return table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])  # of pandas
 
 
-def _read_csv(path: Path, texts: Sequence[str], key: str) -> Any:
+def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 
     content = path.read_bytes()
     if not content.strip():
-        raise L2DError(f"{key}={path}: is empty")
+        raise L2DError(f"{path}: is empty")
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise L2DError(f"{key}={path}: not UTF-8 in line {line} of the file; save it as UTF-8") from None
+        raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
     ragged: list[Any] = []
 
     def skip(row: Any) -> str:
@@ -216,14 +216,14 @@ def _read_csv(path: Path, texts: Sequence[str], key: str) -> Any:
     if ragged:
         rows = [row.number - 1 for row in ragged]  # the header is a row too
         raise L2DError(
-            f"{key}={path}: not the header's {ragged[0].expected_columns} cells in {len(rows):,} of"
+            f"{path}: not the header's {ragged[0].expected_columns} cells in {len(rows):,} of"
             f" {table.num_rows + len(rows):,} rows: {listed(rows)}; the first has {ragged[0].actual_columns} {COUNTED}"
         )
     return table
 
 
 def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
-    """A .csv or .parquet file of these columns, whole or not at all."""
+    """A .csv or .parquet file of these columns, whole or absent."""
     import pyarrow as pa
     from pyarrow import csv, parquet
 
@@ -235,4 +235,4 @@ def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, lambda temporary: writers[path.suffix.lower()](table, temporary))
     except OSError as error:
-        raise L2DError(f"{path}: cannot be written ({error.strerror})") from error
+        raise L2DError(f"{path}: cannot be written ({error.strerror or error})") from error

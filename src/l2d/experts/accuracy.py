@@ -9,15 +9,15 @@ from l2d.data.arrays import Answers
 
 
 @dataclass(frozen=True)
-class Accuracy:
-    """Shares of right answers; None where there is no such row."""
+class ExpertAccuracy:
+    """Shares of right answers; None if there is no such row."""
 
     own: float | None
     others: float | None
     overall: float | None
 
 
-def accuracies(answers: Answers, labels: Tensor, knows: Tensor | None) -> list[Accuracy]:
+def accuracy_by_expert(answers: Answers, labels: Tensor, knows: Tensor | None) -> list[ExpertAccuracy]:
     """Per expert, for answers on n rows and their labels [n]. knows: bool [p, num_classes], whose classes are whose."""
     right = 1 - answers.errors.double()
     p = right.shape[1]
@@ -29,6 +29,6 @@ def accuracies(answers: Answers, labels: Tensor, knows: Tensor | None) -> list[A
     everything = torch.ones(len(right), dtype=torch.bool)
     nothing = ~everything
     return [
-        Accuracy(mean(k, own[:, k]), mean(k, nothing if knows is None else ~own[:, k]), mean(k, everything))
+        ExpertAccuracy(mean(k, own[:, k]), mean(k, nothing if knows is None else ~own[:, k]), mean(k, everything))
         for k in range(p)
     ]

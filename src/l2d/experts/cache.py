@@ -1,7 +1,8 @@
-"""Predictions that were expensive to make, kept under runs/experts/ by the content of what made them.
+"""Predictions that were expensive to make, kept under runs/experts/ by a hash of what they follow from.
 
-An entry is a folder: arrays.npz (no pickle), and entry.json, written last, with the checksum of the arrays and everything that its
-name is a hash of. While it is made there may be a folder parts/, for whoever goes on with it after a kill.
+An entry is a folder: arrays.npz (no pickle) and entry.json, which is written last. entry.json has the checksum of the arrays and
+everything that the folder's name is a hash of. While an entry is made it may have a folder parts/, so that the next process can
+continue after a kill.
 """
 
 import hashlib
@@ -21,18 +22,19 @@ import numpy as np
 
 from l2d.utils.errors import L2DError
 from l2d.utils.files import alone, clear_folder, write_atomically, write_json
+from l2d.utils.identity import identity_hash
 
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
 PARTS = "parts"
-# Raise it when the same settings come to give other predictions, so that old entries are not taken for new ones.
+# Raise it when the same settings give other predictions than before, so that old entries are not used.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Cache:
-    """folder: where entries lie. title: the readable part of an entry's name. identity: what the arrays follow from, in plain
-    values."""
+    """folder: of all entries. title: the readable part of an entry's name. identity: what the arrays follow from, as plain values
+    without class paths (l2d.utils.identity). renew: make the arrays again, from scratch."""
 
     folder: Path
     title: str = "experts"
@@ -45,17 +47,15 @@ class Cache:
 
     @property
     def entry(self) -> Path:
-        text = json.dumps([VERSION, self.identity], sort_keys=True)
-        return self.folder / f"{self.title}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return self.folder / f"{self.title}-{identity_hash([VERSION, self.identity], 12)}"
 
     @property
     def parts(self) -> Path:
-        """Where `make` may keep what it has finished: left alone until the entry is whole, then removed."""
+        """Where `make` may keep finished pieces. They stay until the entry is whole."""
         return self.entry / PARTS
 
     def get(self, make: Callable[[], Made]) -> dict[str, np.ndarray]:
-        """The arrays of this identity: read, or made by exactly one of the processes that want them while the others wait. With
-        `renew` they are made in any case."""
+        """The arrays of this identity: read, or made by exactly one process while the others wait."""
         arrays, _ = self._read()
         if arrays is not None and not self.renew:
             return arrays
@@ -70,8 +70,9 @@ class Cache:
         if arrays is not None and not self.renew:
             return arrays
         if damage:
-            print(f"{self.entry}: damaged ({damage}); made anew", file=sys.stderr)
-        clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
+            print(f"{self.entry}: damaged ({damage}); made again", file=sys.stderr)
+        with self._writing():
+            clear_folder(self.entry, first="entry.json", keep=[LOCK, PARTS])
         begun = time.monotonic()
         made = make()
         with self._writing():
@@ -85,28 +86,30 @@ class Cache:
         try:
             yield
         except OSError as error:
-            raise L2DError(f"runs_dir: cannot write to {self.entry} ({error.strerror})") from error
+            where = error.filename or self.entry
+            raise L2DError(f"{where}: cannot be written ({error.strerror}); choose another runs_dir") from error
 
     def _read(self) -> tuple[dict[str, np.ndarray] | None, str]:
-        """The arrays, or None and what is wrong with them (nothing where the entry is not there)."""
+        """The arrays; or None and what is wrong with the entry, "" if there is none."""
         try:
             known = json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))
             content = (self.entry / "arrays.npz").read_bytes()
             if hashlib.sha256(content).hexdigest() != known["sha256"]:
-                return None, "the checksum of arrays.npz is another"
+                return None, "the checksum of arrays.npz differs"
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays), ""
         except (FileNotFoundError, NotADirectoryError) as error:
             there = (self.entry / "entry.json").exists()
             return None, f"{Path(error.filename).name} is missing" if there else ""
-        except OSError as error:  # it may be whole all the same
-            raise L2DError(f"runs_dir: cannot read {self.entry} ({error.strerror}); delete it if that lasts") from error
+        except OSError as error:  # the entry may still be whole
+            where = error.filename or self.entry
+            raise L2DError(f"{where}: cannot be read ({error.strerror}); delete {self.entry} if that lasts") from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             return None, f"entry.json: {type(error).__name__}"
 
     @property
     def seconds(self) -> float | None:
-        """How long the making of this entry took; None where there is none."""
+        """How long this entry took to make; None if there is none."""
         try:
             return float(json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))["seconds"])
         except (OSError, ValueError, KeyError, TypeError):

@@ -1,6 +1,6 @@
 """Training classifiers one after the other on one device, through the router's own loader and step."""
 
-from collections.abc import Callable
+import inspect
 from functools import partial
 
 import pytorch_lightning as pl
@@ -12,13 +12,12 @@ from tqdm import tqdm
 from l2d.config import Recipe
 from l2d.data.arrays import Arrays, channel_statistics
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
-from l2d.experts.request import Machine
-from l2d.learning.learner import Learner, make_trainer, speed
-from l2d.utils.errors import L2DError
+from l2d.experts.request import ComputeOptions
+from l2d.learning.learner import Learner, MakeOptimizer, make_trainer, speed
+from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.out_of_memory import forget_earlier_runs, more_parts
+from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed
-
-Network = Callable[..., nn.Module]
 
 
 class Classifier(Learner):
@@ -31,14 +30,14 @@ class Classifier(Learner):
 
 
 class Classifiers:
-    """network: from mean, std, num_outputs and head to a module. recipe: keys of conf/recipe. The images go to the device once."""
+    """Classifiers of one kind, trained one after the other. The images are copied to the device once."""
 
-    def __init__(self, arrays: Arrays, network: Network, recipe: Recipe, machine: Machine) -> None:
-        self.arrays, self.network, self.recipe, self.machine = arrays, network, recipe, machine
+    def __init__(self, arrays: Arrays, network: Factory, recipe: Recipe, compute: ComputeOptions) -> None:
+        self.arrays, self.network, self.recipe, self.compute = arrays, network, recipe, compute
         self._inputs: dict[str, Inputs] = {}
 
     def answers(self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str) -> tuple[Tensor, Tensor]:
-        """Train one on some training rows; its predictions on the training rows `asked` and, if asked for, on all test rows."""
+        """Train one on some training rows; its predictions on the training rows `asked` and, if `ask_test`, on all test rows."""
         parts = 1
         while True:
             try:
@@ -46,53 +45,77 @@ class Classifiers:
             except RuntimeError as error:
                 setting = f"experts.recipe.batch_size={self.recipe.batch_size}"
                 parts = more_parts(error, setting, even_batch(len(rows), self.recipe.batch_size), parts)
-            forget_earlier_runs()  # out here, where the error no longer holds what it ran out with
+            forget_earlier_runs()  # outside the handler: the error holds on to what used up the memory
 
     def _answers(
         self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str, parts: int
     ) -> tuple[Tensor, Tensor]:
         trainer, classifier = self._fit(rows, seed, title, parts)
         everything = torch.arange(len(self.arrays.test_labels) if ask_test else 0)
-        return self._predict(trainer, classifier, "train", asked), self._predict(
-            trainer, classifier, "test", everything
-        )
+        train = self._predict(trainer, classifier, "train", asked)
+        return train, self._predict(trainer, classifier, "test", everything)
 
     def _fit(self, rows: Tensor, seed: int, title: str, parts: int) -> tuple[pl.Trainer, Classifier]:
-        fast = speed(self.recipe, self.machine.accelerator)
-        mean, std = channel_statistics(self.arrays.train_inputs, rows)
+        recipe, fast = self.recipe, speed(self.recipe, self.compute.accelerator)
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
-        if not callable(self.network):
-            raise L2DError(
-                f"experts.network={self.network}: must be a mapping; choose with router@experts.network=NAME"
-            )
-        try:
-            network = self.network(mean=mean, std=std, num_outputs=self.arrays.num_classes, head="linear")
-        except (L2DError, TypeError, ValueError) as error:
-            raise L2DError(f"experts.network: {str(error).replace('router.', '', 1)}") from error
         classifier = Classifier(
-            network=network,
-            optimizer=partial(self.recipe.optimizer, **({"fused": True} if fast["fused"] else {})),
-            schedule=self.recipe.schedule,
+            network=self._network(rows),
+            optimizer=self._optimizer(fused=fast["fused"]),
+            schedule=recipe.schedule,
             channels_last=fast["channels_last"],
             compile_mode=str(fast["compile"]).lower(),
-            ema=self.recipe.ema,
+            ema=recipe.ema,
             parts=parts,
         )
-        bar = tqdm(desc=title, total=self.recipe.epochs, unit="epoch", disable=not self.machine.progress)
-        trainer = make_trainer(
-            accelerator=self.machine.accelerator,
-            devices=1,
-            precision=fast["precision"],
-            deterministic=self.machine.deterministic,
-            max_epochs=self.recipe.epochs,
-            accumulate_grad_batches=parts,
-            logger=False,
-            callbacks=[EpochBar(bar)],
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-        )
-        batches = Batches(
-            self._placed("train", trainer),
+        # disable=None: a bar only on a terminal
+        bar = tqdm(desc=title, total=recipe.epochs, unit="epoch", disable=None if self.compute.progress else True)
+        trainer = self._trainer(fast["precision"], parts, EpochBar(bar))
+        batches = self._batches(self._placed("train", trainer), rows, seed, parts)
+        if min(batches.sizes) < 2:
+            problem = f"leaves {title} a batch of one row, which batch normalisation cannot take"
+            raise ParameterError("recipe.batch_size", problem, recipe.batch_size)
+        with bar:
+            trainer.fit(classifier, train_dataloaders=batches)
+        return trainer, classifier
+
+    def _optimizer(self, *, fused: bool) -> MakeOptimizer:
+        """torch says only with a parameter in hand what it refuses."""
+        make = partial(self.recipe.optimizer, **({"fused": True} if fused else {}))
+        try:
+            make([nn.Parameter(torch.zeros(1))])
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ParameterError("recipe.optimizer", str(error), make.keywords) from error
+        return make
+
+    def _trainer(self, precision: str, parts: int, bar: pl.Callback) -> pl.Trainer:
+        try:
+            return make_trainer(
+                accelerator=self.compute.accelerator,
+                devices=1,
+                precision=precision,
+                deterministic=self.compute.deterministic,
+                max_epochs=self.recipe.epochs,
+                accumulate_grad_batches=parts,
+                logger=False,
+                callbacks=[bar],
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+            )
+        except ParameterError as error:  # it names a key of conf/trainer, which is not a part of the experts
+            raise L2DError(str(error)) from error
+
+    def _network(self, rows: Tensor) -> nn.Module:
+        """With the statistics of its training rows, if it takes them."""
+        statistics = {}
+        if {"mean", "std"} & inspect.signature(self.network).parameters.keys():
+            statistics = dict(zip(("mean", "std"), channel_statistics(self.arrays.train_inputs, rows), strict=True))
+        with under("network"):
+            network: nn.Module = self.network(num_outputs=self.arrays.num_classes, head="linear", **statistics)
+        return network
+
+    def _batches(self, inputs: Inputs, rows: Tensor, seed: int, parts: int) -> Batches:
+        return Batches(
+            inputs,
             rows,
             torch.zeros(len(rows), 0),
             self.arrays.train_labels[rows],
@@ -102,14 +125,6 @@ class Classifiers:
             pad=self.arrays.train_inputs.shape[1] // 8,
             parts=parts,
         )
-        if min(batches.sizes) < 2:
-            raise L2DError(
-                f"experts.recipe.batch_size={self.recipe.batch_size}: leaves {title} a batch of one row, which batch"
-                " normalisation cannot take"
-            )
-        with bar:
-            trainer.fit(classifier, train_dataloaders=batches)
-        return trainer, classifier
 
     def _predict(self, trainer: pl.Trainer, classifier: Classifier, part: str, rows: Tensor) -> Tensor:
         if not len(rows):
@@ -120,13 +135,13 @@ class Classifiers:
         assert outputs is not None
         scores = torch.cat([torch.as_tensor(batch) for batch in outputs])
         if not scores.isfinite().all():
-            raise L2DError("training diverged: an expert's scores are not finite; lower experts.recipe.optimizer.lr")
+            raise ParameterError("recipe.optimizer.lr", "training diverged: the scores are not finite; lower it")
         return scores.argmax(dim=1).cpu()
 
     def _placed(self, part: str, trainer: pl.Trainer) -> Inputs:
         if part not in self._inputs:
             source = self.arrays.train_inputs if part == "train" else self.arrays.test_inputs
-            self._inputs[part] = place(source, trainer.strategy.root_device, self.machine.data_on_device)
+            self._inputs[part] = place(source, trainer.strategy.root_device, self.compute.data_on_device)
         return self._inputs[part]
 
 
@@ -138,6 +153,6 @@ class EpochBar(pl.Callback):
 
     def on_train_epoch_end(self, _: pl.Trainer, learner: pl.LightningModule) -> None:
         assert isinstance(learner, Learner)
-        if not self.bar.disable:  # reading the loss makes the device wait
+        if not self.bar.disable:  # reading the loss would make the device wait
             self.bar.set_postfix(loss=f"{float(learner.loss_sum) / learner.rows_seen:.4f}", refresh=False)
         self.bar.update()

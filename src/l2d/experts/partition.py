@@ -1,23 +1,27 @@
 """Which classes each expert of a setup knows."""
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from l2d.core.costs import expert_errors
-from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.utils.errors import L2DError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from l2d.data.arrays import Arrays, Panel
 
 
 def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     """The expert that knows each class, int [num_classes]: the classes in order, cut by the cumulative coverage."""
+    import torch
+
     if coverage is None:
-        raise L2DError(
-            "setup.coverage: missing; these experts divide the classes among them (setup=I, II, III, severe)"
-        )
+        raise L2DError("setup.coverage: missing; these experts divide the classes (choose setup=I, II, III or severe)")
     if num_classes < 1:
-        raise L2DError("dataset.label: missing; these experts divide the classes among them, and the data have none")
+        raise L2DError("dataset.label: missing; these experts divide the classes, and the data have none")
     shares = [float(share) for share in coverage]
     if not shares:
         raise L2DError("setup.coverage: no experts")
@@ -30,13 +34,18 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     for k, size in enumerate(sizes):
         if size < 1:
             raise L2DError(
-                f"setup.coverage={shares}: expert {k + 1} with {shares[k]:.0%} of {num_classes} classes is left without a class"
+                f"setup.coverage={shares}: expert {k + 1} gets none of the {num_classes} classes; raise its share"
             )
     return torch.repeat_interleave(torch.arange(len(shares)), torch.tensor(sizes))
 
 
 def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor, test: Tensor) -> Panel:
     """Experts by their predictions [N, p] on the training and test rows."""
+    import torch
+
+    from l2d.core.costs import expert_errors
+    from l2d.data.arrays import Answers, Panel
+
     owners = class_owners(coverage, arrays.num_classes)
     return Panel(
         tuple(f"expert {k + 1}" for k in range(train.shape[1])),

@@ -1,19 +1,23 @@
-"""What experts are asked, whatever kind they are."""
+"""What experts are asked for, whatever kind they are."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
 
-from l2d.data.arrays import Arrays, Panel
-from l2d.experts.cache import Cache
+    from torch import Tensor
+
+    from l2d.data.arrays import Arrays, Panel
+    from l2d.experts.cache import Cache
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Where and how loudly experts that train do it: keys of conf/trainer, and `progress`."""
+class ComputeOptions:
+    """Where experts that run a network run it, and whether they show progress: keys of conf/trainer, and `progress`."""
 
     accelerator: str = "cpu"
     deterministic: bool = False
@@ -22,9 +26,9 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Request:
-    """train: the rows of the training split; the others among `arrays`' training rows are validation, from which nothing may learn.
-    seed: of everything drawn."""
+class ExpertRequest:
+    """train: rows of the training split. All other training rows of `arrays` are validation rows: experts must not learn from them.
+    coverage: the share of the classes that each expert knows, where the setup says so. seed: of everything that is drawn."""
 
     arrays: Arrays
     train: Tensor
@@ -32,12 +36,12 @@ class Request:
     seed: int
     cache: Cache
     data_dir: Path
-    machine: Machine
+    compute: ComputeOptions
 
 
 class Experts(Protocol):
-    """What conf/experts/*.yaml builds. seed: None for experts that are drawn anew with each run's seed."""
+    """What conf/experts/*.yaml builds. seed: None if the run's own seed is used."""
 
     seed: int | None
 
-    def panel(self, request: Request) -> Panel: ...
+    def panel(self, request: ExpertRequest) -> Panel: ...

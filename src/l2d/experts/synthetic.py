@@ -1,13 +1,19 @@
 """Simulated experts: right on their own classes, guessing elsewhere (Appendix, "Image Classification Setup Details")."""
 
-import numpy as np
-import torch
-from torch import Tensor
+from __future__ import annotations
 
-from l2d.data.arrays import Panel
+from typing import TYPE_CHECKING
+
 from l2d.experts.partition import class_owners, class_panel
-from l2d.experts.request import Request
 from l2d.utils.seeding import stream
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+    from l2d.data.arrays import Panel
+    from l2d.experts.request import ExpertRequest
+    from l2d.utils.parameters import Seed
 
 
 def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generator) -> Tensor:
@@ -15,6 +21,8 @@ def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generat
 
     labels int [N], owners int [num_classes] -> int64 [N, p].
     """
+    import torch
+
     p = int(owners.max()) + 1
     guesses = torch.from_numpy(rng.integers(0, len(owners), size=(len(labels), p)))
     knows = owners[labels][:, None] == torch.arange(p)
@@ -22,12 +30,12 @@ def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generat
 
 
 class SyntheticExperts:
-    """Drawn once per seed; the training and test draws are independent streams. Drawn faster than read: nothing is kept."""
+    """Drawn once per seed, training and test from independent streams. Not cached: drawing is faster than reading."""
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, *, seed: Seed | None = None) -> None:
         self.seed = seed
 
-    def panel(self, request: Request) -> Panel:
+    def panel(self, request: ExpertRequest) -> Panel:
         arrays = request.arrays
         owners = class_owners(request.coverage, arrays.num_classes)
         return class_panel(

@@ -1,19 +1,26 @@
 """Experts whose answers came with the data."""
 
-from l2d.data.arrays import Panel
-from l2d.experts.request import Request
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from l2d.utils.errors import L2DError
+
+if TYPE_CHECKING:
+    from l2d.data.arrays import Panel
+    from l2d.experts.request import ExpertRequest
+    from l2d.utils.parameters import Seed
 
 
 class TableExperts:
-    """Those of dataset=table. Nothing is drawn: the seed is that of the validation split."""
+    """The experts of dataset=table. Nothing is drawn: the seed is that of the validation split."""
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, *, seed: Seed | None = None) -> None:
         self.seed = seed
 
-    def panel(self, request: Request) -> Panel:
+    def panel(self, request: ExpertRequest) -> Panel:
         if request.arrays.panel is None:
-            raise L2DError("experts=table: needs dataset=table, whose columns say what the experts did")
+            raise L2DError("experts=table: needs dataset=table, whose columns hold the outcomes of the experts")
         if request.coverage is not None:
-            raise L2DError("setup.coverage: the experts of a table have none; leave setup=own")
+            raise L2DError("setup.coverage: the experts of a table have none; use setup=own")
         return request.arrays.panel

@@ -1,16 +1,14 @@
 """TDEF and MILD: one comp-sum surrogate, with different rewards and different ρ (Section 5.3; Φ^τ: Section 4.2)."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from l2d.core.decisions import at_least_float32, comp_sum_posterior
-from l2d.core.rewards import REWARDS, complement_scale, rewards_of
+from l2d.core.rewards import complement_scale, rewards_of
 from l2d.core.rho import build_rho
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError, check_choice
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import NonNegative, Rewards, Rho
 
 
 def comp_sum_terms(scores: Tensor, rho: Tensor) -> Tensor:
@@ -52,28 +50,24 @@ class CompSum(Method):
         costs: Tensor,
         num_classes: int,
         decision: str,
-        rewards: str,
-        rho: float | Sequence[float] | Mapping[str, Any],
-        tau: float,
+        rewards: Rewards,
+        rho: Rho,
+        tau: NonNegative,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        check_choice("method.rewards", rewards, REWARDS)
-        if not 0 <= tau < float("inf"):
-            raise L2DError(f"method.tau={tau}: must be finite and not negative")
         self.reward_kind, self.tau = rewards, tau
         self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
         self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
         if decision == "posterior" and not self.has_posterior:
-            raise L2DError(
-                f"decision=posterior: with method.tau={tau} there is none; use decision=argmax or a tau below {self.tau_limit:.4g}"
-            )
+            problem = "there is no posterior, which decision=posterior needs"
+            raise ParameterError("tau", f"{problem}; use decision=argmax or a tau below {self.tau_limit:.4g}", tau)
 
     @property
     def tau_limit(self) -> float:
-        """From this τ on the loss may be least at infinite scores, which tell nothing of the rewards but the largest.
+        """From this τ on the loss may be least at infinite scores, which show the largest reward and nothing else.
 
-        As d = f_k − f_j grows, the term of k still has ~e^{−d/ρ_k} to lose and that of j ~e^{−(τ−1)d/ρ_j} to gain: only where the
-        second fades more slowly, for every pair, is there something to stop at.
+        As d = f_k − f_j grows, the term of k falls by ~e^{−d/ρ_k} and that of j rises by ~e^{−(τ−1)d/ρ_j}. The minimum is finite if
+        the second fades more slowly, for every pair.
         """
         return 1 + float(self.rho.min() / self.rho.max())
 

@@ -4,8 +4,7 @@ the losses of Cortes et al. 2016 that the last appendix holds them against.
 Costs are [..., p, p]: c(x, k, k') of choosing k' where k is right. Their diagonal counts as 0, whatever it holds.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,18 +12,14 @@ from torch.nn import functional as F
 
 from l2d.core.costs import cheapest
 from l2d.core.decisions import at_least_float32
-from l2d.core.rewards import REWARDS, complement_scale, rewards_of
+from l2d.core.rewards import complement_scale, rewards_of
 from l2d.core.rho import build_rho
 from l2d.methods.comp_sum import comp_sum_phi
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError, check_choice
-
-PSIS = ("hinge", "rho_margin", "comp_sum")
-FORMS = ("max", "sum", "log_sum")
-PAIRS = ("rewards", "regret")
+from l2d.utils.parameters import NonNegative, Rewards, Rho
 
 
-def margin_loss(margins: Tensor) -> Tensor:
+def unit_margin_loss(margins: Tensor) -> Tensor:
     """Φ_1(u) = min(1, max(0, 1 − u)); Φ_ρ(u) is Φ_1(u/ρ)."""
     return (1 - margins).clamp(0, 1)
 
@@ -88,16 +83,16 @@ def _own(pairs: Tensor) -> Tensor:
 
 
 class CostSensitive(Method):
-    """The general algorithm of Section 4.2, B, with what it needs to be told for deferral: which (x, k), at what c(x, k, k').
+    """The general algorithm of Section 4.2, B. For deferral it must be told which (x, k) to use, and at what c(x, k, k').
 
-    pairs=rewards: every k, weighed by its reward, c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum inside
-    the log is MILD and is left to CompSum; here are the other forms. pairs=regret: k the cheapest expert, c(x, k, k') = c_k' − c_k,
-    so that the cost-sensitive loss is the deferral loss less the oracle's, and m_k counts just those k.
-    psi: comp_sum (with tau), hinge, rho_margin (Φ_ρ of the bounds: flat at 1 where another expert scores higher, so descent stays
-    where it begins). form: max, sum, log_sum.
+    pairs=rewards: every k, weighted by its reward, with c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum
+    inside the log is MILD (CompSum); the other forms are here. pairs=regret: k is the cheapest expert and c(x, k, k') = c_k' − c_k.
+    The cost-sensitive loss is then the deferral loss minus the oracle's, and m_k counts those k.
+    psi: comp_sum (with tau), hinge, or rho_margin (Φ_ρ of the bounds; it is flat at 1 where another expert scores higher, so
+    gradient descent does not move there). form: max, sum, log_sum.
 
-    The max of hinges by rewards, with one ρ for all, is least at equal scores unless an expert has more than half of the rewards,
-    which sum_others gives to none of three experts or more. No posterior: minimisers of hinges and of maxima do not show one.
+    The max of hinges with pairs=rewards and one ρ is least at equal scores, unless one expert has more than half of the rewards.
+    With sum_others and three experts or more none has. No posterior: minimisers of hinges and of maxima do not show one.
     """
 
     rho: Tensor
@@ -109,20 +104,14 @@ class CostSensitive(Method):
         costs: Tensor,
         num_classes: int,
         decision: str,
-        pairs: str,
-        psi: str,
-        form: str,
-        rewards: str,
-        rho: float | Sequence[float] | Mapping[str, Any],
-        tau: float,
+        pairs: Literal["rewards", "regret"],
+        psi: Literal["hinge", "rho_margin", "comp_sum"],
+        form: Literal["max", "sum", "log_sum"],
+        rewards: Rewards,
+        rho: Rho,
+        tau: NonNegative,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        check_choice("method.pairs", pairs, PAIRS)
-        check_choice("method.psi", psi, PSIS)
-        check_choice("method.form", form, FORMS)
-        check_choice("method.rewards", rewards, REWARDS)
-        if not 0 <= tau < float("inf"):
-            raise L2DError(f"method.tau={tau}: must be finite and not negative")
         self.pairs, self.psi, self.form, self.reward_kind, self.tau = pairs, psi, form, rewards, tau
         self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
         self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
@@ -143,7 +132,7 @@ class CostSensitive(Method):
     def _psi(self, margins: Tensor) -> Tensor:
         if self.psi == "comp_sum":
             return comp_sum_psi(margins, self.tau)
-        return hinge(margins) if self.psi == "hinge" else margin_loss(margins)
+        return hinge(margins) if self.psi == "hinge" else unit_margin_loss(margins)
 
     def _form(self, costs: Tensor, psi: Tensor) -> Tensor:
         return {"max": max_form, "sum": sum_form, "log_sum": log_sum_form}[self.form](costs, psi)

@@ -8,7 +8,7 @@ from l2d.core.costs import cheapest
 from l2d.core.decisions import at_least_float32
 from l2d.core.rho import cheapest_counts
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError
+from l2d.utils.parameters import Share
 
 
 def inverse_frequency_weights(counts: Tensor) -> Tensor:
@@ -36,12 +36,8 @@ class CrossEntropy(Method):
 
     weights: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool, beta: float) -> None:
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, weighted: bool, beta: Share) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        if not isinstance(weighted, bool):
-            raise L2DError(f"method.weighted={weighted}: must be true or false")
-        if not 0 <= beta <= 1:
-            raise L2DError(f"method.beta={beta}: must be between 0 and 1")
         numbers = effective_number(cheapest_counts(costs), beta)
         weights = inverse_frequency_weights(numbers) if weighted else torch.ones(self.num_outputs)
         self.register_buffer("weights", weights.float())

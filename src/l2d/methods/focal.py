@@ -6,7 +6,7 @@ from torch import Tensor
 from l2d.core.costs import cheapest
 from l2d.core.decisions import at_least_float32
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError
+from l2d.utils.parameters import NonNegative
 
 
 def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
@@ -17,13 +17,11 @@ def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
 
 
 class Focal(Method):
-    """No posterior: at the minimiser softmax(f) is not the chance of each expert to be the cheapest. That can be recovered from it
-    (Charoenphakdee et al. 2021), which is not done here; the order is the same, so the decision would be too."""
+    """No posterior: at the minimiser softmax(f) is not each expert's chance of being the cheapest. It could be recovered
+    (Charoenphakdee et al. 2021), but the order of the experts, and so the decision, would be the same."""
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, gamma: float) -> None:
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, gamma: NonNegative) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        if not 0 <= gamma < float("inf"):
-            raise L2DError(f"method.gamma={gamma}: must be finite and not negative")
         self.gamma = gamma
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002

@@ -9,7 +9,7 @@ from l2d.core.costs import cheapest
 from l2d.core.decisions import at_least_float32
 from l2d.core.rho import cheapest_counts
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError
+from l2d.utils.parameters import Positive
 
 
 def ldam_margins(counts: Tensor, max_margin: float) -> Tensor:
@@ -31,11 +31,10 @@ class LDAM(Method):
     head: ClassVar[str] = "cosine"
     margins: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, max_margin: float, scale: float) -> None:
+    def __init__(
+        self, *, costs: Tensor, num_classes: int, decision: str, max_margin: Positive, scale: Positive
+    ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        for key, value in (("max_margin", max_margin), ("scale", scale)):
-            if not 0 < value < float("inf"):
-                raise L2DError(f"method.{key}={value}: must be positive and finite")
         self.scale = scale
         self.register_buffer("margins", ldam_margins(cheapest_counts(costs), max_margin).float())
 

@@ -7,7 +7,7 @@ from l2d.core.costs import cheapest
 from l2d.core.decisions import at_least_float32
 from l2d.core.rho import cheapest_counts
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError
+from l2d.utils.parameters import NonNegative
 
 
 def log_prior(counts: Tensor) -> Tensor:
@@ -30,10 +30,8 @@ class LogitAdjustment(Method):
 
     shift: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, tau: float, post_hoc: bool) -> None:
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, tau: NonNegative, post_hoc: bool) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        if not 0 <= tau < float("inf"):
-            raise L2DError(f"method.tau={tau}: must be finite and not negative")
         self.post_hoc = post_hoc
         self.register_buffer("shift", (tau * log_prior(cheapest_counts(costs))).float())
 

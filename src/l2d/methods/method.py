@@ -6,14 +6,14 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from l2d.core.costs import check_costs
-from l2d.core.decisions import DECISIONS, argmax_last
-from l2d.utils.errors import L2DError, check_choice
+from l2d.core.decisions import argmax_last
+from l2d.utils.errors import ParameterError
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What experts did on rows that they did not learn from, where there are such: errors [n, p], prices [p] (or [n, p], where they
-    differ between rows) and labels int [n], −1 where unknown."""
+    """How well experts did on rows that they were not trained on, if there are such rows: errors [n, p], prices [p] (or [n, p] if
+    they differ between rows) and labels int [n], −1 where unknown."""
 
     errors: Tensor
     prices: Tensor
@@ -21,21 +21,31 @@ class Evidence:
 
 
 class Method(nn.Module):
-    """Built from the training costs; whatever it takes from them is kept in buffers, so a checkpoint is enough to route.
+    """Built from the training costs. What it takes from them is kept in buffers, so a checkpoint is enough to route.
 
-    A subclass sets `head` (what the router's last layer must be) and `takes_evidence` (whether `learn` does anything), may change
-    `num_outputs`, and has `loss`; where its outputs stand for a distribution over experts it has `posterior` too.
+    A subclass has `loss`. If its outputs stand for a distribution over experts, it has `posterior` and `mass` too. It may change
+    `num_outputs`, and it says what it can do and needs:
+
+    head: what the router's last layer must be.
+    takes_evidence: `learn` does something, and is called once before training.
+    takes_prices_later: it estimates errors and adds prices only to decide, so `reprice` works and one run gives a cost curve.
+    estimates_costs: sigmoid(output k) estimates 1 − E[c_k|x]/reward_scale, a buffer. A confidence cascade can be built on that.
+    needs_labels: it cannot be trained on data without labels.
+    score_range: the largest |output| for which loss and gradient are finite in every precision, float16 included.
     """
 
     head: ClassVar[str] = "linear"
     takes_evidence: ClassVar[bool] = False
+    takes_prices_later: ClassVar[bool] = False
+    estimates_costs: ClassVar[bool] = False
+    score_range: ClassVar[float] = 1e4
+    needs_labels: bool = False
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:  # noqa: ARG002 (for methods that need it)
         super().__init__()
         check_costs(costs)
-        check_choice("decision", decision, DECISIONS)
         if decision == "posterior" and type(self).posterior is Method.posterior:
-            raise L2DError("method: has no posterior, which decision=posterior goes by; use decision=argmax")
+            raise ParameterError("", "has no posterior, which decision=posterior needs; use decision=argmax")
         self.decision = decision
         self.num_outputs = costs.shape[1]
 
@@ -48,13 +58,24 @@ class Method(nn.Module):
         """Whether `decide` takes the largest of the `utilities`, so that offsets on these shift it."""
         return True
 
+    def capabilities(self) -> dict[str, bool]:
+        """What a finished run says of its method, so that readers need not import the class."""
+        return {
+            "takes_prices_later": self.takes_prices_later,
+            "estimates_costs": self.estimates_costs,
+            "has_posterior": self.has_posterior,
+            "needs_labels": self.needs_labels,
+        }
+
     def learn(self, evidence: Evidence) -> None:
-        """Take into buffers what the training costs alone do not say; before training, once."""
+        """Take into buffers what the training costs alone do not say. Called once, before training."""
 
     def reprice(self, prices: Tensor) -> None:  # noqa: ARG002 (for methods that can)
         """Decide by other prices [p] from now on."""
-        raise L2DError(
-            "prices: are part of what this method learned; method=cost_regression, label_regression and plugin take others later"
+        raise ParameterError(
+            "prices",
+            "this method has learned its prices and cannot change them;"
+            " method=cost_regression, label_regression and plugin can",
         )
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
@@ -66,11 +87,12 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def expected_costs(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
-        """E[c_k|x] for outputs [B, num_outputs] -> [B, p]; None where they do not say it: a posterior has costs up to a factor."""
+        """E[c_k|x] for outputs [B, num_outputs] -> [B, p]; None if the outputs do not say it (a posterior gives costs only up to a
+        factor)."""
         return None
 
     def expected_errors(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
-        """The same without the prices, [B, p]; None where these are not to be told apart."""
+        """The same without the prices, [B, p]; None if errors and prices cannot be separated."""
         return None
 
     def mass(self, costs: Tensor) -> Tensor:
@@ -78,9 +100,9 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:
-        """What speaks for each expert, for outputs [B, num_outputs] -> [B, p]. decision: the method's own unless said."""
+        """How much the router prefers each expert, [B, num_outputs] -> [B, p]. decision: by default the method's own."""
         return self.posterior(outputs) if (decision or self.decision) == "posterior" else outputs
 
     def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
-        """The chosen expert, counted from 0, for outputs [B, num_outputs] -> [B]. decision: the method's own unless said."""
+        """The chosen expert, counted from 0, [B, num_outputs] -> [B]. decision: by default the method's own."""
         return argmax_last(self.utilities(outputs, decision))

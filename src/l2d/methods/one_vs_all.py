@@ -1,6 +1,6 @@
 """One-vs-all (Verma et al. 2023): each output by itself says how good its expert would be; and two rules that go by that."""
 
-from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -9,9 +9,8 @@ from torch.nn import functional as F
 from l2d.core.decisions import argmax_last, at_least_float32
 from l2d.core.rewards import complement, complement_scale
 from l2d.methods.method import Method
-from l2d.utils.errors import L2DError, check_choice
-
-RULES = ("argmax", "threshold", "cascade")
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import Count, Share
 
 
 def one_vs_all_loss(scores: Tensor, rewards: Tensor) -> Tensor:
@@ -28,21 +27,22 @@ def first_confident(scores: Tensor, order: Tensor, threshold: float) -> Tensor:
 
 
 class OneVsAll(Method):
-    """σ(f_k) estimates 1 − E[c_k|x]/scale, the scale being the largest training cost, at least 1. With cost=error this is the
-    chance that expert k is right: the experts' part of the one-vs-all loss of Verma et al., with no classifier of one's own.
+    """σ(f_k) estimates 1 − E[c_k|x]/scale. The scale is the largest training cost, at least 1. With cost=error this is the chance
+    that expert k is right: the experts' part of the one-vs-all loss of Verma et al., without a classifier.
 
-    rule: argmax (of the scores: the least expected cost); threshold (the expert with the least mean cost in training, where its
-    confidence reaches `threshold`, else the most confident); cascade (the first in `order` whose confidence reaches it, else the
-    most confident; experts are numbered from 1, null: by mean training cost, the best first).
+    rule: argmax decides for the highest score, so for the least expected cost. threshold: the expert with the least mean training
+    cost if its confidence reaches `threshold`, else the most confident. cascade: the first expert in `order` whose confidence
+    reaches it, else the most confident. order: experts numbered from 1; null: by mean training cost, the best first.
 
-    Of the last two the paper's appendix ("Discussion on Alternative Baselines") says that it is unclear how to set thresholds where
-    experts differ in cost and skill, that a cascade hangs on the order, taken for a fixed ranking, and that prices which differ
-    between inputs are left out. Here prices enter through the confidence alone; that a real cascade pays for every expert it asks
-    does not enter: one decision is scored, as for all methods.
+    The paper's appendix ("Discussion on Alternative Baselines") objects to the last two: it is unclear how to set thresholds if
+    experts differ in cost and skill, a cascade depends on a fixed order, and prices that differ between inputs are ignored. Here
+    prices enter through the confidence alone. A real cascade pays for every expert it asks; here one decision is scored, as for all
+    methods.
 
-    With `sampling` the training costs are the resampled ones, whose best expert may be another: give a cascade its `order` then.
+    With `sampling` the training costs are the resampled ones, whose best expert may differ: give a cascade its `order` then.
     """
 
+    estimates_costs: ClassVar[bool] = True
     order: Tensor
     best: Tensor
     reward_scale: Tensor
@@ -53,20 +53,17 @@ class OneVsAll(Method):
         costs: Tensor,
         num_classes: int,
         decision: str,
-        rule: str,
-        threshold: float,
-        order: Sequence[int] | None,
+        rule: Literal["argmax", "threshold", "cascade"],
+        threshold: Share,
+        order: list[Count] | None,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        check_choice("method.rule", rule, RULES)
-        if not 0 <= threshold <= 1:
-            raise L2DError(f"method.threshold={threshold}: must be between 0 and 1")
         p = costs.shape[1]
         if order is not None and sorted(order) != list(range(1, p + 1)):
-            raise L2DError(f"method.order={list(order)}: must name each expert 1..{p} once")
+            raise ParameterError("order", f"must name each expert from 1 to {p} once", list(order))
         self.rule, self.threshold = rule, threshold
-        by_cost = costs.double().mean(dim=0).argsort(stable=True)
-        self.register_buffer("order", by_cost if order is None else torch.tensor(list(order)) - 1)
+        by_cost = 1 + costs.double().mean(dim=0).argsort(stable=True)
+        self.register_buffer("order", by_cost if order is None else torch.tensor(order))
         self.register_buffer("best", by_cost[:1])
         self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
 
@@ -80,8 +77,8 @@ class OneVsAll(Method):
     def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:
         if (decision or self.decision) == "posterior" or self.rule == "argmax":
             return super().decide(outputs, decision)
-        order = self.order if self.rule == "cascade" else self.best
-        return first_confident(at_least_float32(outputs), order, self.threshold)
+        numbers = self.order if self.rule == "cascade" else self.best  # from 1, as in the config
+        return first_confident(at_least_float32(outputs), numbers - 1, self.threshold)
 
     def posterior(self, outputs: Tensor) -> Tensor:
         """σ(f_k)/Σ_j σ(f_j): each expert's share of the expected rewards."""

@@ -1,6 +1,7 @@
-"""Routers that know what is behind the costs: by way of the label, or one estimate per expert. Prices may change after training."""
+"""Methods that estimate each expert's error, through the label or directly, and add the price only to decide. So prices may change
+after training."""
 
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -10,18 +11,17 @@ from l2d.core.decisions import at_least_float32
 from l2d.core.rewards import complement_scale
 from l2d.methods.method import Evidence, Method
 from l2d.methods.one_vs_all import one_vs_all_loss
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import NonNegative
 
 UNKNOWN = -1
-# Of a chance in a logit: with no more than thousands of rows behind it, none is known to be nearer 0 or 1.
-CERTAIN = 1e-4
+CERTAIN = 1e-4  # chances are kept this far from 0 and 1 before a logit: thousands of rows tell no more
 ROUNDING = 1e-6  # of prices in 32 bits
 
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
-    """E[values|label], drawn towards the mean of all rows as if by `smoothing` more rows. [n, p], int [n] -> [num_classes, p].
-
-    Rows whose label is unknown count towards the mean of all.
+    """E[values|label], pulled towards the mean of all rows as if there were `smoothing` more rows with that mean.
+    [n, p], int [n] -> [num_classes, p]. Rows whose label is unknown count towards the mean of all rows.
     """
     values = values.double()
     known = labels != UNKNOWN
@@ -34,7 +34,7 @@ def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: f
 
 
 def given_label(logits: Tensor, table: Tensor) -> Tensor:
-    """Σ_y p(y|x) table_y, [B, num_classes], [num_classes, p] -> [B, p]. Not in half precision, in which chances near 1 are 1."""
+    """Σ_y p(y|x) table_y, [B, num_classes], [num_classes, p] -> [B, p]. In half precision chances near 1 would be 1."""
     with torch.autocast(logits.device.type, enabled=False):
         chances = torch.softmax(at_least_float32(logits), dim=-1)
         return chances @ table.to(chances)
@@ -48,13 +48,14 @@ def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
 class Priced(Method):
     """A method that estimates errors and adds prices to them only to decide: least E[error_k|x] + β_k.
 
-    Where prices differ between rows nobody knows that of the next, so it is estimated with the error, as one cost.
+    If prices differ between rows (by_row), the next row's price is unknown: error and price are then estimated together.
+    rows_by_label: how many rows of the evidence have each label; None for a method that does not use labels.
     """
 
-    takes_evidence = True
+    takes_evidence: ClassVar[bool] = True
+    takes_prices_later: ClassVar[bool] = True
     prices: Tensor
     by_row: Tensor
-    # Of each label, how many rows of the evidence have it; of what goes by no label, none.
     rows_by_label: Tensor | None = None
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
@@ -67,17 +68,22 @@ class Priced(Method):
         self.by_row.fill_(evidence.prices.ndim == 2)
         if evidence.prices.ndim == 1:
             self.prices.copy_(evidence.prices)
+        if self.needs_labels:
+            known = evidence.labels[evidence.labels != UNKNOWN]
+            if not len(known):
+                raise ParameterError("", "needs labels, and these data have none; name a column: dataset.label=topic")
+            self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
 
     def estimated(self, evidence: Evidence) -> Tensor:
-        """What there is to estimate of each row and expert: the error, or the cost where the price belongs to the row. [n, p]."""
+        """What is estimated for each row and expert: the error, or error plus price if prices differ between rows. [n, p]."""
         return evidence.errors + evidence.prices if evidence.prices.ndim == 2 else evidence.errors
 
     def reprice(self, prices: Tensor) -> None:
         if bool(self.by_row):
-            raise L2DError(
-                "prices: differed between rows in training (cost.prices=columns), and were learned with the errors; a router"
-                " that takes others is trained with one price for each expert"
+            problem = (
+                "differed between rows in training (cost.prices=columns) and were learned together with the errors"
             )
+            raise ParameterError("prices", f"{problem}; train with one price per expert to change them later")
         self.prices.copy_(prices)
 
     def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:  # noqa: ARG002
@@ -91,39 +97,30 @@ class Priced(Method):
         return None if bool(self.by_row) else self.estimates(outputs)
 
     def estimates(self, outputs: Tensor) -> Tensor:
-        """E[error_k|x], or E[c_k|x] where prices belong to rows, [B, num_outputs] -> [B, p]."""
+        """E[error_k|x], or E[c_k|x] if prices differ between rows, [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
     def costs_by_label(self) -> Tensor | None:
-        """What each label says of each expert: E[error_k|y] + β_k, [num_classes, p]; None for what goes by no label."""
+        """E[error_k|y] + β_k for each label y and expert k, [num_classes, p]; None for a method that does not use labels."""
         return None
-
-    def _count_labels(self, evidence: Evidence) -> None:
-        known = evidence.labels[evidence.labels != UNKNOWN]
-        if not len(known):
-            raise L2DError(
-                "method: goes by the label, and these data have none; name a column, such as dataset.label=topic"
-            )
-        self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
 
 
 class Plugin(Priced):
-    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] off the evidence's rows.
+    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] from the evidence.
 
-    smoothing: rows' worth of the overall mean that each label's mean is drawn towards.
+    smoothing: each label's mean error is pulled towards the overall mean, as if by this many rows.
     """
 
+    needs_labels = True
     error_given_label: Tensor
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, smoothing: float) -> None:
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, smoothing: NonNegative) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        check_smoothing(smoothing)
         self.smoothing, self.num_outputs = smoothing, num_classes
         self.register_buffer("error_given_label", torch.zeros(num_classes, self.p))
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
-        self._count_labels(evidence)
         means = mean_by_label(self.estimated(evidence), evidence.labels, self.num_classes, self.smoothing)
         self.error_given_label.copy_(means)
 
@@ -138,11 +135,11 @@ class Plugin(Priced):
 
 
 class CostRegression(Priced):
-    """σ(f_k) estimates the chance that expert k is right, by its log loss; where errors are not 0 or 1, 1 − (error − least)/(most −
-    least), least being 0 unless noise on the costs takes errors below it.
+    """σ(f_k) estimates the chance that expert k is right, trained by its log loss. Errors that are not 0 or 1 become
+    1 − (error − least)/(most − least); least is 0 unless noise on the costs makes errors negative.
 
-    by_label: f_k is a correction of what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), a_k(y) the mean over the label's rows,
-    with p(y|x) from outputs of its own that learn the label too, at `label_weight`.
+    by_label: f_k corrects what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), with a_k(y) the mean over the label's rows. p(y|x)
+    comes from further outputs, which also learn the label, with weight `label_weight`.
     """
 
     most: Tensor
@@ -156,15 +153,13 @@ class CostRegression(Priced):
         num_classes: int,
         decision: str,
         by_label: bool,
-        label_weight: float,
-        smoothing: float,
+        label_weight: NonNegative,
+        smoothing: NonNegative,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        check_smoothing(smoothing)
-        if not 0 <= label_weight < float("inf"):
-            raise L2DError(f"method.label_weight={label_weight}: must be finite and not negative")
-        self.by_label, self.label_weight, self.smoothing = by_label, label_weight, smoothing
-        # Noise is on the training costs, and may not be in the evidence.
+        self.by_label = self.needs_labels = by_label
+        self.label_weight, self.smoothing = label_weight, smoothing
+        # The training costs may have noise that the evidence does not have.
         self.cheapest, self.dearest = costs.double().amin(dim=0), costs.double().amax(dim=0)
         self.register_buffer("most", torch.ones(()))
         self.register_buffer("least", torch.zeros(()))
@@ -179,21 +174,16 @@ class CostRegression(Priced):
         least = min(float(errors.min()), float((self.cheapest - self.prices.double()).min()))
         self.least.fill_(least if least < -ROUNDING else 0.0)
         if self.by_label:
-            self._count_labels(evidence)
             means = mean_by_label(self.right(errors.double()), evidence.labels, self.num_classes, self.smoothing)
             self.right_given_label.copy_(means)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *given: Any) -> None:
-        if (scale := state_dict.pop(f"{prefix}scale", None)) is not None:  # of runs made before noise was allowed for
-            state_dict |= {f"{prefix}most": scale, f"{prefix}least": torch.zeros(())}
-        super()._load_from_state_dict(state_dict, prefix, *given)
-
     def right(self, errors: Tensor) -> Tensor:
+        """The targets of σ(f_k), clamped since rounding may put them a little outside [0, 1]. [n, p] -> [n, p]."""
         least = self.least.to(errors)
-        return (1 - (errors - least) / (self.most.to(errors) - least)).clamp(0, 1)  # of rounding, a little beyond
+        return (1 - (errors - least) / (self.most.to(errors) - least)).clamp(0, 1)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """f_k, with what the label says. [B, num_outputs] -> [B, p]."""
+        """f_k, plus what the label says of expert k. [B, num_outputs] -> [B, p]."""
         outputs = at_least_float32(outputs)
         if not self.by_label:
             return outputs
@@ -208,14 +198,9 @@ class CostRegression(Priced):
         return self.errors(torch.sigmoid(-self.logits(outputs)))
 
     def errors(self, wrong: Tensor) -> Tensor:
-        """What `right` makes chances of, back."""
+        """The inverse of `right`: from the chance of being wrong to an error. [B, p] -> [B, p]."""
         least = self.least.to(wrong)
         return wrong * (self.most.to(wrong) - least) + least
 
     def costs_by_label(self) -> Tensor | None:
         return self.errors(1 - self.right_given_label) + self.prices if self.by_label else None
-
-
-def check_smoothing(smoothing: float) -> None:
-    if not 0 <= smoothing < float("inf"):
-        raise L2DError(f"method.smoothing={smoothing}: must be finite and not negative")

@@ -6,9 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from l2d.utils.errors import L2DError, check_choice
-
-HEADS = ("linear", "cosine")
+from l2d.utils.errors import ParameterError
 
 
 class CosineHead(nn.Module):
@@ -24,7 +22,7 @@ class CosineHead(nn.Module):
 
 
 class HeadWithAux(nn.Module):
-    """A head and, while it trains, one more on the same features, whose outputs come after its own."""
+    """A head and an auxiliary one on the same features, whose outputs follow the head's in training and are left out otherwise."""
 
     def __init__(self, head: nn.Module, aux: nn.Module) -> None:
         super().__init__()
@@ -36,20 +34,25 @@ class HeadWithAux(nn.Module):
 
 
 def attach_aux(network: nn.Module, num_outputs: int) -> None:
-    """Give a router's head a second one, linear."""
+    """Put a linear auxiliary head beside the network's own."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear | CosineHead):
-        raise L2DError(f"aux: {type(network).__name__} has no head to put another beside; use aux=none")
+        name = type(network).__name__
+        raise ParameterError(
+            "aux", f"{name} has no `head` made by make_head, so it cannot have a second one; use aux=none"
+        )
     network.head = HeadWithAux(head, nn.Linear(head.weight.shape[1], num_outputs))
 
 
 def without_aux(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A network's weights by name, as if there had been no second head."""
+    """A network's weights by name, without those of an auxiliary head."""
     kept = {name: value for name, value in weights.items() if ".head.aux." not in f".{name}"}
     return {name.replace("head.head.", "head."): value for name, value in kept.items()}
 
 
+HEADS: dict[str, type[nn.Linear | CosineHead]] = {"linear": nn.Linear, "cosine": CosineHead}
+
+
 def make_head(kind: str, in_features: int, out_features: int) -> nn.Module:
-    """The head that a method asks for."""
-    check_choice("head", kind, HEADS)
-    return CosineHead(in_features, out_features) if kind == "cosine" else nn.Linear(in_features, out_features)
+    """The head that a method asks for (Method.head)."""
+    return HEADS[kind](in_features, out_features)

@@ -2,45 +2,41 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from l2d.data.text.tokens import is_tokens
 from l2d.networks.heads import make_head
-from l2d.utils.errors import L2DError
+from l2d.networks.network import Network
+from l2d.utils.parameters import Count, NonNegativeInt, ShareBelowOne
 
-CONSTANT = 1e-5  # a spread below it counts as none
-FAR = 10.0
+CONSTANT = 1e-5  # a column with a smaller spread counts as constant
+FAR = 10.0  # spreads from the mean at which values are clamped
 
 
-class MLP(nn.Module):
+class MLP(Network):
     """Raw features [B, F] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
 
     depth: hidden layers of `width` units; 0 is a linear router. mean, std: per feature.
     """
 
+    expects: ClassVar[str] = "rows"
     mean: Tensor
     std: Tensor
 
     def __init__(
         self,
         *,
-        width: int,
-        depth: int,
-        dropout: float,
+        width: Count,
+        depth: NonNegativeInt,
+        dropout: ShareBelowOne,
         mean: Sequence[float],
         std: Sequence[float],
         num_outputs: int,
         head: str,
     ) -> None:
         super().__init__()
-        if width < 1:
-            raise L2DError(f"router.width={width}: must be at least 1")
-        if depth < 0:
-            raise L2DError(f"router.depth={depth}: must not be negative")
-        if not 0 <= dropout < 1:
-            raise L2DError(f"router.dropout={dropout}: must be at least 0 and below 1")
         spread = torch.tensor(std, dtype=torch.float32)
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
         # A column that is constant in training would put any other value on the test split infinitely far away.
@@ -55,10 +51,7 @@ class MLP(nn.Module):
         self.head = make_head(head, sizes[-1], num_outputs)
 
     def forward(self, rows: Tensor) -> Tensor:
-        if rows.ndim != 2:
-            raise L2DError("router=mlp: takes rows of numbers, not images; use router=resnet18_slim recipe=small")
-        if is_tokens(rows):
-            raise L2DError("router=mlp: takes rows of numbers, not tokens, which router=minilm_tuned reads")
+        self.check_inputs(rows)
         near = ((rows.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # one outlier must not own a batch
         features = self.net(near)
         # In half precision scores would tie, and ties decide for the last expert.

@@ -1,18 +1,18 @@
 """ResNet-18 routers for images, from timm's blocks."""
 
 from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 from timm.models.resnet import BasicBlock, ResNet
 from torch import Tensor, nn
 
 from l2d.networks.heads import make_head
-from l2d.utils.errors import L2DError, check_choice
+from l2d.networks.network import Network
+from l2d.utils.parameters import EvenWidth
 
-STEMS = ("3x3", "7x7")
 
-
-class ResNet18(nn.Module):
+class ResNet18(Network):
     """Raw uint8 images [B, H, W, C] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
 
     width: channels of the first stage (64 is the usual ResNet-18), doubled at each of the next three.
@@ -21,14 +21,15 @@ class ResNet18(nn.Module):
     mean, std: per channel, in units of the raw pixel values.
     """
 
+    expects: ClassVar[str] = "images"
     mean: Tensor
     std: Tensor
 
     def __init__(
         self,
         *,
-        width: int,
-        stem: str,
+        width: EvenWidth,
+        stem: Literal["3x3", "7x7"],
         zero_init: bool,
         mean: Sequence[float],
         std: Sequence[float],
@@ -36,17 +37,13 @@ class ResNet18(nn.Module):
         head: str,
     ) -> None:
         super().__init__()
-        check_choice("router.stem", stem, STEMS)
-        if width < 2 or width % 2:
-            raise L2DError(f"router.width={width}: must be an even number, at least 2")
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32).view(-1, 1, 1))
         self.net = _resnet18(width, stem, zero_init, in_channels=len(mean))
         self.head = make_head(head, self.net.num_features, num_outputs)
 
     def forward(self, images: Tensor) -> Tensor:
-        if images.ndim != 4:
-            raise L2DError("router: ResNet-18 takes images, not rows of numbers; use router=mlp recipe=table")
+        self.check_inputs(images)
         pixels = images.permute(0, 3, 1, 2).to(self.mean.dtype)
         features = self.net((pixels - self.mean) / self.std)
         # In half precision scores would tie, and ties decide for the last expert.

@@ -1,4 +1,4 @@
-"""The router: a network and a method."""
+"""The router as Lightning trains it: a network and a method."""
 
 from torch import Tensor, nn
 
@@ -12,7 +12,7 @@ from l2d.networks.heads import without_aux
 Aux = LabelAux | ExpertsAux
 
 
-class Router(Learner):
+class RouterModule(Learner):
     """network: inputs -> outputs [B, method.num_outputs]."""
 
     def __init__(
@@ -47,10 +47,10 @@ class Router(Learner):
         return self.method.loss(own, costs, labels) + self.aux.loss(beside, costs, labels)
 
     def weights(self) -> dict[str, Tensor]:
-        """What is needed to route: of the network, what it is judged by."""
+        """What is needed to route: the method's buffers and the network, with averaged weights if there are any."""
         found = self.state_dict()
         if self.averaged is not None:
-            own = {name: value for name, value in found.items() if not name.startswith(("network.", "averaged."))}
+            own = {name: value for name, value in found.items() if not name.startswith(("network.", "average."))}
             found = {**own, **{f"network.{name}": value for name, value in self.averaged.state_dict().items()}}
         return found if self.aux is None else without_aux(found)
 

@@ -2,7 +2,6 @@
 
 import re
 import statistics
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -10,28 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from l2d.config import check, to_plain
+from l2d.config.identity import apart, choices, places, settings_of
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.runs.folder import RunFolder
+from l2d.runs.standing import Standing, standing_of
+from l2d.utils.errors import L2DError
+from l2d.utils.text import aligned
 
-from l2d.config import to_plain
-from l2d.routing.build import fingerprint
-from l2d.runs.folder import RunFolder, absolute, apart, choices, settings_of
-from l2d.runs.summary import aligned
-
-# Keys that name a place; workers, which may start in another folder, get them absolute.
-PLACES = (
-    "runs_dir",
-    "data_dir",
-    "dataset.path",
-    "experts.table",
-    "experts.models",
-    "router.model",
-    "router.reads.model",
-)
+Compose = Callable[[list[str]], Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One run of a sweep: the overrides that make it, where it lives, and what it is called."""
+    """One run of a sweep: the overrides that make it, where it lives, and what it is called. problem: why it cannot be run."""
 
     overrides: tuple[str, ...]
     run: RunFolder
@@ -42,12 +33,16 @@ class Cell:
     places: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
     stop_after: int | None = None
+    problem: str = ""
+
+    @property
+    def standing(self) -> Standing:
+        return standing_of(self.run, self.stop_after)
 
     @property
     def done(self) -> bool:
         """Finished, or stopped where it was told to."""
-        stopped = self.stop_after is not None and self.run.paused_after >= self.stop_after
-        return self.run.finished or (stopped and self.run.last_checkpoint is not None)
+        return self.standing in (Standing.FINISHED, Standing.PAUSED)
 
     @property
     def variant(self) -> str:
@@ -57,39 +52,42 @@ class Cell:
     def title(self) -> str:
         return " ".join([*self.names.values(), f"seed={self.seed}"])
 
-    @property
-    def state(self) -> str:
-        if self.run.finished:
-            return "finished"
-        return "begun" if self.run.last_checkpoint else "missing"
+
+@dataclass(frozen=True)
+class Composed:
+    """A config without its seed: resolved, with the data's fingerprint, or what is wrong with it."""
+
+    config: dict[str, Any]
+    data: str
+    problem: str
 
 
-def make_cells(grid: Sequence[Sequence[str]], compose: Callable[[list[str]], DictConfig]) -> list[Cell]:
-    """One cell per run folder. Composing takes a tenth of a second, so combinations that differ in the seed share it."""
-    composed: dict[tuple[str, ...], tuple[dict[str, Any], str]] = {}
+def make_cells(grid: Sequence[Sequence[str]], compose: Compose) -> list[Cell]:
+    """One cell per run folder. Combinations that differ in the seed alone share a config."""
+    frames = {without_seed(overrides): None for overrides in grid}
+    composed = {others: _checked(config) for others, config in compose_all(list(frames), compose).items()}
     cells: dict[Path, Cell] = {}
     for overrides in grid:
         others = without_seed(overrides)
-        if others not in composed:
-            config = compose(list(others))
-            composed[others] = to_plain(config), fingerprint(config)
         seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
-        plain, data = composed[others]
-        plain = plain | ({"seed": seeds[-1]} if seeds else {})
-        run = RunFolder.of(plain)
-        epochs = int(plain["recipe"]["epochs"])
-        cell = Cell(
-            tuple(overrides),
-            run,
-            choices(plain),
-            int(plain["seed"]),
-            epochs,
-            data,
-            places(plain),
-            settings_of(plain),
-            plain["stop_after"],
+        one = composed[others]
+        config = one.config | ({"seed": seeds[-1]} if seeds else {})
+        run = RunFolder.of(config)
+        cells.setdefault(
+            run.path,
+            Cell(
+                tuple(overrides),
+                run,
+                choices(config),
+                int(config["seed"]),
+                int(config["recipe"]["epochs"]),
+                one.data,
+                places(config),
+                settings_of(config),
+                config["stop_after"],
+                one.problem,
+            ),
         )
-        cells.setdefault(run.path, cell)
     return list(cells.values())
 
 
@@ -98,17 +96,70 @@ def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
     return tuple(text for text in overrides if not re.fullmatch(r"seed=\d{1,9}", text))
 
 
-def places(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Overrides that make the places absolute."""
-    said = []
-    for key in PLACES:
-        given: Any = config
-        for part in key.split("."):
-            given = given.get(part) if isinstance(given, Mapping) else None
-        if (place := absolute(key, given)) != given:
-            words = ",".join(f"'{one}'" for one in (place if isinstance(place, list) else [place]))
-            said.append(f"{key}=[{words}]" if isinstance(place, list) else f"{key}={words}")
-    return tuple(said)
+def _checked(config: dict[str, Any]) -> Composed:
+    try:
+        experiment = check(config)
+        if experiment.trainer.devices > 1:
+            raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
+        return Composed(dict(experiment.plain), data_fingerprint(experiment), "")
+    except L2DError as error:
+        return Composed(config, "", str(error))
+
+
+def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
+    """The resolved config of each combination of overrides.
+
+    Composing takes a tenth of a second, and a table has 84 combinations. A method's file concerns the method alone, so one config
+    for each method and one for each combination of the rest are enough, as long as neither shows in the other: see `separable`.
+    """
+    plain: dict[tuple[str, ...], dict[str, Any]] = {}
+    raw: dict[tuple[str, ...], Any] = {}
+
+    def direct(frame: tuple[str, ...]) -> dict[str, Any]:
+        if frame not in plain:
+            raw[frame] = compose(list(frame))
+            plain[frame] = to_plain(raw[frame])
+        return plain[frame]
+
+    by_method: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
+    for frame in frames:
+        method = tuple(text for text in frame if text.startswith("method="))
+        by_method[tuple(text for text in frame if text not in method), method] = frame
+    rests = list(dict.fromkeys(rest for rest, _ in by_method))
+    methods = list(dict.fromkeys(method for _, method in by_method))
+    found = {}
+    for (rest, method), frame in by_method.items():
+        along, across = by_method.get((rest, methods[0])), by_method.get((rests[0], method))
+        corner = by_method.get((rests[0], methods[0]))
+        if None in (along, across, corner) or frame in (along, across):
+            found[frame] = direct(frame)
+            continue
+        assert along is not None and across is not None and corner is not None  # noqa: PT018 (for mypy)
+        parts = direct(along), direct(across), direct(corner)
+        if separable(*parts) and not any(interpolated(raw[one]) for one in (along, across)):
+            found[frame] = {**parts[0], "method": parts[1]["method"]}
+        else:
+            found[frame] = direct(frame)
+    return found
+
+
+def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mapping[str, Any]) -> bool:
+    """Whether another method changes the method alone, and the other choices do not change the method.
+
+    along: as the corner, with other choices; across: as the corner, with another method.
+    """
+    rest = {key: value for key, value in across.items() if key != "method"}
+    return along["method"] == corner["method"] and rest == {k: v for k, v in corner.items() if k != "method"}
+
+
+def interpolated(config: Any) -> bool:
+    """Whether the method takes values from other groups, or they from it."""
+    from omegaconf import OmegaConf
+
+    parts = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(parts, dict)
+    method, rest = str(parts.pop("method")), str(parts)
+    return "${" in method or "${method" in rest or "{method." in rest
 
 
 def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
@@ -128,7 +179,7 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
     return found
 
 
-def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
+def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
     """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; where a
     guard changed something, the mean with it too."""
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
@@ -138,25 +189,21 @@ def results(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
         key = (*names, cell.variant)
         wanted[key] += 1
         if cell.run.finished:
-            try:
-                metrics = cell.run.metrics()
-                loss, held = (float(of["deferral_loss"]) for of in (metrics, metrics.get("guarded") or metrics))
-                found[key].append(loss)
-                guarded[key].append(held)
-            except (ValueError, KeyError, TypeError):
-                print(f"warning: {cell.run.path}/metrics.json: damaged; force=true runs it anew", file=sys.stderr)
-    rows = []
-    for key, number in wanted.items():
-        losses = found[key]
-        mean = f"{statistics.mean(losses):.4f}" if losses else "-"
-        spread = f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else "-"
-        rows.append([*key, f"{len(losses)}/{number}", mean, spread])
+            metrics = cell.run.metrics()
+            found[key].append(metrics.deferral_loss)
+            guarded[key].append(metrics.guarded.deferral_loss)
+    rows = [[*key, f"{len(found[key])}/{number}", *mean_and_spread(found[key])] for key, number in wanted.items()]
     header = [*(cells[0].names if cells else []), "variant", "seeds", "deferral loss", "std"]
     if any(found[key] != guarded[key] for key in wanted):
         header.append("guarded")
         for key, row in zip(wanted, rows, strict=True):
-            row.append(f"{statistics.mean(guarded[key]):.4f}" if guarded[key] else "-")
+            row.append(mean_and_spread(guarded[key])[0])
     return header, rows
+
+
+def mean_and_spread(losses: Sequence[float]) -> tuple[str, str]:
+    mean = f"{statistics.mean(losses):.4f}" if losses else "-"
+    return mean, f"{statistics.stdev(losses):.4f}" if len(losses) > 1 else "-"
 
 
 def listing(cells: Sequence[Cell], force: bool = False) -> str:
@@ -170,27 +217,25 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
             if cell.run.finished and (taken := cell.run.timing().get("total_seconds")):
                 seconds[cell.names["dataset"], cell.epochs].append(float(taken))
     rows, total, unknown = [], 0.0, 0
+    states: Counter[str] = Counter()
     for cell, names in named(cells).items():
+        state = cell.standing.value
+        states[state] += 1
         known = seconds.get((cell.names["dataset"], cell.epochs))
-        left = 0.0 if cell.state == "finished" and not force else statistics.mean(known) if known else None
+        left = 0.0 if state == "finished" and not force else statistics.mean(known) if known else None
         total += left or 0.0
         unknown += left is None
         took = "?" if left is None else f"{left:.0f} s" if left else ""
-        rows.append([*names, str(cell.seed), cell.state, took])
-    states = Counter(cell.state for cell in cells)
-    text = ", ".join(f"{states[state]} {state}" for state in ("finished", "begun", "missing"))
+        rows.append([*names, str(cell.seed), state, took])
+    text = ", ".join(f"{states[state.value]} {state.value}" for state in Standing if states[state.value])
     estimate = f"about {duration(total)} one after the other" if total or not unknown else "no estimate"
     if unknown:
-        estimate += f"; {unknown} without a finished neighbour in this sweep (same dataset, same epochs) to judge by"
+        estimate += f"; {unknown} without a finished run of the same dataset and epochs to judge by"
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
     return f"{aligned(header, rows)}\n\n{len(cells)} {'run' if len(cells) == 1 else 'runs'}: {text}; left to do: {estimate}"
 
 
 def duration(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds >= 3600
-        else f"{seconds / 60:.0f} min"
-        if seconds >= 100
-        else f"{seconds:.0f} s"
-    )
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"

@@ -1,10 +1,8 @@
 """The run folder: where it is, whether it is finished, and what makes it so."""
 
 import csv
-import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,125 +12,12 @@ import filelock
 import numpy as np
 import yaml
 
+from l2d.config.identity import cell_path
+from l2d.core.results import RunMetrics, read_metrics
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import TEMPORARY, clear_folder, write_atomically, write_json, write_text
 
-# Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
-RESULTS_VERSION = 1
-# Keys that cannot change a result.
-IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
 LOCK = ".lock"
-# Keys that came later, and the values with which they change nothing: a run without them is the same. ANY: prices of a setup are in
-# cost.prices where they count, a table that answers are written to is none of a router's business, and where a table lies does not
-# matter: what is in it is in data.txt.
-ANY, MISSING = "any", object()
-LATE: dict[str, dict[str, Any]] = {
-    "setup": {"prices": ANY, "experts": None},
-    "cost": {"scale": 1.0},
-    "recipe": {"ema": 0.0, "patience": None},
-    "experts": {"table": ANY},
-    "dataset": {"path": ANY},
-}
-# The same of one class of dataset: others had the key from the first.
-LATE_IN = {"l2d.data.sets.mmlu_sim.MMLUSim": {"label": "answer"}}
-# Models that may be folders: the same however one gets there.
-MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
-
-
-def variant(config: Mapping[str, Any]) -> str:
-    """A short hash of everything in the resolved config that can change the result, less the seed."""
-    text = json.dumps([RESULTS_VERSION, _numbers_alike(_relevant(config))], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
-    relevant = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed")}
-    for name, of_group in LATE.items():
-        if isinstance(group := relevant.get(name), Mapping):
-            late = of_group | LATE_IN.get(group.get("_target_", ""), {})
-            relevant[name] = {key: value for key, value in group.items() if late.get(key, MISSING) not in (value, ANY)}
-    if relevant.get("aux") == "none":
-        relevant = {key: value for key, value in relevant.items() if key not in ("aux", "aux_weight")}
-    return _placeless(relevant)
-
-
-def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """With the MODELS that are folders by their own name: where they lie does not matter, and what is in them is in data.txt."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found[key] = _placeless(value, f"{prefix}{key}.")
-        elif f"{prefix}{key}" in MODELS:
-            names = [
-                Path(one).name if one.startswith("/") else one for one in _listed(absolute(f"{prefix}{key}", value))
-            ]
-            found[key] = names if isinstance(value, list) else value and names[0]
-        else:
-            found[key] = value
-    return found
-
-
-def _listed(value: Any) -> list[str]:
-    return [str(one) for one in (value if isinstance(value, list) else [value])]
-
-
-def absolute(key: str, value: Any) -> Any:
-    """A path, or several, from the root. A model's name stays what it is unless there is such a folder."""
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return [absolute(key, one) for one in value]
-    path = Path(str(value)).expanduser()
-    named = key.rpartition(".")[2] in ("model", "models") and (value == "minilm" or not path.is_dir())
-    return value if named else str(path.absolute())
-
-
-def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything in a config that can change the result, flat, less the seed: {"recipe.epochs": 3, …}."""
-    return _flat(_relevant(config))
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= _flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found
-
-
-def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells each of several settings from the others, as "key=value key=value"."""
-    keys = sorted({key for one in settings for key in one})
-    differ = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
-    return [
-        " ".join(f"{key.removeprefix('method.')}={one[key]}" for key in differ if one.get(key) is not None)
-        for one in settings
-    ]
-
-
-def _numbers_alike(value: Any) -> Any:
-    """offset=5 on the command line and 5.0 in a file are one setting."""
-    if isinstance(value, Mapping):
-        return {key: _numbers_alike(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_numbers_alike(item) for item in value]
-    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def choices(config: Mapping[str, Any]) -> dict[str, str]:
-    """The names that make up a cell."""
-    names = {group: str(config[group]["name"]) for group in ("dataset", "setup", "experts", "cost", "method")}
-    for group, name in names.items():
-        if not re.fullmatch(r"\w[\w.-]*", name):
-            raise L2DError(f"{group}.name={name}: becomes a folder, so letters, digits, '_', '-' and '.' only")
-    return names
-
-
-def cell(config: Mapping[str, Any]) -> str:
-    """The run's place under runs_dir, without its seed."""
-    return "/".join([*choices(config).values(), variant(config)])
 
 
 @dataclass(frozen=True)
@@ -143,7 +28,8 @@ class RunFolder:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "RunFolder":
-        return cls(Path(config["runs_dir"]).expanduser() / cell(config) / f"seed={config['seed']}")
+        """The folder of a resolved config."""
+        return cls(Path(config["runs_dir"]).expanduser() / cell_path(config) / f"seed={config['seed']}")
 
     @property
     def finished(self) -> bool:
@@ -171,9 +57,8 @@ class RunFolder:
             raise L2DError(f"{file}: damaged; train it again with force=true")
         return content
 
-    def metrics(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.path / "metrics.json").read_text(encoding="utf-8"))
-        return content
+    def metrics(self) -> RunMetrics:
+        return read_metrics(self.path / "metrics.json")
 
     def timing(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.path / "timing.json").read_text(encoding="utf-8"))

@@ -1,29 +1,26 @@
 """Many runs from one command. What is finished, begun or missing is read off the run folders, never remembered."""
 
-import logging
-import re
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from l2d.config import to_plain
-from l2d.routing.build import check_without_data
-from l2d.runs.cells import Cell, listing, make_cells, results, without_seed
-from l2d.runs.summary import aligned
-from l2d.runs.tracking import report_sweep
+from l2d.config.hydra_adapter import BasicSweeper, compose_for, quiet_launchers, split_grid
+from l2d.config.identity import PLACES
+from l2d.runs.cells import Cell, listing, make_cells, results_table
 from l2d.utils.errors import L2DError
+from l2d.utils.text import aligned
 
 # A run that ends without result and without error was killed; one that kills its worker twice is left alone.
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
+Launch = Callable[[Sequence[Cell], int], None]
 
 
 class Workshop:
@@ -36,16 +33,14 @@ class Workshop:
         self.config, self.loader, self.launcher = sweeper.config, sweeper.hydra_context.config_loader, sweeper.launcher
         given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
         for text in given:
-            if re.match(r"experiment=.*,", text):
+            if text.startswith("experiment=") and "," in text:
                 raise L2DError(f"{text}: one experiment at a time")
-        parsed = OverridesParser.create(config_loader=self.loader).parse_overrides(given)
-        self.grid: list[list[str]] = sweeper.split_arguments(parsed, None)[0]
+        self.grid = split_grid(given, self.loader)
         self.place = Path(self.config.hydra.sweep.dir).expanduser().absolute()
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """A run's config, without Hydra's own settings."""
-        config = self.loader.load_sweep_config(self.config, list(overrides))
-        return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        return compose_for(self.loader, self.config, overrides)
 
     def cells(self, grid: Sequence[Sequence[str]]) -> list[Cell]:
         return make_cells(grid, self.compose)
@@ -55,7 +50,7 @@ class Workshop:
         self.place.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{self.place.name}_", dir=self.place.parent))
         OmegaConf.save(self.config, folder / "multirun.yaml")
-        logging.getLogger("hydra").setLevel(logging.WARNING)  # it prints a line for every run
+        quiet_launchers()
         return folder
 
     def run(self, cells: Sequence[Cell], folder: Path) -> dict[Cell, str]:
@@ -73,113 +68,160 @@ class Workshop:
 def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
     """What `l2d train -m` does: list the cells, run those that are not finished, say how it went."""
     shop = Workshop(sweeper, arguments)
-    config = shop.config
-    if config.dry_run:
-        list_only(shop)
-        return
     cells = shop.cells(shop.grid)
+    if shop.config.dry_run:
+        list_only(cells, bool(shop.config.force))
+        return
+    refuse_if_none_can_run(cells)
     folder = shop.open()
     failed = shop.run(cells, folder)
-    header, rows = results(cells)
+    header, rows = results_table(cells)
     print(f"\n{aligned(header, rows)}")
     if failed:
-        lines = []
-        for cell, reason in failed.items():
-            lines += [f"  {cell.title}: {reason}", *([f"    {cell.run.path}"] if cell.run.path.exists() else [])]
-        print("\nfailed:\n" + "\n".join(lines) + f"\n(what Python said: {folder}/*.error)")
-    try:
-        report_sweep(to_plain(config.logger), folder, header, rows)
-    except (L2DError, OSError) as error:
-        print(f"warning: the sweep's table did not reach Weights & Biases ({error})")
+        print("\nfailed:\n" + "\n".join(failure_lines(failed)) + f"\n(tracebacks: {folder}/*.error)")
+    report_table(shop.config.logger, folder, header, rows)
     if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 
-def list_only(shop: Workshop) -> None:
+def refuse_if_none_can_run(cells: Sequence[Cell]) -> None:
+    if cells and all(cell.problem for cell in cells):
+        raise L2DError(cells[0].problem)
+
+
+def failure_lines(failed: dict[Cell, str]) -> list[str]:
+    lines = []
+    for cell, reason in failed.items():
+        lines += [f"  {cell.title}: {reason}", *([f"    {cell.run.path}"] if cell.run.path.exists() else [])]
+    return lines
+
+
+def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[str]]) -> None:
+    """The sweep's table where its runs are logged to, if that takes tables."""
+    from l2d.config.checking import read_component
+    from l2d.config.composing import to_plain
+    from l2d.routing.make import find
+
+    component = read_component("logger", to_plain(logger), None)
+    if (send := getattr(find(component), "report_sweep", None)) is None:
+        return
+    try:
+        send(component.arguments, folder, header, rows)
+    except (L2DError, OSError) as error:
+        print(f"warning: the sweep's table could not be logged ({error})")
+
+
+def list_only(cells: Sequence[Cell], force: bool) -> None:
     """What there is to do, and what of it would be refused for its values."""
-    refused: dict[tuple[str, ...], str] = {}
-
-    def checked(overrides: Sequence[str]) -> DictConfig:
-        config = shop.compose(overrides)
-        try:
-            check_devices(config)
-            check_without_data(config)
-        except L2DError as error:
-            refused[tuple(overrides)] = str(error)
-        return config
-
-    cells = make_cells(shop.grid, checked)
-    print(listing(cells, bool(shop.config.force)))
-    to_do = {without_seed(cell.overrides) for cell in cells if shop.config.force or not cell.done}
-    lines = [
-        f"  {' '.join(text for text in overrides if not text.startswith('dry_run='))}: {reason}"
-        for overrides, reason in refused.items()
-        if overrides in to_do
-    ]
-    if lines:
-        print("\nwould fail:\n" + "\n".join(lines))
-        raise L2DError(f"{len(lines)} of the combinations would fail")
+    print(listing(cells, force))
+    wrong = {
+        tuple(text for text in cell.overrides if not text.startswith(("dry_run=", "seed="))): cell.problem
+        for cell in cells
+        if cell.problem and (force or not cell.done)
+    }
+    if wrong:
+        print("\nwould fail:\n" + "\n".join(f"  {' '.join(said)}: {problem}" for said, problem in wrong.items()))
+        raise L2DError(f"{len(wrong)} of the combinations would fail")
 
 
-def run_cells(
-    cells: Sequence[Cell], launch: Callable[[Sequence[Cell], int], None], folder: Path, force: bool = False
-) -> dict[Cell, str]:
-    """Launch what is not finished until everything is, has failed, or died too often. Returns the failed with their reasons.
+class State(Enum):
+    """Of a cell in a sweep. held: another process works on it."""
 
-    A cell that another process holds is left to it, waited for at the end, and taken over if that process dies.
-    launch(todo, number): runs some cells, the first under that number. A run leaves folder/<number>.started, and what went wrong in
-    folder/<number>.error; one that only started was killed, one that did not even start may be launched again and again, as
-    long as others get on.
+    TO_DO = "to do"
+    HELD = "held"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a cell has come. stamp: when it was finished before the sweep, which does not count if it is to be re-run. kills: how
+    often it started and left neither a result nor an error."""
+
+    state: State
+    stamp: int = 0
+    kills: int = 0
+    reason: str = ""
+
+
+def first_progress(cell: Cell, force: bool) -> Progress:
+    stamp = cell.run.stamp if force else 0
+    if cell.problem:
+        return Progress(State.FAILED, stamp, reason=cell.problem)
+    if not force and (reason := other_data(cell)):
+        return Progress(State.FAILED, stamp, reason=reason)
+    return Progress(State.DONE if cell.done and not force else State.TO_DO, stamp)
+
+
+def is_done(cell: Cell, stamp: int) -> bool:
+    return cell.done and not (stamp and cell.run.stamp == stamp)
+
+
+def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble: str = "") -> Progress:
+    """What became of a cell since the last look. number: under which it was launched, if it was. trouble: of the launcher.
+
+    A run leaves folder/<number>.started, and what went wrong in folder/<number>.error. One that only started was killed; one that
+    did not even start is to do again.
     """
-    stamps = {cell: cell.run.stamp for cell in cells}
-    failed = {cell: reason for cell in cells if not force and (reason := wrong_data(cell))}
-    todo = [cell for cell in cells if force or (not cell.done and cell not in failed)]
-    print(f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}, {len(cells) - len(todo)} of them finished already")
-    attempts: Counter[Cell] = Counter()
-    number, stuck, said = 0, 0, False
+    if number is not None and (error := read_error(folder, number)) is not None:
+        return replace(before, state=State.FAILED, reason=error)
+    if is_done(cell, before.stamp):
+        return replace(before, state=State.DONE)
+    if cell.run.held:
+        return replace(before, state=State.HELD)
+    if number is None or not was_started(folder, number):
+        return replace(before, state=State.TO_DO)
+    kills = before.kills + 1
+    if kills < ATTEMPTS:
+        return replace(before, state=State.TO_DO, kills=kills)
+    reason = f"ended without a result, {kills} times{f' ({trouble})' if trouble else ''}; killed?"
+    return replace(before, state=State.FAILED, kills=kills, reason=reason)
 
-    def done(cell: Cell) -> bool:
-        return cell.done and not (force and cell.run.stamp == stamps[cell])
 
-    while todo:
-        numbers = {cell: number + i for i, cell in enumerate(todo)}
-        number += len(todo)
-        trouble = ""
-        try:
-            launch(todo, number - len(todo))
-        except Exception as error:  # the launcher's own: a worker was killed, a cluster went away
-            trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            print(f"the launcher stopped ({trouble}); what is not finished is tried again")
-        waiting: list[Cell] = []
-        started = [cell for cell in todo if (folder / f"{numbers[cell]}.started").exists()]
-        for cell in todo:
-            if (error_line := read_error(folder, numbers[cell])) is not None:
-                failed[cell] = error_line
-            elif not done(cell) and cell.run.held:
-                waiting.append(cell)
-            elif not done(cell) and cell in started:
-                attempts[cell] += 1
-                if attempts[cell] >= ATTEMPTS:
-                    failed[cell] = (
-                        f"ended without a result, {ATTEMPTS} times{f' ({trouble})' if trouble else ''}; killed?"
-                    )
-        stuck = 0 if started or waiting or any(map(done, todo)) else stuck + 1
-        todo = [cell for cell in todo if not (done(cell) or cell in failed or cell in waiting)]
-        if stuck >= ATTEMPTS:
-            failed |= dict.fromkeys(todo, f"never started ({trouble or 'the launcher did nothing'})")
-            todo = []
-        while waiting and not todo:
-            if not said:
-                print(f"{len(waiting)} runs are in the hands of another process; waiting for it")
-                said = True
+def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
+    """Launch what is not done until everything is done or has failed. Returns the failed with their reasons.
+
+    A cell that another process holds is left to it, looked at again, and taken over if that process dies.
+    launch(todo, number): runs some cells, the first under that number.
+    """
+    progress = {cell: first_progress(cell, force) for cell in cells}
+    done = sum(one.state is State.DONE for one in progress.values())
+    print(f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}, {done} of them finished already")
+    number, idle_rounds, told = 0, 0, False
+    while left := [cell for cell, one in progress.items() if one.state in (State.TO_DO, State.HELD)]:
+        todo = [cell for cell in left if progress[cell].state is State.TO_DO]
+        numbers = {cell: number + place for place, cell in enumerate(todo)}
+        trouble = launched(launch, todo, number) if todo else ""
+        if not todo:
+            if not told:
+                print(f"another process works on {len(left)} of the runs; waiting for it")
+                told = True
             time.sleep(POLL_SECONDS)
-            todo = [cell for cell in waiting if not done(cell) and not cell.run.held]
-            waiting = [cell for cell in waiting if not done(cell) and cell not in todo]
-        todo += waiting
-    return failed
+        number += len(todo)
+        for cell in left:
+            progress[cell] = step(cell, progress[cell], folder, numbers.get(cell), trouble)
+        moved = any(was_started(folder, one) for one in numbers.values()) or any(
+            progress[cell].state is not State.TO_DO for cell in left
+        )
+        idle_rounds = 0 if moved or not todo else idle_rounds + 1
+        if idle_rounds >= ATTEMPTS:
+            reason = f"never started ({trouble or 'the launcher did nothing'})"
+            progress |= {cell: Progress(State.FAILED, reason=reason) for cell in todo}
+    return {cell: one.reason for cell, one in progress.items() if one.state is State.FAILED}
 
 
-def wrong_data(cell: Cell) -> str:
+def launched(launch: Launch, todo: Sequence[Cell], number: int) -> str:
+    """Run some cells. Returns what was wrong with the launcher itself: a worker was killed, a cluster went away."""
+    try:
+        launch(todo, number)
+    except Exception as error:
+        trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        print(f"the launcher stopped ({trouble}); what is not finished is tried again")
+        return trouble
+    return ""
+
+
+def other_data(cell: Cell) -> str:
     """Why a finished run cannot be taken for this one, or nothing."""
     try:
         if cell.run.finished:
@@ -189,9 +231,15 @@ def wrong_data(cell: Cell) -> str:
     return ""
 
 
-def check_devices(cfg: DictConfig) -> None:
-    if cfg.trainer.devices > 1:
-        raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
+def mark_started(folder: Path, number: Any) -> Path:
+    started = folder / f"{number}.started"
+    with suppress(OSError):  # a full disk will show itself soon enough
+        started.touch()
+    return started
+
+
+def was_started(folder: Path, number: int) -> bool:
+    return (folder / f"{number}.started").exists()
 
 
 def read_error(folder: Path, number: int) -> str | None:
@@ -207,3 +255,8 @@ def write_error(folder: Path, number: Any, text: str) -> None:
     """Where the sweep looks. A full disk must not hide the error that it caused, which is on stderr already."""
     with suppress(OSError):
         (folder / f"{number}.error").write_text(text, encoding="utf-8")
+
+
+def without_places(overrides: Sequence[str]) -> list[str]:
+    """What the user said, without the absolute paths that a sweep adds for its workers."""
+    return [text for text in overrides if text.split("=")[0] not in PLACES]

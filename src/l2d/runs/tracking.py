@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pytorch_lightning.loggers import Logger, WandbLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from l2d.runs.summary import collapse_warning, table
-from l2d.utils.errors import L2DError, check_choice
+from l2d.core.results import RunMetrics
+from l2d.runs.summary import collapse_warning, result_table
+from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically, write_text
 
 
@@ -79,7 +80,7 @@ class CsvTracker:
     def loggers(self) -> list[Logger]:
         return [HistoryLogger(self.info.folder / "history.csv")]
 
-    def report(self, metrics: Mapping[str, Any]) -> None:
+    def report(self, metrics: RunMetrics) -> None:
         """The final result, once."""
 
     def __enter__(self) -> Self:
@@ -92,9 +93,10 @@ class CsvTracker:
 class WandbTracker(CsvTracker):
     """A W&B run as well: grouped by cell, tagged by choice, going on under the same id when the run is resumed."""
 
-    def __init__(self, info: RunInfo, project: str, entity: str | None, mode: str) -> None:
+    def __init__(
+        self, info: RunInfo, project: str, entity: str | None, mode: Literal["auto", "online", "offline"]
+    ) -> None:
         super().__init__(info)
-        check_choice("logger.mode", mode, ("auto", "online", "offline"))
         self.project, self.entity, self.mode = project, entity, mode
 
     def __enter__(self) -> Self:
@@ -150,17 +152,17 @@ class WandbTracker(CsvTracker):
     def loggers(self) -> list[Logger]:
         return [*super().loggers, WandbLogger(experiment=self.run)]
 
-    def report(self, metrics: Mapping[str, Any]) -> None:
-        header, rows = table(metrics)
-        experts = [f"expert {k + 1}" for k in range(len(metrics["ratios"]))]
-        oracle = metrics["baselines"]["oracle"]
+    def report(self, metrics: RunMetrics) -> None:
+        header, rows = result_table(metrics)
+        experts = [f"expert {k + 1}" for k in range(len(metrics.ratios))]
+        oracle = metrics.baselines.oracle
         shares = [
             [f"{expert} {who}", 100 * ratio]
-            for expert, ours, best in zip(experts, metrics["ratios"], oracle["ratios"], strict=True)
+            for expert, ours, best in zip(experts, metrics.ratios, oracle.ratios, strict=True)
             for who, ratio in (("router", ours), ("oracle", best))
         ]
         pairs = [
-            (i, j) for i, row in enumerate(metrics["confusion"]) for j, count in enumerate(row) for _ in range(count)
+            (i, j) for i, row in enumerate(metrics.confusion) for j, count in enumerate(row) for _ in range(count)
         ]
         wandb = self.wandb
         self.run.log(
@@ -181,7 +183,7 @@ class WandbTracker(CsvTracker):
             }
         )
         for key in ("deferral_loss", "error_rate", "mean_price"):
-            self.run.summary[f"test/{key}"] = metrics[key]
+            self.run.summary[f"test/{key}"] = getattr(metrics, key)
         for warning in collapse_warning(metrics):
             self.run.alert(title="Router collapsed", text=warning)
 
@@ -193,11 +195,8 @@ class WandbTracker(CsvTracker):
                 file=sys.stderr,
             )
 
-
-def report_sweep(logger: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
-    """A sweep's table as a W&B run of its own, kept in the sweep's folder, where its runs went to W&B."""
-    if not str(logger["_target_"]).endswith("WandbTracker"):
-        return
-    info = RunInfo(folder, "sweeps", folder.name, ["sweep"], {})
-    with WandbTracker(info, logger["project"], logger["entity"], logger["mode"]) as tracker:
-        tracker.run.log({"sweep": tracker.wandb.Table(columns=header, data=rows)})
+    @classmethod
+    def report_sweep(cls, arguments: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
+        """A sweep's table as a W&B run of its own, kept in the sweep's folder."""
+        with cls(RunInfo(folder, "sweeps", folder.name, ["sweep"], {}), **arguments) as tracker:
+            tracker.run.log({"sweep": tracker.wandb.Table(columns=header, data=rows)})

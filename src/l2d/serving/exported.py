@@ -1,10 +1,9 @@
-"""model.safetensors: the weights of a trained router, its method's buffers and what is needed to ask it; nothing is unpickled."""
+"""model.safetensors: the weights of a trained router, its method's buffers, and what is needed to ask it. Nothing is unpickled."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,27 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+import l2d
 from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
+from l2d.data.sheet import listed
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically
 
 FILE = "model.safetensors"
-HELD_OUT = "held_out"  # before the names of what a guard for other prices is fitted to
-HEADER = "l2d"  # one key: the order of several is not the same in every process
+HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is fitted to
+HEADER = "l2d"  # one key: safetensors does not write several in the same order in every process
 FORMAT = 1
-ANEW = "train it again with force=true"
+RETRAIN = "train the run again with force=true"
 
 
 @dataclass(frozen=True)
-class Description:
-    """What the tensors do not say. prices: one per expert, None where they differ between rows. shape: of one input. encoder: the
-    config of what turns text into numbers. guard: what validation rows made of the decisions."""
+class RouterDescription:
+    """What the tensors do not say.
+
+    prices: one per expert, None if each row has its own. shape: of one input. encoder: the config of what turns text into numbers.
+    guard: fitted to the validation rows.
+    """
 
     experts: tuple[str, ...]
     prices: tuple[float, ...] | None
@@ -36,25 +40,39 @@ class Description:
     shape: tuple[int, ...]
     seen: Seen
     encoder: dict[str, Any] | None
-    guard: Guard | None = None
+    guard: Guard
+
+    @property
+    def kind(self) -> str:
+        """What a query is: image, text (and nothing else), or row."""
+        if len(self.shape) == 3:
+            return "image"
+        return "text" if self.seen.text is not None and not self.seen.features else "row"
+
+    @property
+    def sees(self) -> str:
+        """The same in words, for messages."""
+        if self.kind == "image":
+            return f"images ({'×'.join(map(str, self.shape))})"
+        text = [f"the text {self.seen.text}"] if self.seen.text is not None else []
+        columns = [f"the columns {listed(self.seen.features, 60)}"] if self.seen.features else []
+        return " and ".join([*columns, *text]) or f"rows of {self.shape[0]} numbers"
 
     def as_dict(self) -> dict[str, Any]:
-        seen = {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder}
         return {
             "format": FORMAT,
-            "version": own_version(),
+            "version": l2d.__version__,
             "experts": self.experts,
             "prices": self.prices,
             "num_classes": self.num_classes,
-            "input": seen,
-            "guard": None if self.guard is None else self.guard.as_dict(),
+            "input": {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder},
+            "guard": self.guard.as_dict(),
         }
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> "Description":
+    def from_dict(cls, content: Mapping[str, Any]) -> "RouterDescription":
         seen = dict(content["input"])
-        shape, encoder = tuple(seen.pop("shape")), seen.pop("encoder")
-        prices, guard = content["prices"], content.get("guard")
+        shape, encoder, prices = tuple(seen.pop("shape")), seen.pop("encoder"), content["prices"]
         return cls(
             experts=tuple(content["experts"]),
             prices=None if prices is None else tuple(prices),
@@ -62,46 +80,44 @@ class Description:
             shape=shape,
             seen=Seen(**{**seen, "features": tuple(seen["features"])}),
             encoder=encoder,
-            guard=None if guard is None else Guard.from_dict(guard),
+            guard=Guard.from_dict(content["guard"]),
         )
 
 
-def write_weights(file: Path, weights: Mapping[str, Tensor], description: Description) -> None:
+def write_weights(file: Path, weights: Mapping[str, Tensor], description: RouterDescription) -> None:
     tensors = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()
     }
-    header = json.dumps({**description.as_dict(), "sha256": digest(tensors)}, sort_keys=True)
+    header = json.dumps({**description.as_dict(), "sha256": tensors_digest(tensors)}, sort_keys=True)
     write_atomically(file, lambda path: save_file(tensors, path, metadata={HEADER: header}))
 
 
-def read_weights(file: Path) -> tuple[dict[str, Tensor], Description]:
-    """What was written, or a line that says what is wrong with the file."""
+def read_weights(file: Path) -> tuple[dict[str, Tensor], RouterDescription]:
+    """What was written, or one line that says what is wrong with the file."""
     if not file.exists():
-        raise L2DError(f"{file}: missing; this run was made before routers were kept there: {ANEW}")
+        raise L2DError(f"{file}: missing; {RETRAIN}")
     try:
         with safe_open(file, framework="pt") as content:
             header = json.loads((content.metadata() or {})[HEADER])
             tensors = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118 (not a mapping)
         if header["format"] != FORMAT:
-            raise L2DError(f"{file}: l2d {header.get('version')} wrote it in another format; {ANEW}")
-        whole, description = digest(tensors) == header["sha256"], Description.from_dict(header)
+            raise L2DError(f"{file}: l2d {header.get('version')} wrote it in another format; {RETRAIN}")
+        whole, description = tensors_digest(tensors) == header["sha256"], RouterDescription.from_dict(header)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise L2DError(f"{file}: damaged ({type(error).__name__}); {ANEW}") from error
+        raise L2DError(f"{file}: damaged ({type(error).__name__}); {RETRAIN}") from error
     if not whole:
-        raise L2DError(f"{file}: damaged, its checksum is not that of its weights; {ANEW}")
+        raise L2DError(f"{file}: damaged, the checksum does not match the weights; {RETRAIN}")
     return tensors, description
 
 
-def digest(tensors: Mapping[str, Tensor]) -> str:
+def part_of(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    """The tensors of one part (method, network or held_out), by their names within it."""
+    return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
+
+
+def tensors_digest(tensors: Mapping[str, Tensor]) -> str:
     found = hashlib.sha256()
     for name, tensor in sorted(tensors.items()):
         found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         found.update(tensor.flatten().view(torch.uint8).numpy().data)
     return found.hexdigest()
-
-
-def own_version() -> str:
-    try:
-        return version("l2d")
-    except PackageNotFoundError:  # the source without its installation
-        return "unknown"

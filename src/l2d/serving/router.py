@@ -1,5 +1,6 @@
-"""A finished run's router, and what it says of queries."""
+"""A finished run's router, to be asked about new queries."""
 
+import copy
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,91 +8,53 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import OmegaConf
-from torch import Tensor, nn
+from torch import Tensor
 
 from l2d.core.decisions import at_least_float32
-from l2d.core.guard import HeldOut
-from l2d.data.batches import eval_batch, width_of
-from l2d.data.inputs import array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
-from l2d.data.sheet import Sheet, listed, read_sheet
-from l2d.data.text.encoders import Encoder
-from l2d.data.text.tokens import is_tokens, lengths_of
+from l2d.core.guard import Guard
+from l2d.data.batches import Batches, eval_batch, place
 from l2d.methods.method import Method
-from l2d.networks.text import KEPT
-from l2d.routing.build import make
-from l2d.runs.folder import RunFolder
-from l2d.serving.exported import ANEW, FILE, HELD_OUT, Description, read_weights
-from l2d.utils.errors import L2DError
+from l2d.serving.exported import RETRAIN
+from l2d.serving.queries import file_inputs, query_inputs
+from l2d.serving.rebuild import RebuiltRun, rebuild_run
+from l2d.utils.errors import L2DError, ParameterError
 
-IDS = ("id", "ID", "Id")  # what a column may be called by which rows are known elsewhere
+Prices = Sequence[float] | Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The expert for one query; p̂ and expected cost (error plus price) of each expert by name, None where the method has none. id:
-    of a row of a file that has such a column."""
+    """The expert for one query; p̂ and expected cost (error plus price) of each expert by name, None if the method does not estimate
+    them. id: of the row, in a file that has such a column. guard: how the guard changed this choice, None if it did not."""
 
     expert: str
     posterior: dict[str, float] | None
     expected_costs: dict[str, float] | None
     id: str | None = None
+    guard: str | None = None
 
 
 class Router:
-    """A finished run's router. Its config names the classes that are built, so load runs that you trust."""
+    """Chooses an expert for each query. `Router.load` makes one from the folder of a finished run.
 
-    def __init__(
-        self,
-        network: nn.Module,
-        method: Method,
-        description: Description,
-        encoder: Encoder | None,
-        device: str = "cpu",
-        *,
-        raw: bool = False,
-        held_out: HeldOut | None = None,
-    ) -> None:
-        self.network, self.method = network.to(device).eval(), method.to(device).eval()
-        self.description, self.encoder, self.device = description, encoder, device
-        self.raw, self.guard, self.held_out, self.repriced = raw, description.guard, held_out, False
+    network, method, encoder: what it decides with. guard: fitted to the validation rows, for the prices it decides by. raw: decide
+    without the guard.
+    """
+
+    def __init__(self, run: RebuiltRun, device: str = "cpu", *, raw: bool = False) -> None:
+        self.network, self.encoder, self.device, self.raw = run.network.to(device).eval(), run.encoder, device, raw
+        self.method: Method = run.method.to(device).eval()
+        self.description, self.held_out = run.description, run.held_out
+        self.guard: Guard = run.description.guard
 
     @classmethod
-    def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False) -> "Router":
-        """From a run's folder alone. raw: without the guard that was fitted to the run's validation rows."""
-        folder = RunFolder(Path(run).expanduser())
-        config = folder.config()
-        file = folder.path / FILE
-        weights, description = read_weights(file)
-        if (kept := folder.path / KEPT).is_dir():
-            config, description = self_contained(config, description, kept)
-        method, network = rebuild(config, weights, description)
-        try:
-            for name, module in (("method", method), ("network", network)):
-                module.load_state_dict(_part(weights, name))
-        except RuntimeError as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise L2DError(f"{file}: does not fit the router of its config ({reason}); {ANEW}") from error
-        encoder = None
-        if description.encoder is not None:
-            encoder = make(OmegaConf.create({"encoder": description.encoder}).encoder)
-        saved = _part(weights, HELD_OUT)
-        return cls(network, method, description, encoder, device, raw=raw, held_out=HeldOut(**saved) if saved else None)
+    def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
+        """From a run's folder alone: neither the data nor the experts are needed.
 
-    @property
-    def held(self) -> str | None:
-        """What the guard does to its decisions, where it does anything."""
-        guard = None if self.raw else self.guard
-        if guard is None and self.repriced and not self.raw:
-            return "guard: none for these prices; train anew with force=true for one"
-        if guard is None or (guard.constant is None and guard.offsets is None):
-            return None
-        if guard.constant is not None:
-            return (
-                f"guard: everything goes to {self.experts[guard.constant]}, which the router did not beat on validation by more"
-                " than the noise; --raw asks the router"
-            )
-        return "guard: the experts' scores are shifted as validation asked for; --raw leaves them as they are"
+        raw: decide without the guard. trust: modules of your own whose classes the run uses; others than these and l2d's are not
+        built, so a folder from somebody else cannot run code.
+        """
+        return cls(rebuild_run(Path(run).expanduser(), trust), device, raw=raw)
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -100,184 +63,114 @@ class Router:
     @property
     def kind(self) -> str:
         """What a query is: image, text (and nothing else), or row."""
-        if len(self.description.shape) == 3:
-            return "image"
-        return "text" if self.description.seen.text is not None and not self.description.seen.features else "row"
+        return self.description.kind
 
     @property
     def sees(self) -> str:
-        seen, shape = self.description.seen, self.description.shape
-        if self.kind == "image":
-            return f"images ({'×'.join(map(str, shape))})"
-        text = [f"the text {seen.text}"] if seen.text is not None else []
-        columns = [f"the columns {listed(seen.features, 60)}"] if seen.features else []
-        return " and ".join([*columns, *text]) or f"rows of {shape[0]} numbers"
+        return self.description.sees
 
-    def reprice(self, prices: Sequence[float] | Mapping[str, float]) -> "Router":
-        """Decide by other prices, one per expert, from now on, with the guard that the run's validation rows ask for at these.
-        Returns the router itself."""
-        new = torch.tensor(listed_prices(prices, self.experts))  # in 32 bits, as the method has them
-        self.method.reprice(new)
+    @property
+    def guard_note(self) -> str | None:
+        """What the guard does to all decisions, for the user; None if it does nothing."""
+        if self.raw or (self.guard.constant is None and self.guard.offsets is None):
+            return None
+        if self.guard.constant is not None:
+            best = self.experts[self.guard.constant]
+            reason = f"on the validation rows the router was not better than {best} by more than one standard error"
+            return f"guard: every query goes to {best}; {reason}"
+        return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
+
+    def at(self, prices: Prices) -> "Router":
+        """Another router, which decides by these prices, one per expert. It shares this one's network and leaves this one as it is.
+
+        Its guard is fitted to the run's validation rows at these prices.
+        """
+        new = torch.tensor(prices_in_order(prices, self.experts))  # in 32 bits, as the method has them
+        other = copy.copy(self)
+        other.method = copy.deepcopy(self.method)
+        other.method.reprice(new)
         known = self.description.prices
         if known is not None and torch.equal(torch.tensor(known), new):
-            self.guard = self.description.guard
+            other.guard = self.description.guard
+        elif self.held_out is not None:
+            other.guard = self.held_out.guard_at(new)
         else:
-            self.guard = None if self.held_out is None else self.held_out.guard_at(new)
-        self.repriced = True
-        return self
+            raise ParameterError("prices", f"the run kept no validation rows to fit a guard to; {RETRAIN}")
+        return other
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
         [n, H, W, C] with the pixel values of the training images."""
-        return self._choose(self._inputs(queries)) if len(queries) else []
+        return self._choose(query_inputs(queries, self.description, self._embed)) if len(queries) else []
 
     def route_file(self, path: str | Path) -> list[Choice]:
-        """One choice for each row of a CSV or Parquet file with the columns that the router was trained on, and with the row's id,
-        where there is such a column."""
-        seen = self.description.seen
-        columns = [*seen.features, *(column for column in (seen.text, seen.image) if column is not None)]
-        if not columns:
-            raise L2DError(f"--file={path}: this router sees {self.sees}, which are in no table")
-        file = Path(path).expanduser()
-        texts = [column for column in (seen.text, seen.image) if column is not None]
-        sheet = read_sheet(file, [*texts, *IDS], "--file")
-        for column in columns:
-            if column not in sheet.columns:
-                raise L2DError(
-                    f"--file={file}: no column {column}; this router sees {self.sees}; there are {listed(sheet.names)}"
-                )
-        choices = self._choose(sheet_inputs(sheet, seen, self.description.shape, self._embed))
-        return [replace(choice, id=known) for choice, known in zip(choices, ids_of(sheet), strict=True)]
+        """One choice for each row of a CSV or Parquet file with the columns that the router was trained on. A column id, if there
+        is one, comes back in the choices."""
+        inputs, ids = file_inputs(Path(path).expanduser(), self.description, self._embed)
+        return [replace(choice, id=known) for choice, known in zip(self._choose(inputs), ids, strict=True)]
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """The network's outputs for inputs as it was trained on, [n, num_outputs]."""
+        """The network's outputs for inputs as it was trained on, [n, num_outputs], in the batches that the run was scored in."""
+        rows, nothing = torch.arange(len(inputs)), torch.zeros(len(inputs), 0)
+        placed = place(inputs, torch.device(self.device), on_device="false")
+        batches = Batches(placed, rows, nothing, nothing, eval_batch(inputs))
         with torch.inference_mode():
-            parts = [self.network(cut(part).to(self.device)).cpu() for part in inputs.split(eval_batch(inputs))]
-        return at_least_float32(torch.cat(parts))
+            return at_least_float32(torch.cat([self.network(batch).cpu() for batch, _, _ in batches]))
 
     def _choose(self, inputs: Tensor) -> list[Choice]:
         outputs = self.scores(inputs).to(self.device)
         with torch.inference_mode():
-            decisions = self.method.decide(outputs)
-            if not self.raw and self.guard is not None:
-                decisions = self.guard.decide(self.method.utilities(outputs), decisions)
+            own = self.method.decide(outputs)
+            decisions = own if self.raw else self.guard.decide(self.method.utilities(outputs), own)
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
             expected = self.method.expected_costs(outputs)
         return [
-            Choice(self.experts[decision], shares, costs)
-            for decision, shares, costs in zip(
+            Choice(self.experts[chosen], shares, costs, guard=self._changed(before, chosen))
+            for chosen, before, shares, costs in zip(
                 decisions.tolist(),
+                own.tolist(),
                 self._by_name(posterior, len(inputs)),
                 self._by_name(expected, len(inputs)),
                 strict=True,
             )
         ]
 
+    def _changed(self, before: int, chosen: int) -> str | None:
+        if before == chosen:
+            return None
+        action = "offsets" if self.guard.constant is None else "fallback"
+        return f"{action}: without the guard, {self.experts[before]}"
+
     def _by_name(self, values: Tensor | None, n: int) -> Sequence[dict[str, float] | None]:
         if values is None:
             return [None] * n
         return [dict(zip(self.experts, row, strict=True)) for row in values.tolist()]
 
-    def _inputs(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
-        seen, shape = self.description.seen, self.description.shape
-        if isinstance(queries, str | bytes | Mapping):
-            raise L2DError("queries: must be a list, also for a single query")
-        if isinstance(queries, Tensor):
-            queries = queries.cpu().numpy()
-        if isinstance(queries, np.ndarray):
-            if seen.text is not None:
-                raise L2DError(f"queries: an array; this router sees {self.sees}")
-            return array_inputs(queries, shape, seen.features)
-        kinds = {_kind(query) for query in queries}
-        if kinds == {"text"} and self.kind == "text":
-            return text_inputs(queries, self._embed)
-        if kinds <= {"text", "path"} and self.kind == "image":
-            return image_inputs(queries, shape, seen.white)
-        if kinds == {"mapping"} and (seen.features or seen.text is not None):
-            return row_inputs(queries, seen, self._embed)
-        if kinds == {"numbers"} and self.kind == "row" and seen.text is None:
-            try:
-                array = np.asarray(queries)
-            except ValueError:
-                raise L2DError("queries: rows of different lengths") from None
-            return array_inputs(array, shape, seen.features)
-        raise L2DError(f"queries: {', '.join(sorted(kinds))}; this router sees {self.sees}")
-
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
         if self.encoder is None:
-            raise L2DError(f"queries: nothing says how this router reads {self.description.seen.text}; {ANEW}")
+            raise L2DError(f"the run does not say how its router reads {self.description.seen.text}; {RETRAIN}")
         return self.encoder.embed(texts)
 
 
-def listed_prices(prices: Sequence[float] | Mapping[str, float], experts: Sequence[str]) -> list[float]:
-    """In the experts' order."""
+def prices_in_order(prices: Prices, experts: Sequence[str]) -> list[float]:
+    """One price per expert, in the experts' order."""
     there = f"there are {', '.join(experts)}"
     if isinstance(prices, Mapping):
         if unknown := [name for name in prices if name not in experts]:
-            raise L2DError(f"prices: no expert {', '.join(map(str, unknown))}; {there}")
+            raise ParameterError("prices", f"no expert {', '.join(map(str, unknown))}; {there}")
         if missing := [name for name in experts if name not in prices]:
-            raise L2DError(f"prices: no price for {', '.join(missing)}")
+            raise ParameterError("prices", f"no price for {', '.join(missing)}")
         prices = [prices[name] for name in experts]
     try:
         if isinstance(prices, str | bytes | Set):
             raise TypeError
         given = [float(price) for price in prices]
     except (TypeError, ValueError, OverflowError):
-        raise L2DError(f"prices={prices}: must be numbers, one for each expert; {there}") from None
+        raise ParameterError("prices", f"must be numbers, one for each expert; {there}", prices) from None
     if len(given) != len(experts):
-        raise L2DError(f"prices={given}: {len(given)} for {len(experts)} experts; {there}")
+        raise ParameterError(
+            "prices", f"expected {len(experts)}, one for each expert; got {len(given)}; {there}", given
+        )
     if not all(0 <= price < float("inf") for price in given):
-        raise L2DError(f"prices={given}: must be finite and not negative")
+        raise ParameterError("prices", "must be finite and not negative", given)
     return given
-
-
-def ids_of(sheet: Sheet) -> list[str] | list[None]:
-    for column in (name for name in IDS if name in sheet.columns):
-        return ["" if cell is None else str(cell) for cell in sheet.columns[column].to_pylist()]
-    return [None] * len(sheet)
-
-
-def self_contained(config: dict[str, Any], description: Description, kept: Path) -> tuple[dict[str, Any], Description]:
-    """A fine-tuned encoder's architecture and tokenizer, from the run's own folder; its weights are beside it."""
-    router = {**(config.get("router") or {}), "model": str(kept), "pretrained": False}
-    encoder = {**(description.encoder or {}), "model": str(kept)}
-    return {**config, "router": router}, replace(description, encoder=encoder)
-
-
-def cut(inputs: Tensor) -> Tensor:
-    """Texts, to their longest."""
-    return inputs[:, : width_of(lengths_of(inputs))] if is_tokens(inputs) else inputs
-
-
-def rebuild(
-    config: Mapping[str, Any], weights: Mapping[str, Tensor], description: Description
-) -> tuple[Method, nn.Module]:
-    """Method and network as they were built, with other numbers in them."""
-    try:
-        method, router, decision = dict(config["method"]), dict(config["router"]), config["decision"]
-    except (KeyError, TypeError, ValueError):
-        raise L2DError(f"config.yaml: not that of a run; {ANEW}") from None
-    if "method.rho" in weights and "rho" in method:  # its rule goes by training costs, and may refuse others
-        method["rho"] = weights["method.rho"].tolist()
-    cfg = OmegaConf.create({"method": method, "router": router})
-    p, features = len(description.experts), description.shape[-1]
-    costs = 1 - torch.eye(p, dtype=torch.float64)
-    with torch.random.fork_rng(devices=[]):  # the initial weights are not used: the caller's stream stays where it was
-        built = make(cfg.method, costs=costs, num_classes=description.num_classes, decision=decision)
-        statistics = {"mean": [0.0] * features, "std": [1.0] * features}
-        network = make(cfg.router, **statistics, num_outputs=built.num_outputs, head=built.head)
-    return built, network
-
-
-def _part(weights: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
-    return {key.removeprefix(f"{name}."): value for key, value in weights.items() if key.startswith(f"{name}.")}
-
-
-def _kind(query: object) -> str:
-    if isinstance(query, str):
-        return "text"
-    if isinstance(query, Mapping):
-        return "mapping"
-    if isinstance(query, Sequence | np.ndarray):
-        return "numbers"
-    return "path" if isinstance(query, Path) else type(query).__name__

@@ -1,6 +1,6 @@
 """What a trained router comes to: the one use of the test split, and the guard that validation rows ask for."""
 
-import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import pytorch_lightning as pl
@@ -11,70 +11,136 @@ from l2d.core import metrics as metrics_
 from l2d.core.costs import paid
 from l2d.core.decisions import DECISIONS, at_least_float32
 from l2d.core.guard import Guard, HeldOut, fit_guard
+from l2d.core.results import SCHEMA_VERSION, Capabilities, DecisionLosses, ExtremeShares, RowCounts, RunMetrics
 from l2d.methods.method import Method
-from l2d.routing.datamodule import DeferralData, Split
-from l2d.routing.module import Router
+from l2d.routing.assemble import Split, Splits
+from l2d.routing.datamodule import DeferralData
+from l2d.routing.module import RouterModule
 from l2d.utils.errors import L2DError
 
-Metrics = dict[str, Any]
+
+@dataclass(frozen=True)
+class Scored:
+    """arrays: of the test rows, for test.npz. held_out: what a guard for other prices would be fitted to."""
+
+    metrics: RunMetrics
+    arrays: dict[str, Tensor]
+    guard: Guard
+    held_out: dict[str, Tensor]
 
 
-def evaluate(
-    trainer: pl.Trainer, router: Router, data: DeferralData
-) -> tuple[Metrics, dict[str, Tensor], Guard, dict[str, Tensor]]:
-    """The one use of the test split: metrics, arrays of its rows, the guard, and what one for other prices would be fitted to."""
-    outputs = predict(trainer, router, data.predict_dataloader())
-    decisions = router.method.decide(outputs)
-    validation_outputs = predict(trainer, router, data.val_dataloader())
-    validation = router.method.decide(validation_outputs)
-    buffers = {name: value.tolist() for name, value in router.method.named_buffers()}
-    metrics = metrics_.evaluate(decisions, data.raw_costs, data.test.costs, data.test.prices, data.panel.names) | {
-        "validation": dataclasses.asdict(metrics_.score(validation, data.validation.costs, data.validation.prices)),
-        "decision": router.method.decision,
-        "method_buffers": buffers,
-        "rows": {"train": len(data.train), "validation": len(data.validation), "test": len(decisions)},
+@dataclass(frozen=True)
+class RoutedSplit:
+    """A split, the router's outputs for its rows and its decisions."""
+
+    split: Split
+    outputs: Tensor
+    decisions: Tensor
+
+
+def score_router(
+    trainer: pl.Trainer, router: RouterModule, data: DeferralData, checkpoint: str, kept_epoch: int
+) -> Scored:
+    """The one use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and of which epoch they are."""
+    method, splits = router.method, data.splits
+    test = route_split(method, splits.test, predict(trainer, router, data.predict_dataloader()))
+    validation = route_split(method, splits.validation, predict(trainer, router, data.val_dataloader()))
+    # Experts that learned the training rows by heart are not compared there.
+    chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
+    best = metrics_.best_single(chosen_on)
+    guard, guarded = hold(
+        method, (validation.outputs, validation.decisions, splits.validation), (test.outputs, test.decisions), best
+    )
+    costs, prices, names = splits.test.costs, splits.test.prices, splits.panel.names
+    metrics = RunMetrics(
+        **vars(metrics_.routing_metrics(test.decisions, splits.train_costs, costs, prices, names)),
+        **about_the_run(router, splits),
+        validation=metrics_.score(validation.decisions, splits.validation.costs, splits.validation.prices),
+        guarded=metrics_.guarded_score(guard, guarded, costs, prices, names),
+        checkpoint=checkpoint,
+        epochs=trainer.current_epoch,
+        kept_epoch=kept_epoch,
+        **details(method, splits, validation, test),
+    )
+    arrays = arrays_of_rows(method, test) | {"guarded": guarded}
+    return Scored(metrics, arrays, guard, held_out(method, validation.outputs, splits, chosen_on))
+
+
+def route_split(method: Method, split: Split, outputs: Tensor) -> RoutedSplit:
+    return RoutedSplit(split, outputs, method.decide(outputs))
+
+
+def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
+    """What needs no scores."""
+    method = router.method
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "capabilities": Capabilities(**method.capabilities(), reads_text=bool(router.network.reads_text)),
+        "decision": method.decision,
+        "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
+        "rows": RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
     }
-    if data.categories is not None:
-        metrics["by_category"] = metrics_.by_category(data.categories, decisions, data.raw_costs, data.test.costs)
-    if data.extreme is not None:
-        metrics["extreme"] = data.extreme
-    arrays = {"scores": outputs, "costs": data.test.costs, "prices": data.test.prices, "decisions": decisions}
-    if (expected := router.method.expected_errors(outputs)) is not None:
-        arrays["expected_errors"] = expected
-        metrics["calibration"] = metrics_.calibration_of_chances(expected, data.test.costs - data.test.prices)
-    if router.method.has_posterior:
-        arrays["posterior"] = router.method.posterior(outputs)
-        metrics["by_decision"] = {
-            name: {
-                "validation": mean_cost(data.validation.costs, router.method.decide(validation_outputs, name)),
-                "test": mean_cost(data.test.costs, router.method.decide(outputs, name)),
-            }
+
+
+def details(method: Method, splits: Splits, validation: RoutedSplit, test: RoutedSplit) -> dict[str, Any]:
+    """What only some runs have."""
+    found: dict[str, Any] = {"calibration": calibration_on(method, test)}
+    if splits.categories is not None:
+        found["by_category"] = metrics_.by_category(
+            splits.categories, test.decisions, splits.train_costs, test.split.costs
+        )
+    if splits.cost_facts is not None:
+        found["extreme"] = ExtremeShares(**splits.cost_facts)
+    if method.has_posterior:
+        found["by_decision"] = {
+            name: DecisionLosses(
+                validation=mean_cost(validation.split.costs, method.decide(validation.outputs, name)),
+                test=mean_cost(test.split.costs, method.decide(test.outputs, name)),
+            )
             for name in DECISIONS
         }
-        metrics["calibration"] = metrics_.calibration(arrays["posterior"], router.method.mass(data.test.costs))
-    # Experts that learned the training rows by heart are not compared there.
-    chosen_on = data.validation.costs if data.panel.learned else data.raw_costs
-    best = metrics_.best_single(chosen_on)
-    guard, guarded = hold(router.method, (validation_outputs, validation, data.validation), (outputs, decisions), best)
-    metrics["guarded"] = metrics_.guarded(guard, guarded, data.test.costs, data.test.prices, data.panel.names)
-    arrays["guarded"] = guarded
-    return metrics, arrays, guard, held_out(router.method, validation_outputs, data, chosen_on)
+    return found
 
 
-def held_out(method: Method, outputs: Tensor, data: DeferralData, chosen_on: Tensor) -> dict[str, Tensor]:
+def calibration_on(method: Method, test: RoutedSplit) -> list[list[float]] | None:
+    """Of the posterior or, for methods that have none, of the estimated errors."""
+    if method.has_posterior:
+        return metrics_.calibration(method.posterior(test.outputs), method.mass(test.split.costs))
+    expected = method.expected_errors(test.outputs)
+    if expected is None:
+        return None
+    return metrics_.calibration_of_chances(expected, test.split.costs - test.split.prices)
+
+
+def arrays_of_rows(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
+    """What test.npz keeps of each row."""
+    arrays = {
+        "scores": test.outputs,
+        "costs": test.split.costs,
+        "prices": test.split.prices,
+        "decisions": test.decisions,
+    }
+    if (expected := method.expected_errors(test.outputs)) is not None:
+        arrays["expected_errors"] = expected
+    if method.has_posterior:
+        arrays["posterior"] = method.posterior(test.outputs)
+    return arrays
+
+
+def held_out(method: Method, outputs: Tensor, splits: Splits, chosen_on: Tensor) -> dict[str, Tensor]:
     """A HeldOut's tensors, for a method whose prices may change; outputs: of the validation rows."""
     expected = method.expected_errors(outputs)
-    if expected is None or data.prices is None:
+    if expected is None or splits.prices is None:
         return {}
-    errors = data.validation.costs - data.validation.prices
-    kept = HeldOut(errors.double(), expected, (chosen_on.double() - data.prices).mean(dim=0))
+    errors = splits.validation.costs - splits.validation.prices
+    kept = HeldOut(errors.double(), expected, (chosen_on.double() - splits.prices).mean(dim=0))
     return {name: value.contiguous() for name, value in vars(kept).items()}
 
 
 def hold(
     method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor], best: int
 ) -> tuple[Guard, Tensor]:
-    """The guard that validation rows ask for, and what it makes of the decisions on the test rows. best: the best single expert."""
+    """The guard that validation rows ask for, and its decisions on the test rows. best: the best single expert."""
     outputs, decisions, split = validation
     guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs, best)
     return guard, guard.decide(method.utilities(test[0]), test[1])
@@ -84,7 +150,8 @@ def mean_cost(costs: Tensor, decisions: Tensor) -> float:
     return float(paid(costs.double(), decisions).mean())
 
 
-def predict(trainer: pl.Trainer, router: Router, batches: Any) -> Tensor:
+def predict(trainer: pl.Trainer, router: RouterModule, batches: Any) -> Tensor:
+    """The router's outputs for the rows of a loader, in order."""
     outputs = trainer.predict(router, dataloaders=batches)
     assert outputs is not None
     scores = at_least_float32(torch.cat([torch.as_tensor(batch) for batch in outputs]).cpu())

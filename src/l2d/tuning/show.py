@@ -9,8 +9,9 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, ScalarFormatter
 
-from l2d.analysis.report.compare import mean_std, paired_interval, paper_rho
-from l2d.analysis.report.tables import value as shown
+from l2d.analysis.report.averages import mean_std, paired_interval
+from l2d.analysis.report.paper import paper_rho
+from l2d.analysis.report.tables import with_std
 from l2d.runs.cells import Cell
 from l2d.tuning.strategies import Ask
 
@@ -55,20 +56,20 @@ def ablation_table(
         runs = [cell.run.metrics() for cell in cells[name] if cell.run.finished]
         paper = paper_rho(block, f"mild_{name}") if reference else None
         row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
-        row += [shown(*mean_std(list(found.values()))) if found else "missing"]
-        row += [shown(paper["mean"], paper["std"]) if paper else ""]
+        row += [with_std(*mean_std(list(found.values()))) if found else "missing"]
+        row += [with_std(paper["mean"], paper["std"]) if paper else ""]
         if reference:
             interval = None if name == reference else paired_interval(found, losses[reference])
             row += [f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""]
-        rho = runs[0]["method_buffers"].get("rho", []) if runs else []
+        rho = runs[0].rho if runs else []
         row += [" ".join(f"{value:.3g}" for value in rho)]
-        columns = zip(*(run["ratios"] for run in runs), strict=True)
+        columns = zip(*(run.ratios for run in runs), strict=True)
         row += [" / ".join(f"{100 * statistics.fmean(column):.1f}" for column in columns)]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 
 
-def figure(trials: Sequence[Trial], title: str) -> Figure:
+def trials_figure(trials: Sequence[Trial], title: str) -> Figure:
     """Validation deferral loss against the mean ρ, and in the order of the trials with the best so far."""
     picture = Figure(figsize=(10, 4), layout="constrained")
     against, order = picture.subplots(1, 2)

@@ -1,24 +1,22 @@
 """Where to look for a better ρ. A search asks for trials, is sent what they came to, and asks for more: it runs nothing itself."""
 
 import math
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from torch import Tensor
 
+from l2d.config import SearchSettings
 from l2d.core.rho import build_rho
-from l2d.utils.errors import L2DError, check_choice
+from l2d.utils.errors import L2DError, ParameterError
 
-SEARCHES = ("paper", "extended", "coordinate", "optuna")
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 FACTORS = (0.5, 2**-0.5, 2**0.5, 2.0)  # of one expert's ρ, in a coordinate search
 SIZE, RATIO = (0.1, 100.0), (0.5, 2.0)  # where all of ρ is searched: ρ_k = size·ratio_k
 RECIPE = {"recipe.optimizer.lr": (1e-4, 1e-2), "recipe.optimizer.weight_decay": (1e-5, 1e-2)}
-# Keys that a search sets itself, and the option that says how.
-TAKEN = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
-USED_BY = {"offsets": ("paper", "extended"), "totals": ("extended",), "recipe": ("optuna",)}
 STARTUP = 5  # finished trials that a pruner wants to have seen
 
 
@@ -36,58 +34,6 @@ class Ask:
 
 # A value is the mean validation deferral loss, or infinite where the trial could not be run.
 Search = Generator[list[Ask], list[float], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """The keys of hydra.sweeper.tune; values in conf/hydra/sweeper/cells.yaml."""
-
-    search: str
-    offsets: Sequence[float] | None
-    totals: Sequence[float] | None
-    values: Mapping[str, Sequence[Any]] | None
-    trials: int
-    recipe: bool
-    rungs: Sequence[float]
-    parallel: int
-    seeds: Sequence[int]
-    folds: int
-    final_seeds: Sequence[int]
-    ablation: bool
-
-    def __post_init__(self) -> None:
-        check_choice("tune.search", self.search, SEARCHES)
-        for key in ("trials", "parallel", "folds"):
-            if not isinstance(getattr(self, key), int) or getattr(self, key) < 1:
-                raise L2DError(f"tune.{key}={getattr(self, key)}: must be a whole number of at least 1")
-        for key in ("seeds", "final_seeds"):
-            seeds = getattr(self, key)
-            if not numbers(seeds) or not seeds or len({*seeds}) < len(seeds):
-                raise L2DError(f"tune.{key}={seeds}: must be a list of different seeds, such as [0,1,2]")
-        for key in ("rungs", "offsets", "totals"):
-            given = getattr(self, key)
-            if not (given is None and key != "rungs") and not numbers(given):
-                raise L2DError(f"tune.{key}={given}: must be a list of numbers")
-        if any(not 0 < share < 1 for share in self.rungs) or list(self.rungs) != sorted({*self.rungs}):
-            raise L2DError(f"tune.rungs={list(self.rungs)}: must be rising shares of the epochs between 0 and 1")
-        self._check_values()
-        for key, searches in USED_BY.items():
-            if getattr(self, key) and (self.search not in searches or (key != "recipe" and self.values is not None)):
-                said = f"tune.search={self.search}" + (" with tune.values" if self.values is not None else "")
-                raise L2DError(f"tune.{key}: {said} has no use for it")
-
-    def _check_values(self) -> None:
-        if self.values is None:
-            return
-        if self.search == "coordinate":
-            raise L2DError("tune.values: tune.search=coordinate goes over ρ alone; use tune.search=paper or optuna")
-        if not isinstance(self.values, Mapping) or not self.values:
-            raise L2DError(f"tune.values={self.values}: must be such as '{{method.tau: [0.5, 1]}}'")
-        for key, values in self.values.items():
-            if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-                raise L2DError(f"tune.values: {key} must have a list of values")
-            if key in TAKEN:
-                raise L2DError(f"tune.values: {key}: a search sets it itself; use {TAKEN[key]}")
 
 
 @dataclass(frozen=True)
@@ -127,13 +73,6 @@ class Space:
         return {"method.rho": rounded(rho[0])}
 
 
-def numbers(given: Any) -> bool:
-    """Whether it is a list of finite numbers."""
-    if not isinstance(given, Sequence) or isinstance(given, str):
-        return False
-    return all(isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x) for x in given)
-
-
 def rounded(value: float) -> float:
     """Four digits: what a file or a command line is to show."""
     return float(f"{value:.4g}")
@@ -150,16 +89,15 @@ def written(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
-def begin(options: Options, space: Space | None) -> Search:
+def begin_search(options: SearchSettings, space: Space | None) -> Search:
     """The search that the options ask for. space: None for a method without ρ."""
     if options.search == "optuna":
         return optuna_search(options, space)
     if options.values is not None:
-        return grid(list(combinations(options.values)))
+        return grid([dict(zip(options.values, chosen, strict=True)) for chosen in product(*options.values.values())])
     if space is None:
-        raise L2DError(
-            "method: has no ρ to search; name what to search, such as tune.values='{recipe.epochs: [5, 10]}'"
-        )
+        problem = "has no ρ to search; name what to search, such as tune.values='{recipe.epochs: [5, 10]}'"
+        raise ParameterError("", problem)
     if options.search == "coordinate":
         return coordinate(space, options.trials)
     totals, offsets = axes(options, space)
@@ -170,24 +108,13 @@ def begin(options: Options, space: Space | None) -> Search:
     return grid(kept)
 
 
-def axes(options: Options, space: Space) -> tuple[Sequence[float], Sequence[float]]:
+def axes(options: SearchSettings, space: Space) -> tuple[Sequence[float], Sequence[float]]:
     """Totals and offsets of the grid."""
     own = float(space.rho["total"]) if isinstance(space.rho, Mapping) else 1.0
     if options.search == "paper":
         return [own], PAPER_OFFSETS if options.offsets is None else options.offsets
     totals = GEOMETRIC if options.totals is None else options.totals
     return totals, (0.0, *GEOMETRIC) if options.offsets is None else options.offsets
-
-
-def combinations(values: Mapping[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Every combination of the values, the last key fastest."""
-    if not values:
-        yield {}
-        return
-    (key, first), *rest = values.items()
-    for value in first:
-        for others in combinations(dict(rest)):
-            yield {key: value, **others}
 
 
 def grid(settings: Sequence[Mapping[str, Any]]) -> Search:
@@ -216,7 +143,7 @@ def coordinate(space: Space, trials: int) -> Search:
                 best, rho, better = min(values), tried[values.index(min(values))], True
 
 
-def optuna_search(options: Options, space: Space | None) -> Search:
+def optuna_search(options: SearchSettings, space: Space | None) -> Search:
     """TPE over the size of ρ and each expert's ratio to it (and the recipe, if asked; or over tune.values).
 
     The first trial is the method's own ρ. A trial that is worse than the median of the others at the same epoch is left there.
@@ -232,7 +159,7 @@ def optuna_search(options: Options, space: Space | None) -> Search:
     )
     size = 0 if space is None or options.values is not None else len(space.start())
     if not size and options.values is None and not options.recipe:
-        raise L2DError("method: has no ρ to search; use tune.recipe=true, or tune.values")
+        raise ParameterError("", "has no ρ to search; use tune.recipe=true, or tune.values")
     if size and space is not None:
         study.enqueue_trial(start_of(space.start()))
     asked, different = 0, set[str]()
@@ -273,7 +200,7 @@ def within(value: float, bounds: tuple[float, float]) -> float:
     return min(max(value, bounds[0]), bounds[1])
 
 
-def _settings(trial: Any, options: Options, space: Space | None, size: int) -> dict[str, Any]:
+def _settings(trial: Any, options: SearchSettings, space: Space | None, size: int) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     if size and space is not None:
         common = trial.suggest_float("size", *SIZE, log=True)

@@ -17,20 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from omegaconf import OmegaConf
 
-from l2d.config import to_plain
-from l2d.methods.comp_sum import CompSum
-from l2d.routing.build import make, make_data, naming_the_method
+from l2d.config import SearchSettings, check, check_search
+from l2d.config.checking import SET_BY_SEARCH
+from l2d.config.hydra_adapter import BasicSweeper
+from l2d.config.identity import choices, variant
+from l2d.core.rewards import rewards_of
+from l2d.routing.build import make_method, make_splits
 from l2d.runs.cells import Cell, listing
-from l2d.runs.folder import RunFolder, choices, variant
-from l2d.runs.summary import aligned
-from l2d.runs.sweep import Workshop, check_devices
-from l2d.tuning.show import Trial, ablation_table, figure
-from l2d.tuning.strategies import TAKEN, Ask, Options, Space, begin, rounded
-from l2d.utils.errors import L2DError
+from l2d.runs.folder import RunFolder
+from l2d.runs.sweep import Workshop
+from l2d.tuning.show import Trial, ablation_table, trials_figure
+from l2d.tuning.strategies import Ask, Space, begin_search, rounded
+from l2d.utils.errors import L2DError, under
 from l2d.utils.files import write_atomically, write_json, write_text
+from l2d.utils.text import aligned
 
 CONTROLS = (
     "uniform",
@@ -40,18 +41,17 @@ CONTROLS = (
     "tuned, one ρ for all, complement rewards",
     "tdef",
 )
-MILD = f"{CompSum.__module__}.{CompSum.__qualname__}"
 
 
-def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]) -> None:
+def tune(sweeper: BasicSweeper, arguments: list[str]) -> None:
     """What `l2d tune` does, for each combination of what is given."""
     shop = Workshop(sweeper, arguments)
-    found = Options(**OmegaConf.to_container(OmegaConf.create(dict(options))))  # type: ignore[arg-type]
+    found = check_search(shop.config.tune)
     given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
-    for key in TAKEN.keys() & given:
-        raise L2DError(f"{key}: a search sets it itself; use {TAKEN[key]}")
+    for key in SET_BY_SEARCH.keys() & given:
+        raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
     if shop.config.force:
-        raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be run anew")
+        raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be re-run")
     # All of them before the first is run: what cannot be searched is said at once.
     studies = [Study(shop, overrides, found) for overrides in shop.grid]
     failed: dict[str, str] = {}
@@ -70,11 +70,12 @@ def tune(sweeper: BasicSweeper, arguments: list[str], options: Mapping[str, Any]
 class Study:
     """One search: the settings it starts from, its trials, and the folder that its table, picture and result end in."""
 
-    def __init__(self, shop: Workshop, overrides: Sequence[str], options: Options) -> None:
+    def __init__(self, shop: Workshop, overrides: Sequence[str], options: SearchSettings) -> None:
         self.shop, self.overrides, self.options = shop, list(overrides), options
-        self.cfg = shop.compose(overrides)
-        check_devices(self.cfg)
-        self.config = to_plain(self.cfg)
+        self.experiment = check(shop.compose(overrides))
+        self.config = dict(self.experiment.plain)
+        if self.experiment.trainer.devices > 1:
+            raise L2DError("trainer.devices: a search gives each run one device")
         identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
         kind = options.search if options.values is None or options.search == "optuna" else "values"
         name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
@@ -82,17 +83,18 @@ class Study:
         self.title = " ".join(choices(self.config).values())
         self.trials: dict[tuple[str, ...], Trial] = {}
         method = self.config["method"]
-        if options.ablation and (method["_target_"] != MILD or not isinstance(method["rho"], Mapping)):
-            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
-        with naming_the_method(self.cfg):
-            self.search = begin(options, self.space())
+        if options.ablation and not ("rewards" in method and isinstance(method.get("rho"), Mapping)):
+            problem = "takes apart a method with rewards and a rule for ρ"
+            raise L2DError(f"tune.ablation=true: {problem}, not method={method['name']}; use method=mild_paper")
+        with under(f"method={method['name']}"):
+            self.search = begin_search(options, self.space())
             self.asks = next(self.search)
         self.workers: Path | None = None
         self.rounds = 0
 
     def run(self) -> None:
         search, asks = self.search, self.asks
-        if self.cfg.dry_run:
+        if self.experiment.settings.dry_run:
             cells = {cell.run.path: cell for ask in asks for cell in self.cells(ask)}
             more = "" if self.options.search in ("paper", "extended") else "; which trials follow depends on these"
             print(
@@ -114,7 +116,7 @@ class Study:
                 asks = search.send(values)
             except StopIteration:
                 break
-        picture = figure(list(self.trials.values()), self.title)
+        picture = trials_figure(list(self.trials.values()), self.title)
         write_atomically(self.folder / "trials.png", lambda path: picture.savefig(path))
         whole = [trial for trial in self.ordered() if trial.whole]
         if not whole:
@@ -126,21 +128,21 @@ class Study:
         self.finish(winner)
 
     def space(self) -> Space | None:
-        rho = self.config["method"].get("rho")
+        method = self.config["method"]
+        rho = method.get("rho")
         if rho is None or self.options.values is not None:
             return None
         if isinstance(rho, list):
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
         first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
-        cfg = self.shop.compose([*self.overrides, *first])
+        experiment = check(self.shop.compose([*self.overrides, *first]))
         # Nothing is trained for a list: as if all experts were cheapest equally often.
-        if cfg.dry_run and cfg.experts.name == "trained":
-            costs, num_classes = 1 - torch.eye(len(cfg.setup.coverage)), 0
-        else:
-            data = make_data(cfg)
-            costs, num_classes = data.train.costs, data.num_classes
-        method = make(cfg.method, costs=costs, num_classes=num_classes, decision=cfg.decision)
-        return Space(rho, costs, method.rewards(costs))
+        if experiment.settings.dry_run and experiment.setup.coverage is not None:
+            costs = 1 - torch.eye(len(experiment.setup.coverage))
+            return Space(rho, costs, rewards_of(method["rewards"], costs, 1.0))
+        splits = make_splits(experiment)
+        built: Any = make_method(experiment, splits.train.costs, splits.num_classes)
+        return Space(rho, splits.train.costs, built.rewards(splits.train.costs))
 
     def cells(self, ask: Ask) -> list[Cell]:
         """The runs of one trial: its seeds, or its seeds on each fold."""
@@ -182,7 +184,7 @@ class Study:
             else:
                 trial.value = statistics.fmean(self.validation(cell, trial.epoch) for cell in some)
                 if some[0].run.finished:
-                    trial.rho = list(some[0].run.metrics()["method_buffers"].get("rho", []))
+                    trial.rho = some[0].run.metrics().rho
             values.append(trial.value)
             known = self.trials.get(ask.overrides)
             if known is None or not known.whole:  # asked for again, it stays whole
@@ -199,7 +201,7 @@ class Study:
     def validation(cell: Cell, epoch: int) -> float:
         if epoch < cell.epochs and not cell.run.finished:  # it may have run out of patience before
             return cell.run.validation_after(epoch)
-        return float(cell.run.metrics()["validation"]["deferral_loss"])
+        return cell.run.metrics().validation.deferral_loss
 
     def table(self) -> str:
         header, rows = self.trial_rows()
@@ -246,13 +248,13 @@ class Study:
         different = {cell.run.path: cell for some in cells.values() for cell in some}
         failed = self.run_cells([*different.values()])
         losses = {
-            name: {cell.seed: float(cell.run.metrics()["deferral_loss"]) for cell in some if cell.run.finished}
+            name: {cell.seed: cell.run.metrics().deferral_loss for cell in some if cell.run.finished}
             for name, some in cells.items()
         }
         text = ablation_table(
             losses, cells, tuple(choices(self.config).values())[:4], "tdef" if len(rows) > 1 else None
         )
-        command = " ".join(["l2d tune", *self.said()])
+        command = " ".join(["l2d tune", *self.overrides])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
         print(f"\n{text}\n\n{self.folder}")
@@ -270,12 +272,6 @@ class Study:
             },
         }
         write_json(self.folder / "result.json", result)
-
-    def said(self) -> list[str]:
-        """What was asked for, as overrides."""
-        told = [text for text in sys.argv[1:] if "=" in text and not text.startswith("hydra.sweeper.tune.")]
-        tune = [text.removeprefix("hydra.sweeper.") for text in sys.argv[1:] if text.startswith("hydra.sweeper.tune.")]
-        return [*(told if len(self.shop.grid) == 1 else self.overrides), *tune]
 
 
 def epoch_of(ask: Ask, epochs: int) -> int:

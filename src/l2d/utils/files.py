@@ -16,7 +16,7 @@ TEMPORARY = ".tmp"
 
 @contextmanager
 def alone(lock_file: Path, waiting: str) -> Iterator[None]:
-    """One process at a time; the others say `waiting` once and wait. The lock goes with the process, however that ends."""
+    """One process at a time; the others print `waiting` once and wait. The lock ends with the process, even if it is killed."""
     lock = filelock.FileLock(lock_file)
     try:
         lock.acquire(blocking=False)
@@ -30,7 +30,7 @@ def alone(lock_file: Path, waiting: str) -> Iterator[None]:
 
 
 def clear_folder(folder: Path, first: str, keep: Collection[str]) -> None:
-    """Remove what is in a folder but `keep`, the file `first` before all else: what is left at any moment does not look whole."""
+    """Remove everything in a folder except `keep`. The file `first` goes first, so that a half-cleared folder never looks whole."""
     (folder / first).unlink(missing_ok=True)
     for entry in folder.iterdir():
         if entry.name in keep:
@@ -42,13 +42,17 @@ def clear_folder(folder: Path, first: str, keep: Collection[str]) -> None:
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file beside `path`, then put it in place in one step."""
+    """Let `write` fill a temporary file beside `path`, then move it into place in one step. An OSError names `path`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}{path.suffix}")
     try:
         write(temporary)
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.errno is None or str(error.filename or temporary) != str(temporary):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk would not say which file
     finally:
         temporary.unlink(missing_ok=True)
 

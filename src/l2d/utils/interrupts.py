@@ -1,5 +1,5 @@
-"""Ctrl-C that is not lost. Python drops an exception that arises in a destructor or in a weak reference's callback, and collecting
-the garbage of a finished run goes through thousands of those."""
+"""Ctrl-C is never lost. Python drops an exception that is raised in a destructor or in a weak reference's callback, and collecting
+the garbage of a finished run calls thousands of those."""
 
 import signal
 import sys
@@ -7,39 +7,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
-TERMINATED = 128 + signal.SIGTERM  # the status that a shell gives to what SIGTERM ended
+TERMINATED = 128 + signal.SIGTERM  # the status that a shell reports for a process ended by SIGTERM
 
 _pressed = False
 _deferred = False
 
 
 def remember() -> None:
-    """From now on a Ctrl-C is also written down, for `check`. Where the signal is ignored it stays so."""
+    """From now on a Ctrl-C is also noted, for `raise_dropped`. A signal that is ignored stays ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _note)
 
 
-def check() -> None:
-    """Raise the KeyboardInterrupt that was dropped, if one was."""
+def raise_dropped() -> None:
+    """Raise the KeyboardInterrupt that Python dropped, if there was one."""
     if _pressed:
         raise KeyboardInterrupt
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """A Ctrl-C within takes effect at the end."""
+    """A Ctrl-C inside takes effect at the end."""
     global _deferred
     _deferred = True
     try:
         yield
     finally:
         _deferred = False
-    check()
+    raise_dropped()
 
 
 def say_at_the_end(line: str) -> None:
-    """In place of the traceback of a KeyboardInterrupt that is let through. Python then ends by the signal, status 130, and not by
-    an exit of its own: only so does a shell end the loop around the command as well."""
+    """Print a line in place of a KeyboardInterrupt's traceback. The exception must still leave the program: Python then ends by the
+    signal, with status 130, and a shell ends a loop around the command too."""
     before = sys.excepthook
 
     def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

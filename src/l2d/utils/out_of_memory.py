@@ -1,4 +1,4 @@
-"""Memory that does not suffice: how it shows, how it is freed, and into how many parts a batch is cut then."""
+"""Running out of memory: how to tell, how to free memory, and into how many micro-batches a batch is cut then."""
 
 import gc
 import sys
@@ -8,9 +8,9 @@ import torch
 from l2d.utils import interrupts
 from l2d.utils.errors import L2DError
 
-# CPU, MPS, cuBLAS and cuDNN raise a plain RuntimeError.
+# In the messages of CPU, MPS, cuBLAS and cuDNN, which raise a plain RuntimeError.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "STATUS_ALLOC_FAILED")
-SMALLEST = 4  # rows in a part of a batch; with fewer, batch normalisation would mislead
+SMALLEST = 4  # rows in a micro-batch; with fewer, the statistics of batch normalisation are too noisy
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
@@ -18,34 +18,34 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
-    """How many parts batches of `rows` are to come in when memory did not suffice for `parts`, which is said; any other error goes
-    on. setting: the key that a batch's size is under, and its value."""
+    """The number of micro-batches for batches of `rows` after `parts` ran out of memory; it prints the change. Any other error is
+    raised again. setting: the key of the batch size, with its value."""
     if not is_out_of_memory(error):
         raise error
     tried = -(-rows // parts)
     if rows // (2 * parts) < SMALLEST:
         raise L2DError(
-            f"{setting}: out of memory with {tried} rows at a time; use a smaller network, for texts a lower"
-            " router.reads.max_length, or trainer.data_on_device=false"
+            f"{setting}: out of memory with {tried} rows at a time; use a smaller network, trainer.data_on_device=false or,"
+            " for texts, a lower router.reads.max_length"
         ) from error
     parts *= 2
     print(
-        f"out of memory with {tried:,} rows at a time: each batch of {rows:,} now comes in {parts} parts of"
-        f" {-(-rows // parts):,}, still one step (batch norm, if any, goes by the part)"
+        f"out of memory with {tried:,} rows at a time: each batch of {rows:,} is now {parts} micro-batches of"
+        f" {-(-rows // parts):,}, still one step (batch norm, if any, sees a micro-batch)"
     )
     return parts
 
 
 def forget_earlier_runs() -> None:
-    """A sweep's runs share a process, whose ninth compilation of the same code would silently run uncompiled. CUDA graphs keep
-    their memory until they are forgotten."""
+    """The runs of a sweep share a process, and torch silently stops compiling the same code after eight times. CUDA graphs keep
+    their memory until the compiler is reset."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
     free_memory()
 
 
 def free_memory() -> None:
-    """Trainer, network and data refer to each other, so memory is freed only when Python looks for such cycles."""
+    """Trainer, network and data refer to each other, so their memory is freed only when Python collects such cycles."""
     with interrupts.deferred():
         gc.collect()
     if torch.cuda.is_initialized():

@@ -6,13 +6,15 @@ The types below are plain annotations; pydantic checks values against them. conf
 source, so that a wrong value is answered without importing torch. It resolves names of this module, of typing, and builtins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
+from typing_extensions import TypedDict
 
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import NO_VALUE, ParameterError
 
 Positive = Annotated[float, Gt(0)]
 NonNegative = Annotated[float, Ge(0)]
@@ -24,6 +26,50 @@ NonNegativeInt = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 EvenWidth = Annotated[int, Ge(2), MultipleOf(2)]
 Names = Annotated[list[str], MinLen(1)]
+Factory = Callable[..., Any]  # a class with some of its arguments, to be called with the others
+Letters = Annotated[list[str | int], MinLen(2)]  # a yaml's [1, 2] are numbers
+Name = str | int  # of a column or a category; YAML reads 2024 as a number
+PriceNames = dict[str, NonNegative]
+NoiseKind = Literal["multiplicative", "additive"]
+Rewards = Literal["sum_others", "complement"]  # the kinds of c̄_k: l2d.core.rewards
+
+
+@dataclass(frozen=True)
+class ByForm:
+    """One type for a single value, one for a list, one for a mapping. A plain union would report the errors of all three."""
+
+    single: Any
+    several: Any
+    mapping: Any
+
+    def form(self, value: object) -> str:
+        return (
+            "~mapping" if isinstance(value, Mapping) else "~several" if isinstance(value, list | tuple) else "~single"
+        )
+
+    def __get_pydantic_core_schema__(self, _: object, handler: Any) -> Any:
+        from pydantic import Discriminator, Tag
+
+        branches = {"~single": self.single, "~several": self.several, "~mapping": self.mapping}
+        single, several, mapping = (Annotated[kind, Tag(name)] for name, kind in branches.items())
+        return handler.generate_schema(Annotated[single | several | mapping, Discriminator(self.form)])
+
+
+class RhoRule(TypedDict):
+    """ρ_k = total·share_k + offset, or `values` in place of the rule (conf/method/mild.yaml)."""
+
+    rule: Literal["uniform", "theory"]
+    total: float
+    offset: float
+    counts: Literal["cheapest", "reward_mass"]
+    groups: list[list[Count]] | None
+    values: list[Positive] | None
+
+
+# A type with settings of its own does not inherit those of _adapter.
+RhoRule.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # type: ignore[attr-defined]
+
+Rho = Annotated[float | Sequence[float] | Mapping[str, Any], ByForm(Positive, list[Positive], RhoRule)]
 
 # pydantic's kinds of error, as plain sentences; what is not here is said in pydantic's own words.
 SENTENCES = {
@@ -42,6 +88,7 @@ SENTENCES = {
     "sequence_str": "must be a list",
     "is_instance_of": "must be a list or a mapping",
     "dict_type": "must be a mapping",
+    "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
     "literal_error": "must be {expected}",
     "missing": "is missing",
     "extra_forbidden": "unknown key",
@@ -65,7 +112,8 @@ def check(parameter: str, value: object, kind: Any) -> None:
         sentence = SENTENCES.get(deepest["type"])
         problem = sentence.format(**deepest.get("ctx", {})) if sentence else deepest["msg"]
         numbered = [f"[{int(part) + 1}]" if part.isdigit() else f".{part}" for part in path]
-        raise ParameterError(parameter + "".join(numbered), problem, deepest["input"]) from None
+        value = NO_VALUE if deepest["type"] == "missing" else deepest["input"]
+        raise ParameterError(parameter + "".join(numbered), problem, value) from None
 
 
 def _is_branch(part: object) -> bool:
@@ -83,19 +131,26 @@ def _adapter(kind: Any) -> Any:
 __all__ = [
     "Annotated",
     "Any",
+    "ByForm",
     "Count",
     "EvenWidth",
+    "Factory",
     "Ge",
     "Gt",
     "Le",
+    "Letters",
     "Literal",
     "Lt",
     "Mapping",
+    "Name",
     "Names",
     "NonNegative",
     "NonNegativeInt",
     "Positive",
     "ProperShare",
+    "Rewards",
+    "Rho",
+    "RhoRule",
     "Seed",
     "Sequence",
     "Share",

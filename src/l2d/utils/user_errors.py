@@ -1,20 +1,28 @@
 """How a command ends that could not do what was asked, or whose reader has gone. Light: some commands do without torch."""
 
+import argparse
 import difflib
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, NoReturn
 
-from hydra.errors import HydraException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from l2d.utils import interrupts
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Whether one line says all that the user needs: of an OSError, only where it says which file."""
+    if isinstance(error, L2DError | HydraException | OmegaConfBaseException):
+        return True
+    return isinstance(error, OSError) and error.filename is not None
 
 
 @contextmanager
@@ -22,14 +30,16 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
     """Around a command without Hydra. A mistake of the user's ends in one line and status 1; a reader that has gone, as head goes
     when it has seen enough, in no line at all."""
     try:
-        yield
-        sys.stdout.flush()
+        try:
+            yield
+        finally:  # also after argparse's --help, which ends by SystemExit
+            sys.stdout.flush()
     except BrokenPipeError:
         # Python flushes once more at its end, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MISTAKES as error:
-        if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        if os.environ.get("HYDRA_FULL_ERROR") == "1" or not is_mistake(error):
             raise
         sys.exit(f"error: {one_line(error)}")
     except KeyboardInterrupt:
@@ -37,25 +47,54 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
         raise
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """argparse for commands within `answering`: a wrong flag is one line and status 1. The help keeps its line breaks."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            **{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options},
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise L2DError(f"{message}; see {self.prog} --help")
+
+
+@contextmanager
+def given_as_flags() -> Iterator[None]:
+    """A parameter that is refused within was given as a flag, so the user knows it as one: prices is --prices."""
+    try:
+        yield
+    except ParameterError as error:
+        flag = f"--{error.parameter.replace('_', '-')}"
+        raise ParameterError(flag, error.problem, error.value) from error.__cause__
+
+
 def one_line(error: BaseException) -> str:
-    """The message on one line. Hydra puts the key into one exception and the reason into its cause: both are wanted."""
-    text = re.sub(r"To append to your config use \S+|Config search path:.*", "", " ".join(str(error).split()))
-    text = text.replace("hydra.sweeper.tune.", "tune.")  # as l2d.tuning.study calls them
-    parts = [text.strip()]
-    cause = error.__cause__
-    if isinstance(error, HydraException) and cause is not None:
-        reason = str(cause).splitlines()[0] if str(cause) else type(cause).__name__
-        if reason not in parts[0]:
-            parts.append(reason)
-    return ": ".join(parts) + meant(error if cause is None else cause)
+    """What the user reads. Of Hydra's and OmegaConf's errors, the key or choice at fault and the one that may have been meant."""
+    cause = error.__cause__ or error
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return unknown_choice(error.missing_cfg_file, list(error.options or ()))
+    if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
+        return f"{cause.full_key}: unknown key{meant(cause)}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else type(error).__name__
+    reason = str(cause).splitlines()[0] if isinstance(error, HydraException) and str(cause) else ""
+    return f"{first}: {reason}" if reason and reason not in first else first
 
 
-def meant(error: BaseException) -> str:
-    """Of a key that there is not: the one that looks like it, or all that there are."""
-    if not isinstance(error, ConfigAttributeError | ConfigKeyError) or not isinstance(error.parent_node, DictConfig):
-        return ""
-    names = [] if error.parent_node._is_none() else sorted(str(name) for name in error.parent_node)
-    if not names or str(error.key) in names:  # Hydra makes an empty mapping of what is none
-        return ""
+def unknown_choice(file: str, options: list[str]) -> str:
+    """file: such as method/mildd, which conf/ does not have."""
+    group, _, choice = file.rpartition("/")
+    close = difflib.get_close_matches(choice, options, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"{group}={choice}: unknown choice{hint}; there are {', '.join(options)}" if options else f"{file}: no such config"
+
+
+def meant(error: ConfigAttributeError | ConfigKeyError) -> str:
+    """The key that looks like the misspelt one, or all that there are."""
+    parent = error.parent_node
+    names = sorted(str(name) for name in parent) if isinstance(parent, DictConfig) and not parent._is_none() else []
     close = difflib.get_close_matches(str(error.key), names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}"
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}" if names else ""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from l2d.analysis.curve.evaluate import evaluate
 from safetensors.numpy import save_file
 
-from l2d.analysis.curve.evaluate import evaluate
 from l2d.analysis.curve.groups import HELD_OUT, ONE_VS_ALL, PRICED, WEIGHTS, find_groups, load
 from l2d.analysis.curve.points import Floats
 from l2d.analysis.curve.show import as_text

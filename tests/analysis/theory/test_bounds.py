@@ -46,15 +46,15 @@ def exact_rademacher(features: torch.Tensor, weights: torch.Tensor, rho: torch.T
 
 
 def test_margins_by_hand() -> None:
-    assert bounds.margins(f64([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0]])).tolist() == [[1, -2, -1], [0, 0, -1]]
+    assert bounds.score_margins(f64([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0]])).tolist() == [[1, -2, -1], [0, 0, -1]]
 
 
 def test_margin_loss_by_hand() -> None:
     """Margins (2, −2), ρ = (4, 1): Φ = 1 − 2/4 = .5 and 1; weights .8 and .1 give .5. The zero-one loss counts expert 2 alone."""
     scores, weights = f64([[2.0, 0.0]]), f64([[0.8, 0.1]])
-    np.testing.assert_allclose(bounds.margin_loss(scores, weights, f64([4.0, 1.0])), [0.5])
-    np.testing.assert_allclose(bounds.zero_one_loss(scores, weights), [0.1])
-    np.testing.assert_allclose(bounds.zero_one_loss(f64([[1.0, 1.0]]), weights), [0.9])  # ties count for both
+    np.testing.assert_allclose(bounds.weighted_margin_loss(scores, weights, f64([4.0, 1.0])), [0.5])
+    np.testing.assert_allclose(bounds.weighted_zero_one_loss(scores, weights), [0.1])
+    np.testing.assert_allclose(bounds.weighted_zero_one_loss(f64([[1.0, 1.0]]), weights), [0.9])  # ties count for both
 
 
 @given(st.integers(0, 9999), st.integers(2, 5))
@@ -64,16 +64,16 @@ def test_margin_loss_is_the_papers_for_labelled_points(seed: int, p: int) -> Non
     scores, rho, c, k = rng.normal(size=p), rng.uniform(0.1, 3, p), rng.uniform(), int(rng.integers(p))
     slow = max(c * min(1.0, max(0.0, 1 - (scores[k] - scores[j]) / rho[k])) for j in range(p) if j != k)
     weights = c * one_hot([k], p)
-    np.testing.assert_allclose(bounds.margin_loss(f64(scores)[None], weights, f64(rho)), [slow], atol=1e-12)
+    np.testing.assert_allclose(bounds.weighted_margin_loss(f64(scores)[None], weights, f64(rho)), [slow], atol=1e-12)
 
 
 @given(st.integers(0, 9999), st.integers(2, 5), st.floats(1, 10))
 def test_margin_loss_is_above_the_zero_one_loss_and_grows_with_rho(seed: int, p: int, factor: float) -> None:
     scores = torch.tensor(np.random.default_rng(seed).normal(size=(4, p)))
     _, weights, rho = case(seed, 4, p)
-    loss = bounds.margin_loss(scores, weights, rho)
-    assert (bounds.zero_one_loss(scores, weights) <= loss + 1e-12).all()
-    assert (loss <= bounds.margin_loss(scores, weights, factor * rho) + 1e-12).all()
+    loss = bounds.weighted_margin_loss(scores, weights, rho)
+    assert (bounds.weighted_zero_one_loss(scores, weights) <= loss + 1e-12).all()
+    assert (loss <= bounds.weighted_margin_loss(scores, weights, factor * rho) + 1e-12).all()
 
 
 def test_norms_by_hand() -> None:
@@ -150,14 +150,16 @@ def test_lipschitz_constant(seed: int, p: int, rho: float) -> None:
     one = torch.tensor(rng.normal(size=(1, p)))
     other = one + torch.tensor(rng.normal(size=(1, p)) * rng.choice([0.01, 1]))
     label, margins = one_hot([int(rng.integers(p))], p), torch.full((p,), rho, dtype=torch.float64)
-    change = bounds.margin_loss(one, label, margins) - bounds.margin_loss(other, label, margins)
+    change = bounds.weighted_margin_loss(one, label, margins) - bounds.weighted_margin_loss(other, label, margins)
     assert abs(float(change)) <= math.sqrt(2) / rho * float((one - other).norm()) + 1e-12
 
 
 def test_lipschitz_constant_is_attained() -> None:
     """From (0, 0) to (h, −h), ρ = 1: the loss falls by 2h, the distance is √2·h."""
     h, label, rho = 0.25, f64([[1.0, 0.0]]), f64([1.0, 1.0])
-    change = bounds.margin_loss(f64([[0.0, 0.0]]), label, rho) - bounds.margin_loss(f64([[h, -h]]), label, rho)
+    change = bounds.weighted_margin_loss(f64([[0.0, 0.0]]), label, rho) - bounds.weighted_margin_loss(
+        f64([[h, -h]]), label, rho
+    )
     assert float(change) / (math.sqrt(2) * h) == pytest.approx(math.sqrt(2))
 
 
@@ -167,7 +169,7 @@ def test_constant_four_is_enough(seed: int, shape: tuple[int, int]) -> None:
     m, p = shape
     _, weights, rho = case(seed, m, p)
     scores = torch.tensor(np.random.default_rng(seed).normal(size=(5, m, p)) * 2)
-    losses = bounds.margin_loss(scores, weights, rho).numpy()
+    losses = bounds.weighted_margin_loss(scores, weights, rho).numpy()
     left = np.mean([(losses @ np.array(signs)).max() for signs in itertools.product((-1, 1), repeat=m)]) / m
     scaled = (scores * (weights / rho).sum(dim=1)[:, None]).reshape(5, -1).numpy()
     right = np.mean([(scaled @ np.array(signs)).max() for signs in itertools.product((-1, 1), repeat=m * p)]) / m
@@ -223,7 +225,7 @@ def test_corollary_falls_with_the_sample_and_grows_with_the_norm(seed: int, time
     features, weights, rho = case(seed, 5, 3)
     counts, norms = weights.sum(dim=0), bounds.largest_norms(features, weights)
 
-    def total(repeats: int, norm_bound: float) -> bounds.Bound:
+    def total(repeats: int, norm_bound: float) -> bounds.MarginBound:
         rademacher = bounds.rademacher_bound(repeats * counts, norms, rho, norm_bound, 5 * repeats)
         return bounds.margin_bound(0.2, rademacher, rho, 5 * repeats, delta=0.1, constants=PAPER)
 
@@ -239,7 +241,7 @@ def test_corollary_falls_with_the_sample_and_grows_with_the_norm(seed: int, time
     assert total(times + 1, 1.7).total < total(times, 1.7).total
     assert total(times, 1.7).total <= total(times, 2.0).total
     needed = total(1, 1.7).points_needed(5)
-    at = bounds.Bound(0.2, slow * math.sqrt(5 / needed), total(1, 1.7).confidence * math.sqrt(5 / needed), 0.0)
+    at = bounds.MarginBound(0.2, slow * math.sqrt(5 / needed), total(1, 1.7).confidence * math.sqrt(5 / needed), 0.0)
     assert at.total == pytest.approx(1)
 
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from l2d.analysis.theory.consistency import gradient, judge, minimiser, worst_regret
+from l2d.analysis.theory.consistency import judge, surrogate_gradient, surrogate_minimiser, worst_regret
 from l2d.core.costs import paid
 from l2d.core.rewards import sum_others
 from l2d.core.rho import rho_shares
 from l2d.methods.comp_sum import comp_sum_loss
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
 
 
 def f64(values: object) -> torch.Tensor:
@@ -31,7 +31,7 @@ def test_gradient(seed: int, experts: int) -> None:
     f = torch.tensor(np.random.default_rng(seed).normal(size=(1, experts)), requires_grad=True)
     comp_sum_loss(f, p, rho).sum().backward()
     assert f.grad is not None
-    np.testing.assert_allclose(gradient(f.detach(), p, rho), f.grad, atol=1e-10)
+    np.testing.assert_allclose(surrogate_gradient(f.detach(), p, rho), f.grad, atol=1e-10)
 
 
 @given(st.integers(0, 9999), st.integers(2, 4))
@@ -43,19 +43,21 @@ def test_minimiser_against_scipy(seed: int, experts: int) -> None:
         differences = f[None, :] - f[:, None]
         return float(weights @ np.log(np.exp(differences / margins[:, None]).sum(axis=1)))
 
-    ours = minimiser(p, rho)
+    ours = surrogate_minimiser(p, rho)
     found = minimize(slow, ours[0].numpy() + 0.1, method="BFGS")
     assert slow(ours[0].numpy()) <= found.fun + 1e-9
     assert found.fun <= slow(ours[0].numpy()) + 1e-4
     assert float(ours.max()) == 0
-    assert float(gradient(ours, p, rho).abs().max()) <= 1e-9 * float((p / rho).max())
+    assert float(surrogate_gradient(ours, p, rho).abs().max()) <= 1e-9 * float((p / rho).max())
 
 
 @given(st.integers(0, 9999), st.integers(2, 5), st.floats(0.1, 10))
 def test_equal_rho_has_a_closed_form(seed: int, experts: int, rho: float) -> None:
     p, _ = case(seed, experts)
     np.testing.assert_allclose(
-        torch.softmax(minimiser(p, torch.full((experts,), rho, dtype=torch.float64)) / rho, dim=1), p, atol=1e-9
+        torch.softmax(surrogate_minimiser(p, torch.full((experts,), rho, dtype=torch.float64)) / rho, dim=1),
+        p,
+        atol=1e-9,
     )
 
 
@@ -144,5 +146,11 @@ def test_the_collapse_on_svhn_is_foretold() -> None:
 
 def test_what_is_not_found_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("l2d.analysis.theory.consistency.STEPS", 1)
-    with pytest.raises(L2DError, match=r"rho=\[1\.0, 0\.3\]: the minimiser was not found"):
-        minimiser(f64([[0.55, 0.45]]), f64([1.0, 0.3]))
+    with pytest.raises(ParameterError, match=r"^rho=\[1\.0, 0\.3\]: the minimiser was not found"):
+        surrogate_minimiser(f64([[0.55, 0.45]]), f64([1.0, 0.3]))
+
+
+def test_rho_too_far_apart_for_float64() -> None:
+    """At ρ = (1, 1e9) the Hessian is singular in float64, and a point that is far from the minimum has a gradient near 0."""
+    with pytest.raises(ParameterError, match=r"^rho=\[1\.0, 1000000000\.0\]: the minimiser was not found"):
+        surrogate_minimiser(f64([[0.55, 0.45]]), f64([1.0, 1e9]))

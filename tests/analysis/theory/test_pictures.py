@@ -14,7 +14,7 @@ def f64(values: object) -> torch.Tensor:
 
 
 def test_triangles_cover_the_simplex() -> None:
-    corners = simplex.triangles(7)
+    corners = simplex.simplex_triangles(7)
     assert corners.shape == (49, 3, 3)
     np.testing.assert_allclose(corners.sum(dim=-1), 1)
     assert float(corners.min()) >= -1e-15
@@ -25,7 +25,7 @@ def test_triangles_cover_the_simplex() -> None:
 def test_decision_regions() -> None:
     """argmax is the region of p/ρ; wrong on a part of the simplex, nowhere with equal ρ, and posterior nowhere with any."""
     rho = f64([1.0, 0.6, 0.3])
-    found = simplex.regions(rho, 20)
+    found = simplex.simplex_regions(rho, 20)
     p = found.corners.mean(dim=1)
     by_hand = (p / rho).argmax(dim=1)
     ties = (p / rho).sort(dim=1).values
@@ -33,8 +33,8 @@ def test_decision_regions() -> None:
     assert (found.verdict.argmax == by_hand)[clear].all()
     assert found.wrong == pytest.approx(0.29, abs=0.02)
     assert found.wrong_by_posterior == 0
-    assert simplex.regions(f64([2.0, 2.0, 2.0]), 20).wrong == 0
-    picture = simplex.figure(rho, found, f64([[0.5, 0.3, 0.2]]))
+    assert simplex.simplex_regions(f64([2.0, 2.0, 2.0]), 20).wrong == 0
+    picture = simplex.simplex_figure(rho, found, f64([[0.5, 0.3, 0.2]]))
     assert len(picture.axes) == 2
     assert f"{found.wrong:.1%}" in picture.axes[0].get_title()
     assert "0.0%" in picture.axes[1].get_title()
@@ -43,11 +43,11 @@ def test_decision_regions() -> None:
 def test_the_world_is_as_described() -> None:
     """Four densities, the first expert the most accurate over most of the inputs, the dearest the most accurate at its best."""
     for k in range(4):
-        mass = quad(lambda x, k=k: float(figure1.densities(np.array([x]))[0, k]), -15, 15, points=[float(CENTRES[k])])[
-            0
-        ]
+        mass = quad(
+            lambda x, k=k: float(figure1.class_densities(np.array([x]))[0, k]), -15, 15, points=[float(CENTRES[k])]
+        )[0]
         assert mass == pytest.approx(PRIORS[k], abs=1e-6)
-    accuracy = figure1.accuracies(GRID)
+    accuracy = figure1.expert_accuracies(GRID)
     assert ((accuracy > 0) & (accuracy < 1)).all()
     first = figure1.quadrature(torch.from_numpy(accuracy.argmax(axis=1) == 0).double())
     assert first > 0.6
@@ -63,14 +63,16 @@ def test_losses_by_another_quadrature() -> None:
 
         def integrand(x: float, k: int = k) -> float:
             at = np.array([x])
-            return float(figure1.densities(at).sum()) * (1 - float(figure1.accuracies(at)[0, k]) + float(PRICES[k]))
+            return float(figure1.class_densities(at).sum()) * (
+                1 - float(figure1.expert_accuracies(at)[0, k]) + float(PRICES[k])
+            )
 
         slow = quad(integrand, -10, 10, points=[-3, 0, 3], limit=200)[0]
         assert figure1.expected_loss(torch.full((len(GRID),), k)) == pytest.approx(slow, abs=1e-4)
 
 
 def test_sample_has_the_expected_costs() -> None:
-    x, costs = figure1.draw(40000, np.random.default_rng(0))
+    x, costs = figure1.draw_sample(40000, np.random.default_rng(0))
     assert float(x.mean()) == pytest.approx(float((PRIORS * CENTRES).sum()), abs=0.05)
     assert float(x.std()) > SPREADS.max()
     assert torch.allclose(costs - PRICES, (costs - PRICES).round())
@@ -82,7 +84,7 @@ def test_sample_has_the_expected_costs() -> None:
 @pytest.mark.slow
 def test_what_is_learned() -> None:
     """Bare theory (offset 0): argmax far from the optimum already at the minimiser, posterior at it. Same seed, same decisions."""
-    world = figure1.run(points=200, steps=50, offsets=[0.0], seed=0)
+    world = figure1.figure1_world(points=200, steps=50, offsets=[0.0], seed=0)
     tdef, argmax, posterior = world.rows
     assert world.rho[0.0].sum() == pytest.approx(1)
     assert tdef.limit_loss == pytest.approx(world.optimum, abs=1e-6)
@@ -90,9 +92,9 @@ def test_what_is_learned() -> None:
     assert argmax.limit_loss > world.optimum + 0.3
     assert argmax.learned_loss > posterior.learned_loss + 0.1
     assert tdef.learned_loss < world.optimum + 0.05
-    again = figure1.run(points=200, steps=50, offsets=[0.0], seed=0)
+    again = figure1.figure1_world(points=200, steps=50, offsets=[0.0], seed=0)
     assert all(torch.equal(one.learned, other.learned) for one, other in zip(world.rows, again.rows, strict=True))
-    picture = figure1.figure(world)
+    picture = figure1.figure1_picture(world)
     assert [text.get_text().rsplit("  ", 1)[0] for text in picture.axes[1].get_yticklabels()] == [
         "MILD, offset 0, posterior",
         "MILD, offset 0, argmax",

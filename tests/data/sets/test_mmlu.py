@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.running import assembled, train
 
-from l2d.commands.train import train
 from l2d.config import compose
 from l2d.core.costs import cheapest
 from l2d.data.arrays import alike, stratified_split, together
 from l2d.data.sets import mmlu
 from l2d.data.sets.mmlu_sim import CHANCES, KINDS, PATTERNS, MMLUSim, apportioned, outcomes
-from l2d.routing.build import make_data, make_dataset
+from l2d.routing.build import make_dataset
 from l2d.utils.errors import L2DError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -25,7 +25,7 @@ SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the pap
 
 @pytest.mark.parametrize("cost", SHARES)
 def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
-    data = make_data(compose(["dataset=mmlu_sim", f"cost={cost}"]))
+    data = assembled(compose(["dataset=mmlu_sim", f"cost={cost}"]))
     costs = torch.cat([data.train.costs, data.validation.costs, data.test.costs])
     assert len(costs) == 3000
     shares = torch.bincount(cheapest(costs), minlength=3) / len(costs)
@@ -107,7 +107,7 @@ def mmlu_data(file: Path, *overrides: str) -> list[str]:
 
 @pytest.mark.parametrize("fold", ["null", "2/4"])
 def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) -> None:
-    data = make_data(compose(mmlu_data(questions(tmp_path), f"fold={fold}")))
+    data = assembled(compose(mmlu_data(questions(tmp_path), f"fold={fold}")))
     seen = [{tuple(row) for row in split.inputs.tolist()} for split in (data.train, data.validation, data.test)]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
@@ -118,7 +118,7 @@ def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) 
 
 def test_subjects_and_letters(tmp_path: Path) -> None:
     file = questions(tmp_path)
-    data = make_data(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+    data = assembled(compose(mmlu_data(file, "dataset.only=[topic 1]")))
     assert sum(map(len, (data.train, data.validation, data.test))) == 20
     assert {*data.train.labels.tolist()} == {1}  # B, though it is the only letter there
     assert data.num_classes == 4
@@ -127,12 +127,12 @@ def test_subjects_and_letters(tmp_path: Path) -> None:
 
 def test_subjects_as_labels(tmp_path: Path) -> None:
     """For methods that go by a label; the letters are not looked at then."""
-    data = make_data(compose(mmlu_data(questions(tmp_path, answer="E"), "dataset.label=subject")))
+    data = assembled(compose(mmlu_data(questions(tmp_path, answer="E"), "dataset.label=subject")))
     assert data.num_classes == 3
     for split in (data.train, data.validation):
         assert {*split.labels.tolist()} == {0, 1, 2}
     assert [f"topic {label}" for label in data.test.labels.tolist()] == list(data.categories or ())
-    some = make_data(
+    some = assembled(
         compose(mmlu_data(questions(tmp_path), "dataset.label=subject", "dataset.only=[topic 1, topic 2]"))
     )
     assert some.num_classes == 2
@@ -144,7 +144,7 @@ def test_subjects_as_labels(tmp_path: Path) -> None:
 def test_what_models_say_is_not_held_against_the_subject(overrides: list[str], tmp_path: Path) -> None:
     given = [f"dataset.path={questions(tmp_path)}", "dataset.label=subject", *overrides]
     with pytest.raises(L2DError, match=r"^dataset\.label=subject: .*dataset\.label=answer"):
-        make_data(compose([*mmlu_data(questions(tmp_path)), *given]))
+        assembled(compose([*mmlu_data(questions(tmp_path)), *given]))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_what_models_say_is_not_held_against_the_subject(overrides: list[str], t
 )
 def test_bad_questions(changes: dict[str, str], overrides: list[str], said: str, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:
-        make_data(compose(mmlu_data(questions(tmp_path, **changes), *overrides)))
+        assembled(compose(mmlu_data(questions(tmp_path, **changes), *overrides)))
     assert said in str(caught.value)
 
 
@@ -173,7 +173,7 @@ def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
     lines[5] = lines[5].replace(",B,", ",E,")  # row 5, the second of topic 1
     file.write_text("\n".join(lines))
     with pytest.raises(L2DError, match="in 1 of 20 rows: 5, the first is 'E'"):
-        make_data(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+        assembled(compose(mmlu_data(file, "dataset.only=[topic 1]")))
 
 
 def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: p
     lines = file.read_text().splitlines()
     rows = [f"{line},{'split' if i == 0 else 'test' if i % 2 == 0 else 'train'}" for i, line in enumerate(lines)]
     file.write_text("\n".join(rows))
-    make_data(compose(mmlu_data(file, "dataset.split=split")))
+    assembled(compose(mmlu_data(file, "dataset.split=split")))
     assert "warning: dataset.split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
 
 
@@ -227,9 +227,9 @@ def test_setups_bring_their_experts(tmp_path: Path) -> None:
     assert compose(["experiment=table3", "setup=mixtral"]).experts.name == "table"
     assert compose(["dataset=mmlu_sim"]).experts.name == "table"
     with pytest.raises(L2DError, match="experts=llm: these data say already"):
-        make_data(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
+        assembled(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
     with pytest.raises(L2DError, match=r"dataset\.label: missing"):
-        make_data(compose(mmlu_data(questions(tmp_path), "dataset.label=null")))
+        assembled(compose(mmlu_data(questions(tmp_path), "dataset.label=null")))
 
 
 def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
@@ -242,11 +242,11 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
             subject = "high_school_mathematics" if i % 2 else "high_school_world_history"
             writer.writerow([subject, f"question {i}?", "ABCD"[i % 4], *(int(i % (k + 2) > 0) for k in range(3))])
     given = ["dataset=mmlu", f"dataset.path={file}", "setup=llama", "router=mlp"]
-    noise = make_data(compose(["experiment=noise", *given, "cost.noise=0.2"]))
+    noise = assembled(compose(["experiment=noise", *given, "cost.noise=0.2"]))
     assert noise.prices is not None
     assert noise.prices.tolist() == [1.0, 0.6, 0.1]
-    assert torch.equal(noise.train.costs, make_data(compose([*given, "cost=llm_noise"])).train.costs)
-    extreme = make_data(compose(["experiment=extreme", *given])).extreme
+    assert torch.equal(noise.train.costs, assembled(compose([*given, "cost=llm_noise"])).train.costs)
+    extreme = assembled(compose(["experiment=extreme", *given])).extreme
     assert extreme is not None
     assert extreme["target"] == 0.95
     curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
@@ -255,14 +255,14 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
 
 def test_no_prices_no_scale() -> None:
     with pytest.raises(L2DError, match=r"^cost\.scale=0\.5: there are no prices"):
-        make_data(compose(["dataset=mmlu_sim", "cost.scale=0.5"]))
+        assembled(compose(["dataset=mmlu_sim", "cost.scale=0.5"]))
 
 
 def test_experts_may_be_named_without_what_their_columns_hold(tmp_path: Path) -> None:
     file = questions(tmp_path)
     text = file.read_text().splitlines()
     file.write_text("\n".join([text[0].replace(",a,b", ",correct_a,correct_b"), *text[1:]]))
-    assert make_data(compose(mmlu_data(file))).panel.names == ("a", "b")
+    assert assembled(compose(mmlu_data(file))).panel.names == ("a", "b")
 
 
 @pytest.mark.slow

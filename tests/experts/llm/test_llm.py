@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.running import assembled
 
 from l2d.commands.experts import made
 from l2d.config import compose
@@ -31,8 +32,9 @@ from l2d.experts.llm.experts import Asked, LLMExperts, fingerprint_of_texts, out
 from l2d.experts.llm.models import fingerprint, load, parse
 from l2d.experts.llm.scoring import Outcomes, Question, asked, encode, gap_before, score_letters, split_shared
 from l2d.experts.request import Machine, Request
-from l2d.routing.build import fingerprint as run_fingerprint
-from l2d.routing.build import make, make_data, make_dataset
+from l2d.routing.build import make_dataset
+from l2d.routing.fingerprints import data_fingerprint as run_fingerprint
+from l2d.routing.make import make
 from l2d.utils.errors import L2DError
 
 LETTERS = ["A", "B", "C", "D"]
@@ -753,7 +755,7 @@ def test_the_command_says_how_long_each_took(folders: list[Path], tmp_path: Path
         given = ["dataset=mmlu", f"dataset.path={tmp_path / 'q.parquet'}", "dataset.only=null", "router=mlp"]
         named = ",".join(map(str, models))
         cfg = compose([*given, f"experts.models=[{named}]", f"runs_dir={tmp_path}", *others])
-        found = [re.fullmatch(r"(.+), in \d+ s: (.+)", line) for line in made(make_data(cfg))]
+        found = [re.fullmatch(r"(.+), in \d+ s: (.+)", line) for line in made(assembled(cfg))]
         assert all(one and Path(one[2]).is_dir() for one in found)
         return [one[1] for one in found if one]
 

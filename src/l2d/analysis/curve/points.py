@@ -86,7 +86,7 @@ def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
     prices, errors = line([*points, *ends])
     inside = (prices >= low) & (prices <= high)
     x, y = prices[inside], errors[inside]
-    return 1 - float((np.diff(x) * (y[1:] + y[:-1]) / 2).sum()) / (high - low)
+    return 1 - float(np.trapezoid(y, x)) / (high - low)
 
 
 def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:

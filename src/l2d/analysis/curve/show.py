@@ -2,65 +2,21 @@
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import astuple, fields
 from itertools import cycle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
+from l2d.analysis.curve.trace import REACHED, Curve, Mark
+from l2d.utils.text import aligned
 
-from l2d.analysis.curve.evaluate import REACHED, Curve, Mark
-from l2d.runs.summary import aligned
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NO_CASCADE = (
-    "no confidence cascade: no finished run of one_vs_all, threshold or cascade with these data and this router"
+    "no confidence cascade: needs a finished run of one_vs_all, threshold or cascade with these data and this router"
     " (the same command with method=one_vs_all cost.scale=0 makes one)"
 )
-
-
-def as_csv(curve: Curve) -> str:
-    text = io.StringIO()
-    rows = [["" if value is None else value for value in astuple(mark)] for mark in curve.marks]
-    csv.writer(text, lineterminator="\n").writerows([[field.name for field in fields(Mark)], *rows])
-    return text.getvalue()
-
-
-def as_text(curve: Curve) -> str:
-    found, two = curve.summary, curve.summary["apgr"] is not None
-    rows = [[f"router, cost.scale={mark.at:g}", *_cells(mark, two)] for mark in curve.of("router")]
-    rows += [[f"always {mark.name}", *_cells(mark, two)] for mark in curve.of("single")]
-    header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
-    table = aligned(header, rows)
-    title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
-    areas = ", ".join(f"{label(kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
-    spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
-    reached = ", ".join(
-        f"{label(kind)} {'never' if price is None else f'{price:.4f}'}"
-        for kind, price in found["price_to_reach"].items()
-        if kind != "cascade" or curve.of(kind)
-    )
-    lines = [
-        f"{title}: {len(found['scales'])} scale{'s' if len(found['scales']) > 1 else ''}, {found['rows']} test rows",
-        table,
-        f"AUC, mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are one'}{spread}",
-        f"price at which {REACHED:.0%} of {found['strong']}'s accuracy is reached: {reached}",
-    ]
-    own = found["runs"].values()
-    for name, run in found["repriced"].items():
-        lines.append(f"{label(name)}: {'its points are in curve.csv' if run in own else run}")
-    return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
-
-
-def label(kind: str) -> str:
-    """Of a kind of mark, or of a method whose one run is a curve."""
-    return LABELS.get(kind, f"{kind}, one run for all prices")
-
-
-def _cells(mark: Mark, two: bool) -> list[str]:
-    spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
-    gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
-    return [f"{mark.price:.4f}", f"{mark.error:.4f}", spread, str(mark.seeds), *gap]
-
-
 LABELS = {
     "router": "router",
     "mixture": "random mixtures",
@@ -72,23 +28,86 @@ STYLES: dict[str, dict[str, Any]] = {
     "cascade": {"color": "tab:orange", "linestyle": "-."},
     "oracle": {"color": "tab:green", "linestyle": ":"},
 }
+COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
 
 
-def figure(curve: Curve) -> Figure:
+def curve_csv(curve: Curve) -> str:
+    text = io.StringIO()
+    rows = [["" if value is None else value for value in astuple(mark)] for mark in curve.marks]
+    csv.writer(text, lineterminator="\n").writerows([[field.name for field in fields(Mark)], *rows])
+    return text.getvalue()
+
+
+def curve_text(curve: Curve) -> str:
+    found, two = curve.summary, curve.summary["apgr"] is not None
+    rows = [[f"router, cost.scale={mark.at:g}", *_cells(mark, two)] for mark in curve.of("router")]
+    rows += [[f"always {mark.name}", *_cells(mark, two)] for mark in curve.of("single")]
+    header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
+    title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
+    lines = [
+        f"{title}: {len(found['scales'])} scale{'s' if len(found['scales']) > 1 else ''}, {found['rows']} test rows",
+        aligned(header, rows),
+        areas_line(found),
+        reached_line(curve),
+    ]
+    own = found["runs"].values()
+    for name, run in found["repriced"].items():
+        lines.append(f"{curve_label(name)}: {'its points are in curve.csv' if run in own else run}")
+    return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
+
+
+def areas_line(found: dict[str, Any]) -> str:
+    areas = ", ".join(f"{curve_label(kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
+    spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
+    return f"AUC, mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are equal'}{spread}"
+
+
+def reached_line(curve: Curve) -> str:
+    reached = ", ".join(
+        f"{curve_label(kind)} {'never' if price is None else f'{price:.4f}'}"
+        for kind, price in curve.summary["price_to_reach"].items()
+        if kind != "cascade" or curve.of(kind)
+    )
+    return f"price at which {REACHED:.0%} of {curve.summary['strong']}'s accuracy is reached: {reached}"
+
+
+def curve_label(kind: str) -> str:
+    """Of a kind of mark, or of a method whose one run is a curve."""
+    return LABELS.get(kind, f"{kind}, one run for all prices")
+
+
+def _cells(mark: Mark, two: bool) -> list[str]:
+    spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
+    gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
+    return [f"{mark.price:.4f}", f"{mark.error:.4f}", spread, str(mark.seeds), *gap]
+
+
+def curve_figure(curve: Curve) -> "Figure":
     """Mean price per query against error, lower left is better; bars are one standard deviation over seeds."""
+    from matplotlib.figure import Figure
+
     picture = Figure(figsize=(8, 5.5), layout="constrained")
     axes = picture.subplots()
     for kind, style in STYLES.items():
-        if marks := sorted(curve.of(kind), key=lambda mark: mark.point):
-            x, y = [mark.price for mark in marks], [100 * mark.error for mark in marks]
-            axes.plot(x, y, label=LABELS[kind], **style)
+        _draw_line(axes, curve.of(kind), label=LABELS[kind], **style)
     repriced = curve.of("repriced")
-    for method, colour in zip(
-        sorted({mark.name for mark in repriced}), cycle(("tab:red", "tab:purple", "tab:brown")), strict=False
-    ):
-        marks = sorted((mark for mark in repriced if mark.name == method), key=lambda mark: mark.point)
-        x, y = [mark.price for mark in marks], [100 * mark.error for mark in marks]
-        axes.plot(x, y, color=colour, label=label(method))
+    for method, colour in zip(sorted({mark.name for mark in repriced}), cycle(COLOURS), strict=False):
+        marks = [mark for mark in repriced if mark.name == method]
+        _draw_line(axes, marks, color=colour, label=curve_label(method))
+    _draw_router(axes, curve)
+    _draw_models(axes, curve.of("single"))
+    axes.set(xlabel="mean price per query", ylabel="error (%)", title=_title(curve))
+    axes.legend()
+    return picture
+
+
+def _draw_line(axes: Any, marks: Sequence[Mark], **style: Any) -> None:
+    if marks:
+        in_order = sorted(marks, key=lambda mark: mark.point)
+        axes.plot([mark.price for mark in in_order], [100 * mark.error for mark in in_order], **style)
+
+
+def _draw_router(axes: Any, curve: Curve) -> None:
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
     axes.errorbar(
         [mark.price for mark in router],
@@ -101,17 +120,18 @@ def figure(curve: Curve) -> Figure:
         color="tab:blue",
         label=f"router ({curve.summary['method']})",
     )
-    models = curve.of("single")
+
+
+def _draw_models(axes: Any, models: Sequence[Mark]) -> None:
     axes.plot([mark.price for mark in models], [100 * mark.error for mark in models], "ks", label="one model for all")
     middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2
     for mark in models:  # names stay inside the frame
         side, shift = ("left", (4, 4)) if mark.price <= middle else ("right", (-6, -12))
         place = (mark.price, 100 * mark.error)
         axes.annotate(mark.name, place, xytext=shift, textcoords="offset points", ha=side, fontsize=8)
-    found = curve.summary
-    seeds = sorted({mark.seeds for mark in router})
+
+
+def _title(curve: Curve) -> str:
+    found, seeds = curve.summary, sorted({mark.seeds for mark in curve.of("router")})
     many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
-    title = f"{found['dataset']}, {found['setup']}: {found['rows']:,} test queries, {many}"
-    axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
-    axes.legend()
-    return picture
+    return f"{found['dataset']}, {found['setup']}: {found['rows']:,} test queries, {many}"

@@ -4,142 +4,133 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-DATASETS = {
-    "digits": "Digits",
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "cifar100n": "CIFAR-100N",
-    "svhn": "SVHN",
-    "tiny_imagenet": "Tiny ImageNet",
-    "mmlu": "MMLU",
-}
-EXPERTS = {
-    "synthetic": "Synthetic (simulated) experts",
-    "trained": "Trained experts",
-    "human_trained": "People and trained experts",
-    "human_synthetic": "People and synthetic (simulated) experts",
-    "llm": "Language models",
-    "table": "Recorded outcomes",
-}
-COSTS = {"error": "error", "error_plus_cost": "error + cost"}
-Entry = Mapping[str, Any]
+Row = Mapping[str, Any]  # an entry of compare.summarise
+Titles = Mapping[str, Mapping[str, str]]  # what people call a name of a group: l2d.config.titles
+COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
+TEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
 
 
-def value(mean: float | None, std: float | None, sign: str = "±") -> str:
+def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
+    """One table per kind of experts and cost."""
+    with_guard = any(map(guarded_text, entries))
+    head = [*COLUMNS, *(["guarded"] if with_guard else []), "to each expert, %"]
+    parts = []
+    for (experts, cost), members in grouped(entries, "experts", "cost"):
+        lines = [f"### {titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", ""]
+        lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+        for _, block in grouped(members, "dataset", "setup"):
+            best = best_mean(block)
+            lines += [f"| {' | '.join(_markdown_cells(row, best, with_guard, titles))} |" for row in block]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_cells(row: Row, best: float | None, with_guard: bool, titles: Titles) -> list[str]:
+    router, known, loss = row["kind"] == "router", row.get("paper"), with_std(row["mean"], row.get("std"))
+    interval, off = row.get("against_reference"), row.get("off_by_std")
+    return [
+        titled(titles, "dataset", row["dataset"]),
+        row["setup"],
+        row["label"] if router else f"*{row['label']}*",
+        seeds_text(row),
+        f"**{loss}**" if router and best is not None and row["mean"] == best else loss,
+        with_std(known["mean"], known["std"]) if known else "",
+        "" if off is None else f"{off:+.1f}",
+        f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else "",
+        *([guarded_text(row)] if with_guard else []),
+        " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios") or [])
+        + (" (collapsed)" if row.get("collapsed") else ""),
+    ]
+
+
+def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
+    """The paper's layout: method, setup, dataset, deferral loss, the share of each expert; the paper's own loss beside ours."""
+    parts = ["% needs \\usepackage{booktabs}"]
+    for (experts, cost), members in grouped(entries, "experts", "cost"):
+        shown = [row for row in members if row["kind"] == "router"]
+        caption = f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}"
+        p = max((len(row["ratios"]) for row in shown if row.get("ratios")), default=1)
+        lines = _latex_head(caption, p)
+        for _, block in grouped(shown, "setup", "dataset"):
+            best = best_mean(block)
+            lines.append(r"    \midrule")
+            lines += [
+                f"    {' & '.join(_latex_cells(row, best, i == 0, p, titles))} \\\\" for i, row in enumerate(block)
+            ]
+        lines += [r"    \bottomrule", r"  \end{tabular}"]
+        if any(row.get("few") for row in shown):
+            lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or than three")
+        parts.append("\n".join([*lines, r"\end{table}"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _latex_head(caption: str, p: int) -> list[str]:
+    return [
+        r"\begin{table}[t]",
+        rf"  \caption{{{tex_escaped(caption)}.}}",
+        r"  \centering",
+        rf"  \begin{{tabular}}{{lllll{'r' * p}}}",
+        r"    \toprule",
+        rf"    Method & Setup & Dataset & Deferral loss & Paper & \multicolumn{{{p}}}{{c}}{{Ratio of expert deferral (\%)}} \\",
+        rf"    \cmidrule{{6-{5 + p}}}",
+        rf"    & & & & & {' & '.join(str(k + 1) for k in range(p))} \\",
+    ]
+
+
+def _latex_cells(row: Row, best: float | None, first: bool, p: int, titles: Titles) -> list[str]:
+    """first: of its setup and dataset, which are named once."""
+    known, loss = row.get("paper"), with_std(row["mean"], row.get("std"), r"$\pm$")
+    ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios") or []]
+    return [
+        tex_escaped(row["label"]),
+        f"({tex_escaped(row['setup'])})" if first else "",
+        tex_escaped(titled(titles, "dataset", row["dataset"])) if first else "",
+        (rf"\textbf{{{loss}}}" if best is not None and row["mean"] == best else loss)
+        + (r"$^\dagger$" if row.get("few") else ""),
+        with_std(known["mean"], known["std"], r"$\pm$") if known else "--",
+        *ratios,
+        *["--"] * (p - len(ratios)),
+    ]
+
+
+def titled(titles: Titles, group: str, name: str) -> str:
+    """What people call a name; the name itself where its file gives no title."""
+    return titles.get(group, {}).get(name, name)
+
+
+def best_mean(block: Sequence[Row]) -> float | None:
+    """The least deferral loss of the routers in a block."""
+    return min((row["mean"] for row in block if row["kind"] == "router" and row["mean"] is not None), default=None)
+
+
+def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
     if mean is None:
         return "missing"
     return f"{mean:.4f} {sign} {std:.4f}" if std is not None else f"{mean:.4f}"
 
 
-def seeds(entry: Entry) -> str:
+def seeds_text(row: Row) -> str:
     """3, or 2/5 where more were wanted; marked where there are too few to say much."""
-    text = str(entry["seeds"]) + (f"/{entry['wanted']}" if entry.get("wanted") not in (None, entry["seeds"]) else "")
-    return text + (" (few)" if entry.get("few") else "")
+    text = str(row["seeds"]) + (f"/{row['wanted']}" if row.get("wanted") not in (None, row["seeds"]) else "")
+    return text + (" (few)" if row.get("few") else "")
 
 
-def percent(ratios: Sequence[float] | None) -> str:
-    return " / ".join(f"{100 * ratio:.1f}" for ratio in ratios) if ratios else ""
-
-
-def against(entry: Entry) -> str:
-    interval = entry.get("against_reference")
-    return f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""
-
-
-def held(entry: Entry) -> str:
+def guarded_text(row: Row) -> str:
     """With the guard: the loss, and in how many seeds one expert got everything; empty where it changed nothing."""
-    found = entry.get("guarded")
+    found = row.get("guarded")
     if not found:
         return ""
     one = f" (one expert in {found['constant']})" if found["constant"] else ""
-    return value(found["mean"], found["std"]) + one
+    return with_std(found["mean"], found["std"]) + one
 
 
-def grouped(entries: Sequence[Entry], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Entry]]]:
-    def key(entry: Entry) -> tuple[str, ...]:
-        return tuple(str(entry[name]) for name in keys)
+def grouped(entries: Sequence[Row], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
+    def key(row: Row) -> tuple[str, ...]:
+        return tuple(str(row[name]) for name in keys)
 
     for found, members in groupby(sorted(entries, key=key), key):
         yield found, list(members)
 
 
-def markdown(entries: Sequence[Entry]) -> str:
-    """One table per kind of experts and cost."""
-    parts = []
-    head = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
-    head += [*(["guarded"] if any(map(held, entries)) else []), "to each expert, %"]
-    for (experts, cost), members in grouped(entries, "experts", "cost"):
-        lines = [f"### {EXPERTS.get(experts, experts)}, {COSTS.get(cost, cost)}", ""]
-        lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        for (dataset, setup), block in grouped(members, "dataset", "setup"):
-            best = min(
-                (entry["mean"] for entry in block if entry["kind"] == "router" and entry["mean"] is not None),
-                default=None,
-            )
-            for entry in block:
-                known = entry.get("paper")
-                loss = value(entry["mean"], entry.get("std"))
-                cells = [
-                    DATASETS.get(dataset, dataset),
-                    setup,
-                    entry["label"] if entry["kind"] == "router" else f"*{entry['label']}*",
-                    seeds(entry),
-                    f"**{loss}**" if entry["kind"] == "router" and entry["mean"] == best and best is not None else loss,
-                    value(known["mean"], known["std"]) if known else "",
-                    f"{entry['off_by_std']:+.1f}" if entry.get("off_by_std") is not None else "",
-                    against(entry),
-                    *([held(entry)] if "guarded" in head else []),
-                    percent(entry.get("ratios")) + (" (collapsed)" if entry.get("collapsed") else ""),
-                ]
-                lines.append(f"| {' | '.join(cells)} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
-
-
-TEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
-
-
-def escape(text: str) -> str:
+def tex_escaped(text: str) -> str:
     return "".join(TEX.get(sign, sign) for sign in text)
-
-
-def latex(entries: Sequence[Entry]) -> str:
-    """The paper's layout: method, setup, dataset, deferral loss, the share of each expert; the paper's own loss beside ours."""
-    parts = ["% needs \\usepackage{booktabs}"]
-    for (experts, cost), members in grouped(entries, "experts", "cost"):
-        shown = [entry for entry in members if entry["kind"] == "router"]
-        p = max((len(entry["ratios"]) for entry in shown if entry.get("ratios")), default=1)
-        numbers = " & ".join(str(k + 1) for k in range(p))
-        lines = [
-            r"\begin{table}[t]",
-            rf"  \caption{{{escape(EXPERTS.get(experts, experts))}, {escape(COSTS.get(cost, cost))}.}}",
-            r"  \centering",
-            rf"  \begin{{tabular}}{{lllll{'r' * p}}}",
-            r"    \toprule",
-            rf"    Method & Setup & Dataset & Deferral loss & Paper & \multicolumn{{{p}}}{{c}}{{Ratio of expert deferral (\%)}} \\",
-            rf"    \cmidrule{{6-{5 + p}}}",
-            rf"    & & & & & {numbers} \\",
-        ]
-        for (setup, dataset), block in grouped(shown, "setup", "dataset"):
-            lines.append(r"    \midrule")
-            best = min((entry["mean"] for entry in block if entry["mean"] is not None), default=None)
-            for i, entry in enumerate(block):
-                known = entry.get("paper")
-                loss = value(entry["mean"], entry.get("std"), r"$\pm$")
-                ratios = [f"{100 * ratio:.2f}" for ratio in entry.get("ratios") or []]
-                cells = [
-                    escape(entry["label"]),
-                    f"({escape(setup)})" if i == 0 else "",
-                    escape(DATASETS.get(dataset, dataset)) if i == 0 else "",
-                    (rf"\textbf{{{loss}}}" if best is not None and entry["mean"] == best else loss)
-                    + (r"$^\dagger$" if entry.get("few") else ""),
-                    value(known["mean"], known["std"], r"$\pm$") if known else "--",
-                    *(ratios + ["--"] * (p - len(ratios))),
-                ]
-                lines.append(f"    {' & '.join(cells)} \\\\")
-        lines += [r"    \bottomrule", r"  \end{tabular}"]
-        if any(entry.get("few") for entry in shown):
-            lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or than three")
-        lines.append(r"\end{table}")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"

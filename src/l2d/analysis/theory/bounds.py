@@ -10,26 +10,27 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from tqdm import tqdm
 
 PAPER, OURS = "paper", "ours"
 
 
-def margins(scores: Tensor) -> Tensor:
+def score_margins(scores: Tensor) -> Tensor:
     """ρ_f(x, k) = f(x, k) − max_{k'≠k} f(x, k'). [..., p] -> [..., p]."""
     top = scores.topk(2, dim=-1)
-    is_top = torch.nn.functional.one_hot(top.indices[..., 0], scores.shape[-1]).bool()
+    is_top = F.one_hot(top.indices[..., 0], scores.shape[-1]).bool()
     return scores - torch.where(is_top, top.values[..., 1:], top.values[..., :1])
 
 
-def margin_loss(scores: Tensor, weights: Tensor, rho: Tensor) -> Tensor:
+def weighted_margin_loss(scores: Tensor, weights: Tensor, rho: Tensor) -> Tensor:
     """Σ_k w_k Φ_{ρ_k}(ρ_f(x, k)), with Φ_ρ(u) = min(1, max(0, 1 − u/ρ)). [m, p], [m, p], [p] -> [m]."""
-    return (weights * (1 - margins(scores) / rho).clamp(0, 1)).sum(dim=-1)
+    return (weights * (1 - score_margins(scores) / rho).clamp(0, 1)).sum(dim=-1)
 
 
-def zero_one_loss(scores: Tensor, weights: Tensor) -> Tensor:
+def weighted_zero_one_loss(scores: Tensor, weights: Tensor) -> Tensor:
     """Σ_k w_k 1[ρ_f(x, k) ≤ 0], what the bound is about. [m, p], [m, p] -> [m]."""
-    return (weights * (margins(scores) <= 0)).sum(dim=-1)
+    return (weights * (score_margins(scores) <= 0)).sum(dim=-1)
 
 
 def largest_norms(features: Tensor, weights: Tensor) -> Tensor:
@@ -98,7 +99,7 @@ def contraction(p: int, constants: str = PAPER) -> float:
 
 
 @dataclass(frozen=True)
-class Bound:
+class MarginBound:
     """The terms of the right-hand side, in units of a loss that lies in [0, 1]."""
 
     empirical: float
@@ -129,7 +130,7 @@ def margin_bound(
     delta: float,
     constants: str,
     ceiling: float | None = None,
-) -> Bound:
+) -> MarginBound:
     """The second inequality of Theorem 4.1; with `rademacher_bound` for R̂ it is Corollary 4.2.
 
     ceiling: None for a ρ fixed before S was seen. Otherwise the bound holds for every ρ ∈ (0, ceiling]^p at once, which costs a
@@ -140,10 +141,10 @@ def margin_bound(
     confidence = 3 * math.sqrt(log_terms / (2 * m))
     complexity = contraction(p, constants) * rademacher
     if ceiling is None:
-        return Bound(empirical, complexity, confidence, 0.0)
+        return MarginBound(empirical, complexity, confidence, 0.0)
     if not 0 < float(rho.min()) <= float(rho.max()) <= ceiling:
         raise ValueError(f"rho must lie in (0, {ceiling}]")
     steps = torch.floor(torch.log2(ceiling / rho)) + 1
     union = p * math.log(math.pi**2 / 6) + 2 * float(steps.log().sum())
     uniform = 3 * math.sqrt((log_terms + union) / (2 * m)) - confidence
-    return Bound(empirical, 2 * complexity, confidence, uniform)
+    return MarginBound(empirical, 2 * complexity, confidence, uniform)

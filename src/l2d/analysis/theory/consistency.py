@@ -11,13 +11,14 @@ from torch import Tensor
 
 from l2d.core.decisions import argmax_last, comp_sum_posterior
 from l2d.methods.comp_sum import comp_sum_loss
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
 
 TOLERANCE = 1e-9
 STEPS = 500
+TIE = 1e-9  # a smaller regret is rounding between equally good experts
 
 
-def gradient(scores: Tensor, p: Tensor, rho: Tensor) -> Tensor:
+def surrogate_gradient(scores: Tensor, p: Tensor, rho: Tensor) -> Tensor:
     """∂/∂f_j Σ_k p_k ℓ̃_ρ(f, k) = Σ_k (p_k/ρ_k)·softmax_j(f/ρ_k) − p_j/ρ_j. [..., p], [..., p], [p] -> [..., p]."""
     shares = torch.softmax(scores[..., None, :] / rho[:, None], dim=-1)
     return ((p / rho)[..., None] * shares).sum(dim=-2) - p / rho
@@ -29,30 +30,34 @@ def _hessian(scores: Tensor, p: Tensor, rho: Tensor) -> Tensor:
     return torch.diag_embed(weighted.sum(dim=-2)) - weighted.transpose(-1, -2) @ shares
 
 
-def minimiser(p: Tensor, rho: Tensor) -> Tensor:
+def surrogate_minimiser(p: Tensor, rho: Tensor) -> Tensor:
     """argmin_f Σ_k p_k ℓ̃_ρ(f, k) with max_k f_k = 0, for positive p [N, p] and ρ [p], by Newton's method in float64.
 
-    p need not sum to 1.
-
-    The loss is convex and does not change when a constant is added to f, so the last score is held at 0 while it is sought.
+    p need not sum to 1. The loss is convex. Adding a constant to f does not change it, so the search holds the last score at 0.
     """
     p, rho = p.double(), rho.double()
     scores = rho * p.log()  # the answer where all ρ are equal
     scores = scores - scores[:, -1:]
     for _ in range(STEPS):
-        slope = gradient(scores, p, rho)
+        slope = surrogate_gradient(scores, p, rho)
         if bool((_relative(slope, p, rho) <= 1e-14).all()):
             break
         curvature = _hessian(scores, p, rho)[:, :-1, :-1]
         ridge = 1e-14 * curvature.diagonal(dim1=-2, dim2=-1).amax(dim=-1)[:, None, None]
-        step = torch.linalg.solve(curvature + ridge * torch.eye(p.shape[1] - 1, dtype=p.dtype), slope[:, :-1])
+        try:
+            step = torch.linalg.solve(curvature + ridge * torch.eye(p.shape[1] - 1, dtype=p.dtype), slope[:, :-1])
+        except torch.linalg.LinAlgError:  # too flat for float64
+            raise _not_found(rho, "the Hessian is singular") from None
         scores = _downhill(scores, torch.nn.functional.pad(step, (0, 1)), p, rho)
-    worst = float(_relative(gradient(scores, p, rho), p, rho).max())
+    worst = float(_relative(surrogate_gradient(scores, p, rho), p, rho).max())
     if not worst <= TOLERANCE:
-        raise L2DError(
-            f"rho={rho.tolist()}: the minimiser was not found (relative gradient {worst:.1e}); take ρ less far apart"
-        )
+        raise _not_found(rho, f"relative gradient {worst:.1e}")
     return scores - scores.amax(dim=-1, keepdim=True)
+
+
+def _not_found(rho: Tensor, reason: str) -> ParameterError:
+    problem = f"the minimiser was not found ({reason}); use values that are less far apart"
+    return ParameterError("rho", problem, rho.tolist())
 
 
 def _relative(slope: Tensor, p: Tensor, rho: Tensor) -> Tensor:
@@ -60,7 +65,7 @@ def _relative(slope: Tensor, p: Tensor, rho: Tensor) -> Tensor:
 
 
 def _downhill(scores: Tensor, step: Tensor, p: Tensor, rho: Tensor) -> Tensor:
-    """Halve each row's step until it does not go uphill. Near the minimum values differ by rounding: then it is whole."""
+    """Halve each row's step until the loss does not rise (1e-13 allows for rounding near the minimum)."""
     before = comp_sum_loss(scores, p, rho)
     length = torch.ones_like(before)
     for _ in range(60):
@@ -89,7 +94,7 @@ class Verdict:
 def judge(p: Tensor, rho: Tensor) -> Verdict:
     """p(k|x) [N, p], each row positive with sum 1, and ρ [p]."""
     p, rho = p.double(), rho.double()
-    scores = minimiser(p, rho)
+    scores = surrogate_minimiser(p, rho)
     posterior = comp_sum_posterior(scores, rho)
     argmax, by_posterior = argmax_last(scores), argmax_last(posterior)
     best = p.amax(dim=-1)
@@ -106,7 +111,7 @@ def judge(p: Tensor, rho: Tensor) -> Verdict:
         argmax_regret=regret(argmax),
         posterior_regret=regret(by_posterior),
         surrogate=comp_sum_loss(scores, p, rho),
-        gradient=gradient(scores, p, rho).abs().amax(dim=-1),
+        gradient=surrogate_gradient(scores, p, rho).abs().amax(dim=-1),
     )
 
 

@@ -7,21 +7,24 @@ need not follow the classes). The numbers below are ours.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from l2d.analysis.theory.consistency import minimiser
-from l2d.config import compose
+from l2d.analysis.theory.consistency import surrogate_minimiser
 from l2d.core.costs import cheapest, paid
 from l2d.core.decisions import argmax_last
+from l2d.core.rho import cheapest_counts, rho_shares
 from l2d.methods.comp_sum import CompSum
-from l2d.routing.build import make
 from l2d.utils.seeding import derive_seed, stream
+from l2d.utils.text import aligned
+
+if TYPE_CHECKING:  # a second to import, and only pictures need it
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PRIORS = np.array([0.4, 0.3, 0.2, 0.1])
 CENTRES = np.array([-3.0, -1.0, 1.2, 3.2])
@@ -32,13 +35,13 @@ EXPERT_GREYS = ("0.75", "0.5", "0.1")
 GRID = np.linspace(-7.0, 7.0, 2801)
 
 
-def densities(x: np.ndarray) -> np.ndarray:
+def class_densities(x: np.ndarray) -> np.ndarray:
     """P(class)·density of x in that class. [n] -> [n, 4]."""
     z = (x[:, None] - CENTRES) / SPREADS
     return PRIORS * np.exp(-(z**2) / 2) / (SPREADS * np.sqrt(2 * np.pi))
 
 
-def accuracies(x: np.ndarray) -> np.ndarray:
+def expert_accuracies(x: np.ndarray) -> np.ndarray:
     """P(expert k is right | x), the same for every class. [n] -> [n, 3]."""
 
     def step(at: float, width: float) -> np.ndarray:
@@ -52,20 +55,20 @@ def accuracies(x: np.ndarray) -> np.ndarray:
 
 def expected_costs(x: np.ndarray) -> Tensor:
     """E[c_k|x] = 1 − accuracy + price. [n] -> [n, 3]."""
-    return torch.from_numpy(1 - accuracies(x)) + PRICES
+    return torch.from_numpy(1 - expert_accuracies(x)) + PRICES
 
 
-def draw(n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def draw_sample(n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """x [n] and costs [n, 3]; the experts err independently of each other and of the class, given x."""
     classes = rng.choice(4, size=n, p=PRIORS)
     x = rng.normal(CENTRES[classes], SPREADS[classes])
-    errors = rng.random((n, 3)) >= accuracies(x)
+    errors = rng.random((n, 3)) >= expert_accuracies(x)
     return torch.from_numpy(x), torch.from_numpy(errors).double() + PRICES
 
 
 def quadrature(values: Tensor) -> float:
-    """E_x[values(x)] over the grid, by trapezia, the mass beyond the grid (below 1e-5) left out and made up for."""
-    weights = densities(GRID).sum(axis=1)
+    """E_x[values(x)] over the grid, by the trapezoidal rule; the mass beyond the grid is below 1e-5 and is normalised away."""
+    weights = class_densities(GRID).sum(axis=1)
     return float(np.trapezoid(values.numpy() * weights, GRID) / np.trapezoid(weights, GRID))
 
 
@@ -74,7 +77,7 @@ def expected_loss(decisions: Tensor) -> float:
     return quadrature(paid(expected_costs(GRID), decisions))
 
 
-def train(method: CompSum, x: Tensor, costs: Tensor, *, steps: int, seed: int, title: str) -> Tensor:
+def train_small_network(method: CompSum, x: Tensor, costs: Tensor, *, steps: int, seed: int, title: str) -> Tensor:
     """Scores on the grid of a small network on x, trained with the package's own loss on all points at once."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "figure1 weights"))
@@ -93,8 +96,8 @@ def train(method: CompSum, x: Tensor, costs: Tensor, *, steps: int, seed: int, t
 
 
 @dataclass(frozen=True)
-class Row:
-    """A way to decide: its decisions on the grid, as learned and at the surrogate's minimiser, and their expected losses."""
+class Figure1Row:
+    """A method and a decision rule: its decisions on the grid, as learned and at the surrogate's minimiser."""
 
     name: str
     learned: Tensor
@@ -110,45 +113,49 @@ class Row:
 
 
 @dataclass(frozen=True)
-class World:
-    """What is best on the grid, the sample's m_k/m, each MILD's ρ by its offset, and what was learned."""
+class Figure1World:
+    """The best decisions on the grid, the sample's m_k/m, MILD's ρ for each offset, and a row for each way to decide."""
 
     optimal: Tensor
     shares: Tensor
     rho: dict[float, Tensor]
-    rows: list[Row]
+    rows: list[Figure1Row]
 
     @property
     def optimum(self) -> float:
         return expected_loss(self.optimal)
 
 
-def run(*, points: int, steps: int, offsets: Sequence[float], seed: int) -> World:
+def figure1_world(*, points: int, steps: int, offsets: Sequence[float], seed: int) -> Figure1World:
     """Train TDEF, and MILD with each offset of its ρ, on one sample of the world."""
-    x, costs = draw(points, stream(seed, "figure1 sample"))
-    tdef = _method(costs, "method=tdef")
-    rows = [Row("TDEF", *map(argmax_last, _both(tdef, x, costs, steps, seed, "TDEF")))]
+    x, costs = draw_sample(points, stream(seed, "figure1 sample"))
+    rows = [Figure1Row("TDEF", *map(argmax_last, _scores(_tdef(costs), x, costs, steps, seed, "TDEF")))]
     rho = {}
     for offset in offsets:
-        mild = _method(costs, "method=mild_paper", f"method.rho.offset={offset}")
-        name = f"MILD, offset {offset:g}"
-        learned, limit = _both(mild, x, costs, steps, seed, name)
-        rows.append(Row(f"{name}, argmax", argmax_last(learned), argmax_last(limit)))
-        rows.append(Row(f"{name}, posterior", argmax_last(mild.posterior(learned)), argmax_last(mild.posterior(limit))))
+        mild, name = _mild(costs, offset), f"MILD, offset {offset:g}"
+        learned, limit = _scores(mild, x, costs, steps, seed, name)
+        by_posterior = argmax_last(mild.posterior(learned)), argmax_last(mild.posterior(limit))
+        rows.append(Figure1Row(f"{name}, argmax", argmax_last(learned), argmax_last(limit)))
+        rows.append(Figure1Row(f"{name}, posterior", *by_posterior))
         rho[offset] = mild.rho.double()
     shares = torch.bincount(cheapest(costs), minlength=3).double() / points
-    return World(cheapest(expected_costs(GRID)), shares, rho, rows)
+    return Figure1World(cheapest(expected_costs(GRID)), shares, rho, rows)
 
 
-def _both(method: CompSum, x: Tensor, costs: Tensor, steps: int, seed: int, title: str) -> tuple[Tensor, Tensor]:
+def _scores(method: CompSum, x: Tensor, costs: Tensor, steps: int, seed: int, title: str) -> tuple[Tensor, Tensor]:
     """Scores on the grid: learned, and the surrogate's minimiser."""
-    learned = train(method, x, costs, steps=steps, seed=seed, title=title)
-    return learned, minimiser(_conditional(method), method.rho)
+    learned = train_small_network(method, x, costs, steps=steps, seed=seed, title=title)
+    return learned, surrogate_minimiser(_conditional(method), method.rho)
 
 
-def _method(costs: Tensor, *overrides: str) -> CompSum:
-    method: CompSum = make(compose(overrides).method, costs=costs, num_classes=4, decision="argmax")
-    return method
+# The paper's two methods, written out: the picture must not change with the defaults in conf/method/.
+def _tdef(costs: Tensor) -> CompSum:
+    return CompSum(costs=costs, num_classes=4, decision="argmax", rewards="complement", rho=1.0, tau=1.0)
+
+
+def _mild(costs: Tensor, offset: float) -> CompSum:
+    rho = (rho_shares(cheapest_counts(costs)) + offset).tolist()
+    return CompSum(costs=costs, num_classes=4, decision="argmax", rewards="sum_others", rho=rho, tau=1.0)
 
 
 def _conditional(method: CompSum) -> Tensor:
@@ -157,31 +164,73 @@ def _conditional(method: CompSum) -> Tensor:
     return rewards / rewards.sum(dim=1, keepdim=True)
 
 
-def figure(world: World) -> Figure:
+def figure1_text(world: Figure1World) -> str:
+    """The table of losses, and what its columns are."""
+    always = [(f"always expert {k + 1}", expected_loss(torch.full((len(GRID),), k))) for k in range(3)]
+    body = [["optimum", f"{world.optimum:.4f}", "", f"{world.optimum:.4f}", ""]]
+    body += [[name, *_with_excess(loss, world.optimum), "", ""] for name, loss in always]
+    body += [
+        [row.name, *_with_excess(row.learned_loss, world.optimum), *_with_excess(row.limit_loss, world.optimum)]
+        for row in world.rows
+    ]
+    return "\n".join(
+        [
+            f"m_k/m: {_joined(world.shares)}",
+            *(f"MILD's ρ, offset {offset:g}: {_joined(rho)}" for offset, rho in world.rho.items()),
+            "",
+            aligned(["expected deferral loss, by quadrature", "learned", "excess", "minimiser", "excess"], body),
+            "",
+            "learned: a network trained on a sample; an estimate from one seed.",
+            "minimiser: where the surrogate is smallest over all functions of x, with unlimited data. An excess there comes",
+            "from the surrogate itself and not from training: argmax f = argmax p/ρ.",
+        ]
+    )
+
+
+def _with_excess(loss: float, optimum: float) -> tuple[str, str]:
+    return f"{loss:.4f}", f"{loss - optimum:+.4f}"
+
+
+def _joined(values: Tensor) -> str:
+    return " ".join(f"{value:.4g}" for value in values.tolist())
+
+
+def figure1_picture(world: Figure1World) -> "Figure":
     """Densities and accuracies above; beneath them the optimal regions and what each method decides."""
+    from matplotlib.figure import Figure
+
     picture = Figure(figsize=(9, 7), layout="constrained")
     top, bottom = picture.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    for k, (density, colour) in enumerate(zip(densities(GRID).T, CLASS_COLOURS, strict=True)):
-        top.fill_between(GRID, density / densities(GRID).max(), color=colour, alpha=0.35, label=f"class {k + 1}")
-    for k, (accuracy, grey) in enumerate(zip(accuracies(GRID).T, EXPERT_GREYS, strict=True)):
-        top.plot(GRID, accuracy, color=grey, lw=2.5, label=f"expert {k + 1}, price {float(PRICES[k]):g}")
-    top.set(ylabel="density (scaled), accuracy", ylim=(0, 1.05), xlim=(-6, 6), title="Four classes, three experts")
-    top.legend(ncol=2, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+    _draw_inputs(top)
+    _draw_decisions(bottom, world)
+    return picture
+
+
+def _draw_inputs(axes: "Axes") -> None:
+    every = class_densities(GRID)
+    for k, (density, colour) in enumerate(zip(every.T, CLASS_COLOURS, strict=True)):
+        axes.fill_between(GRID, density / every.max(), color=colour, alpha=0.35, label=f"class {k + 1}")
+    for k, (accuracy, grey) in enumerate(zip(expert_accuracies(GRID).T, EXPERT_GREYS, strict=True)):
+        axes.plot(GRID, accuracy, color=grey, lw=2.5, label=f"expert {k + 1}, price {float(PRICES[k]):g}")
+    axes.set(ylabel="density (scaled), accuracy", ylim=(0, 1.05), xlim=(-6, 6), title="Four classes, three experts")
+    axes.legend(ncol=2, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
+
+
+def _draw_decisions(axes: "Axes", world: Figure1World) -> None:
     bars = [("optimal", world.optimal, world.optimum)]
     bars += [(row.name, row.learned, row.learned_loss) for row in world.rows]
-    for height, (_, decisions, _) in enumerate(reversed(bars)):
-        _strip(bottom, decisions.numpy(), height)
-    names = [f"{name}  {loss:.4f}" for name, _, loss in reversed(bars)]
-    bottom.set_yticks(range(len(bars)), names)
-    bottom.set(
+    bars.reverse()  # the first at the top
+    for height, (_, decisions, _) in enumerate(bars):
+        _strip(axes, decisions.numpy(), height)
+    axes.set_yticks(range(len(bars)), [f"{name}  {loss:.4f}" for name, _, loss in bars])
+    axes.set(
         xlabel="x",
         title="which expert is asked (its grey), and the expected deferral loss",
         ylim=(-0.6, len(bars) - 0.4),
     )
-    return picture
 
 
-def _strip(axes: Axes, decisions: np.ndarray, height: int) -> None:
+def _strip(axes: "Axes", decisions: np.ndarray, height: int) -> None:
     edges = np.flatnonzero(np.diff(decisions)) + 1
     for start, stop in zip([0, *edges], [*edges, len(GRID)], strict=True):
         left, right = GRID[start], GRID[min(stop, len(GRID) - 1)]

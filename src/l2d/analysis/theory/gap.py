@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from l2d.analysis.theory.consistency import minimiser
+from l2d.analysis.theory.consistency import surrogate_minimiser
 from l2d.methods.comp_sum import comp_sum_loss
 from l2d.utils.errors import L2DError
 
@@ -24,7 +24,7 @@ def linear_gap(features: Tensor, rewards: Tensor, rho: Tensor, weights: Tensor) 
     features, rewards, rho, weights = (tensor.double() for tensor in (features, rewards, rho, weights))
     if not bool((rewards > 0).all()) or not bool((features != 0).any(dim=1).all()):
         raise L2DError("linear_gap: every reward must be positive and no row of the features zero")
-    pointwise = (weights * comp_sum_loss(minimiser(rewards, rho), rewards, rho)).sum()
+    pointwise = (weights * comp_sum_loss(surrogate_minimiser(rewards, rho), rewards, rho)).sum()
     head = torch.zeros(rewards.shape[1], features.shape[1], dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [head], max_iter=5000, tolerance_grad=1e-11, tolerance_change=0, history_size=50, line_search_fn="strong_wolfe"

@@ -1,22 +1,24 @@
-"""Decisions over all p of three experts: where argmax f is not the best expert, and that the posterior decision is."""
+"""Decisions over all p of three experts: where argmax f misses the best expert, and that the posterior decision never does."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 from torch import Tensor
 
-from l2d.analysis.theory.consistency import Verdict, judge
+from l2d.analysis.theory.consistency import TIE, Verdict, judge
+from l2d.analysis.theory.consistency_text import regret_theorem
+
+if TYPE_CHECKING:  # a second to import, and only pictures need it
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
-TIE = 1e-9  # of experts that are equally good, rounding chooses
 COLOURS = np.array([[0.55, 0.71, 0.87], [0.99, 0.75, 0.50], [0.60, 0.80, 0.58]])
 
 
-def triangles(n: int) -> Tensor:
+def simplex_triangles(n: int) -> Tensor:
     """The simplex cut into n² equal triangles, by their corners: [n², 3, 3], the last axis p."""
     found = []
     for i in range(n):
@@ -29,7 +31,7 @@ def triangles(n: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Regions:
+class SimplexRegions:
     """The triangles' corners and what is decided at their centres."""
 
     corners: Tensor
@@ -45,16 +47,29 @@ class Regions:
         return float((self.verdict.posterior_regret > TIE).double().mean())
 
 
-def regions(rho: Tensor, n: int = 60) -> Regions:
-    corners = triangles(n)
-    return Regions(corners, judge(corners.mean(dim=1), rho))
+def simplex_regions(rho: Tensor, n: int = 60) -> SimplexRegions:
+    corners = simplex_triangles(n)
+    return SimplexRegions(corners, judge(corners.mean(dim=1), rho))
 
 
-def figure(rho: Tensor, found: Regions, marked: Tensor | None = None) -> Figure:
+def simplex_text(rho: Tensor, found: SimplexRegions) -> str:
+    most = float(found.verdict.argmax_regret.max())
+    return "\n".join(
+        [
+            f"argmax f misses the best expert on {found.wrong:.1%} of the simplex, posterior on {found.wrong_by_posterior:.1%}.",
+            f"The most that argmax loses at these {len(found.corners)} points: {most:.4f}·C(x).",
+            regret_theorem(rho),
+        ]
+    )
+
+
+def simplex_figure(rho: Tensor, found: SimplexRegions, marked: Tensor | None = None) -> "Figure":
     """argmax beside posterior; dark where the decision is not the best, thin lines between the best experts' regions.
 
     marked: rows of p to show, [n, 3].
     """
+    from matplotlib.figure import Figure
+
     picture = Figure(figsize=(11, 5), layout="constrained")
     left, right = picture.subplots(1, 2)
     verdict = found.verdict
@@ -67,7 +82,9 @@ def figure(rho: Tensor, found: Regions, marked: Tensor | None = None) -> Figure:
     return picture
 
 
-def _draw(axes: Axes, corners: Tensor, decisions: Tensor, wrong: Tensor, marked: Tensor | None) -> None:
+def _draw(axes: "Axes", corners: Tensor, decisions: Tensor, wrong: Tensor, marked: Tensor | None) -> None:
+    from matplotlib.collections import PolyCollection
+
     colours = COLOURS[decisions.numpy()] * np.where(wrong.numpy(), 0.6, 1.0)[:, None]
     axes.add_collection(PolyCollection(list(corners.numpy() @ CORNERS), facecolors=colours, edgecolors=colours, lw=0.3))
     centre = CORNERS.mean(axis=0)

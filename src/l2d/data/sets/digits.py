@@ -2,24 +2,25 @@
 
 from pathlib import Path
 
-import torch
-from sklearn.datasets import load_digits
+from l2d.data.arrays import Arrays, Seen
 
-from l2d.data.arrays import Arrays, Seen, stratified_split
-
-TEST_FRACTION = 0.2
 WHITE = 16  # the largest pixel value
 
 
 class Digits:
-    """The test split is part of the dataset: the same whatever the run's seed."""
+    """20 % of each class are the test split, the same for every seed."""
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
         return ""  # there is only one
 
     def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002 (comes with scikit-learn)
+        import torch
+        from sklearn.datasets import load_digits
+
+        from l2d.data.splits import stratified_split
+
         digits = load_digits()
         images = torch.from_numpy(digits.images).to(torch.uint8)[..., None]
         labels = torch.from_numpy(digits.target).long()
-        train, test = stratified_split(labels, TEST_FRACTION, seed=0)
+        train, test = stratified_split(labels, 0.2, seed=0)
         return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10, seen=Seen(white=WHITE))

@@ -7,17 +7,18 @@ imply different outcomes.)
 
 import hashlib
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-import torch
 
-from l2d.data.arrays import Answers, Arrays, Panel, Seen, alike, stratified_split, together
+from l2d.data.arrays import Answers, Arrays, Seen, arrays_of_rows
 from l2d.data.text.encoders import Encoder
-from l2d.utils.errors import L2DError, check_choice
+from l2d.utils.errors import ParameterError, under
+from l2d.utils.parameters import Annotated, Ge
 from l2d.utils.seeding import stream
 
-NAMES = ("strong (simulated)", "medium (simulated)", "tiny (simulated)")
-# Which of strong, medium, tiny are right, and how often. Of the many that give the paper's shares, one with 15 % beyond all three.
+SIMULATED = ("strong (simulated)", "medium (simulated)", "tiny (simulated)")
+# Which of strong, medium, tiny are right, and how often. Many choices give the paper's shares; in this one all three fail on 15 %.
 PATTERNS = ((1, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (1, 0, 1), (0, 0, 1))
 CHANCES = (0.312, 0.15, 0.06, 0.068, 0.06, 0.26, 0.04, 0.05)
 # Kinds of questions, hard ones first: the transport below deals them the patterns in this order.
@@ -34,8 +35,7 @@ KINDS = (
     ("geography", False),
 )
 SKILL = 0.8  # of the outcomes, the share that follows the kind of question; the rest are the same for all kinds
-TEST_FRACTION = 1 / 3
-LABELS = ("answer", "subject")
+TEST_SHARE = 1 / 3
 
 PEOPLE = ("Anna", "Ben", "Carla", "David", "Emeka", "Farah", "Goran", "Hanna", "Ivan", "Julia")
 GOODS = ("apples", "tickets", "books", "bricks", "litres of milk", "metres of rope", "stamps", "chairs")
@@ -47,16 +47,16 @@ MATTERS = ("cats", "metals", "poets", "planets", "sailors", "machines", "birds",
 
 
 class MMLUSim:
-    """questions: how many. encoder: how a router sees them. label: the right letter, or what the question is about. The same
-    questions, outcomes and test rows whatever the run's seed and the label."""
+    """questions: how many. encoder: how a router reads them. label: the right letter, or what the question is about.
 
-    # The default is for the configs of runs of before there was a choice.
-    def __init__(self, *, questions: int, encoder: Encoder | None, label: str = "answer") -> None:
-        if questions < 100:
-            raise L2DError(f"dataset.questions={questions}: must be at least 100")
+    Questions, outcomes and test rows are the same for every seed and label.
+    """
+
+    def __init__(
+        self, *, questions: Annotated[int, Ge(100)], encoder: Encoder | None, label: Literal["answer", "subject"]
+    ) -> None:
         if encoder is None:
-            raise L2DError("dataset=mmlu_sim: this router does not read text; use router=mlp, or router=minilm")
-        check_choice("dataset.label", label, LABELS)
+            raise ParameterError("encoder", "missing, since this router does not read text; choose a router that does")
         self.questions, self.encoder, self.label = questions, encoder, label
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
@@ -64,9 +64,14 @@ class MMLUSim:
         return hashlib.sha256(known.encode()).hexdigest()[:16]
 
     def load(self, data_dir: Path) -> Arrays:
+        import torch
+        from torch import Tensor
+
+        from l2d.data.splits import draw_whole_groups, groups_of_equal_texts, stratified_split
+
         rng = stream(0, "mmlu_sim")
-        kinds, patterns = outcomes(self.questions, rng)
-        texts = written(kinds, rng)
+        kinds, patterns = simulated_outcomes(self.questions, rng)
+        texts = [question_text(*KINDS[kind], rng) for kind in kinds]
         letters = torch.from_numpy(rng.integers(0, 4, self.questions))
         right = torch.tensor(PATTERNS, dtype=torch.bool)[torch.from_numpy(patterns)]
         wrong = (letters[:, None] + torch.from_numpy(rng.integers(1, 4, right.shape))) % 4
@@ -74,33 +79,35 @@ class MMLUSim:
         topics = [KINDS[kind][0] for kind in kinds]
         subjects = sorted(set(topics))
         by_letter = self.label == "answer"
-        # What models say is a letter, and no subject.
-        answers = Answers((~right).double(), predictions if by_letter else None)
-        labels = letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics])
-        groups = alike(texts)
+        groups = groups_of_equal_texts(texts)
 
-        def draw(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return stratified_split(labels, TEST_FRACTION, 0, key="dataset.questions")
+        def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
+            return stratified_split(labels, TEST_SHARE, seed=0)
 
-        train, test = together(draw, torch.from_numpy(patterns), groups)
-        inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
-        return Arrays(
-            inputs[train],
-            labels[train],
-            inputs[test],
-            labels[test],
+        train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
+        with under("encoder"):
+            inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
+        return arrays_of_rows(
+            inputs,
+            letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics]),
             4 if by_letter else len(subjects),
-            panel=Panel(NAMES, answers[train], answers[test]),
-            groups=groups[train],
-            categories=tuple(topics[row] for row in test.tolist()),
-            texts=([texts[row] for row in train.tolist()], [texts[row] for row in test.tolist()]),
+            train=train,
+            test=test,
+            experts=SIMULATED,
+            # Models answer with a letter, so a subject has no predictions.
+            answers=Answers((~right).double(), predictions if by_letter else None),
+            groups=groups,
+            categories=topics,
+            texts=texts,
             seen=Seen(text="prompt"),
         )
 
 
-def outcomes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Kind and pattern of each question: patterns as often as CHANCES says, kinds equally often, joined by a plan that gives each
-    kind its own patterns as far as both allow, and mixed with chance by 1 − SKILL."""
+def simulated_outcomes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Kind and pattern of each question: kinds equally often, patterns as often as CHANCES says.
+
+    Both are sorted and paired in that order, so that each kind has patterns of its own; then a share 1 − SKILL is shuffled.
+    """
     patterns = np.repeat(np.arange(len(PATTERNS)), apportioned(np.array(CHANCES), n))
     kinds = np.arange(n) * len(KINDS) // n
     lucky = rng.random(n) >= SKILL
@@ -110,18 +117,14 @@ def outcomes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def apportioned(shares: np.ndarray, n: int) -> np.ndarray:
-    """Whole numbers that add up to n, as near to the shares as can be (largest remainders)."""
+    """Whole numbers that add up to n, as close to the shares as possible (largest remainders)."""
     counts = np.floor(shares * n).astype(int)
     most = np.argsort(-(shares * n - counts), kind="stable")[: n - counts.sum()]
     counts[most] += 1
     return counts
 
 
-def written(kinds: np.ndarray, rng: np.random.Generator) -> list[str]:
-    return [question(*KINDS[kind], rng) for kind in kinds]
-
-
-def question(topic: str, hard: bool, rng: np.random.Generator) -> str:
+def question_text(topic: str, hard: bool, rng: np.random.Generator) -> str:
     """A question from its topic's templates; hard ones have larger numbers, or ask for more."""
 
     def pick(words: tuple[str, ...]) -> str:

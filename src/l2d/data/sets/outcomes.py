@@ -1,15 +1,15 @@
-"""What the experts of a table did: which columns say it, and as errors and prices."""
+"""What the experts of a table did: which columns say it, as errors and prices."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-import torch
 
-from l2d.data.arrays import Answers
 from l2d.data.sheet import Sheet, listed
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
-OUTCOMES = ("correct", "prediction", "cost")
+Outcome = Literal["correct", "prediction", "cost"]
+OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "cost")
 PRICE = "price_"
 
 
@@ -19,65 +19,67 @@ class Expert:
 
     name: str
     column: str
-    outcome: str
+    outcome: Outcome
 
 
-def find_experts(sheet: Sheet, columns: list[str] | None, outcome: str) -> list[Expert]:
-    """In the order of `columns`, or of the file."""
-    named = [
+def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> list[Expert]:
+    """The columns correct_NAME, prediction_NAME and cost_NAME of the file; or `columns`, which all hold `outcome`."""
+    by_name = [
         Expert(column.removeprefix(f"{kind}_"), column, kind)
         for column in sheet.names
         for kind in OUTCOMES
         if column.startswith(f"{kind}_")
     ]
-    experts = named
-    if columns is not None:
-        full = {column: f"{outcome}_{column}" for column in columns}
-        columns = [full[c] if c not in sheet.columns and full[c] in sheet.columns else c for c in columns]
-        for column in columns:
-            sheet.check("dataset.experts", column)
-        experts = [Expert(column.removeprefix(f"{outcome}_"), column, outcome) for column in columns]
+    experts = by_name if columns is None else _named_experts(sheet, columns, outcome)
     _check_experts(sheet, experts)
-    known = {expert.name for expert in (*experts, *named)}
+    known = {expert.name for expert in (*experts, *by_name)}
     for column in sheet.names:
         if column.startswith(PRICE) and column.removeprefix(PRICE) not in known:
             raise L2DError(
-                f"dataset.path={sheet.path}: column {column}: the price of an unknown expert; there are {listed(sorted(known))}"
+                f"{sheet.path}: column {column}: the price of an unknown expert; there are {listed(sorted(known))}"
             )
     return experts
 
 
+def _named_experts(sheet: Sheet, columns: list[str], outcome: Outcome) -> list[Expert]:
+    """A column may be named in full (correct_gpt) or by its expert (gpt)."""
+    experts = []
+    for name in columns:
+        full = f"{outcome}_{name}"
+        column = full if name not in sheet.columns and full in sheet.columns else name
+        sheet.check_column("experts", column)
+        experts.append(Expert(column.removeprefix(f"{outcome}_"), column, outcome))
+    return experts
+
+
 def _check_experts(sheet: Sheet, experts: list[Expert]) -> None:
-    where = f"dataset.path={sheet.path}"
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         hint = "; are the cells separated by commas?" if len(sheet.names) == 1 else ""
         raise L2DError(
-            f"{where}: {found}; there must be two or more columns correct_NAME, prediction_NAME or cost_NAME, or name them"
-            f" in dataset.experts; there are {listed(sheet.names)}{hint}"
+            f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or cost_NAME, or name"
+            f" the columns in `experts`; there are {listed(sheet.names)}{hint}"
         )
     columns: dict[str, str] = {}
     for expert in experts:
         if not expert.name:
-            raise L2DError(f"{where}: column {expert.column}: has no expert's name after it")
+            raise L2DError(f"{sheet.path}: column {expert.column}: has no expert's name after it")
         if expert.name in columns:
             raise L2DError(
-                f"{where}: columns {columns[expert.name]} and {expert.column}: one outcome per expert; a price is called"
+                f"{sheet.path}: columns {columns[expert.name]} and {expert.column}: one outcome per expert; a price is called"
                 f" {PRICE}{expert.name}"
             )
         columns[expert.name] = expert.column
 
 
-def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> Answers:
-    """errors: 1 − correctness, 1[prediction ≠ label], or the cost as it is."""
-    errors = np.stack([errors_of(sheet, expert, labels) for expert in experts], axis=1)
-    prices = prices_of(sheet, experts)
-    return Answers(torch.from_numpy(errors), None, None if prices is None else torch.from_numpy(prices))
+def errors_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> np.ndarray:
+    """float64 [n, p]: 1 − correctness, 1[prediction ≠ label], or the cost as it is."""
+    return np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
 
 
-def errors_of(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
+def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
     if expert.outcome == "prediction":
-        return _wrong(sheet, expert, labels)
+        return _wrong_predictions(sheet, expert, labels)
     values = sheet.numbers(expert.column)
     if expert.outcome == "cost":
         sheet.refuse(expert.column, "negative", values < 0)
@@ -86,15 +88,15 @@ def errors_of(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndar
     return 1 - values
 
 
-def _wrong(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
+def _wrong_predictions(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
     if labels is None:
-        raise L2DError(
-            f"dataset.label: missing; the predictions in column {expert.column} are compared with a label column"
+        raise ParameterError(
+            "label", f"missing; the predictions in column {expert.column} need a column to compare with"
         )
     predictions = sheet.words(expert.column)
     if not set(predictions) & set(labels):
         raise L2DError(
-            f"dataset.path={sheet.path}: column {expert.column}: no prediction is ever a label; predictions are"
+            f"{sheet.path}: column {expert.column}: no prediction is ever a label; predictions are"
             f" {listed(sorted(set(predictions)))}, labels {listed(sorted(set(labels)))}"
         )
     return np.array([said != true for said, true in zip(predictions, labels, strict=True)], dtype=np.float64)
@@ -107,9 +109,7 @@ def prices_of(sheet: Sheet, experts: list[Expert]) -> np.ndarray | None:
     if len(absent) == len(columns):
         return None
     if absent:
-        raise L2DError(
-            f"dataset.path={sheet.path}: no column {listed(absent)}; all experts have a price column or none"
-        )
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; all experts have a price column or none has")
     prices = [sheet.numbers(column) for column in columns]
     for column, values in zip(columns, prices, strict=True):
         sheet.refuse(column, "negative", values < 0)

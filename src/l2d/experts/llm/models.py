@@ -1,19 +1,22 @@
-"""Causal language models by name: from a folder, from the hub's local cache, or from the hub."""
+"""Causal language models by name: from a folder, from the hub's local cache, or from the hub. Light until one is loaded."""
+
+from __future__ import annotations
 
 import hashlib
 import json
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from l2d.data.text.pretrained import contents, from_pretrained, loading
-from l2d.utils.errors import L2DError
-from l2d.utils.out_of_memory import is_out_of_memory
+from l2d.utils.errors import ParameterError
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+if TYPE_CHECKING:
+    import torch
+
+SCORING = 2  # raise it when the same model and questions give other answers than before
 INSTEAD = "give a local folder, set HF_HOME to a filled cache, or import outcomes that exist (l2d import --help)"
 
 
@@ -31,49 +34,53 @@ class ModelName:
 
     @property
     def short(self) -> str:
-        """What the expert is called: the last part."""
+        """The expert's name: the last part."""
         return (self.folder.resolve() if self.folder else Path(self.source)).name
 
     def identity(self) -> dict[str, Any]:
-        """What tells its answers from another's; of a folder the content, not the place."""
+        """What its answers follow from: the content of a folder, wherever it is; of a model on the hub only the name is known."""
         if self.folder is None:
             return {"model": self.source, "revision": self.revision}
-        return {"model": fingerprint(self.folder)}
+        return {"model": model_fingerprint(self.folder)}
 
 
-def parse(text: str) -> ModelName:
+def parse_model_name(text: str) -> ModelName:
     """FOLDER, NAME or NAME@REVISION."""
     if text and Path(text).expanduser().is_dir():
         return ModelName(text)
     source, _, revision = text.partition("@")
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", source) or source.startswith((".", "-")):
-        raise L2DError(
-            f"experts.models={text}: no such folder (looked for in {Path.cwd()}), nor a name on the hub, such as"
-            " Qwen/Qwen2.5-0.5B-Instruct"
-        )
+        problem = f"neither a folder (in {Path.cwd()}) nor a name on the hub, such as Qwen/Qwen2.5-0.5B-Instruct"
+        raise ParameterError("models", problem, text)
     return ModelName(source, revision or None)
 
 
-def fingerprint(folder: Path) -> str:
-    """Of the config, the tokenizer and the weights in a folder."""
+def model_fingerprint(folder: Path) -> str:
+    """A hash of the config, the tokenizer and the weights in a folder."""
     if not (folder / "config.json").is_file():
-        raise L2DError(f"experts.models={folder}: no config.json in it; give a folder that save_pretrained wrote")
+        raise ParameterError("models", "no config.json in it; give a folder that save_pretrained wrote", folder)
     try:
         return hashlib.sha256(json.dumps(contents(folder)).encode()).hexdigest()[:16]
     except OSError as error:
-        raise L2DError(f"experts.models={folder}: cannot be read ({error.strerror})") from error
+        raise ParameterError(
+            "models", f"{error.filename or folder} cannot be read ({error.strerror})", folder
+        ) from error
 
 
-def load(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -> tuple[Any, Any]:
-    """(model, tokenizer), the model on its device, ready to be asked. progress: show transformers' own bars."""
-    where = str(name.folder or name.source)
+def load_language_model(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -> tuple[Any, Any]:
+    """(model, tokenizer), the model on its device, ready to be asked. progress: show transformers' bars, on a terminal."""
+    import torch
+
+    from l2d.utils.out_of_memory import is_out_of_memory
+
+    where, bars = str(name.folder or name.source), progress and sys.stderr.isatty()
     try:
-        with loading("experts.models", name.source, instead=INSTEAD, bars=progress) as transformers:
+        with loading("models", name.source, instead=INSTEAD, bars=bars) as transformers:
             tokenizer = from_pretrained(transformers.AutoTokenizer, where, revision=name.revision)
             kind = transformers.AutoModelForCausalLM
-            model = from_pretrained(kind, where, revision=name.revision, dtype=DTYPES[dtype])
+            model = from_pretrained(kind, where, revision=name.revision, dtype=getattr(torch, dtype))
             return model.to(device).eval(), tokenizer
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise L2DError(f"experts.models={name.source}: does not fit into the memory of {device} as {dtype}") from error
+        raise ParameterError("models", f"does not fit into the memory of {device} as {dtype}", name.source) from error

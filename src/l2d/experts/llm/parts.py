@@ -13,8 +13,8 @@ from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically
 
 
-class Parts:
-    """folder: None keeps nothing."""
+class PartFiles:
+    """folder: None to keep nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self.folder = folder
@@ -27,11 +27,11 @@ class Parts:
             try:
                 content = file.read_bytes()
             except OSError as error:
-                raise L2DError(f"runs_dir: cannot read {file} ({error.strerror})") from error
-            found = _load(content) if checksum(content) == file.stem.partition("-")[2] else None
+                raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
+            found = _load(content) if content_checksum(content) == file.stem.partition("-")[2] else None
             if found is not None and np.array_equal(found.pop("rows", np.empty(0)), rows):
                 return found
-            print(f"{file}: damaged, or of other questions; made anew", file=sys.stderr)
+            print(f"{file}: damaged, or of other questions; made again", file=sys.stderr)
             file.unlink(missing_ok=True)
         return None
 
@@ -41,15 +41,15 @@ class Parts:
         buffer = io.BytesIO()
         np.savez(buffer, rows=np.array(rows), **arrays)  # type: ignore[arg-type]
         content = buffer.getvalue()
-        file = self.folder / f"{number:05d}-{checksum(content)}.npz"
+        file = self.folder / f"{number:05d}-{content_checksum(content)}.npz"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(file, lambda temporary: temporary.write_bytes(content))
         except OSError as error:
-            raise L2DError(f"runs_dir: cannot write to {file} ({error.strerror})") from error
+            raise L2DError(f"{file}: cannot be written ({error.strerror}); choose another runs_dir") from error
 
 
-def checksum(content: bytes) -> str:
+def content_checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
 """Which letter of a multiple-choice question a causal language model finds likeliest.
 
-Scored is, with a chat template, "A" after the template's opening of the model's turn (and the space or line break that the template
-puts between the two), the question with "Answer:" at its end being the user's; without one, " A" after the question with "Answer:"
-at its end. A letter's probability is that of the whole text with it over the sum of all letters': tokens that they share cancel, so
+Without a chat template the scored text is the question, "Answer:" and " A". With one, the user's turn is the question and
+"Answer:", and the model's turn is "A", after the space or line break that the template puts before a turn's text. A letter's
+probability is that of the whole text with this letter, divided by the sum over all letters. Tokens that the texts share cancel, so
 it does not matter where a tokenizer splits the text.
 """
 
@@ -22,21 +22,20 @@ from jinja2 import TemplateError
 from torch import Tensor
 from tqdm import tqdm
 
-from l2d.experts.llm.parts import Parts
+from l2d.experts.llm.parts import PartFiles
 from l2d.utils import interrupts
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.out_of_memory import free_memory, is_out_of_memory
 
 SUFFIX = "Answer:"
-SCORING = 2  # raise it when the same model and questions come to give other answers
-PART = 128  # questions that are kept together: what a kill costs at most
-CHUNK = 2048  # questions whose tokens are held at once while lengths are taken
-# Some templates write today's date into the question, and answers would change with the day; Llama 3's own when it is told none.
+PART = 128  # questions that are kept together: a kill costs at most so many
+CHUNK = 2048  # questions whose tokens are in memory at once while lengths are measured
+# Some templates write today's date into the question: answers would change every day. This is the date of Llama 3's template.
 DATE = dt.date(2024, 7, 26)
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class LetterOutcomes:
     """answers: int64 [n], the place of the likeliest letter, the first of several. probabilities: float32 [n, letters], they sum to
     1. tokens: int64 [n], of the question as the model reads it. seconds: float64 [n], an equal share of its batch's."""
 
@@ -45,15 +44,15 @@ class Outcomes:
     tokens: np.ndarray
     seconds: np.ndarray
 
-    def __getitem__(self, rows: Any) -> "Outcomes":
-        return Outcomes(**{name: values[rows] for name, values in self.arrays().items()})
+    def __getitem__(self, rows: Any) -> "LetterOutcomes":
+        return LetterOutcomes(**{name: values[rows] for name, values in self.arrays().items()})
 
     def arrays(self) -> dict[str, np.ndarray]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True)
-class Question:
+class TokenizedQuestion:
     """prefix: the tokens that the text has with every letter. endings: per letter, the one or more that follow."""
 
     prefix: list[int]
@@ -71,40 +70,47 @@ def score_letters(
     chat: bool = False,
     parts: Path | None = None,
     title: str = "",
-) -> Outcomes:
+) -> LetterOutcomes:
     """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its device.
 
-    chat: use the tokenizer's chat template if it has one. parts: a folder where finished questions are kept; with it, the same call
-    after a kill goes on from there, to the same result. A batch that does not fit into memory is halved, and so are those after it.
+    chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; the same call after a kill
+    continues from there, to the same result. A batch that does not fit into memory is halved, and so are those after it.
     """
     check_prompts(prompts)
-    # Tokens are made twice, here and when their turn comes: those of 100,000 questions would take gigabytes.
-    lengths: list[int] = []
-    for start in range(0, len(prompts), CHUNK):
-        interrupts.check()
-        questions = encode(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
-        check_lengths(model, questions)
-        lengths += [len(question.prefix) for question in questions]
+    lengths = prompt_lengths(model, tokenizer, prompts, letters, chat=chat)
     # The longest first: little padding, and what does not fit into memory shows at once.
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
     pieces = [order[start : start + PART] for start in range(0, len(order), PART)]
-    kept = Parts(parts)
-    scorer = Scorer(model, batch_size)
-    done: list[Outcomes] = []
-    with tqdm(total=len(order), desc=title, unit="question", disable=not progress) as bar:
+    kept, scorer = PartFiles(parts), LetterScorer(model, batch_size)
+    done: list[LetterOutcomes] = []
+    # disable=None: a bar only on a terminal
+    with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
         for number, rows in enumerate(pieces):
             interrupts.check()
             found = kept.read(number, rows)
             if found is None:
-                outcomes = scorer(encode(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
+                outcomes = scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
                 kept.write(number, rows, {**outcomes.arrays(), "batch_size": np.array(scorer.batch_size)})
             else:
                 scorer.batch_size = min(scorer.batch_size, int(found.pop("batch_size")))
-                outcomes = Outcomes(**found)
+                outcomes = LetterOutcomes(**found)
             done.append(outcomes)
             bar.update(len(rows))
-    together = Outcomes(**{name: np.concatenate([getattr(one, name) for one in done]) for name in done[0].arrays()})
-    return together[np.argsort(np.array(order))]
+    arrays = {name: np.concatenate([getattr(one, name) for one in done]) for name in done[0].arrays()}
+    return LetterOutcomes(**arrays)[np.argsort(np.array(order))]
+
+
+def prompt_lengths(
+    model: Any, tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool
+) -> list[int]:
+    """Tokens per prompt. The tokens themselves are made again later: those of 100,000 questions would take gigabytes."""
+    lengths: list[int] = []
+    for start in range(0, len(prompts), CHUNK):
+        interrupts.check()
+        questions = encode_questions(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
+        check_lengths(model, questions)
+        lengths += [len(question.prefix) for question in questions]
+    return lengths
 
 
 def check_prompts(prompts: Sequence[str]) -> None:
@@ -114,10 +120,12 @@ def check_prompts(prompts: Sequence[str]) -> None:
         raise L2DError(f"question {blank[0]:,} of {len(prompts):,} is empty")
 
 
-def encode(tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool) -> list[Question]:
+def encode_questions(
+    tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, chat: bool
+) -> list[TokenizedQuestion]:
     """The tokens of each prompt with each letter."""
     chat = chat and getattr(tokenizer, "chat_template", None) is not None
-    texts = [asked(tokenizer, prompt, chat) for prompt in prompts]
+    texts = [question_text(tokenizer, prompt, chat) for prompt in prompts]
     gap = gap_before(tokenizer, letters[0]) if chat else " "
     # A chat template writes a model's special tokens itself.
     variants = [
@@ -127,33 +135,33 @@ def encode(tokenizer: Any, prompts: Sequence[str], letters: Sequence[str], *, ch
     return [split_shared(list(map(list, sequences)), letters) for sequences in zip(*variants, strict=True)]
 
 
-def asked(tokenizer: Any, prompt: str, chat: bool) -> str:
+def question_text(tokenizer: Any, prompt: str, chat: bool) -> str:
     """The text that a letter is to follow."""
     text = prompt.rstrip()
     text = text if text.endswith(SUFFIX) else f"{text}\n{SUFFIX}"
-    return render(tokenizer, [{"role": "user", "content": text}], opened=True) if chat else text
+    return render_chat(tokenizer, [{"role": "user", "content": text}], opened=True) if chat else text
 
 
 def gap_before(tokenizer: Any, letter: str) -> str:
-    """What a chat template writes between the opening of the model's turn and its words: Llama 2's and Mistral's a space, so that
-    " A" is what these models have learned to say, and most others' nothing."""
+    """What a chat template writes between the opening of the model's turn and its text. Llama 2 and Mistral have a space there, so
+    these models learned to say " A"; most others have nothing."""
     turns = [{"role": "user", "content": SUFFIX}, {"role": "assistant", "content": letter}]
-    opening = render(tokenizer, turns[:1], opened=True)
+    opening = render_chat(tokenizer, turns[:1], opened=True)
     try:
-        whole = render(tokenizer, turns, opened=False)
+        whole = render_chat(tokenizer, turns, opened=False)
     except L2DError:  # a template for questions alone
         return ""
     gap, found, _ = whole.removeprefix(opening).partition(letter)
     return gap if found and whole.startswith(opening) and not gap.strip() else ""
 
 
-def render(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) -> str:
+def render_chat(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) -> str:
     """opened: with the opening of the model's turn at the end."""
     try:
         return str(
             tokenizer.apply_chat_template(
                 turns,
-                chat_template=dated(tokenizer.get_chat_template()),
+                chat_template=with_fixed_date(tokenizer.get_chat_template()),
                 tokenize=False,
                 add_generation_prompt=opened,
                 date_string=DATE.strftime("%d %b %Y"),
@@ -161,42 +169,44 @@ def render(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) -> str:
         )
     except TemplateError as error:
         reason = " ".join(str(error).split())[:200]
-        raise L2DError(
-            f"experts.models={tokenizer.name_or_path}: its chat template fails ({reason}); use experts.chat=false"
+        raise ParameterError(
+            "chat", f"the template of {tokenizer.name_or_path} fails ({reason}); set it to false"
         ) from error
 
 
-def dated(template: str) -> str:
-    """A chat template that has DATE where it asked for today's; transformers 5 does not take another clock as an argument."""
+def with_fixed_date(template: str) -> str:
+    """The chat template with DATE in place of today's date; transformers 5 takes no other clock as an argument."""
     return re.sub(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""", lambda call: repr(DATE.strftime(call[2])), template)
 
 
-def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> Question:
-    """At least one token is left to every letter."""
+def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> TokenizedQuestion:
+    """Split off the tokens that all sequences begin with. At least one token is left for every letter."""
     if len(set(map(tuple, sequences))) < len(sequences):
-        raise L2DError(f"experts.letters: {', '.join(letters)} are not all different to the model's tokenizer")
+        raise ParameterError("letters", "the model's tokenizer does not tell them all apart", list(letters))
     shared = 0
     while shared < min(map(len, sequences)) - 1 and len({sequence[shared] for sequence in sequences}) == 1:
         shared += 1
     if not shared:
-        raise L2DError("experts.letters: to the model's tokenizer nothing stands before the letter")
-    return Question(sequences[0][:shared], [sequence[shared:] for sequence in sequences])
+        raise ParameterError("letters", "the model's tokenizer puts no token before the letter", list(letters))
+    return TokenizedQuestion(sequences[0][:shared], [sequence[shared:] for sequence in sequences])
 
 
-def check_lengths(model: Any, questions: Sequence[Question]) -> None:
+def check_lengths(model: Any, questions: Sequence[TokenizedQuestion]) -> None:
     most = getattr(model.config, "max_position_embeddings", None)
     longest = max(len(question.prefix) + max(map(len, question.endings)) for question in questions)
     if most is not None and longest > most:
-        raise L2DError(f"{name_of(model)}: a question has {longest:,} tokens, the model reads {most:,}; leave it out")
+        raise L2DError(
+            f"{model_label(model)}: a question has {longest:,} tokens, but the model reads {most:,}; leave it out"
+        )
 
 
-class Scorer:
+class LetterScorer:
     """Runs a model over questions, as many at a time as it has memory for."""
 
     def __init__(self, model: Any, batch_size: int) -> None:
         self.model, self.batch_size = model, batch_size
 
-    def __call__(self, questions: Sequence[Question]) -> Outcomes:
+    def __call__(self, questions: Sequence[TokenizedQuestion]) -> LetterOutcomes:
         scores: list[Tensor] = []
         seconds: list[float] = []
         while len(seconds) < len(questions):
@@ -210,13 +220,13 @@ class Scorer:
             seconds += [(time.perf_counter() - begun) / len(batch)] * len(batch)
         probabilities = torch.cat(scores).softmax(dim=1)
         if not probabilities.isfinite().all():
-            raise L2DError(f"{name_of(self.model)}: its scores are not finite; use experts.dtype=float32")
+            raise ParameterError("dtype", f"the scores of {model_label(self.model)} are not finite; use float32")
         tokens = np.array([len(question.prefix) for question in questions], dtype=np.int64)
         answers = probabilities.numpy().argmax(axis=1)
-        return Outcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
+        return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
 
-    def _try(self, batch: Sequence[Question]) -> Tensor | None:
-        """None where memory does not suffice. What was allocated is freed with the exception, on leaving."""
+    def _try(self, batch: Sequence[TokenizedQuestion]) -> Tensor | None:
+        """None if memory does not suffice. Leaving frees the exception and what it holds."""
         try:
             return log_likelihoods(self.model, batch)
         except RuntimeError as error:
@@ -224,19 +234,19 @@ class Scorer:
                 return None
             raise
 
-    def _shrink(self, batch: Sequence[Question]) -> None:
+    def _shrink(self, batch: Sequence[TokenizedQuestion]) -> None:
         free_memory()
         if len(batch) == 1:
             raise L2DError(
-                f"{name_of(self.model)}: out of memory with a single question of {len(batch[0].prefix):,} tokens;"
+                f"{model_label(self.model)}: out of memory with a single question of {len(batch[0].prefix):,} tokens;"
                 " use a larger device, or import outcomes that exist (l2d import --help)"
             )
         self.batch_size = len(batch) // 2
-        said = f"{name_of(self.model)}: out of memory with {len(batch)} questions at a time; going on with {self.batch_size}"
+        said = f"{model_label(self.model)}: out of memory with {len(batch)} questions at a time; going on with {self.batch_size}"
         tqdm.write(said, file=sys.stderr)
 
 
-def log_likelihoods(model: Any, questions: Sequence[Question]) -> Tensor:
+def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tensor:
     """log P(ending | prefix), float64 [n, letters], on the CPU. A letter of one token needs no run of the model of its own."""
     rows: dict[tuple[int, tuple[int, ...]], int] = {}
     asked_for: list[tuple[int, list[int]]] = []
@@ -281,5 +291,5 @@ def last_logits(model: Any, rows: Sequence[Sequence[int]], keep: int) -> Tensor:
     return logits[:, -keep:].float()
 
 
-def name_of(model: Any) -> str:
+def model_label(model: Any) -> str:
     return str(getattr(model, "name_or_path", "") or type(model).__name__)

@@ -1,0 +1,104 @@
+"""Means over seeds, paired intervals, the hull of single experts. Plain numbers in and out."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from l2d.core.results import RunMetrics, Score
+
+
+def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
+    """Mean, and the sample standard deviation where there are two values or more."""
+    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+
+
+def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[float, float, float] | None:
+    """Mean difference over the common seeds and its 95 % interval (t); None with fewer than two common seeds.
+
+    As scipy.stats.ttest_rel gives it, without the second that scipy.stats takes to import.
+    """
+    differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    if len(differences) < 2:
+        return None
+    from scipy.special import stdtrit
+
+    mean, std = statistics.fmean(differences), statistics.stdev(differences)
+    half = float(stdtrit(len(differences) - 1, 0.975)) * std / math.sqrt(len(differences))
+    return mean, mean - half, mean + half
+
+
+def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
+    """What a router's entry says of its runs."""
+    return mean_scores(runs) | {
+        "guarded": mean_guarded(runs),
+        "oracle_ratios": mean_columns([run.baselines.oracle.ratios for run in runs]),
+        "collapsed": sum(run.collapsed_expert is not None for run in runs),
+        "confusion": [mean_columns(rows) for rows in zip(*(run.confusion for run in runs), strict=True)],
+        "prices": runs[0].prices,
+        "experts_alone": mean_experts(runs),
+        "calibration": mean_calibration(runs),
+    }
+
+
+def mean_scores(scores: Sequence[Score]) -> dict[str, Any]:
+    mean, std = mean_std([score.deferral_loss for score in scores])
+    return {
+        "mean": mean,
+        "std": std,
+        "error_rate": statistics.fmean(score.error_rate for score in scores),
+        "mean_price": statistics.fmean(score.mean_price for score in scores),
+        "ratios": mean_columns([score.ratios for score in scores]),
+        "seeds": len(scores),
+    }
+
+
+def mean_columns(rows: Iterable[Sequence[float]]) -> list[float]:
+    return [statistics.fmean(column) for column in zip(*rows, strict=True)]
+
+
+def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any] | None:
+    """Deferral loss with the guard, and in how many seeds it sent everything to one expert; None where it changed nothing."""
+    if not any(run.guarded.changes_decisions for run in runs):
+        return None
+    mean, std = mean_std([run.guarded.deferral_loss for run in runs])
+    return {"mean": mean, "std": std, "constant": sum(run.guarded.constant is not None for run in runs)}
+
+
+def mean_experts(runs: Sequence[RunMetrics]) -> list[dict[str, float]]:
+    """Each expert's error and price on its own, mean over seeds."""
+    return [
+        {
+            "error_rate": statistics.fmean(expert.error_rate for expert in column),
+            "price": statistics.fmean(expert.price for expert in column),
+        }
+        for column in zip(*(run.experts for run in runs), strict=True)
+    ]
+
+
+def mean_calibration(runs: Sequence[RunMetrics], bins: int = 10) -> list[list[float]] | None:
+    """The seeds' bins joined by their weight."""
+    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    told = [run.calibration for run in runs if run.calibration]
+    for rows in told:
+        for weight, predicted, observed in rows:
+            total = sums[min(int(predicted * bins), bins - 1)]
+            total[0] += weight / len(told)
+            total[1] += weight * predicted / len(told)
+            total[2] += weight * observed / len(told)
+    return [[w, p / w, o / w] for _, (w, p, o) in sorted(sums.items())] or None
+
+
+def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of (price, error) points, those that no mixture of others beats: the lower left convex hull, by price."""
+    hull: list[tuple[float, float]] = []
+    for x, y in sorted(set(points)):
+        if hull and y >= hull[-1][1]:
+            continue  # dearer and no better
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) >= (y - hull[-2][1]) * (
+            hull[-1][0] - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((x, y))
+    return hull

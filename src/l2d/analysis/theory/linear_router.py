@@ -1,0 +1,85 @@
+"""A finished run's router as the bound sees it: linear scores Wφ(x) on the penultimate features of its training split."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from l2d.config import check
+from l2d.data.batches import eval_batch
+from l2d.learning.learner import on_gpu
+from l2d.methods.method import Method
+from l2d.networks.heads import CosineHead
+from l2d.routing.assemble import Split
+from l2d.routing.build import make_splits
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.runs.folder import RunFolder
+from l2d.serving.router import Router
+from l2d.utils.errors import L2DError
+
+
+@dataclass(frozen=True)
+class LinearRouter:
+    """features φ [m, d] and head W [p, d] in float64 with scores = φ W^T [m, p]; costs [m, p]. All of the training split."""
+
+    features: Tensor
+    head: Tensor
+    costs: Tensor
+    method: Method
+
+    @property
+    def scores(self) -> Tensor:
+        return self.features @ self.head.T
+
+
+def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str] = ()) -> LinearRouter:
+    """places: the data_dir and runs_dir to use, if they were moved since the run. trust: as for Router.load."""
+    folder = RunFolder(run)
+    # The sample is the training split itself, each row once, whatever sampling the run trained with.
+    experiment = check({**folder.config(), "sampling": "none", **places}, trust=trust)
+    router = Router.load(run, "cuda" if on_gpu(experiment.trainer.accelerator) else "cpu", trust=trust)
+    check_linear(router.network, router.method, len(router.experts))
+    folder.check_data(data_fingerprint(experiment))
+    return as_linear(router.network, router.method, make_splits(experiment).train)
+
+
+def check_linear(network: nn.Module, method: Method, p: int) -> None:
+    """Before the data are read."""
+    head = getattr(network, "head", None)
+    if not isinstance(head, nn.Linear | CosineHead) or method.num_outputs != p or method.takes_evidence:
+        raise L2DError(f"{type(method).__name__}: the bound is for routers with one linear score per expert")
+
+
+def as_linear(network: nn.Module, method: Method, split: Split) -> LinearRouter:
+    """Pass a split through the network, without augmentation."""
+    check_linear(network, method, split.costs.shape[1])
+    head: Any = network.head
+    raw = penultimate(network, head, split).double()
+    weight = head.weight.detach().cpu().double()
+    if isinstance(head, CosineHead):
+        features, linear = F.normalize(raw, dim=1), F.normalize(weight, dim=1)
+    else:  # the bias is the weight of a feature that is always 1
+        features = torch.cat([raw, torch.ones(len(raw), 1, dtype=raw.dtype)], dim=1)
+        linear = torch.cat([weight, head.bias.detach().cpu().double()[:, None]], dim=1)
+    return LinearRouter(features, linear, split.costs.double(), method.cpu())
+
+
+def penultimate(network: nn.Module, head: nn.Module, split: Split) -> Tensor:
+    """What enters the head, for every row of a split in order. -> [m, d] on the CPU."""
+    found: list[Tensor] = []
+    hook = head.register_forward_pre_hook(lambda _, entering: found.append(entering[0].detach().cpu()))
+    device = next(network.parameters()).device
+    network.eval()
+    batches = split.rows.split(eval_batch(split.source))
+    try:
+        with torch.no_grad():
+            for rows in tqdm(batches, desc="training split", leave=False, disable=None):
+                network(split.source[rows].to(device))
+    finally:
+        hook.remove()
+    return torch.cat(found)

@@ -1,0 +1,246 @@
+"""The margin bound for a trained router: its terms, whether it says anything, and what is proven or only estimated."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from l2d.analysis.theory import bounds
+from l2d.analysis.theory.bounds import OURS, PAPER, MarginBound
+from l2d.analysis.theory.consistency import worst_regret
+from l2d.analysis.theory.linear_router import LinearRouter
+from l2d.core.decisions import argmax_last
+from l2d.core.deferral import deferral_loss
+from l2d.core.rewards import complement, complement_scale, sum_others
+from l2d.core.rho import rho_shares
+from l2d.methods.method import Method
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.seeding import derive_seed
+from l2d.utils.text import aligned
+
+MONTE_CARLO, BY_EXPERT, ONE_NORM = "Theorem 4.1", "Corollary 4.2, X_j", "Corollary 4.2, X"
+
+
+@dataclass(frozen=True)
+class WeightedSample:
+    """The weights of bounds.py, and how to get back to the deferral loss: DL = scale·unit·loss + constant."""
+
+    weights: Tensor
+    scale: float
+    unit: float
+    constant: float
+
+
+def weighted_sample(costs: Tensor, kind: str, cost_scale: float = 1.0) -> WeightedSample:
+    """Weights c̄_k/C with C the largest Σ_k c̄_k of these rows.
+
+    kind: of the rewards; cost_scale: what the costs are divided by for complement. By Lemma 1, DL = Σ_{k≠k*} c̄_k − (p − 2)·Σ_k c_k;
+    by Lemma 2, DL/cost_scale = Σ_{k≠k*} c̄_k + Σ_k c_k/cost_scale − (p − 1).
+    """
+    p = costs.shape[1]
+    total = float(costs.sum(dim=1).mean())
+    if kind == "sum_others":
+        rewards, unit, constant = sum_others(costs), 1.0, -(p - 2) * total
+    else:
+        rewards, unit, constant = complement(costs, cost_scale), cost_scale, total - (p - 1) * cost_scale
+    scale = float(rewards.sum(dim=1).max())
+    if not scale > 0:
+        raise L2DError("there is nothing to bound: no expert earns a reward on any training row")
+    return WeightedSample(rewards / scale, scale, unit, constant)
+
+
+@dataclass(frozen=True)
+class BoundReport:
+    """Everything that `bound_text` prints. rows: bounds by form of the complexity, then by what is assumed of ρ."""
+
+    sample: WeightedSample
+    rho: Tensor
+    rewards: str
+    counts: Tensor
+    norms: Tensor
+    norm_bound: float
+    rademacher: dict[str, float]
+    rademacher_error: float
+    rows: dict[str, dict[str, MarginBound]]
+    error: float
+    worst: float
+    training_loss: float
+    best_complexity: float
+    delta: float
+    ceiling: float
+
+    @property
+    def least(self) -> MarginBound:
+        return min((bound for row in self.rows.values() for bound in row.values()), key=lambda bound: bound.total)
+
+
+def bound_report(
+    router: LinearRouter,
+    *,
+    rho: Sequence[float] | None,
+    rewards: str | None,
+    delta: float,
+    ceiling: float,
+    draws: int,
+    seed: int,
+) -> BoundReport:
+    """rho: one number, or one per expert. rho and rewards: None for the method's own. ceiling: largest ρ of the uniform bound."""
+    costs, features = router.costs, router.features
+    kind, cost_scale = own_rewards(router.method, costs) if rewards is None else (rewards, complement_scale(costs))
+    sample = weighted_sample(costs, kind, cost_scale)
+    margins = own_rho(router.method) if rho is None else given_rho(rho, costs.shape[1])
+    if float(margins.max()) > ceiling:
+        raise ParameterError("ceiling", f"must be at least the largest rho, {float(margins.max()):.4g}", ceiling)
+    m, weights, norm_bound = len(costs), sample.weights, float(router.head.norm())
+    counts, norms = weights.sum(dim=0), bounds.largest_norms(features, weights)
+    signs = derive_seed(seed, "signs")
+    estimate, error = bounds.rademacher_monte_carlo(features, weights, margins, norm_bound, draws=draws, seed=signs)
+    rademacher = {
+        MONTE_CARLO: estimate,
+        BY_EXPERT: bounds.rademacher_bound(counts, norms, margins, norm_bound, m),
+        ONE_NORM: bounds.rademacher_bound_one_norm(counts, norms, margins, norm_bound, m),
+    }
+    empirical = float(bounds.weighted_margin_loss(router.scores, weights, margins).mean())
+    best = margins.sum() * rho_shares(counts, norms) if float(counts.min()) > 0 else margins
+    return BoundReport(
+        sample=sample,
+        rho=margins,
+        rewards=kind,
+        counts=counts,
+        norms=norms,
+        norm_bound=norm_bound,
+        rademacher=rademacher,
+        rademacher_error=error,
+        rows={form: _bounds(empirical, value, margins, m, delta, ceiling) for form, value in rademacher.items()},
+        error=float(bounds.weighted_zero_one_loss(router.scores, weights).mean()),
+        worst=float((weights.sum(dim=1) - weights.amin(dim=1)).mean()),
+        training_loss=float(deferral_loss(router.scores, costs).mean()),
+        best_complexity=bounds.rademacher_bound(counts, norms, best, norm_bound, m),
+        delta=delta,
+        ceiling=ceiling,
+    )
+
+
+def own_rewards(method: Method, costs: Tensor) -> tuple[str, float]:
+    """The kind of rewards that a method learns from, and what it divides the costs by."""
+    kind = getattr(method, "reward_kind", None)
+    if kind is None:
+        raise ParameterError("rewards", f"{type(method).__name__} has none of its own; give sum_others or complement")
+    return str(kind), float(getattr(method, "reward_scale", complement_scale(costs)))
+
+
+def own_rho(method: Method) -> Tensor:
+    rho = getattr(method, "rho", None)
+    if not isinstance(rho, Tensor):
+        raise ParameterError("rho", f"{type(method).__name__} has no margins of its own; give 1, or one per expert")
+    return rho.double()
+
+
+def given_rho(values: Sequence[float], p: int) -> Tensor:
+    if len(values) not in (1, p):
+        raise ParameterError("rho", f"{len(values)} values for {p} experts; give one value, or one per expert", values)
+    return torch.tensor(values, dtype=torch.float64).expand(p)
+
+
+def _bounds(
+    empirical: float, rademacher: float, rho: Tensor, m: int, delta: float, ceiling: float
+) -> dict[str, MarginBound]:
+    assumed = {
+        "ρ fixed": (PAPER, None),
+        "uniform in ρ": (PAPER, ceiling),
+        "uniform in ρ, constant 4": (OURS, ceiling),
+    }
+    return {
+        title: bounds.margin_bound(empirical, rademacher, rho, m, delta=delta, constants=constants, ceiling=top)
+        for title, (constants, top) in assumed.items()
+    }
+
+
+def bound_text(report: BoundReport, router: LinearRouter) -> str:
+    m, p = router.costs.shape
+    experts = aligned(
+        ["expert", *(str(k + 1) for k in range(p))],
+        [
+            ["ρ_j", *_numbers(report.rho.tolist())],
+            ["m_j = Σ_i c̄_j/C", *_numbers(report.counts.tolist())],
+            ["X_j", *_numbers(report.norms.tolist())],
+        ],
+    )
+    header = ["", "empirical margin loss", "complexity", "confidence", "uniform in ρ", "bound"]
+    body = [
+        [f"{form}: {title}", *_numbers([b.empirical, b.complexity, b.confidence, b.uniform, b.total])]
+        for form, row in report.rows.items()
+        for title, b in row.items()
+    ]
+    lines = [
+        f"S: the training split, m = {m} points, {p} experts. Rewards: {report.rewards}, divided by"
+        f" C = {report.sample.scale:.4g}, the largest Σ_k c̄_k in S.",
+        f"F = {report.norm_bound:.4g}, the Frobenius norm of the head, bias included.",
+        *("", experts, "", aligned(header, body), ""),
+        *_verdict(report, m),
+        "",
+        *_caveats(report, router),
+    ]
+    return "\n".join(lines)
+
+
+def _verdict(report: BoundReport, m: int) -> list[str]:
+    """What the numbers come to: vacuous, next to vacuous, or a statement about this router."""
+    ratio = report.rademacher[BY_EXPERT] / report.best_complexity
+    return [
+        "The bound is on E[Σ_k c̄_k·1[ρ_f(x, k) ≤ 0]]/C, which is at most 1."
+        f" On S it is {report.error:.4f} for this router and {report.worst:.4f} for the worst routing.",
+        *(_vacuous(report, m) if report.least.vacuous else [_informative(report)]),
+        f"The best ρ with the same Σρ would divide the complexity of Corollary 4.2 by {ratio:.4f}.",
+    ]
+
+
+def _vacuous(report: BoundReport, m: int) -> list[str]:
+    least = report.least
+    lines = ["VACUOUS: every bound above is at least 1, the scale of the loss, so it says nothing about this router."]
+    if least.empirical < report.worst:
+        needed = f"about {least.points_needed(m):.2g} such points (there are {m})"
+        return [*lines, f"The smallest, {least.total:.4g}, would reach 1 with {needed}."]
+    return [
+        *lines,
+        f"More points would not help: the empirical margin loss alone, {least.empirical:.4f}, is above that of the worst routing,"
+        f" {report.worst:.4f}. The router does not reach margins as large as ρ.",
+    ]
+
+
+def _informative(report: BoundReport) -> str:
+    least, sample = report.least, report.sample
+    if least.total >= report.worst:
+        return f"NEXT TO VACUOUS: the smallest bound, {least.total:.4g}, is no better than the worst routing of S."
+    in_costs = sample.scale * sample.unit * least.total + sample.constant
+    return (
+        f"Not vacuous: the smallest bound is {least.total:.4g}. As a deferral loss that is {in_costs:.4f} (the lemmas' constant is"
+        f" estimated on S). On S itself the deferral loss is {report.training_loss:.4f}."
+    )
+
+
+def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
+    estimate = f"{report.rademacher[MONTE_CARLO]:.4g} ± {report.rademacher_error:.1g}"
+    lines = [
+        f"Proven, with probability {1 - report.delta:g}: the rows above, for a linear router whose features and norm F were fixed"
+        " before S was seen. If ρ was chosen on S (rule: theory counts m_k there), only the rows uniform in ρ hold, for all"
+        f" ρ ≤ {report.ceiling:g} at once.",
+        f"Estimated: R̂ of Theorem 4.1 by random signs (R̂ = {estimate}), and C from S.",
+        "Not covered: features and F that were learned from S. For a trained network the numbers are diagnostics, not guarantees.",
+    ]
+    if float(report.rho.max() - report.rho.min()) > 0:
+        lines.append(
+            f"ρ is unequal: argmax may lose up to {worst_regret(report.rho):.4f}·C(x) at surrogate regret 0"
+            " (see l2d theory consistency)."
+        )
+    if router.method.decision == "posterior":
+        agree = float((router.method.decide(router.scores.float()) == argmax_last(router.scores)).double().mean())
+        lines.append(
+            f"The run decides by the posterior, but the bound is about argmax f. They agree on {agree:.2%} of S."
+        )
+    return lines
+
+
+def _numbers(values: Iterable[float]) -> list[str]:
+    return [f"{value:.4g}" for value in values]

@@ -1,0 +1,34 @@
+"""From the command line's words to typed values: composing, checking, identity. Nothing here imports torch."""
+
+from l2d.config.checking import check, check_search
+from l2d.config.composing import (
+    CONF,
+    compose,
+    default_choices,
+    groups,
+    launchers,
+    sweep_axes,
+    titles,
+    to_plain,
+)
+from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
+
+__all__ = [
+    "CONF",
+    "Component",
+    "Experiment",
+    "Recipe",
+    "SearchSettings",
+    "Settings",
+    "Setup",
+    "Trainer",
+    "check",
+    "check_search",
+    "compose",
+    "default_choices",
+    "groups",
+    "launchers",
+    "sweep_axes",
+    "titles",
+    "to_plain",
+]

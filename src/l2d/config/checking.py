@@ -1,0 +1,184 @@
+"""The one place where a config is checked: from the composed keys to an Experiment, or one line that names the key."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar, get_type_hints
+
+from l2d.config.composing import to_plain
+from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
+from l2d.config.signatures import check_arguments, find_class, read_signature
+from l2d.utils.errors import ParameterError, under
+from l2d.utils.parameters import check as check_value
+
+COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
+# Keys of a component that are not for its class, unless it has a parameter of that name. about: metadata; reads: how text gets to
+# a router, which the dataset asks for.
+METADATA = ("name", "about", "reads")
+DIRECTIVES = ("_target_", "_partial_")
+# What the run itself adds to the arguments of a component, by the last part of its key.
+ADDED = {
+    "method": ("costs", "num_classes", "decision"),
+    "router": ("mean", "std", "num_outputs", "head"),
+    "logger": ("info",),
+}
+OWN_ROOMS = re.compile(r"l2d\.(costs|data|experts|methods|networks|runs)\.[\w.]+")
+OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
+T = TypeVar("T")
+
+
+def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
+    """config: as composed, or as a run's config.yaml has it.
+
+    trust: None where the user composed the config himself. Of a config that comes from a file, the modules whose classes may be
+    built beside l2d's own; all others stay unbuilt.
+    """
+    plain = normalised(config if isinstance(config, dict) else to_plain(config))
+    known = {*COMPONENTS, "setup", "recipe", "trainer", *(field.name for field in fields(Settings))}
+    for key in known - plain.keys():
+        raise ParameterError(key, "is missing from the config")
+    for key in plain.keys() - known:
+        raise ParameterError(key, f"unknown key; there are {', '.join(sorted(known))}")
+    experiment = Experiment(
+        **{key: read_component(key, plain[key], trust) for key in COMPONENTS},
+        setup=read_values(Setup, "setup", plain["setup"]),
+        recipe=read_recipe("recipe", plain["recipe"], trust),
+        trainer=read_values(Trainer, "trainer", plain["trainer"]),
+        settings=read_values(Settings, "", {field.name: plain[field.name] for field in fields(Settings)}),
+        plain=plain,
+    )
+    check_together(experiment)
+    return experiment
+
+
+def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the keys of a search, and with one way to write what the command line may give as true, false or a word."""
+    found = {key: value for key, value in plain.items() if key != "tune"}
+    for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
+        if isinstance(values := found.get(group), Mapping) and key in values:
+            found[group] = {**values, key: str(values[key]).lower()}
+    return found
+
+
+def read_values(kind: type[T], key: str, values: Any) -> T:
+    """A dataclass from the keys of one group."""
+    hints = get_type_hints(kind, include_extras=True)
+    with under(key):
+        if not isinstance(values, Mapping):
+            raise ParameterError("", "must be a mapping", values)
+        for name in hints.keys() - values.keys():
+            raise ParameterError(name, "is missing")
+        for name, value in values.items():
+            if name not in hints:
+                raise ParameterError(name, f"unknown key; there are {', '.join(hints)}")
+            check_value(name, value, hints[name])
+    return kind(**values)
+
+
+def read_recipe(key: str, values: Any, trust: Sequence[str] | None) -> Recipe:
+    if not isinstance(values, Mapping):
+        raise ParameterError(key, "must be a mapping", values)
+    plain = normalised({"recipe": values})["recipe"]
+    optimizer = read_component(f"{key}.optimizer", plain.get("optimizer"), trust, partial=True)
+    return read_values(Recipe, key, {**plain, "optimizer": optimizer})
+
+
+def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial: bool = False) -> Component:
+    if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
+        raise ParameterError(key, "must be a mapping that names a class, _target_: MODULE.CLASS", node)
+    target = node["_target_"]
+    trusted = is_trusted(target, trust)
+    signature = read_signature(target) if trusted and not OPTIMIZERS.fullmatch(target) else {}
+    if trusted and target.startswith("l2d.") and find_class(target) is None:
+        raise ParameterError(f"{key}._target_", "no such class", target)
+    arguments = {
+        name: _nested(f"{key}.{name}", value, trust)
+        for name, value in node.items()
+        if name not in DIRECTIVES and (name not in METADATA or name in signature)
+    }
+    if signature:
+        with under(key):
+            check_arguments({n: v for n, v in arguments.items() if not _is_built(v)}, signature)
+            missing = [n for n, one in signature.items() if one.required and n not in arguments]
+            for name in () if partial else missing:
+                if name not in ADDED.get(key.rpartition(".")[2], ()):
+                    raise ParameterError(name, "is missing")
+    return Component(key, str(node.get("name", "")), target, arguments, partial or bool(node.get("_partial_")), trusted)
+
+
+def _nested(key: str, value: Any, trust: Sequence[str] | None) -> Any:
+    if isinstance(value, Mapping) and "_target_" in value:
+        return read_component(key, value, trust, partial=bool(value.get("_partial_")))
+    if isinstance(value, Mapping) and key.endswith(".recipe"):
+        return read_recipe(key, value, trust)
+    if isinstance(value, Mapping):
+        return {name: _nested(f"{key}.{name}", one, trust) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_nested(f"{key}[{place}]", one, trust) for place, one in enumerate(value, start=1)]
+    return value
+
+
+def _is_built(value: Any) -> bool:
+    return isinstance(value, Component | Recipe)
+
+
+def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
+    """Whether a class may be imported and built: l2d's own, an optimizer of torch, or of a module that the user named."""
+    if trust is None or OPTIMIZERS.fullmatch(target):
+        return True
+    if OWN_ROOMS.fullmatch(target):
+        return find_class(target) is not None
+    return any(target.startswith(f"{module}.") for module in trust)
+
+
+def check_together(experiment: Experiment) -> None:
+    """What depends on several keys."""
+    settings, recipe = experiment.settings, experiment.recipe
+    if settings.fold is not None and not re.fullmatch(r"[1-9]\d*/[1-9]\d*", settings.fold):
+        raise ParameterError("fold", "must be such as 2/5, the second of five folds", settings.fold)
+    if recipe.patience is not None and settings.checkpoint == "last":
+        raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
+    if settings.stop_after is not None and settings.force:
+        raise ParameterError("force", "cannot be combined with stop_after", "true")
+    router = experiment.plain["router"]
+    reads = router.get("reads") if isinstance(router, Mapping) else None
+    if isinstance(reads, Mapping) and "model" in router and reads.get("model") != router["model"]:
+        raise ParameterError("router.reads.model", f"must be router.model={router['model']}", reads.get("model"))
+
+
+# Keys that a search sets itself, and the option that says how.
+SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
+USED_BY = {"offsets": ("paper", "extended"), "totals": ("extended",), "recipe": ("optuna",)}
+
+
+def check_search(values: Any) -> SearchSettings:
+    """The keys of a search, tune.KEY."""
+    plain = values if isinstance(values, dict) else to_plain(values)
+    options = read_values(SearchSettings, "tune", plain)
+    with under("tune"):
+        for key in ("seeds", "final_seeds"):
+            seeds = getattr(options, key)
+            if not seeds or len({*seeds}) < len(seeds):
+                raise ParameterError(key, "must be a list of different seeds, such as [0,1,2]", seeds)
+        if list(options.rungs) != sorted({*options.rungs}):
+            raise ParameterError("rungs", "must be rising shares of the epochs", options.rungs)
+        if options.values is not None:
+            _check_grid(options)
+        for key, searches in USED_BY.items():
+            own_grid = options.values is not None and key != "recipe"
+            if getattr(options, key) and (options.search not in searches or own_grid):
+                said = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
+                raise ParameterError(key, f"{said} has no use for it")
+    return options
+
+
+def _check_grid(options: SearchSettings) -> None:
+    if options.search == "coordinate":
+        raise ParameterError("values", "tune.search=coordinate searches ρ alone; use tune.search=paper or optuna")
+    if not options.values:
+        raise ParameterError("values", "must be such as '{method.tau: [0.5, 1]}'", options.values)
+    for key, grid in options.values.items():
+        if not grid:
+            raise ParameterError("values", f"{key} must have a list of values")
+        if key in SET_BY_SEARCH:
+            raise ParameterError("values", f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")

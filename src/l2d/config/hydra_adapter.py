@@ -1,0 +1,87 @@
+"""Hydra as this project uses it. The only file that touches Hydra's private API, so a new release of Hydra is mended here."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from hydra import version
+from hydra._internal.config_repository import ConfigRepository
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.utils import _run_hydra, get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+VERSION_BASE = "1.3"
+
+__all__ = ["BasicSweeper", "chosen_experiment", "compose_for", "in_a_sweep", "key_of", "run_job", "split_grid"]
+
+
+def run_job(
+    job: Callable[[DictConfig], Any], conf: str, config_name: str, arguments: Sequence[str], *, multirun: bool = False
+) -> None:
+    """What @hydra.main does, with the arguments given and not read off sys.argv. multirun: as if with -m.
+
+    Exceptions come through: Hydra would print them and exit.
+    """
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    version.setbase(VERSION_BASE)
+    _read_each_file_once()
+    parser = get_args_parser()
+    options = parser.parse_args(list(arguments))
+    asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
+    options.multirun = options.multirun or (multirun and not asks_hydra)
+    _run_hydra(options, parser, job, conf, config_name)
+
+
+def compose_for(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """The config of one run of a sweep, without Hydra's own settings."""
+    config = loader.load_sweep_config(master, list(overrides))
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+
+
+def split_grid(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[list[str]]:
+    """Every combination of the choices in the overrides: ["seed=0,1"] is [["seed=0"], ["seed=1"]]."""
+    parser = OverridesParser.create(config_loader=loader) if loader is not None else OverridesParser.create()
+    grid: list[list[str]] = BasicSweeper.split_arguments(parser.parse_overrides(list(overrides)), None)[0]
+    return grid
+
+
+def in_a_sweep() -> bool:
+    return bool(HydraConfig.get().mode == RunMode.MULTIRUN)
+
+
+def chosen_experiment() -> str | None:
+    found = HydraConfig.get().runtime.choices.get("experiment")
+    return None if found is None else str(found)
+
+
+def key_of(node: DictConfig) -> str:
+    """The dotted key under which a node stands in its config."""
+    return str(node._get_full_key(""))
+
+
+def quiet_launchers() -> None:
+    """Hydra's launchers print a line for every run."""
+    logging.getLogger("hydra").setLevel(logging.WARNING)
+
+
+@cache
+def _read_each_file_once() -> None:
+    """A sweep composes many configs from the same few files, and parsing them is a third of the work.
+
+    Hydra merges what it reads into new configs and leaves it as it was.
+    """
+    read, known = ConfigRepository.load_config, dict[Any, Any]()
+
+    def load_config(self: ConfigRepository, config_path: str) -> Any:
+        key = (*(source.path for source in self.get_sources()), config_path)
+        if key not in known:
+            known[key] = read(self, config_path)
+        return known[key]
+
+    ConfigRepository.load_config = load_config  # type: ignore[method-assign]

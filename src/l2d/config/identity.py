@@ -1,0 +1,140 @@
+"""What a run is called: the names of its groups, a hash of all values that can change its result, and its seed.
+
+Class paths are not part of it, so moving or renaming a class orphans no run.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from l2d.utils.errors import ParameterError
+from l2d.utils.identity import identity_hash, without_class_paths
+
+# Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
+RESULTS_VERSION = 2
+NAMED = ("dataset", "setup", "experts", "cost", "method")
+# Keys that cannot change a result.
+IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
+# The same within groups. A setup's prices are in cost.prices where they count; a table that answers are written to is none of a
+# router's business; what is in the file of a table is in data.txt, wherever it lies.
+IRRELEVANT_IN = {"setup": ("prices",), "experts": ("table",), "dataset": ("path",)}
+# Models that may be folders: the same however one gets there.
+MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
+# Keys that name a place; workers, which may start in another folder, get them absolute.
+PLACES = (
+    *("runs_dir", "data_dir", "dataset.path", "experts.table"),
+    *("experts.models", "router.model", "router.reads.model"),
+)
+
+
+def variant(config: Mapping[str, Any]) -> str:
+    """A short hash of everything in the resolved config that can change the result, less the seed."""
+    return identity_hash([RESULTS_VERSION, relevant(config)], 8)
+
+
+def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What can change the result, without class paths and without where things lie."""
+    kept = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed", "tune")}
+    if kept.get("aux") == "none":
+        kept.pop("aux_weight", None)
+    for group, keys in IRRELEVANT_IN.items():
+        if isinstance(values := kept.get(group), Mapping):
+            kept[group] = {key: value for key, value in values.items() if key not in keys}
+    plain: dict[str, Any] = _placeless(_without_metadata(without_class_paths(kept)))
+    return plain
+
+
+def _without_metadata(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_metadata(item) for key, item in value.items() if key != "about"}
+    return value
+
+
+def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """With the MODELS that are folders by their own name: what is in them is in data.txt."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found[key] = _placeless(value, f"{prefix}{key}.")
+        elif f"{prefix}{key}" in MODELS and value is not None:
+            whole = absolute(f"{prefix}{key}", value)
+            names = [Path(str(one)).name if str(one).startswith("/") else str(one) for one in _listed(whole)]
+            found[key] = names if isinstance(value, list) else names[0]
+        else:
+            found[key] = value
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def absolute(key: str, value: Any) -> Any:
+    """A path, or several, from the root. A model's name stays what it is unless there is such a folder."""
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [absolute(key, one) for one in value]
+    path = Path(str(value)).expanduser()
+    named = key.rpartition(".")[2] in ("model", "models") and (value == "minilm" or not path.is_dir())
+    return value if named else str(path.absolute())
+
+
+def places(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The keys that name a place, as overrides with absolute paths; those alone that the config has."""
+    said = []
+    for key in PLACES:
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            words = ",".join(f"'{one}'" for one in _listed(absolute(key, value)))
+            said.append(f"{key}=[{words}]" if isinstance(value, list) else f"{key}={words}")
+    return tuple(said)
+
+
+def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Everything in a config that can change the result, flat, less the seed: {"recipe.epochs": 3, …}."""
+    return _flat(relevant(config))
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What tells each of several settings from the others, as "key=value key=value"."""
+    keys = sorted({key for one in settings for key in one})
+    differ = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
+    return [
+        " ".join(f"{key.removeprefix('method.')}={one[key]}" for key in differ if one.get(key) is not None)
+        for one in settings
+    ]
+
+
+def choices(config: Mapping[str, Any]) -> dict[str, str]:
+    """The names that make up a cell."""
+    names = {group: str(config[group]["name"]) for group in NAMED}
+    for group, name in names.items():
+        if not re.fullmatch(r"\w[\w.-]*", name):
+            raise ParameterError(f"{group}.name", "becomes a folder: letters, digits, '_', '-' and '.' only", name)
+    return names
+
+
+def cell_path(config: Mapping[str, Any]) -> str:
+    """The run's place under runs_dir, without its seed."""
+    return "/".join([*choices(config).values(), variant(config)])
+
+
+def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the experts' predictions follow from, as far as the config says it."""
+    plain = _without_metadata(without_class_paths({group: config[group] for group in ("dataset", "experts")}))
+    options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name")}
+    return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}

@@ -1,0 +1,145 @@
+# ruff: noqa: RUF009 (a field with its meaning is no mutable default)
+"""The types of a checked config. Values are given in conf/ alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from l2d.utils.parameters import Count, NonNegative, Positive, ProperShare, Seed, ShareBelowOne
+
+OnOrOff = Literal["auto", "true", "false"]
+CompileMode = Literal["false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+
+
+@dataclass(frozen=True)
+class Component:
+    """An object that a part of the config describes.
+
+    key: where it stands, "method" or "dataset.encoder". name: what folders call it. target: its class. arguments: plain values, or
+    components. partial: to be called later, with more arguments. trusted: whether its class may be imported.
+    """
+
+    key: str
+    name: str
+    target: str
+    arguments: Mapping[str, Any]
+    partial: bool = False
+    trusted: bool = True
+
+
+@dataclass(frozen=True)
+class Setup:
+    name: str
+    coverage: list[Positive] | None
+    experts: list[str] | None
+    prices: Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    epochs: Count
+    batch_size: Count
+    optimizer: Any
+    schedule: Literal["constant", "cosine", "one_cycle"]
+    augment: Literal["none", "crop", "crop_flip"]
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"]
+    channels_last: bool
+    compile: CompileMode
+    fused: bool
+    ema: ShareBelowOne
+    patience: Count | None
+
+
+@dataclass(frozen=True)
+class Trainer:
+    accelerator: str
+    devices: Count
+    deterministic: bool
+    data_on_device: OnOrOff
+
+
+def _key(meaning: str) -> Any:
+    """A key with its line in `--help`."""
+    return field(metadata={"help": meaning})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The keys of conf/base.yaml that are no groups."""
+
+    seed: Seed = _key("of everything drawn: validation split, experts, initial weights, order of the batches")
+    decision: Literal["argmax", "posterior"] = _key(
+        "argmax of the scores (the paper's), or posterior: argmax of the conditional reward recovered from them"
+    )
+    validation_fraction: ProperShare = _key("of the training rows, held out by seed, stratified")
+    fold: str | None = _key("2/5: instead of that fraction, the second of five folds")
+    sampling: Literal["none", "over", "under"] = _key(
+        "over, under: training rows drawn so that each expert is the cheapest equally often"
+    )
+    aux: Literal["none", "label", "experts"] = _key(
+        "label, experts: learned beside the task on the same features, dropped after training"
+    )
+    aux_weight: NonNegative = _key("weight of the aux loss")
+    checkpoint: Literal["last", "best", "best_loss"] = _key(
+        "what is scored: the last epoch (the paper's), the least validation deferral loss, the least validation loss"
+    )
+    data_dir: str = _key("prepared image sets, made there on first use")
+    runs_dir: str = _key("where run folders are made")
+    progress: bool = _key("progress bars, on a terminal")
+    force: bool = _key("true: re-run even if finished")
+    dry_run: bool = _key("true: say what is finished and what is left to do, run nothing")
+    stop_after: Count | None = _key("an epoch to stop after; the same command without it resumes, to the same result")
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The keys of a search, tune.KEY."""
+
+    search: Literal["paper", "extended", "coordinate", "optuna"] | None = _key(
+        "paper: the paper's offsets; extended: totals and offsets up to 50; coordinate: one expert's ρ at a time; optuna: TPE"
+    )
+    offsets: list[float] | None = _key("paper, extended: of method.rho.offset; null: -5,-4,…,5, and 0,1,2,5,10,20,50")
+    totals: list[float] | None = _key("extended: of method.rho.total; null: 1,2,5,10,20,50")
+    values: dict[str, list[Any]] | None = _key(
+        "instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'; any search but coordinate"
+    )
+    trials: Count = _key("coordinate, optuna: how many at most")
+    recipe: bool = _key("optuna: true searches the learning rate and the weight decay too")
+    rungs: list[ProperShare] = _key(
+        "optuna: shares of the epochs after which a trial worse than the median is stopped; [] runs all to the end"
+    )
+    parallel: Count = _key("optuna: trials asked for at once, for launchers that run several")
+    seeds: list[Seed] = _key("a trial is the mean over these")
+    folds: Count = _key("2 or more: cross-validation, each trial is run on so many folds")
+    final_seeds: list[Seed] = _key("the winner is trained on these, and tested")
+    ablation: bool = _key("true: beside the winner, the controls that tell rewards, size and imbalance of ρ apart")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A config that was checked: nobody after this asks whether a value is in range. plain: the config itself, resolved."""
+
+    dataset: Component
+    setup: Setup
+    experts: Component
+    cost: Component
+    method: Component
+    router: Component
+    logger: Component
+    recipe: Recipe
+    trainer: Trainer
+    settings: Settings
+    plain: Mapping[str, Any]
+
+    @property
+    def data_dir(self) -> Path:
+        return Path(self.settings.data_dir).expanduser()
+
+    @property
+    def runs_dir(self) -> Path:
+        return Path(self.settings.runs_dir).expanduser()
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed

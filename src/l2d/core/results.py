@@ -1,0 +1,195 @@
+"""metrics.json, typed: what a finished run says of its result. One reader and one writer for everybody; no torch.
+
+A field that has a default is left out of the file by runs that have no such thing. All other fields are always there.
+"""
+
+from dataclasses import MISSING, asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal
+
+from l2d.utils.errors import L2DError
+
+# Raise it whenever a key of metrics.json comes, goes or changes its meaning: runs with another number are refused.
+SCHEMA_VERSION: Final = 1
+
+
+class _Strict:
+    """Read as written: no unknown keys, no numbers in quotes, no NaN."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
+
+
+@dataclass(frozen=True)
+class Score(_Strict):
+    """deferral_loss = error_rate + mean_price. ratios: the share of the inputs sent to each expert."""
+
+    deferral_loss: float
+    error_rate: float
+    mean_price: float
+    ratios: list[float]
+
+
+@dataclass(frozen=True)
+class Baselines(_Strict):
+    """What a router is compared with; best_single and majority are chosen on training costs."""
+
+    oracle: Score
+    best_single: Score
+    random: Score
+    majority: Score
+
+
+@dataclass(frozen=True)
+class ExpertAlone(_Strict):
+    """One expert asked about every test row."""
+
+    name: str
+    error_rate: float
+    price: float
+
+
+@dataclass(frozen=True)
+class GuardEvidence(_Strict):
+    """On validation rows: the router's mean gain over the best single expert, paired, and its standard error (None: one row)."""
+
+    best_constant: str
+    gain: float
+    standard_error: float | None
+
+
+@dataclass(frozen=True)
+class GuardedScore(Score):
+    """The score with the guard. constant: the expert that gets every input; offsets: added to the experts' scores; or neither."""
+
+    constant: str | None
+    offsets: list[float] | None
+    validation: GuardEvidence
+
+    @property
+    def changes_decisions(self) -> bool:
+        return self.constant is not None or self.offsets is not None
+
+
+@dataclass(frozen=True)
+class CategoryScore(_Strict):
+    """Mean costs on the test rows of one category."""
+
+    rows: int
+    deferral_loss: float
+    best_single: float
+    oracle: float
+
+
+@dataclass(frozen=True)
+class DecisionLosses(_Strict):
+    """Deferral loss under one decision rule."""
+
+    validation: float
+    test: float
+
+
+@dataclass(frozen=True)
+class RowCounts(_Strict):
+    train: int
+    validation: int
+    test: int
+
+
+@dataclass(frozen=True)
+class ExtremeShares(_Strict):
+    """The prices that cost=extreme found, and the strongest expert's share of the oracle's decisions under them."""
+
+    expert: str
+    prices: list[float]
+    target: float
+    share_train: float
+    share_test: float
+
+
+@dataclass(frozen=True)
+class Capabilities(_Strict):
+    """What the router's method and network can do and need, so that readers of a run need not know their classes."""
+
+    takes_prices_later: bool
+    has_posterior: bool
+    estimates_costs: bool
+    needs_labels: bool
+    reads_text: bool
+
+
+@dataclass(frozen=True)
+class RoutingMetrics(Score):
+    """Everything that follows from the routing of one split. confusion: row = the oracle's expert, column = the router's.
+
+    collapsed_expert: counted from 1; None where the router has not collapsed. prices: means, where they differ between rows.
+    """
+
+    baselines: Baselines
+    confusion: list[list[int]]
+    collapsed_expert: int | None
+    prices: list[float]
+    experts: list[ExpertAlone]
+
+
+@dataclass(frozen=True)
+class RunMetrics(RoutingMetrics):
+    """The content of metrics.json; scores are of the test split unless they say otherwise. calibration: [weight, mean estimate,
+    observed share] of each bin. method_buffers: what the method keeps beside the network's weights."""
+
+    schema_version: Literal[1]
+    capabilities: Capabilities
+    validation: Score
+    guarded: GuardedScore
+    decision: str
+    method_buffers: dict[str, Any]
+    rows: RowCounts
+    checkpoint: str
+    epochs: int
+    kept_epoch: int
+    by_category: dict[str, CategoryScore] | None = None
+    by_decision: dict[str, DecisionLosses] | None = None
+    calibration: list[list[float]] | None = None
+    extreme: ExtremeShares | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, for write_json."""
+        absent = {
+            field.name for field in fields(self) if field.default is not MISSING and getattr(self, field.name) is None
+        }
+        return {key: value for key, value in asdict(self).items() if key not in absent}
+
+    @property
+    def rho(self) -> list[float]:
+        """ρ of each expert; empty for methods without one."""
+        return [float(value) for value in self.method_buffers.get("rho", [])]
+
+
+def read_metrics(file: Path | str) -> RunMetrics:
+    """The metrics.json of a finished run. A damaged file, or one of another schema version, is refused."""
+    from pydantic import ValidationError
+
+    with open(file, "rb") as content:  # noqa: PTH123 (a report opens ten thousand of them)
+        text = content.read()
+    try:
+        found: RunMetrics = _reader().validate_json(text)
+    except ValidationError as error:
+        raise L2DError(f"{file}: {_problem(error.errors(include_url=False))}; force=true re-runs it") from None
+    return found
+
+
+@cache
+def _reader() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(RunMetrics)
+
+
+def _problem(errors: list[Any]) -> str:
+    """The version before all else: in a file of another one, other keys are to be expected."""
+    versions = [error for error in errors if error["loc"] == ("schema_version",)]
+    if versions:
+        found = "none" if versions[0]["type"] == "missing" else versions[0]["input"]
+        return f"has schema_version {found}, this version of l2d reads {SCHEMA_VERSION}"
+    key = ".".join(str(part) for part in errors[0]["loc"])
+    return f"damaged ({key + ': ' if key else ''}{errors[0]['msg']})"

@@ -1,0 +1,75 @@
+"""Prices under which one expert is the cheapest nearly always: extreme imbalance."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.core.costs import cheapest, expert_costs
+from l2d.costs.cost import Cost
+from l2d.data.arrays import Panel
+from l2d.utils.errors import ParameterError
+
+# The strongest expert's share that is aimed at, in the hundredths that keep the comparison exact; the steps of a price between 0
+# and 1; how many experts a grid of them is small enough for.
+PERCENT, STEPS, MOST_EXPERTS = 95, 10, 4
+
+
+class ExtremePrices(Cost):
+    """c_k = 1[g_k(x) ≠ y] + β_k, β on a grid so that the strongest expert is the cheapest on about 95 % of the training rows."""
+
+    def prices(self, panel: Panel, train: Tensor) -> Tensor:
+        return extreme_prices(panel.train.errors[train], panel.names)
+
+    def facts(self, panel: Panel, train: Tensor) -> dict[str, Any]:
+        errors = panel.train.errors[train]
+        prices = extreme_prices(errors, panel.names).tolist()
+        return extreme_shares(prices, errors, panel.test.errors, panel.names)
+
+
+def strongest(errors: Tensor) -> int:
+    """The expert with the least mean error, ties to the first. errors [N, p]."""
+    return int(errors.double().mean(dim=0).argmin())
+
+
+def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
+    """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, with which the strongest expert's share of the rows is nearest
+    95 %; of equals the least sum, then the first by lexicographic order. errors 0 or 1 [N, p].
+
+    Rows with the same errors have the same cheapest expert, so the at most 2^p different ones are enough.
+    """
+    p = errors.shape[1]
+    if p > MOST_EXPERTS:
+        raise ParameterError("", f"is for at most {MOST_EXPERTS} experts, here are {p}; use a list of prices")
+    graded = ~((errors == 0) | (errors == 1))
+    if graded.any():
+        row, k = (int(i) for i in graded.nonzero()[0])
+        problem = f"needs experts that are right or wrong; {names[k]} has an error of {float(errors[row, k]):g}"
+        raise ParameterError("", problem)
+    patterns, counts = errors.double().unique(dim=0, return_counts=True)
+    steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
+    steps = steps[(steps == 0).any(dim=1)]
+    prices = steps.double() / STEPS
+    mine = cheapest(expert_costs(patterns, prices[:, None, :])) == strongest(errors)
+    away = (100 * (mine * counts).sum(dim=1) - PERCENT * len(errors)).abs()
+    order = (away * (p * STEPS + 1) + steps.sum(dim=1)).argmin()
+    return prices[order]
+
+
+def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: Sequence[str]) -> dict[str, Any]:
+    """What extreme prices come to: the oracle's share of the expert that is the strongest on the training rows.
+    train, test: errors [N, p]."""
+    strong = strongest(train)
+
+    def share(errors: Tensor) -> float:
+        chosen = cheapest(expert_costs(errors, torch.tensor(list(prices), dtype=torch.float64)))
+        return int((chosen == strong).sum()) / len(errors)
+
+    return {
+        "expert": names[strong],
+        "prices": list(prices),
+        "target": PERCENT / 100,
+        "share_train": share(train),
+        "share_test": share(test),
+    }

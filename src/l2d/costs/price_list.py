@@ -1,0 +1,57 @@
+"""One price per expert."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from l2d.costs.cost import Cost
+from l2d.data.arrays import Panel
+from l2d.utils.errors import ParameterError
+from l2d.utils.parameters import NoiseKind, NonNegative, PriceNames
+
+
+class PriceList(Cost):
+    """c_k = 1[g_k(x) ≠ y] + scale·β_k.
+
+    prices: one per expert, in their order or by name; or coverage: each expert's share of the classes.
+    """
+
+    def __init__(
+        self,
+        *,
+        prices: Literal["coverage"] | list[NonNegative] | PriceNames,
+        scale: NonNegative,
+        noise: NonNegative,
+        noise_kind: NoiseKind,
+    ) -> None:
+        super().__init__(noise=noise, noise_kind=noise_kind)
+        self.listed, self.scale = prices, scale
+
+    def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
+        return self.scale * torch.tensor(self._listed(panel), dtype=torch.float64)
+
+    def _listed(self, panel: Panel) -> list[float]:
+        if isinstance(self.listed, str):
+            if panel.coverage is None:
+                raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
+            return list(panel.coverage)
+        return price_list(self.listed, panel.names)
+
+
+def price_list(prices: Sequence[float] | Mapping[str, float], names: Sequence[str]) -> list[float]:
+    """One price per expert, in the order of the names."""
+    experts = ", ".join(names)
+    if isinstance(prices, Mapping):
+        for name in prices:
+            if name not in names:
+                raise ParameterError("prices", f"unknown expert {name}; the experts are {experts}")
+        for name in names:
+            if name not in prices:
+                raise ParameterError("prices", f"no price for {name}; the experts are {experts}")
+        return [float(prices[name]) for name in names]
+    if len(prices) != len(names):
+        problem = f"expected {len(names)} prices, one per expert ({experts}); got {len(prices)}"
+        raise ParameterError("prices", problem, list(prices))
+    return [float(price) for price in prices]

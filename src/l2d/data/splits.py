@@ -1,0 +1,99 @@
+"""Which rows are for training, validation and test."""
+
+import math
+import re
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+
+from l2d.data.arrays import Arrays
+from l2d.utils.errors import ParameterError
+
+
+def groups_of_equal_texts(texts: list[str]) -> Tensor:
+    """int [n]: equal numbers for texts that are equal up to white space."""
+    numbers: dict[str, int] = {}
+    return torch.tensor([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts])
+
+
+def draw_whole_groups(
+    draw: Callable[[Tensor], tuple[Tensor, Tensor]], labels: Tensor, groups: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Sorted rows (kept, held out) such that no group is on both sides: groups are drawn, by the label of their first row."""
+    if groups is None:
+        return draw(labels)
+    _, number = groups.unique(return_inverse=True)
+    latest = torch.full((int(number.max()) + 1,), len(number))
+    first = latest.scatter_reduce(0, number, torch.arange(len(number)), "amin")
+    order = first.argsort()  # in the order of the rows: if every group is one row, this is the draw without groups
+    _, held_out = draw(labels[first[order]])
+    out = torch.zeros(len(first), dtype=torch.bool).index_fill(0, order[held_out], True)[number]
+    return torch.nonzero(~out)[:, 0], torch.nonzero(out)[:, 0]
+
+
+def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
+    """Sorted training rows (kept, held out for validation).
+
+    The data may say which are held out. Otherwise `fold` names one of the folds that the seed deals the rows into ("2/5" is the
+    second of five), or a share of each class is drawn by seed.
+    """
+    if fold is not None:
+        return cross_validation_fold(arrays, fold, seed)
+    if arrays.validation is None:
+        own = arrays.panel is not None  # a user's table: a label may occur once, or there may be too many of them
+
+        def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
+            return stratified_split(labels, fraction, seed, strict=not own)
+
+        return draw_whole_groups(draw, arrays.train_labels, arrays.groups)
+    held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
+    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+
+
+def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted training rows (kept, held out): every row is held out in exactly one of the folds, each class in proportion."""
+    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
+    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= of or of < 2:
+        raise ParameterError("fold", "must be NUMBER/FOLDS with at least 2 folds, such as 2/5", fold)
+    if arrays.validation is not None:
+        raise ParameterError("fold", "the data already say which rows are for validation; remove it", fold)
+
+    def deal(labels: Tensor) -> tuple[Tensor, Tensor]:
+        if of > len(labels):
+            raise ParameterError("fold", f"more folds than the {len(labels):,} rows that can be dealt", fold)
+        order = np.random.default_rng(seed).permutation(len(labels))
+        order = order[np.argsort(labels.numpy()[order], kind="stable")]  # class by class, then dealt like cards
+        held_out = torch.zeros(len(labels), dtype=torch.bool)
+        held_out[torch.from_numpy(order[number - 1 :: of].copy())] = True
+        return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+
+    return draw_whole_groups(deal, arrays.train_labels, arrays.groups)
+
+
+def stratified_split(
+    labels: Tensor, fraction: float, seed: int, *, parameter: str = "validation_fraction", strict: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Sorted rows (kept, held out), each class held out in proportion.
+
+    parameter: the caller's name for the fraction. Not strict: classes are ignored if there are too many or one has a single row.
+    """
+    rows = np.arange(len(labels))
+    by_class = strict or _can_stratify(labels, fraction)
+    try:
+        kept, held_out = train_test_split(
+            rows, test_size=fraction, stratify=labels.numpy() if by_class else None, random_state=seed
+        )
+    except ValueError as error:
+        raise ParameterError(parameter, str(error), fraction) from error
+    return torch.from_numpy(np.sort(kept)), torch.from_numpy(np.sort(held_out))
+
+
+def _can_stratify(labels: Tensor, fraction: float) -> bool:
+    """Whether each class has two rows, and both sides have room for a row of each class."""
+    sizes = labels.unique(return_counts=True)[1]
+    held_out = math.ceil(fraction * len(labels))
+    return int(sizes.min()) >= 2 and len(sizes) <= min(held_out, len(labels) - held_out)

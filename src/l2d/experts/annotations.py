@@ -1,0 +1,121 @@
+"""The published labels of people: CIFAR-N's file of annotators and CIFAR-10H's file of votes, read and checked."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.data.arrays import Arrays
+from l2d.utils.errors import L2DError, ParameterError
+
+SEE = "docs/human_experts.md says where it comes from"
+CLEAN = "clean_label"
+LEAST_AGREEMENT = 0.9  # of the majority vote with the label: 99 % in the published order, about 10 % in any other
+
+# All that a pickled dict of integer arrays needs, under the names of NumPy 1 and 2. Anything else in a file is refused, not run.
+_REBUILD: Any = np.empty(0).__reduce__()[0]
+SAFE: list[Any] = [
+    np.ndarray,
+    np.dtype,
+    *((_REBUILD, f"numpy.{core}.multiarray._reconstruct") for core in ("core", "_core")),
+    *sorted({type(np.dtype(code)) for code in "bBhHiIlLqQ"}, key=lambda kind: kind.__name__),
+]
+
+
+def read_annotations(file: Path, columns: Sequence[str], arrays: Arrays) -> list[Tensor]:
+    """The columns of CIFAR-N's file, int64 [N, people], for each split that was taken from the published training set."""
+    whole = (torch.arange(len(arrays.train_labels)),)
+    splits = list(zip(arrays.origin or whole, (arrays.train_labels, arrays.test_labels), strict=False))
+    size = sum(len(rows) for rows, _ in splits)
+    read = read_columns(file, (CLEAN, *columns), size, arrays.num_classes)
+    wrong = sum(int((read[CLEAN][rows] != labels).sum()) for rows, labels in splits)
+    if wrong:
+        raise L2DError(
+            f"{file}: not in the order of the images, {wrong:,} of {size:,} entries of {CLEAN} differ from the image's label;"
+            " use the file and the dataset as they were published"
+        )
+    people = torch.stack([read[column] for column in columns], dim=1)
+    return [people[rows] for rows, _ in splits]
+
+
+def read_columns(file: Path, columns: Sequence[str], size: int, num_classes: int) -> dict[str, Tensor]:
+    """Columns of labels, int64 [size], from a dict of NumPy arrays that torch.save wrote."""
+    content = _load(file)
+    if not isinstance(content, dict):
+        raise L2DError(f"{file}: expected a dict of arrays, found {type(content).__name__}; {SEE}")
+    if missing := [column for column in columns if column not in content]:
+        raise L2DError(f"{file}: has no {', '.join(missing)}; {SEE}")
+    return {column: _labels(file, column, content[column], size, num_classes) for column in columns}
+
+
+def _load(file: Path) -> Any:
+    _check_there(file)
+    try:
+        with torch.serialization.safe_globals(SAFE):
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
+    except Exception as error:  # a damaged or foreign pickle may raise anything
+        raise L2DError(
+            f"{file}: not opened, since it is damaged or holds more than NumPy arrays of integers; {SEE}"
+        ) from error
+
+
+def _labels(file: Path, column: str, values: Any, size: int, num_classes: int) -> Tensor:
+    array = np.asarray(values, dtype=None if isinstance(values, np.ndarray | Tensor) else object)
+    if array.dtype.kind not in "iu" or array.shape not in ((size,), (size, 1)):
+        raise L2DError(
+            f"{file}: {column} must be {size:,} integers, one per image of the dataset, found {_shape(array)}"
+        )
+    if array.min() < 0 or array.max() >= num_classes:
+        raise L2DError(f"{file}: {column} must lie in 0..{num_classes - 1}")
+    return torch.from_numpy(array.reshape(-1).astype(np.int64))
+
+
+def _shape(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
+    """How many people chose each class for each test image, int64 [N, classes]."""
+    _check_there(file)
+    try:
+        with file.open("rb") as content:
+            counts: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
+    except OSError as error:
+        raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
+    except (ValueError, EOFError) as error:
+        raise L2DError(f"{file}: not a readable array of numbers; {SEE}") from error
+    expected = (len(arrays.test_labels), arrays.num_classes)
+    if counts.dtype.kind not in "iu" or counts.shape != expected:
+        raise L2DError(f"{file}: expected whole numbers of votes {list(expected)}, found {_shape(counts)}")
+    if counts.min() < 0:
+        raise L2DError(f"{file}: votes must not be negative")
+    if (fewest := int(counts.sum(axis=1).min())) < people:
+        raise ParameterError("people", f"an image of {file} has only {fewest} votes", people)
+    agreement = float((counts.argmax(axis=1) == arrays.test_labels.numpy()).mean())
+    if agreement < LEAST_AGREEMENT:
+        raise L2DError(
+            f"{file}: not in the order of the test images, the majority vote is the label for only {agreement:.0%} of them"
+            " (99% as published); use the file and the dataset as they were published"
+        )
+    return counts.astype(np.int64)
+
+
+def draw_votes(counts: np.ndarray, people: int, rng: np.random.Generator) -> Tensor:
+    """One vote of each image per person, drawn without replacement. int [N, classes] -> int64 [N, people]."""
+    left, drawn = counts.copy(), []
+    for _ in range(people):
+        ends = left.cumsum(axis=1)
+        vote = (rng.integers(0, ends[:, -1])[:, None] >= ends).sum(axis=1)
+        left[np.arange(len(left)), vote] -= 1
+        drawn.append(vote)
+    return torch.from_numpy(np.stack(drawn, axis=1))
+
+
+def _check_there(file: Path) -> None:
+    if not file.is_file():
+        raise L2DError(f"{file}: missing; experts=human needs it there, put it there yourself; {SEE}")

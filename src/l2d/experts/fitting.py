@@ -1,0 +1,58 @@
+"""Which rows each trained expert learns from, and what it predicts."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.experts.classifier import Classifiers
+from l2d.experts.request import ExpertRequest
+from l2d.utils.out_of_memory import free_memory
+from l2d.utils.seeding import derive_seed, stream
+
+if TYPE_CHECKING:
+    from l2d.experts.trained import TrainedExperts
+
+
+def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
+    """The sorted rows that an expert learns from: all training rows of its classes and that fraction of each other class.
+
+    labels int [N], train: row numbers among them, owned bool [num_classes].
+    """
+    rows = [train[owned[labels[train]]]]
+    for other in torch.nonzero(~owned)[:, 0].tolist():
+        there = train[labels[train] == other]
+        chosen = rng.permutation(len(there))[: round(fraction * len(there))]
+        rows.append(there[torch.from_numpy(chosen)])
+    return torch.cat(rows).sort().values
+
+
+def deal_into_folds(train: Tensor, number: int, rng: np.random.Generator) -> list[Tensor]:
+    """The training rows, dealt at random into `number` sorted parts of equal size."""
+    return [torch.from_numpy(np.sort(part)) for part in np.array_split(rng.permutation(train.numpy()), number)]
+
+
+def fit_experts(experts: "TrainedExperts", request: ExpertRequest, owners: Tensor) -> dict[str, np.ndarray]:
+    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integers that hold the classes."""
+    arrays, p = request.arrays, int(owners.max()) + 1
+    classifiers = Classifiers(arrays, experts.network, experts.recipe, request.compute)
+    train = torch.full((len(arrays.train_labels), p), -1)
+    test = torch.full((len(arrays.test_labels), p), -1)
+    everything, folds = torch.arange(len(train)), experts.cross_fit
+    held_out = deal_into_folds(request.train, folds, stream(request.seed, "folds")) if folds > 1 else []
+    for k in range(p):
+        chosen = stream(request.seed, "experts", k)
+        rows = expert_rows(arrays.train_labels, request.train, owners == k, experts.fraction, chosen)
+        title = f"expert {k + 1} of {p} ({len(rows):,} rows)"
+        seed = derive_seed(request.seed, "experts", k)
+        train[:, k], test[:, k] = classifiers.answers(rows, everything, True, seed, title)
+        for number, fold in enumerate(held_out):
+            others = rows[~torch.isin(rows, fold)]
+            seed = derive_seed(request.seed, "experts", k, "fold", number)
+            part = f"{title}, fold {number + 1} of {folds}"
+            train[fold, k], _ = classifiers.answers(others, fold, False, seed, part)
+    del classifiers
+    free_memory()  # the router comes next, on the same device
+    smallest = np.min_scalar_type(arrays.num_classes - 1)
+    return {"train": train.numpy().astype(smallest), "test": test.numpy().astype(smallest)}

@@ -1,0 +1,185 @@
+"""Asking language models the questions of a dataset, each model once; its answers are kept."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.core.costs import expert_errors
+from l2d.data.arrays import Answers, Panel
+from l2d.data.sheet import write_sheet
+from l2d.experts.cache import Cache
+from l2d.experts.llm.models import SCORING, ModelName, load_language_model
+from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
+from l2d.experts.request import ComputeOptions, ExpertRequest
+from l2d.learning.learner import on_gpu
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.out_of_memory import free_memory
+
+if TYPE_CHECKING:
+    from l2d.experts.llm.experts import LLMExperts
+
+
+@dataclass(frozen=True)
+class KeptAnswers:
+    """Where a model's answers are kept, and whether it was asked just now."""
+
+    cache: Cache
+    new: bool
+
+
+@dataclass(frozen=True)
+class LanguageModelPanel(Panel):
+    """entries: one per expert."""
+
+    entries: tuple[KeptAnswers, ...] = ()
+
+
+@dataclass(frozen=True)
+class AskedQuestions:
+    """Questions and the outcomes of each model. labels: int [n], places among the letters. split: train or test, and subjects: the
+    category, per question."""
+
+    prompts: Sequence[str]
+    labels: np.ndarray
+    letters: Sequence[str]
+    outcomes: dict[str, LetterOutcomes]
+    split: Sequence[str] | None = None
+    subjects: Sequence[str] | None = None
+
+
+def ask_panel(experts: "LLMExperts", request: ExpertRequest) -> LanguageModelPanel:
+    """The answers of all models to the questions of both splits."""
+    arrays = request.arrays
+    train, test = check_questions(request, experts.letters)
+    prompts = [*train, *test]
+    asked = [ask_model(experts, model, prompts, request) for model in experts.models]
+    outcomes = dict(zip(experts.names, (one for one, _ in asked), strict=True))
+    if experts.table is not None:
+        labels = torch.cat([arrays.train_labels, arrays.test_labels]).numpy()
+        split = ["train"] * len(train) + ["test"] * len(test)
+        known = arrays.train_categories is not None and arrays.categories is not None
+        subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())] if known else None
+        questions = AskedQuestions(prompts, labels, experts.letters, outcomes, split, subjects)
+        write_outcomes_table(Path(experts.table).expanduser(), questions)
+    answers = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1))
+    return LanguageModelPanel(
+        experts.names,
+        _answers(answers[: len(train)], arrays.train_labels),
+        _answers(answers[len(train) :], arrays.test_labels),
+        entries=tuple(entry for _, entry in asked),
+    )
+
+
+def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The texts of the training and of the test questions, if language models can be asked them."""
+    arrays = request.arrays
+    if arrays.panel is not None:
+        raise L2DError("experts=llm: these data say already what their experts answered; use experts=table")
+    if arrays.texts is None:
+        raise L2DError(
+            "experts=llm: needs a dataset of questions with text, such as dataset=mmlu; import outcomes that exist for"
+            " dataset=table (l2d import --help)"
+        )
+    if request.coverage is not None:
+        raise L2DError("setup.coverage: language models have no classes of their own; use setup=own")
+    for texts, labels in zip(arrays.texts, (arrays.train_labels, arrays.test_labels), strict=True):
+        if len(texts) != len(labels):
+            raise L2DError(f"experts=llm: {len(texts):,} questions but {len(labels):,} labels")
+        if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(letters)):
+            problem = (
+                f"the labels go from {int(labels.min())} to {int(labels.max())}; they must be places among the letters,"
+                f" 0 to {len(letters) - 1}"
+            )
+            raise ParameterError("letters", problem, list(letters))
+    return arrays.texts
+
+
+def ask_model(
+    experts: "LLMExperts", model: ModelName, prompts: list[str], request: ExpertRequest
+) -> tuple[LetterOutcomes, KeptAnswers]:
+    """The outcomes of one model, from the cache or by asking it."""
+    gpu = on_gpu(request.compute.accelerator)
+    dtype = experts.dtype if experts.dtype != "auto" else "bfloat16" if gpu else "float32"
+    identity = {
+        "experts": "llm",
+        **model.identity(),
+        "dtype": dtype,
+        "chat": experts.chat,
+        "scoring": SCORING,
+        "suffix": SUFFIX,
+        "letters": experts.letters,
+        "questions": fingerprint_of_texts(prompts),
+    }
+    cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
+    new = False
+
+    def make() -> dict[str, np.ndarray]:
+        nonlocal new
+        new = True
+        return run_model(experts, model, dtype, prompts, request.compute, cache.parts)
+
+    made = cache.get(make)
+    made.pop("commit", None)
+    return LetterOutcomes(**made), KeptAnswers(cache, new)
+
+
+def run_model(
+    experts: "LLMExperts", model: ModelName, dtype: str, prompts: list[str], compute: ComputeOptions, parts: Path
+) -> dict[str, np.ndarray]:
+    """Load a model, ask it, and let it go: another model, or the router, needs the memory next."""
+    device = torch.device("cuda" if on_gpu(compute.accelerator) else "cpu")
+    network, tokenizer = load_language_model(model, dtype, device, progress=compute.progress)
+    try:
+        outcomes = score_letters(
+            network,
+            tokenizer,
+            prompts,
+            experts.letters,
+            batch_size=experts.batch_size,
+            progress=compute.progress,
+            chat=experts.chat,
+            parts=parts,
+            title=model.short,
+        )
+        commit = str(getattr(network.config, "_commit_hash", None) or "")
+    finally:
+        del network
+        free_memory()
+    return {**outcomes.arrays(), "commit": np.array(commit)}
+
+
+def _answers(predictions: Tensor, labels: Tensor) -> Answers:
+    return Answers(expert_errors(predictions, labels), predictions)
+
+
+def fingerprint_of_texts(texts: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        content = text.encode()
+        digest.update(len(content).to_bytes(8, "big") + content)  # the length tells ["ab", "c"] from ["a", "bc"]
+    return digest.hexdigest()[:16]
+
+
+def write_outcomes_table(path: Path, asked: AskedQuestions) -> None:
+    """A row per question, for dataset=table with dataset.text=prompt and, if these are known, dataset.split=split and
+    dataset.category=subject."""
+    right = [asked.letters[label] for label in asked.labels]
+    columns: dict[str, Sequence[object]] = {"id": range(len(right)), "prompt": asked.prompts, "answer": right}
+    if asked.subjects is not None:
+        columns["subject"] = asked.subjects
+    if asked.split is not None:
+        columns["split"] = asked.split
+    for name, outcomes in asked.outcomes.items():
+        columns[f"correct_{name}"] = (outcomes.answers == asked.labels).astype(int).tolist()
+        columns[f"answer_{name}"] = [asked.letters[answer] for answer in outcomes.answers]
+        for letter, values in zip(asked.letters, outcomes.probabilities.T, strict=True):
+            columns[f"probability_{letter}_{name}"] = values.tolist()
+        columns[f"tokens_{name}"] = outcomes.tokens.tolist()
+        columns[f"seconds_{name}"] = outcomes.seconds.tolist()
+    write_sheet(path, columns)

@@ -1,0 +1,46 @@
+"""What every router network is: from a batch of one kind of input to outputs [B, num_outputs]."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from l2d.data.text.tokens import is_tokens
+from l2d.utils.errors import ParameterError
+
+# For each kind of input: what it is, and a router that reads it.
+KINDS = {"images": "images", "rows": "rows of numbers", "tokens": "one text (dataset.text=COLUMN, no dataset.features)"}
+READERS = {"images": "resnet18_slim recipe=small", "rows": "mlp recipe=table", "tokens": "minilm_tuned"}
+
+
+class Network(nn.Module):
+    """A subclass takes what it needs as keyword arguments. The run adds `num_outputs` and `head`, which every network takes, and
+    `mean` and `std` of the training inputs if the subclass has parameters of these names. Its last layer is `head` (make_head).
+
+    expects: the kind of its inputs: images uint8 [B, H, W, C], rows of numbers [B, F], or tokens int32 [B, L].
+    reads_text: the network brings its own tokenizer, so a text reaches it as tokens.
+    """
+
+    expects: ClassVar[str]
+    reads_text: ClassVar[bool] = False
+
+    def check_inputs(self, inputs: Tensor) -> None:
+        """Refuse inputs of another kind."""
+        found = input_kind(inputs)
+        if found != self.expects:
+            raise ParameterError("", f"reads {KINDS[self.expects]}, not {found}; use router={READERS[found]}")
+
+    def keep(self, folder: Path) -> None:
+        """Write what is needed to build the network again, beside its weights, into a run's folder."""
+
+    @classmethod
+    def kept_arguments(cls, folder: Path) -> dict[str, Any]:  # noqa: ARG003 (for networks that keep something)
+        """The arguments that building it again from a run's folder changes."""
+        return {}
+
+
+def input_kind(inputs: Tensor) -> str:
+    """images, rows or tokens."""
+    if inputs.ndim == 4:
+        return "images"
+    return "tokens" if is_tokens(inputs) else "rows"

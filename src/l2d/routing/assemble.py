@@ -1,0 +1,172 @@
+"""From a dataset, its experts and a cost to the rows that a router learns from, is chosen by and is tested on."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.core.costs import cheapest, check_costs, expert_costs, noisy
+from l2d.costs.cost import Cost
+from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
+from l2d.data.sampling import resample
+from l2d.data.splits import split
+from l2d.experts.cache import Cache
+from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
+from l2d.methods.method import Evidence
+from l2d.utils.errors import L2DError, ParameterError, under
+from l2d.utils.seeding import derive_seed, stream
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split: the inputs it is part of, its rows among them [n], and of those rows answers, costs [n, p], their price part ([p],
+    or [n, p] where it differs between rows) and labels [n]."""
+
+    source: Tensor
+    rows: Tensor
+    answers: Answers
+    costs: Tensor
+    prices: Tensor
+    labels: Tensor
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.source[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, positions: Tensor) -> "Split":
+        """Some of its rows, in this order, the same one more than once if asked for."""
+        prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
+        costs, labels = self.costs[positions], self.labels[positions]
+        return Split(self.source, self.rows[positions], self.answers[positions], costs, prices, labels)
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What a run learns from and is judged by.
+
+    train: resampled, if asked for; train_costs: of the rows as they are, by which the best single expert is chosen. evidence: for
+    methods that take it. prices: β [p]; None where each row has its own. cost_facts: what there is to say of the prices.
+    cache: where the experts' predictions are kept; expert_seconds: how long making or reading them took.
+    """
+
+    train: Split
+    validation: Split
+    test: Split
+    train_costs: Tensor
+    panel: Panel
+    prices: Tensor | None
+    num_classes: int
+    evidence: Evidence | None
+    categories: tuple[str, ...] | None
+    seen: Seen
+    cost_facts: dict[str, Any] | None
+    cache: Cache
+    expert_seconds: float
+
+
+@dataclass(frozen=True)
+class Division:
+    """How rows are divided: keys of conf/base.yaml. with_evidence: whether the method takes some."""
+
+    validation_fraction: float
+    fold: str | None
+    sampling: str
+    seed: int
+    with_evidence: bool
+
+
+def assemble(
+    arrays: Arrays,
+    experts: Experts,
+    cost: Cost,
+    division: Division,
+    *,
+    coverage: Sequence[float] | None,
+    data: str,
+    data_dir: Path,
+    cache: Cache,
+    compute: ComputeOptions,
+) -> Splits:
+    """Validation rows come off the training rows by seed: the run's, or the experts' own where they learn from the training rows.
+    Test rows are the dataset's own and serve only the final score.
+
+    data: the dataset's fingerprint. Noise and sampling are of the training split alone. Sampling comes last: experts learn from the
+    rows as they are, and methods count what they learn from.
+    """
+    expert_seed = division.seed if experts.seed is None else experts.seed
+    fraction, seed = division.validation_fraction, derive_seed(expert_seed, "validation")
+    train, validation = split(arrays, fraction, seed, division.fold)
+    shares = None if coverage is None else [float(share) for share in coverage]
+    known = cache.knowing(data=data, seed=expert_seed, train=fingerprint_of(train), coverage=shares)
+    begun = time.monotonic()
+    with under("experts"):
+        panel = experts.panel(ExpertRequest(arrays, train, coverage, expert_seed, known, data_dir, compute))
+    expert_seconds = time.monotonic() - begun
+    if len(panel.names) < 2:
+        raise ParameterError("setup.coverage", f"{len(panel.names)} expert; routing needs at least 2", coverage)
+    with under("cost"):
+        prices = None if cost.by_row else cost.prices(panel, train)
+
+        def part(source: Tensor, rows: Tensor, answers: Answers, labels: Tensor) -> Split:
+            answers = answers[rows]
+            paid = cost.row_prices(answers) if prices is None else prices
+            costs = expert_costs(answers.errors, paid)
+            check_costs(costs)
+            return Split(source, rows, answers, costs, paid, labels[rows])
+
+        whole = part(arrays.train_inputs, train, panel.train, arrays.train_labels)
+        held_out = part(arrays.train_inputs, validation, panel.train, arrays.train_labels)
+        everything = torch.arange(len(arrays.test_labels))
+        test = part(arrays.test_inputs, everything, panel.test, arrays.test_labels)
+        facts = cost.facts(panel, train)
+    if cost.noise:
+        costs = noisy(whole.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
+        whole = replace(whole, costs=costs)
+    evidence = None
+    if division.with_evidence:
+        evidence, held_out = take_evidence(whole, held_out, panel.learned)
+    return Splits(
+        train=sampled(whole, division),
+        validation=held_out,
+        test=test,
+        train_costs=whole.costs,
+        panel=panel,
+        prices=prices,
+        num_classes=arrays.num_classes,
+        evidence=evidence,
+        categories=arrays.categories,
+        seen=arrays.seen,
+        cost_facts=facts,
+        cache=known,
+        expert_seconds=expert_seconds,
+    )
+
+
+def sampled(whole: Split, division: Division) -> Split:
+    """By the cheapest expert, costs with their noise."""
+    if division.sampling == "none":
+        return whole
+    return whole.take(resample(cheapest(whole.costs), division.sampling, stream(division.seed, "sampling")))
+
+
+def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evidence, Split]:
+    """What experts did on rows that they did not learn from, and the validation rows that are left.
+
+    These are the training rows or, where the experts learned those, every second validation row of each label: what a method
+    learned from must not judge it.
+    """
+    split = train
+    if learned:
+        if len(validation) < 2:
+            raise L2DError("validation_fraction: the method learns from validation rows here and needs two; raise it")
+        half = torch.zeros(len(validation), dtype=torch.bool)
+        half[validation.labels.argsort(stable=True)[::2]] = True
+        split, validation = validation.take(half), validation.take(~half)
+    return Evidence(split.costs - split.prices, split.prices, split.labels), validation

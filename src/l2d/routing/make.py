@@ -1,0 +1,75 @@
+"""From a component of the config to the object it describes: the one place where classes are looked up by name."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from l2d.config import Component, Recipe
+from l2d.utils.errors import L2DError, ParameterError
+
+
+def make(component: Component, **offered: Any) -> Any:
+    """The object, from its own arguments and, of what the run offers, what its constructor takes."""
+    factory = make_factory(component)
+    taken = parameters_of(component)
+    try:
+        return factory(**{name: value for name, value in offered.items() if name in taken})
+    except ParameterError as error:
+        where = f"{component.key}={component.name}" if not error.parameter and component.name else component.key
+        raise error.under(where) from error.__cause__
+    except L2DError:
+        raise
+    except Exception as error:
+        error.add_note(f"while building {component.key}={component.name or component.target} ({component.target})")
+        raise
+
+
+def make_factory(component: Component) -> Callable[..., Any]:
+    """The class with the component's own arguments, to be called with more."""
+    return partial(find(component), **{name: built(value) for name, value in component.arguments.items()})
+
+
+def built(value: Any) -> Any:
+    """An argument, with the components in it built."""
+    if isinstance(value, Component):
+        return make_factory(value) if value.partial else make(value)
+    if isinstance(value, Recipe):
+        return replace(value, optimizer=built(value.optimizer))
+    if isinstance(value, dict):
+        return {name: built(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [built(one) for one in value]
+    return value
+
+
+def find(component: Component) -> type[Any]:
+    """The class itself."""
+    if not component.trusted:
+        module = component.target.rpartition(".")[0]
+        raise L2DError(
+            f"{component.key}: {component.target} is not a class of l2d, so it was not built; if you trust it, name its"
+            f" module: --trust {module}"
+        )
+    module, _, name = component.target.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        if isinstance(error, ImportError) and error.name not in (None, module, *_parents(module)):
+            raise  # the module is there, and imports something that is not
+        raise ParameterError(f"{component.key}._target_", "no such class", component.target) from error
+    if not isinstance(found, type):
+        raise ParameterError(f"{component.key}._target_", "is not a class", component.target)
+    return found
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:number]) for number in range(1, len(parts))]
+
+
+def parameters_of(component: Component) -> set[str]:
+    """The names of the constructor's parameters."""
+    return {*inspect.signature(find(component)).parameters}

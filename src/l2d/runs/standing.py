@@ -1,0 +1,47 @@
+"""Where a run stands: what its folder says before anything is loaded. No torch, so the answer comes at once."""
+
+from enum import Enum
+
+from l2d.config import Experiment
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.runs.folder import RunFolder
+from l2d.runs.summary import format_table
+
+
+class Standing(Enum):
+    """paused: stopped after the epoch that stop_after names, or a later one."""
+
+    FINISHED = "finished"
+    PAUSED = "paused"
+    BEGUN = "begun"
+    MISSING = "missing"
+
+
+def standing_of(run: RunFolder, stop_after: int | None = None) -> Standing:
+    if run.finished:
+        return Standing.FINISHED
+    if run.last_checkpoint is None:
+        return Standing.MISSING
+    paused = stop_after is not None and run.paused_after >= stop_after
+    return Standing.PAUSED if paused else Standing.BEGUN
+
+
+def answered(experiment: Experiment, run: RunFolder) -> bool:
+    """Whether there is nothing to do, which is then said: the run is finished, or paused, or only a dry run was asked for."""
+    settings = experiment.settings
+    standing = standing_of(run, settings.stop_after)
+    if standing is Standing.FINISHED and not settings.force:
+        run.check_data(data_fingerprint(experiment))
+        say_finished(run)
+    elif standing is Standing.PAUSED:
+        run.check_data(data_fingerprint(experiment))
+        print(f"stopped after epoch {run.paused_after} already (stop_after={settings.stop_after})\n{run.path}")
+    elif settings.dry_run:
+        print(f"{standing.value}; nothing was run (dry_run=true)\n{run.path}")
+    else:
+        return False
+    return True
+
+
+def say_finished(run: RunFolder) -> None:
+    print(f"{format_table(run.metrics())}\n\nfinished already (force=true re-runs it)\n{run.path}")

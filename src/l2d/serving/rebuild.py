@@ -1,0 +1,108 @@
+"""A finished run's objects, from its folder alone. Only classes of l2d, and of modules that the caller trusts, are built."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.config import Component, check
+from l2d.config.checking import read_component
+from l2d.core.guard import HeldOut
+from l2d.data.text.encoders import Encoder
+from l2d.methods.method import Method
+from l2d.networks.network import Network
+from l2d.routing.make import find, make
+from l2d.runs.folder import RunFolder
+from l2d.serving.exported import FILE, HELD_OUT, RETRAIN, RouterDescription, part_of, read_weights
+from l2d.utils.errors import L2DError, ParameterError
+
+
+@dataclass(frozen=True)
+class RebuiltRun:
+    """encoder: None for routers that read no text. held_out: None for methods whose prices cannot change."""
+
+    method: Method
+    network: Network
+    description: RouterDescription
+    encoder: Encoder | None
+    held_out: HeldOut | None
+
+
+def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
+    """Method and network with the weights that were scored. trust: modules whose classes may be built beside l2d's own."""
+    experiment = check(RunFolder(folder).config(), trust=trust)
+    weights, description = read_weights(folder / FILE)
+    router = expect(experiment.router, Network, "a network")
+    kept = find(router).kept_arguments(folder)
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # the initial weights are replaced, so the caller's random stream must not move
+        method = rebuild_method(
+            experiment.method, part_of(weights, "method"), description, experiment.settings.decision
+        )
+        network = rebuild_network(with_arguments(router, kept), method, description)
+    try:
+        method.load_state_dict(part_of(weights, "method"))
+        network.load_state_dict(part_of(weights, "network"))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
+    held_out = part_of(weights, HELD_OUT)
+    return RebuiltRun(
+        method=method,
+        network=network,
+        description=description,
+        encoder=rebuild_encoder(description.encoder, kept, trust),
+        held_out=HeldOut(**held_out) if held_out else None,
+    )
+
+
+def rebuild_method(
+    component: Component, buffers: Mapping[str, Tensor], seen: RouterDescription, decision: str
+) -> Method:
+    """If an argument has become a buffer of the same name, as a rule for ρ does, the buffer is used: the training costs that the
+    rule was applied to are gone."""
+    known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
+    p = len(seen.experts)
+    method: Method = make(
+        with_arguments(expect(component, Method, "a method"), known),
+        costs=1 - torch.eye(p, dtype=torch.float64),
+        num_classes=seen.num_classes,
+        decision=decision,
+    )
+    return method
+
+
+def rebuild_network(component: Component, method: Method, seen: RouterDescription) -> Network:
+    width = seen.shape[-1]
+    offered = {"mean": [0.0] * width, "std": [1.0] * width, "num_outputs": method.num_outputs, "head": method.head}
+    network: Network = make(component, **offered)
+    return network
+
+
+def rebuild_encoder(
+    described: Mapping[str, Any] | None, kept: Mapping[str, Any], trust: Sequence[str]
+) -> Encoder | None:
+    """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too."""
+    if described is None:
+        return None
+    component = read_component("encoder", described, trust)
+    shared = {name: value for name, value in kept.items() if name in component.arguments}
+    if not hasattr(find(component), "embed"):
+        raise ParameterError("encoder", "is not an encoder of text", component.target)
+    encoder: Encoder = make(with_arguments(component, shared))
+    return encoder
+
+
+def with_arguments(component: Component, arguments: Mapping[str, Any]) -> Component:
+    return replace(component, arguments={**component.arguments, **arguments})
+
+
+def expect(component: Component, kind: type[Any], name: str) -> Component:
+    """Refuse a class of another kind, before it is called."""
+    if not issubclass(find(component), kind):
+        raise ParameterError(component.key, f"is not {name}", component.target)
+    return component

@@ -1,0 +1,204 @@
+"""The walk of a run: assemble, build, fit, score, write."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities import rank_zero_only
+
+from l2d.config import Experiment
+from l2d.config.identity import cell_path, choices
+from l2d.core.results import RunMetrics
+from l2d.data.batches import even_batch
+from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
+from l2d.learning.learner import make_trainer, speed
+from l2d.learning.progress import EpochsFromOne, on_a_terminal
+from l2d.learning.timing import Timer
+from l2d.routing.advice import advice
+from l2d.routing.assemble import Splits
+from l2d.routing.build import make_data, make_router, make_splits, switched_off
+from l2d.routing.datamodule import DeferralData
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.routing.make import make
+from l2d.routing.module import RouterModule
+from l2d.runs.folder import RunFolder
+from l2d.runs.standing import say_finished
+from l2d.runs.summary import format_table, run_figure
+from l2d.runs.tracking import CsvTracker, RunInfo
+from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weights
+from l2d.training.score import Scored, score_router
+from l2d.utils.errors import Busy, L2DError
+from l2d.utils.files import write_atomically
+from l2d.utils.out_of_memory import forget_earlier_runs, is_out_of_memory, more_parts
+
+
+class OutOfMemory(Exception):
+    """The run's folder now says that batches are cut into more micro-batches."""
+
+
+def train(experiment: Experiment, run: RunFolder | None = None) -> RunMetrics | None:
+    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None: stopped early, as stop_after asked.
+
+    After running out of memory the run goes on as a killed one would, with smaller micro-batches.
+    """
+    run, timer = run or RunFolder.of(experiment.plain), Timer()
+    while True:
+        try:
+            return attempt(experiment, run, timer)
+        except OutOfMemory:
+            experiment = replace(experiment, settings=replace(experiment.settings, force=False))
+
+
+def attempt(experiment: Experiment, run: RunFolder, timer: Timer) -> RunMetrics | None:
+    force = experiment.settings.force
+    forget_earlier_runs()
+    if is_main_process() and run.held:  # before data and router are built for nothing
+        raise Busy(f"{run.path}: another process is working on this run")
+    parts = 1 if force else run.batch_parts
+    if parts > 1:  # they are only known to be right for the same data
+        run.check_data(data_fingerprint(experiment))
+
+    splits = make_splits(experiment)
+    timer.leave_out(splits.expert_seconds)
+    data = make_data(experiment, splits, parts)
+    router = make_router(experiment, splits, parts)
+
+    with holding(run):
+        if is_main_process() and run.finished and not force:  # by another process, meanwhile
+            say_finished(run)
+            return run.metrics()
+        begin(experiment, run, splits, router)
+        with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
+            checkpoint = EpochCheckpoint(
+                run.checkpoints,
+                MONITORS[experiment.settings.checkpoint],
+                experiment.settings.stop_after,
+                experiment.recipe.patience,
+            )
+            trainer = trainer_of(experiment, tracker, [checkpoint, timer], data)
+            fit(trainer, router, data, run)
+            if stopped_early(experiment, run, trainer, checkpoint):
+                return None
+            if checkpoint.monitor:
+                router.load_state_dict(checkpoint.best_weights)
+            kept = checkpoint.best_epoch or trainer.current_epoch
+            scored = score_router(trainer, router, data, experiment.settings.checkpoint, kept)
+            tracker.report(scored.metrics)
+        write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
+    return scored.metrics
+
+
+def is_main_process() -> bool:
+    """Of several processes on one run, one holds and writes the folder."""
+    return bool(getattr(rank_zero_only, "rank", 0) == 0)
+
+
+def holding(run: RunFolder) -> AbstractContextManager[None]:
+    return run.locked() if is_main_process() else nullcontext()
+
+
+@rank_zero_only
+def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule) -> None:
+    """The folder, with what is known before training, and what there is to say of the settings."""
+    if experiment.settings.force:
+        run.clear()
+    run.check_data(data_fingerprint(experiment))
+    run.write_config(experiment.plain)
+    router.network.keep(run.path)  # now: what it is built from may be gone when training is over
+    if off := switched_off(experiment):
+        print(f"no GPU here: running with {off}")
+    for line in advice(experiment, router.method, splits.panel.names):
+        print(line)
+
+
+def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
+    config = dict(experiment.plain)
+    info = RunInfo(run.path, cell_path(config), f"seed={experiment.seed}", list(choices(config).values()), config)
+    tracker: CsvTracker = make(experiment.logger, info=info) if is_main_process() else CsvTracker(info)
+    return tracker
+
+
+@contextmanager
+def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Iterator[None]:
+    """After running out of memory within, have the run begin again with smaller micro-batches."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        setting = f"recipe.batch_size={data.batch_size}"
+        if experiment.trainer.devices > 1:  # the other processes wait for the step that this one broke off
+            half = max(1, data.batch_size // 2)
+            raise L2DError(f"{setting}: out of memory; try recipe.batch_size={half}") from error
+        rows = even_batch(len(data.splits.train), data.batch_size)
+        run.divide_batches(more_parts(error, setting, rows, data.parts))
+        raise OutOfMemory from error
+
+
+def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any], data: DeferralData) -> pl.Trainer:
+    bars = experiment.settings.progress and on_a_terminal()
+    return make_trainer(
+        accelerator=experiment.trainer.accelerator,
+        devices=experiment.trainer.devices,
+        strategy="ddp" if experiment.trainer.devices > 1 else "auto",
+        precision=speed(experiment.recipe, experiment.trainer.accelerator)["precision"],
+        deterministic=experiment.trainer.deterministic,
+        max_epochs=experiment.recipe.epochs,
+        logger=tracker.loggers,
+        callbacks=[*callbacks, *([EpochsFromOne(refresh_rate=10)] if bars else [])],
+        enable_progress_bar=bars,
+        num_sanity_val_steps=0,
+        log_every_n_steps=min(50, len(data.train_dataloader())),
+        accumulate_grad_batches=data.parts,
+    )
+
+
+def fit(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder) -> None:
+    """Train, from the last finished epoch if there is one."""
+    last = run.last_checkpoint
+    if last is not None:
+        print(f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
+    trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
+
+
+def stopped_early(experiment: Experiment, run: RunFolder, trainer: pl.Trainer, checkpoint: EpochCheckpoint) -> bool:
+    """Whether training was told to stop before its last epoch. Out of patience, it is over all the same."""
+    epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
+    if epoch == epochs:
+        return False
+    if is_main_process():
+        why = f"recipe.patience={experiment.recipe.patience}" if checkpoint.out_of_patience else "as stop_after says"
+        print(f"stopped after epoch {epoch} of {epochs}: {why}\n{run.path}")
+        if not checkpoint.out_of_patience:
+            run.pause(epoch)
+    return not checkpoint.out_of_patience
+
+
+@rank_zero_only
+def write(
+    experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, scored: Scored, timing: dict[str, Any]
+) -> None:
+    """Everything that a reader may want is whole before metrics.json, which comes last."""
+    picture = run_figure(scored.metrics)
+    write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
+    weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
+    write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
+    arrays = {name: array.numpy() for name, array in scored.arrays.items()}
+    run.finish(scored.metrics.as_json(), arrays, timing)
+    print(f"\n{format_table(scored.metrics)}\n\n{run.path}")
+
+
+def describe(experiment: Experiment, splits: Splits, scored: Scored) -> RouterDescription:
+    """What `l2d route` has to know beside the weights and the config: it has no data to learn it from."""
+    reads = experiment.plain["dataset"].get("encoder")
+    return RouterDescription(
+        experts=splits.panel.names,
+        prices=None if splits.prices is None else tuple(splits.prices.tolist()),
+        num_classes=splits.num_classes,
+        shape=tuple(splits.train.source.shape[1:]),
+        seen=splits.seen,
+        encoder=None if splits.seen.text is None else reads,
+        guard=scored.guard,
+    )

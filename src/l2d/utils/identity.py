@@ -1,0 +1,37 @@
+"""What folder names are hashes of: names and values, never where a class lies."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+DIRECTIVES = ("_target_", "_partial_", "_convert_")
+
+
+def without_class_paths(config: Any) -> Any:
+    """The same plain values without Hydra's directives, at every depth.
+
+    A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. One without a name, such
+    as a recipe's optimizer, keeps the last part of its class path: SGD and Adam with the same rate are different settings.
+    """
+    if isinstance(config, Mapping):
+        kept = {str(key): without_class_paths(value) for key, value in config.items() if key not in DIRECTIVES}
+        if "_target_" in config and "name" not in config:
+            kept["_target_"] = str(config["_target_"]).rpartition(".")[2]
+        return kept
+    return [without_class_paths(item) for item in config] if isinstance(config, list | tuple) else config
+
+
+def identity_hash(content: Any, length: int) -> str:
+    """The first `length` hexadecimal digits of a hash of plain values. The order of keys does not matter. 5 and 5.0 are the same;
+    True and 1 are not."""
+    text = json.dumps(_numbers_alike(content), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def _numbers_alike(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _numbers_alike(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_numbers_alike(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value

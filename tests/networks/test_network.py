@@ -1,0 +1,107 @@
+"""What all networks have in common: what they read, what they refuse, and what their parameters may be."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from l2d.networks.network import Network, input_kind
+from l2d.networks.tabular import MLP
+from l2d.networks.text import TextEncoder
+from l2d.networks.vision import ResNet18
+from l2d.utils import parameters
+from l2d.utils.errors import ParameterError
+
+INPUTS = {
+    "images": torch.zeros(2, 8, 8, 3, dtype=torch.uint8),
+    "rows": torch.zeros(2, 3),
+    "tokens": torch.zeros(2, 3, dtype=torch.int32),
+}
+SHAPE: dict[str, Any] = {"mean": [0.0] * 3, "std": [1.0] * 3, "num_outputs": 2, "head": "linear"}
+
+
+class Reader(Network):
+    """A network of somebody else's, which takes no statistics and keeps nothing."""
+
+    expects = "tokens"
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.check_inputs(inputs)
+        return inputs.float()
+
+
+NETWORKS: dict[str, Network] = {
+    "images": ResNet18(width=2, stem="3x3", zero_init=True, **SHAPE).eval(),
+    "rows": MLP(width=2, depth=1, dropout=0.0, **SHAPE).eval(),
+    "tokens": Reader(),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_each_reads_its_own_kind_and_says_what_reads_the_others(kind: str) -> None:
+    assert input_kind(INPUTS[kind]) == kind
+    with torch.no_grad():
+        assert len(NETWORKS[kind](INPUTS[kind])) == 2
+        for other in INPUTS.keys() - {kind}:
+            with pytest.raises(ParameterError, match=f"reads .*, not {kind}; use router=") as caught:
+                NETWORKS[other](INPUTS[kind])
+            assert caught.value.parameter == ""  # the network as a whole
+
+
+def test_the_advice_names_a_router_that_reads_it() -> None:
+    from l2d.config import check, compose
+    from l2d.networks.network import READERS
+    from l2d.routing.make import find
+
+    for kind, choices in READERS.items():
+        experiment = check(compose([f"router={choices.split()[0]}", *choices.split()[1:]]))
+        assert find(experiment.router).expects == kind
+
+
+def test_only_the_text_encoder_reads_text_and_keeps_something(tmp_path: Path) -> None:
+    for network in NETWORKS.values():
+        network.keep(tmp_path)
+        assert network.kept_arguments(tmp_path) == {}
+        assert not network.reads_text
+    assert not list(tmp_path.iterdir())
+    assert TextEncoder.reads_text
+    assert TextEncoder.expects == "tokens"
+    assert TextEncoder.kept_arguments(tmp_path)["pretrained"] is False
+
+
+def test_statistics_are_for_those_who_ask() -> None:
+    asking = {cls for cls in (MLP, ResNet18, TextEncoder) if "mean" in inspect.signature(cls).parameters}
+    assert asking == {MLP, ResNet18}
+
+
+SHARES_BELOW_ONE = (0, 0.5), (-0.1, 1.0, "x")
+CASES: dict[tuple[type[Network], str], tuple[tuple[Any, ...], tuple[Any, ...]]] = {
+    (MLP, "width"): ((1, 128), (0, 1.5)),
+    (MLP, "depth"): ((0, 3), (-1, 0.5)),
+    (MLP, "dropout"): SHARES_BELOW_ONE,
+    (ResNet18, "width"): ((2, 64), (3, 0, 2.0)),
+    (ResNet18, "stem"): (("3x3", "7x7"), ("5x5",)),
+    (ResNet18, "zero_init"): ((True, False), ("yes",)),
+    (TextEncoder, "model"): (("minilm",), (3,)),
+    (TextEncoder, "pretrained"): ((True, False), ("no",)),
+    (TextEncoder, "dropout"): SHARES_BELOW_ONE,
+}
+
+
+@pytest.mark.parametrize(("cls", "name"), CASES)
+def test_allowed_and_refused(cls: type[Network], name: str) -> None:
+    allowed, refused = CASES[cls, name]
+    declared = inspect.signature(cls).parameters[name].annotation
+    for value in allowed:
+        parameters.check(name, value, declared)
+    for value in refused:
+        with pytest.raises(ParameterError, match=f"^{name}="):
+            parameters.check(name, value, declared)
+
+
+def test_every_parameter_has_a_case() -> None:
+    for cls in {cls for cls, _ in CASES}:
+        assert {name for owner, name in CASES if owner is cls} == {*inspect.signature(cls).parameters} - {*SHAPE}

@@ -1,0 +1,33 @@
+"""Runs of a composed config within a test, step by step or as a whole."""
+
+from typing import Any
+
+from l2d.config import check
+from l2d.routing.assemble import Splits
+from l2d.routing.build import make_data, make_router, make_splits
+from l2d.routing.datamodule import DeferralData
+from l2d.routing.module import RouterModule
+from l2d.runs.folder import RunFolder
+from l2d.runs.standing import answered
+from l2d.training import walk
+
+
+def train(cfg: Any) -> dict[str, Any]:
+    """As `l2d train` does it; what metrics.json holds, nothing where the run did not finish."""
+    experiment = check(cfg)
+    run = RunFolder.of(experiment.plain)
+    if answered(experiment, run):
+        return run.metrics().as_json() if run.finished else {}
+    metrics = walk.train(experiment, run)
+    return {} if metrics is None else metrics.as_json()
+
+
+def build(cfg: Any, parts: int = 1) -> tuple[DeferralData, RouterModule]:
+    experiment = check(cfg)
+    splits = make_splits(experiment)
+    return make_data(experiment, splits, parts), make_router(experiment, splits, parts)
+
+
+def assembled(cfg: Any, *, renew_experts: bool = False) -> Splits:
+    """What the router of this config would learn from and be judged by."""
+    return make_splits(check(cfg), renew_experts=renew_experts)
