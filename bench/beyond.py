@@ -15,7 +15,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from l2d.analysis.report.compare import paired_interval
+from l2d.analysis.report.averages import paired_interval
 from provenance import ROOT
 from records import (
     NAMES,
@@ -90,7 +90,7 @@ SETTINGS: dict[tuple[str, ...], str] = {
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for _, config, metrics, timing in finished(runs_dir):
-        if config["dataset"]["name"] not in NAMES or not ours(config) or "guarded" not in metrics:
+        if config["dataset"]["name"] not in NAMES or not ours(config):
             continue
         rows.append(
             {
@@ -101,10 +101,10 @@ def collected(runs_dir: Path) -> list[Row]:
                 "ema": f"{config['recipe'].get('ema', 0.0):g}",
                 "seed": str(config["seed"]),
                 **scores_of(metrics),
-                "offsets": "yes" if metrics["guarded"]["offsets"] is not None else "",
-                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
-                "oracle": " ".join(f"{ratio:.4f}" for ratio in metrics["baselines"]["oracle"]["ratios"]),
-                "n": str(metrics["rows"]["test"]),
+                "offsets": "yes" if metrics.guarded.offsets is not None else "",
+                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics.ratios),
+                "oracle": " ".join(f"{ratio:.4f}" for ratio in metrics.baselines.oracle.ratios),
+                "n": str(metrics.rows.test),
                 **made_by(timing),
             }
         )

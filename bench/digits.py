@@ -66,10 +66,10 @@ def measure(method: str, code: str) -> dict[str, Any]:
     for seed in SEEDS:
         cfg = in_folder(compose([*SETTING, f"method={method}", f"seed={seed}"]), code)
         metrics = train(cfg)
-        losses.append(metrics["deferral_loss"])
-        singles.append(metrics["baselines"]["best_single"]["deferral_loss"])
+        losses.append(metrics.deferral_loss)
+        singles.append(metrics.baselines.best_single.deferral_loss)
         timing = json.loads((RunFolder.of(to_plain(cfg)).path / "timing.json").read_text(encoding="utf-8"))
-        if len(timing["epoch_seconds"]) == metrics["epochs"]:  # not resumed
+        if len(timing["epoch_seconds"]) == metrics.epochs:  # not resumed
             seconds.append(timing["last_step_at"] - timing["first_step_at"])
     return {
         "method": method,
@@ -77,7 +77,7 @@ def measure(method: str, code: str) -> dict[str, Any]:
         "std": round(statistics.stdev(losses), 4),
         "best_single": round(statistics.mean(singles), 4),
         "seeds": len(losses),
-        "test_rows": metrics["rows"]["test"],
+        "test_rows": metrics.rows.test,
         "fit_seconds": round(statistics.median(seconds), 1),
         "commit": code,
         "machine": machine(),

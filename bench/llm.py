@@ -7,7 +7,6 @@ python bench/llm.py docs                               # the tables of docs/resu
 """
 
 import argparse
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from l2d.analysis.curve.evaluate import evaluate
-from l2d.analysis.curve.groups import load
-from l2d.analysis.curve.show import figure
-from l2d.analysis.report.compare import paired_interval
-from l2d.commands.curve import chosen
+from l2d.analysis.curve.measure import measure_group
+from l2d.analysis.curve.show import curve_figure
+from l2d.analysis.curve.trace import trace_curve
+from l2d.analysis.report.averages import paired_interval
+from l2d.commands.curve import chosen_groups
 from l2d.config import compose
 from l2d.core.costs import cheapest, paid
+from l2d.core.results import read_metrics
 from l2d.methods.priced import mean_by_label
 from l2d.routing.build import make_data
 from l2d.routing.datamodule import DeferralData
@@ -70,19 +70,19 @@ def collected(runs_dir: Path) -> list[Row]:
         rows.append(
             {
                 "label": config["dataset"]["label"],
-                "router": "minilm, fine-tuned" if "TextEncoder" in config["router"]["_target_"] else "minilm, frozen",
+                "router": "minilm, fine-tuned" if metrics.capabilities.reads_text else "minilm, frozen",
                 "setup": config["setup"]["name"],
-                "prices": spaced(price / scale if scale else 0.0 for price in metrics["prices"]),
+                "prices": spaced(price / scale if scale else 0.0 for price in metrics.prices),
                 "scale": f"{scale:g}",
                 "noise": f"{float(config['cost']['noise']):g}",
                 "method": variant(config["method"]),
                 "checkpoint": config["checkpoint"],
                 "seed": str(config["seed"]),
                 **scores_of(metrics),
-                "single": f"{metrics['baselines']['best_single']['deferral_loss']:.6f}",
-                "oracle": f"{metrics['baselines']['oracle']['deferral_loss']:.6f}",
-                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics["ratios"]),
-                "n": str(metrics["rows"]["test"]),
+                "single": f"{metrics.baselines.best_single.deferral_loss:.6f}",
+                "oracle": f"{metrics.baselines.oracle.deferral_loss:.6f}",
+                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics.ratios),
+                "n": str(metrics.rows.test),
                 **made_by(timing),
             }
         )
@@ -254,10 +254,10 @@ def predictable(runs_dir: Path) -> str:
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     kept: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for file in sorted(runs_dir.glob("mmlu/*/table/*/one_vs_all/*/seed=*/test.npz")):
-        metrics = json.loads((file.parent / "metrics.json").read_text(encoding="utf-8"))
+        metrics = read_metrics(file.parent / "metrics.json")
         with np.load(file) as saved:
             scores, errors = saved["scores"], saved["costs"] - np.broadcast_to(saved["prices"], saved["costs"].shape)
-        names = [expert["name"] for expert in metrics["experts"]]
+        names = [expert.name for expert in metrics.experts]
         for one in range(len(names)):
             for other in range(one + 1, len(names)):
                 rows = errors[:, one] != errors[:, other]
@@ -284,10 +284,10 @@ def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
 def curves(runs_dir: Path) -> str:
     parts: list[str] = []
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    for group in chosen(runs_dir, {"dataset": "mmlu", "method": "mild"}):
-        curve, setup = evaluate(group, load(group)), group.names[1]
+    for group in chosen_groups(runs_dir, {"dataset": "mmlu", "method": "mild"}):
+        curve, setup = trace_curve(group, measure_group(group)), group.names[1]
         file = ROOT / "docs" / "figures" / f"curve_mmlu_{setup}.png"
-        figure(curve).savefig(file, dpi=110)
+        curve_figure(curve).savefig(file, dpi=110)
         parts.append(f"![error against price, {setup}](figures/{file.name})")
         rows.append((setup, curve.summary))
     return "\n\n".join([*parts, summary_table(rows)])

@@ -13,8 +13,9 @@ from typing import Any
 
 import yaml
 
-from l2d.analysis.report.compare import paired_interval
+from l2d.analysis.report.averages import paired_interval
 from l2d.config import compose, to_plain
+from l2d.core.results import RunMetrics, read_metrics
 from l2d.runs.folder import variant
 from provenance import commit
 
@@ -22,17 +23,13 @@ Row = dict[str, str]
 NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
 
 
-def finished(
-    runs_dir: Path, dataset: str = "*"
-) -> Iterator[tuple[Path, dict[str, Any], dict[str, Any], dict[str, Any]]]:
+def finished(runs_dir: Path, dataset: str = "*") -> Iterator[tuple[Path, dict[str, Any], RunMetrics, dict[str, Any]]]:
     """Folder, config, metrics and timing of each finished run."""
     for file in sorted(runs_dir.glob(f"{dataset}/*/*/*/*/*/seed=*/metrics.json")):
         folder = file.parent
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
-        metrics, timing = (
-            json.loads((folder / f"{name}.json").read_text(encoding="utf-8")) for name in ("metrics", "timing")
-        )
-        yield folder, config, metrics, timing
+        timing = json.loads((folder / "timing.json").read_text(encoding="utf-8"))
+        yield folder, config, read_metrics(file), timing
 
 
 def usual(config: Mapping[str, Any], overrides: Sequence[str], free: Sequence[str] = ()) -> bool:
@@ -62,10 +59,10 @@ def cell_of(config: Mapping[str, Any]) -> Row:
     return names | {"cross_fit": str(config["experts"].get("cross_fit", ""))}
 
 
-def scores_of(metrics: Mapping[str, Any]) -> Row:
-    losses = {"validation": metrics["validation"], "test": metrics, "guarded": metrics["guarded"]}
-    found = {name: f"{score['deferral_loss']:.6f}" for name, score in losses.items()}
-    return found | {"constant": metrics["guarded"]["constant"] or ""}
+def scores_of(metrics: RunMetrics) -> Row:
+    losses = {"validation": metrics.validation, "test": metrics, "guarded": metrics.guarded}
+    found = {name: f"{score.deferral_loss:.6f}" for name, score in losses.items()}
+    return found | {"constant": metrics.guarded.constant or ""}
 
 
 def made_by(timing: Mapping[str, Any]) -> Row:

@@ -17,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from l2d.core.results import read_metrics
 from provenance import ROOT, commit, machine, versions
 
 # The longer a worker's list, the later it is alone.
@@ -100,7 +101,7 @@ def main() -> None:
             [file] = Path(arguments.runs_dir).glob(f"{dataset}/{setup}/*/*/{method}/*/seed={seed}/timing.json")
             timing = json.loads(file.read_text())
             own.append((timing["started_at"], timing["started_at"] + timing["total_seconds"]))
-            epochs += epochs_of(timing, json.loads((file.parent / "metrics.json").read_text())["rows"]["train"])
+            epochs += epochs_of(timing, read_metrics(file.parent / "metrics.json").rows.train)
         spans.append((own[0][0], own[-1][1]))
     rows = [
         {

@@ -37,6 +37,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from l2d.config import compose
+from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
 from l2d.data.sets.prepared import is_prepared
@@ -72,13 +73,13 @@ def l2d(
         rows: list[Row] = []
         for file in sorted((Path(folder) / dataset).rglob("timing.json")):
             timing = json.loads(file.read_text())
-            metrics = json.loads((file.parent / "metrics.json").read_text())
+            metrics = read_metrics(file.parent / "metrics.json")
             row = {key: timing[key] for key in COLUMNS if key in timing} | {
-                "n": metrics["rows"]["train"],
+                "n": metrics.rows.train,
                 "start_seconds": timing["first_step_at"] - launched,
-                "deferral_loss": metrics["deferral_loss"],
-                "validation_deferral_loss": metrics["validation"]["deferral_loss"],
-                "epochs": metrics["epochs"],
+                "deferral_loss": metrics.deferral_loss,
+                "validation_deferral_loss": metrics.validation.deferral_loss,
+                "epochs": metrics.epochs,
                 "seed": int(file.parent.name.removeprefix("seed=")),
                 "command": f"l2d train {' '.join(arguments)}",
             }

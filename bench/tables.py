@@ -13,24 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.read import Cell, read_cells
-from l2d.analysis.report.tables import markdown
-from l2d.commands.report import chosen
+from l2d.analysis.report.read import FinishedCell, read_cells
+from l2d.analysis.report.tables import markdown_tables
+from l2d.commands.report import cells_of_sweep
+from l2d.config import titles
 from provenance import commit, versions
 from records import put
 
 
-def timings(cells: list[Cell]) -> list[dict[str, Any]]:
+def timings(cells: list[FinishedCell]) -> list[dict[str, Any]]:
     files = [cell.folder / f"seed={seed}" / "timing.json" for cell in cells for seed in cell.runs]
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-def foot(cells: list[Cell], commands: list[str]) -> str:
+def foot(cells: list[FinishedCell], commands: list[str]) -> str:
     """Command, machine, n, how long."""
     found = timings(cells)
     seconds = [float(timing["total_seconds"]) for timing in found]
     devices = ", ".join(sorted({timing["device"] for timing in found}))
-    rows = sorted({run["rows"]["test"] for cell in cells for run in cell.runs.values()})
+    rows = sorted({run.rows.test for cell in cells for run in cell.runs.values()})
     torch = ", ".join(sorted({timing["torch"] for timing in found}))
     machine = f"{devices} ({os.environ['L2D_MACHINE']})" if "L2D_MACHINE" in os.environ else devices
     said = "; ".join(f"`{command}`" for command in commands)
@@ -52,13 +53,13 @@ def main() -> None:
     experiments = next(text for text in arguments.overrides if text.startswith("experiment=")).split("=")[1].split(",")
     others = [text for text in arguments.overrides if not text.startswith("experiment=")]
     finished = read_cells(arguments.runs_dir)
-    cells: list[Cell] = []
+    cells: list[FinishedCell] = []
     for experiment in experiments:
-        cells += chosen(arguments.runs_dir, [f"experiment={experiment}", *others], finished)
+        cells += cells_of_sweep([f"experiment={experiment}", *others], finished, arguments.runs_dir)
     if arguments.finished_only:
         cells = [cell for cell in cells if cell.runs]
     commands = [" ".join(["l2d train -m", f"experiment={name}", *others]) for name in experiments]
-    put(arguments.document, arguments.mark, f"{markdown(summarise(cells))}\n{foot(cells, commands)}")
+    put(arguments.document, arguments.mark, f"{markdown_tables(summarise(cells), titles())}\n{foot(cells, commands)}")
 
 
 if __name__ == "__main__":

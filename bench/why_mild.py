@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
+from l2d.core.results import RunMetrics
 from provenance import ROOT
 from records import NAMES, Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, usual, write
 
@@ -80,14 +81,13 @@ def collect(runs_dir: Path) -> list[Row]:
                 "total": "" if number else f"{float(rho['total']):g}",
                 "offset": f"{float(rho if number else rho['offset']):g}",
                 "seed": str(config["seed"]),
-                "rho": " ".join(f"{value:.4g}" for value in metrics["method_buffers"]["rho"]),
-                "validation": validated(metrics, "argmax"),
-                "validation_posterior": validated(metrics, "posterior"),
+                "rho": " ".join(f"{value:.4g}" for value in metrics.rho),
+                **validated(metrics),
                 "argmax": f"{float(paid(costs.double(), argmax_last(scores)).mean()):.6f}",
                 "posterior": f"{float(paid(costs.double(), by_posterior).mean()):.6f}",
                 "ratios": spaced(torch.bincount(argmax_last(scores), minlength=costs.shape[1]) / len(costs)),
                 "posterior_ratios": spaced(torch.bincount(by_posterior, minlength=costs.shape[1]) / len(costs)),
-                "oracle": spaced(torch.tensor(metrics["baselines"]["oracle"]["ratios"])),
+                "oracle": spaced(torch.tensor(metrics.baselines.oracle.ratios)),
                 "n": str(len(costs)),
                 **made_by(timing),
             }
@@ -112,11 +112,11 @@ def same_result(one: Row, other: Row) -> bool:
     return all(one[key] == other[key] for key in ("rho", "argmax", "posterior", "machine"))
 
 
-def validated(metrics: Mapping[str, Any], decision: str) -> str:
-    """Validation deferral loss by that decision; older runs know that of their own decision alone."""
-    if "by_decision" in metrics:
-        return f"{metrics['by_decision'][decision]['validation']:.6f}"
-    return f"{metrics['validation']['deferral_loss']:.6f}" if metrics["decision"] == decision else ""
+def validated(metrics: RunMetrics) -> Row:
+    """Validation deferral loss by each decision."""
+    assert metrics.by_decision is not None
+    losses = {"validation": metrics.by_decision["argmax"], "validation_posterior": metrics.by_decision["posterior"]}
+    return {name: f"{found.validation:.6f}" for name, found in losses.items()}
 
 
 def spaced(values: torch.Tensor) -> str:

@@ -1,12 +1,12 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
-import torch
 from omegaconf import DictConfig
 
 from l2d.config import compose
@@ -14,8 +14,6 @@ from l2d.config import compose
 if TYPE_CHECKING:
     from tests.forker import Child, Forker
 
-# One thread each: tests that start processes would otherwise slow each other many times over.
-torch.set_num_threads(1)
 hypothesis.settings.register_profile("l2d", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("l2d")
 
@@ -23,20 +21,29 @@ hypothesis.settings.load_profile("l2d")
 TINY = ["router.width=2", "recipe.epochs=3", "recipe.batch_size=512", "trainer.accelerator=cpu", "progress=false"]
 
 # Begun first, so that no process is left with one of them when the other has nothing to do.
-LONGEST = ("test_sweep", "test_train", "test_tune", "test_trained")
+LONGEST = ("test_sweep", "test_train", "test_study", "test_trained")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not torch.cuda.is_available():
-        for item in items:
-            if "gpu" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+    for item in items:
+        if "gpu" in item.keywords and not on_gpu():
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
         items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
+@cache
+def on_gpu() -> bool:
+    import torch  # not above: of two test processes and the one that hands out tests, the last does without it
+
+    return torch.cuda.is_available()
+
+
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
+    """Tests that start processes would otherwise slow each other many times over."""
+    import torch
+
     torch.set_num_threads(1)
 
 

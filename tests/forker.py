@@ -18,9 +18,12 @@ import traceback
 from importlib import import_module
 from pathlib import Path
 
+import coverage
+
 import l2d
 from tests.conftest import environment
 
+MEASURED = "COVERAGE_PROCESS_CONFIG"
 # Imported inside functions.
 LATER = (
     *("torch", "torchvision", "pytorch_lightning", "timm", "matplotlib.figure", "optuna", "pydantic"),
@@ -58,7 +61,7 @@ class Forker:
         self.server = subprocess.Popen(
             [sys.executable, "-m", "tests.forker"],
             cwd=ROOT,
-            env=environment(),
+            env=environment() | measured(),
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -95,6 +98,13 @@ class Forker:
         self.outputs.cleanup()
 
 
+def measured() -> dict[str, str]:
+    """Where the tests measure coverage, what has the server and its children do so too: they fork and end by os._exit
+    (pyproject.toml: tool.coverage.run.patch)."""
+    own = coverage.Coverage.current()
+    return {} if own is None else {MEASURED: own.config.serialize()}
+
+
 def serve() -> None:
     """One request a line, one answer a line."""
     import_everything()
@@ -129,6 +139,7 @@ def import_everything() -> None:
 
 
 def run(request: dict[str, str]) -> None:
+    os.environ.pop(MEASURED, None)  # processes that the command starts would measure their imports, for seconds
     code = 1
     try:
         os.setsid()

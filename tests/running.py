@@ -6,6 +6,7 @@ from l2d.config import check
 from l2d.routing.assemble import Splits
 from l2d.routing.build import make_data, make_router, make_splits
 from l2d.routing.datamodule import DeferralData
+from l2d.routing.fingerprints import with_listed_prices
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
@@ -14,7 +15,7 @@ from l2d.training import walk
 
 def train(cfg: Any) -> dict[str, Any]:
     """As `l2d train` does it; what metrics.json holds, nothing where the run did not finish."""
-    experiment = check(cfg)
+    experiment = with_listed_prices(check(cfg))
     run = RunFolder.of(experiment.plain)
     if answered(experiment, run):
         return run.metrics().as_json() if run.finished else {}

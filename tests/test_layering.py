@@ -13,13 +13,27 @@ SOURCE = Path(__file__).resolve().parent.parent / "src"
 PACKAGE = SOURCE / "l2d"
 # The lowest first. `training` is how a run goes from an experiment to its result.
 ROOMS = [
-    *("utils", "config", "core", "data", "learning", "networks", "methods", "experts", "routing", "runs", "serving"),
+    *(
+        "utils",
+        "config",
+        "core",
+        "data",
+        "costs",
+        "learning",
+        "networks",
+        "methods",
+        "experts",
+        "routing",
+        "runs",
+        "serving",
+    ),
     *("training", "analysis", "tuning", "commands"),
 ]
 TOP = {"__init__.py", "__main__.py", "train.py"}  # above all rooms
 HEAVY = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers"}
 ADAPTER = "l2d.config.hydra_adapter"  # the one module that uses what Hydra, OmegaConf and torch do not publish
 UNPUBLISHED_OF = ("hydra", "omegaconf", "torch")
+KEYS = {"_target_"}  # of configs
 
 
 def module(file: Path) -> str:
@@ -132,9 +146,9 @@ def private_uses(name: str) -> list[str]:
     own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
     for node in nodes:
-        if isinstance(node, ast.Attribute) and private(node.attr) and node.attr not in own:
-            chain = ast.unparse(node)
-            if chain.split(".")[0] in UNPUBLISHED_OF or not node.attr.endswith("_"):  # cfg._target_ is a key
+        if isinstance(node, ast.Attribute) and private(node.attr) and node.attr not in own | KEYS:
+            root, *_ = (chain := ast.unparse(node)).split(".")
+            if root in UNPUBLISHED_OF or (root not in ("self", "cls") and not node.attr.endswith("_")):
                 found.append(chain)
     return found
 

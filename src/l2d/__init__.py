@@ -4,8 +4,8 @@ The names in __all__ are imported when they are first used: `import l2d` alone i
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own would be most of the time that the import takes
 if TYPE_CHECKING:
     from l2d.serving.router import Router
 
@@ -13,25 +13,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Router", "__version__"]
 
-_MODULES = {"Router": "l2d.serving.router"}
 
-
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
+    if name == "Router":
+        return import_module("l2d.serving.router").Router
     if name == "__version__":
-        return _version()
-    if name in _MODULES:
-        return getattr(import_module(_MODULES[name]), name)
+        return import_module("l2d.utils.version").own_version()
     raise AttributeError(f"module 'l2d' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("l2d")
-    except PackageNotFoundError:  # run from the source, not installed
-        return "unknown"

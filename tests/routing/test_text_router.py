@@ -145,8 +145,8 @@ def slow(*values: str) -> Any:
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("dataset.features=[x]", r"^router\.model=.*: reads one text and nothing else"),
-        slow("dataset.text=null", r"^router\.model=.*: reads one text and nothing else"),
+        ("dataset.features=[x]", r"^router=text_encoder: reads one text"),
+        slow("dataset.text=null", r"^router=text_encoder: reads one text"),
         slow(f"router.model={Path(__file__).parent}", r"^router\.model=.*tests: cannot be loaded"),
         slow("router.reads.max_length=100", r"^router\.reads\.max_length=100: .* 64 tokens"),
     ],

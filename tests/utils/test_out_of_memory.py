@@ -1,5 +1,6 @@
-"""Memory that does not suffice: batches come in parts whose gradients add up to the same step, and a kill changes nothing."""
+"""Running out of memory: micro-batches whose gradients add up to the same step, and a kill changes nothing."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.data.sets.test_table import separable, write
 from tests.running import assembled, build, train
 from torch import Tensor
 
-from l2d.config import compose, to_plain
+from l2d.config import check, compose
 from l2d.data.batches import Batch, Batches, Inputs, even_batch
 from l2d.experts.classifier import Classifier
 from l2d.learning.checkpoints import EpochCheckpoint
@@ -40,7 +41,7 @@ def config(folder: Path, *overrides: str) -> DictConfig:
 
 
 def folder(cfg: DictConfig) -> Path:
-    return RunFolder.of(to_plain(cfg)).path
+    return RunFolder.of(check(cfg).plain).path
 
 
 def cramped(most: int, after: int = 0) -> Callable[..., Tensor]:
@@ -149,15 +150,10 @@ def test_parts_are_compiled_without_cuda_graphs(monkeypatch: pytest.MonkeyPatch)
 # Runs
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in capsys.readouterr().out.splitlines() if "out of memory" in line]
-
-
-def line(tried: int, batch: int, parts: int, each: int) -> str:
-    return (
-        f"out of memory with {tried} rows at a time: each batch of {batch} now comes in {parts} parts of {each}, still one step"
-        " (batch norm, if any, goes by the part)"
-    )
+def said(output: str) -> list[tuple[int, ...]]:
+    """The numbers of each line that says so: rows tried at a time, rows of a batch, micro-batches, rows of each."""
+    lines = [line for line in output.splitlines() if line.startswith("out of memory")]
+    return [tuple(map(int, re.findall(r"\d+", line))) for line in lines]
 
 
 @pytest.mark.slow
@@ -170,11 +166,11 @@ def test_a_run_goes_on_in_parts_to_the_same_router(
     whole, cut, broken = (config(tmp_path, "recipe.batch_size=40", f"runs_dir={tmp_path / name}") for name in "abc")
     train(whole)
     assert RunFolder(folder(whole)).timing()["batch_parts"] == 1
-    assert not said(capsys)
+    assert not said(capsys.readouterr().out)
     with monkeypatch.context() as patch:
         patch.setattr(CompSum, "loss", cramped(9, after))
         train(cut)
-    assert said(capsys) == [line(34, 34, 2, 17), line(17, 34, 4, 9)]
+    assert said(capsys.readouterr().out) == [(34, 34, 2, 17), (17, 34, 4, 9)]
     assert RunFolder(folder(cut)).timing()["batch_parts"] == 4
     assert yaml.safe_load((folder(cut) / "config.yaml").read_text())["recipe"]["batch_size"] == 40
     expected, found = (load_file(folder(cfg) / "model.safetensors") for cfg in (whole, cut))
@@ -188,7 +184,7 @@ def test_a_run_goes_on_in_parts_to_the_same_router(
             train(broken)
     capsys.readouterr()
     train(broken)
-    assert not said(capsys)
+    assert not said(capsys.readouterr().out)
     for file in FILES:
         assert (folder(broken) / file).read_bytes() == (folder(cut) / file).read_bytes(), file
 
@@ -215,8 +211,8 @@ def test_scoring_that_does_not_fit_is_done_by_fewer_rows(
         train(cut)
     assert seen == 42  # the test rows
     output = capsys.readouterr().out
-    assert line(15, 15, 2, 8) in output
-    assert f"going on after epoch 4: {folder(cut)}" in output
+    assert (15, 15, 2, 8) in said(output)
+    assert f"after epoch 4: {folder(cut)}" in output  # resumed
     assert (folder(cut) / "history.csv").read_bytes() == (folder(whole) / "history.csv").read_bytes()
     with np.load(folder(whole) / "test.npz") as expected, np.load(folder(cut) / "test.npz") as found:
         np.testing.assert_allclose(found["scores"], expected["scores"], rtol=1e-5)
@@ -230,11 +226,11 @@ def test_forced_it_begins_with_whole_batches(
     with monkeypatch.context() as patch:
         patch.setattr(CompSum, "loss", cramped(8))
         train(cfg)
-        assert said(capsys) == [line(15, 15, 2, 8)]
+        assert said(capsys.readouterr().out) == [(15, 15, 2, 8)]
         train(config(tmp_path, "recipe.epochs=1", "force=true"))  # and is not cleared twice
-        assert said(capsys) == [line(15, 15, 2, 8)]
+        assert said(capsys.readouterr().out) == [(15, 15, 2, 8)]
     train(config(tmp_path, "recipe.epochs=1", "force=true"))
-    assert not said(capsys)
+    assert not said(capsys.readouterr().out)
     assert RunFolder(folder(cfg)).timing()["batch_parts"] == 1
 
 
@@ -252,7 +248,7 @@ def test_too_large_in_the_smallest_parts_is_one_line(
     with pytest.raises(L2DError, match=wanted) as caught:
         train(config(tmp_path))
     assert "\n" not in str(caught.value)
-    assert said(capsys) == [line(15, 15, 2, 8)]
+    assert said(capsys.readouterr().out) == [(15, 15, 2, 8)]
 
 
 def test_other_errors_are_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +266,7 @@ def test_several_devices_are_told_to_take_a_smaller_batch(tmp_path: Path) -> Non
     data, _ = build(cfg)
     with (
         pytest.raises(L2DError, match=r"^recipe\.batch_size=16: out of memory; try recipe\.batch_size=8$"),
-        sparing(RunFolder(tmp_path), data, cfg),
+        sparing(check(cfg), RunFolder(tmp_path), data),
     ):
         raise torch.OutOfMemoryError("no")
 
@@ -293,10 +289,9 @@ def test_experts_are_trained_in_parts(
         return real(self, inputs, *given)
 
     monkeypatch.setattr(Classifier, "losses", losses)
-    data = assembled(cfg)
-    assert data.num_experts == 2
+    assert len(assembled(cfg).panel.names) == 2
     # One expert has five batches of 233 rows, the other one of 139.
-    assert said(capsys) == [line(233, 233, 2, 117), line(117, 233, 4, 59), line(139, 139, 2, 70)]
+    assert said(capsys.readouterr().out) == [(233, 233, 2, 117), (117, 233, 4, 59), (139, 139, 2, 70)]
     assert sorted({*sizes}) == [58, 59, 69, 70]
     monkeypatch.setattr(Classifier, "losses", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
     with pytest.raises(L2DError, match=r"^experts\.recipe\.batch_size=256: out of memory with \d rows at a time"):

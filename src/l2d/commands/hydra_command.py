@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from l2d.config import CONF, SearchSettings, Settings, compose, default_choices, groups, launchers
+from l2d.config import CONF, SearchSettings, Settings, chosen_groups, compose, groups, launchers
 from l2d.config.composing import register_resolvers
 from l2d.runs.sweep import mark_started, without_places, write_error
 from l2d.utils import interrupts
@@ -29,6 +29,8 @@ class HydraCommand:
 
 def help_text(command: HydraCommand) -> str:
     """The groups, each choice with the first line of its file, then the keys with their meaning."""
+    defaults = compose(name=command.config, with_hydra=True)
+    chosen = chosen_groups(defaults)
     lines = [
         command.description,
         "",
@@ -37,13 +39,12 @@ def help_text(command: HydraCommand) -> str:
         "groups, and their choices:",
     ]
     for group, options in groups().items():
-        lines.append(f"  {group}")
-        lines += [f"    {choice:<16} {meaning}" for choice, meaning in options.items()]
+        if group in chosen:
+            lines += [f"  {group}", *(f"    {choice:<17} {meaning}" for choice, meaning in options.items())]
     lines += ["", "hydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"]
-    lines += [f"    {choice:<16} {meaning}" for choice, meaning in launchers().items()]
-    chosen = " ".join(f"{group}={choice}" for group, choice in default_choices(command.config).items())
-    lines += ["", f"defaults: {chosen} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)"]
-    defaults = compose(name=command.config)
+    lines += [f"    {choice:<17} {meaning}" for choice, meaning in launchers().items()]
+    said = " ".join(f"{group}={choice}" for group, choice in chosen.items() if choice is not None)
+    lines += ["", f"defaults: {said} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)"]
     lines += ["", "keys:", *key_lines(Settings, defaults)]
     if command.name == "tune":
         lines += ["", "keys of the search:", *key_lines(SearchSettings, defaults.tune, "tune.")]

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from l2d.utils.errors import unknown
+
 # command: (module, what it does)
 COMMANDS = {
     "train": ("train", "train a router and score it on the test split; -m for sweeps"),
@@ -42,6 +44,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     command, *rest = given
     if command not in COMMANDS:
-        sys.exit(f"error: {command}: unknown command; choose one of {', '.join(COMMANDS)}")
-    sys.argv = [f"l2d {command}", *rest]
+        sys.exit(f"error: {command}: {unknown('command', command, COMMANDS)}")
     import_module(f"l2d.commands.{COMMANDS[command][0]}").main(rest)

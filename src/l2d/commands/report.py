@@ -43,25 +43,25 @@ def report_parser() -> argparse.ArgumentParser:
 
 def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], root: Path) -> list[FinishedCell]:
     """The cells of the sweep that `l2d train -m` with these overrides runs, with what is finished of them. root: its runs_dir."""
-    from l2d.config import compose, sweep_axes, to_plain
+    from l2d.config import check, compose, sweep_axes
     from l2d.config.hydra_adapter import split_grid
     from l2d.config.identity import cell_path
+    from l2d.runs.cells import compose_all, without_seed
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
-    seeds: dict[tuple[str, ...], tuple[int, ...]] = {}  # by the other overrides: composing takes a tenth of a second
+    seeds: dict[tuple[str, ...], tuple[int, ...]] = {}  # by the other overrides
     for given in split_grid([*axes, *overrides]):
-        others = tuple(text for text in given if not text.startswith("seed="))
-        [seed] = [int(text.removeprefix("seed=")) for text in given if text.startswith("seed=")] or [0]
+        others = without_seed(given)
+        [seed] = [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
         seeds[others] = (*seeds.get(others, ()), seed)
     found = {cell.names: cell for cell in finished}
-    cells: dict[
-        tuple[str, ...], FinishedCell
-    ] = {}  # by name: two choices, such as mild and mild_paper, may be one cell
-    for others, wanted in seeds.items():
-        names = tuple(cell_path(to_plain(compose(others))).split("/"))
+    # By name: two choices, such as mild and mild_paper, may be one cell.
+    cells: dict[tuple[str, ...], FinishedCell] = {}
+    for others, config in compose_all(list(seeds), compose).items():
+        names = tuple(cell_path(check(config).plain).split("/"))
         known = found.get(names, FinishedCell(names, root.joinpath(*names)))
-        runs = {seed: known.runs[seed] for seed in wanted if seed in known.runs}
-        cells[names] = FinishedCell(names, known.folder, wanted, runs)
+        runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}
+        cells[names] = FinishedCell(names, known.folder, seeds[others], runs)
     return list(cells.values())
 
 

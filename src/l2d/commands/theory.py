@@ -35,7 +35,7 @@ KINDS: dict[str, Any] = {
 }
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_theory_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(
         prog="l2d theory",
         description="The paper's theory in numbers: what is proven, where it fails, what is estimated. See docs/theory.md.",
@@ -229,7 +229,7 @@ def _listed(values: Sequence[float]) -> str:
 
 def main(arguments: list[str]) -> None:
     with answering():
-        parser = make_parser()
+        parser = make_theory_parser()
         options = parser.parse_args(arguments)
         if options.command is None:
             parser.print_help()

@@ -6,6 +6,7 @@ from typing import Any
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import check
+from l2d.routing.fingerprints import with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.utils.errors import L2DError, ParameterError
@@ -31,7 +32,7 @@ def job(cfg: Any) -> None:
     """One run: where it stands, and if there is something to do, the walk."""
     from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep
 
-    experiment = check(cfg)
+    experiment = with_listed_prices(check(cfg))
     searching = cfg.tune.search is not None
     if not in_a_sweep() and (name := chosen_experiment()):
         raise L2DError(f"experiment={name}: is a sweep; put -m before it")

@@ -3,8 +3,8 @@
 from l2d.config.checking import check, check_search
 from l2d.config.composing import (
     CONF,
+    chosen_groups,
     compose,
-    default_choices,
     groups,
     launchers,
     sweep_axes,
@@ -24,8 +24,8 @@ __all__ = [
     "Trainer",
     "check",
     "check_search",
+    "chosen_groups",
     "compose",
-    "default_choices",
     "groups",
     "launchers",
     "sweep_axes",

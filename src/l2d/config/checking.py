@@ -7,8 +7,8 @@ from typing import Any, TypeVar, get_type_hints
 
 from l2d.config.composing import to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
-from l2d.config.signatures import check_arguments, find_class, read_signature
-from l2d.utils.errors import ParameterError, under
+from l2d.config.signatures import Parameter, check_arguments, find_class, read_signature
+from l2d.utils.errors import ParameterError, under, unknown
 from l2d.utils.parameters import check as check_value
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
@@ -35,10 +35,13 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
     """
     plain = normalised(config if isinstance(config, dict) else to_plain(config))
     known = {*COMPONENTS, "setup", "recipe", "trainer", *(field.name for field in fields(Settings))}
-    for key in known - plain.keys():
+    for key in sorted(known - plain.keys()):
         raise ParameterError(key, "is missing from the config")
-    for key in plain.keys() - known:
-        raise ParameterError(key, f"unknown key; there are {', '.join(sorted(known))}")
+    for key in sorted(plain.keys() - known):
+        raise ParameterError(key, unknown("key", key, sorted(known)))
+    # First: a dataset takes it from there, and the user knows it by this key.
+    if isinstance(router := plain["router"], Mapping) and router.get("reads") is not None:
+        read_component("router.reads", router["reads"], trust)
     experiment = Experiment(
         **{key: read_component(key, plain[key], trust) for key in COMPONENTS},
         setup=read_values(Setup, "setup", plain["setup"]),
@@ -70,7 +73,7 @@ def read_values(kind: type[T], key: str, values: Any) -> T:
             raise ParameterError(name, "is missing")
         for name, value in values.items():
             if name not in hints:
-                raise ParameterError(name, f"unknown key; there are {', '.join(hints)}")
+                raise ParameterError(name, unknown("key", name, hints))
             check_value(name, value, hints[name])
     return kind(**values)
 
@@ -92,13 +95,13 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
     if trusted and target.startswith("l2d.") and find_class(target) is None:
         raise ParameterError(f"{key}._target_", "no such class", target)
     arguments = {
-        name: _nested(f"{key}.{name}", value, trust)
+        name: _argument(f"{key}.{name}", value, signature.get(name), trust)
         for name, value in node.items()
         if name not in DIRECTIVES and (name not in METADATA or name in signature)
     }
     if signature:
         with under(key):
-            check_arguments({n: v for n, v in arguments.items() if not _is_built(v)}, signature)
+            check_arguments({n: node[n] for n in arguments}, signature)  # as written: no class where a number belongs
             missing = [n for n, one in signature.items() if one.required and n not in arguments]
             for name in () if partial else missing:
                 if name not in ADDED.get(key.rpartition(".")[2], ()):
@@ -106,20 +109,21 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
     return Component(key, str(node.get("name", "")), target, arguments, partial or bool(node.get("_partial_")), trusted)
 
 
+def _argument(key: str, value: Any, parameter: Parameter | None, trust: Sequence[str] | None) -> Any:
+    if parameter is not None and parameter.kind is Recipe:
+        return read_recipe(key, value, trust)
+    return _nested(key, value, trust)
+
+
 def _nested(key: str, value: Any, trust: Sequence[str] | None) -> Any:
+    """A value with the components in it read."""
     if isinstance(value, Mapping) and "_target_" in value:
         return read_component(key, value, trust, partial=bool(value.get("_partial_")))
-    if isinstance(value, Mapping) and key.endswith(".recipe"):
-        return read_recipe(key, value, trust)
     if isinstance(value, Mapping):
         return {name: _nested(f"{key}.{name}", one, trust) for name, one in value.items()}
     if isinstance(value, list):
         return [_nested(f"{key}[{place}]", one, trust) for place, one in enumerate(value, start=1)]
     return value
-
-
-def _is_built(value: Any) -> bool:
-    return isinstance(value, Component | Recipe)
 
 
 def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
@@ -134,8 +138,10 @@ def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
 def check_together(experiment: Experiment) -> None:
     """What depends on several keys."""
     settings, recipe = experiment.settings, experiment.recipe
-    if settings.fold is not None and not re.fullmatch(r"[1-9]\d*/[1-9]\d*", settings.fold):
-        raise ParameterError("fold", "must be such as 2/5, the second of five folds", settings.fold)
+    if settings.fold is not None:
+        found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", settings.fold)
+        if found is None or not int(found[1]) <= int(found[2]) >= 2:
+            raise ParameterError("fold", "must be such as 2/5, the second of five folds", settings.fold)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
     if settings.stop_after is not None and settings.force:

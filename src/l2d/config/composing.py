@@ -52,10 +52,10 @@ def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:
     return {str(key): str(value) for key, value in (sweeper.params or {}).items()}
 
 
-def default_choices(name: str = "train") -> dict[str, str]:
-    """{group: the choice taken when nothing is said}."""
-    chosen = compose(name=name, with_hydra=True).hydra.runtime.choices
-    return {group: str(chosen[group]) for group in groups() if chosen.get(group) is not None}
+def chosen_groups(config: Any) -> dict[str, str | None]:
+    """{group: the choice taken} of a config composed with Hydra's own settings; None where a group is left out."""
+    chosen = config.hydra.runtime.choices
+    return {group: chosen[group] for group in groups() if group in chosen}
 
 
 def groups() -> dict[str, dict[str, str]]:

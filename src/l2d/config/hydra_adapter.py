@@ -4,21 +4,22 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from itertools import product
+from typing import Any, NoReturn
 
 from hydra import version
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, open_dict
+
+from l2d.utils.errors import L2DError
 
 VERSION_BASE = "1.3"
-
-__all__ = ["BasicSweeper", "chosen_experiment", "compose_for", "in_a_sweep", "key_of", "run_job", "split_grid"]
 
 
 def run_job(
@@ -28,27 +29,46 @@ def run_job(
 
     Exceptions come through: Hydra would print them and exit.
     """
-    os.environ["HYDRA_FULL_ERROR"] = "1"
     version.setbase(VERSION_BASE)
     _read_each_file_once()
+    _compose_once()
     parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]
     options = parser.parse_args(list(arguments))
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
-    options.multirun = options.multirun or (multirun and not asks_hydra)
-    _run_hydra(options, parser, job, conf, config_name)
+    options.multirun = (options.multirun or multirun) and not asks_hydra
+    before = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        _run_hydra(options, parser, job, conf, config_name)
+    finally:
+        if before is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+
+
+def _refuse(message: str) -> NoReturn:
+    """argparse would print its usage too."""
+    raise L2DError(message)
 
 
 def compose_for(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """The config of one run of a sweep, without Hydra's own settings."""
     config = loader.load_sweep_config(master, list(overrides))
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    with open_dict(config):
+        del config["hydra"]
+    return config
 
 
 def split_grid(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[list[str]]:
     """Every combination of the choices in the overrides: ["seed=0,1"] is [["seed=0"], ["seed=1"]]."""
     parser = OverridesParser.create(config_loader=loader) if loader is not None else OverridesParser.create()
-    grid: list[list[str]] = BasicSweeper.split_arguments(parser.parse_overrides(list(overrides)), None)[0]
-    return grid
+    choices: dict[str, list[str]] = {}
+    for override in parser.parse_overrides(list(overrides)):
+        key = override.get_key_element()
+        swept = override.is_sweep_override()
+        values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
+        choices[key] = [f"{key}={value}" for value in values]
+    return [list(combination) for combination in product(*choices.values())]
 
 
 def in_a_sweep() -> bool:
@@ -58,11 +78,6 @@ def in_a_sweep() -> bool:
 def chosen_experiment() -> str | None:
     found = HydraConfig.get().runtime.choices.get("experiment")
     return None if found is None else str(found)
-
-
-def key_of(node: DictConfig) -> str:
-    """The dotted key under which a node stands in its config."""
-    return str(node._get_full_key(""))
 
 
 def quiet_launchers() -> None:
@@ -85,3 +100,9 @@ def _read_each_file_once() -> None:
         return known[key]
 
     ConfigRepository.load_config = load_config  # type: ignore[method-assign]
+
+
+@cache
+def _compose_once() -> None:
+    """Hydra composes the whole config once more to read hydra.mode, which says what -m says."""
+    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]

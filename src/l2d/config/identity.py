@@ -41,13 +41,15 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):
             kept[group] = {key: value for key, value in values.items() if key not in keys}
-    plain: dict[str, Any] = _placeless(_without_metadata(without_class_paths(kept)))
+    plain: dict[str, Any] = _placeless(without_class_paths(_without_metadata(kept)))
     return plain
 
 
 def _without_metadata(value: Any) -> Any:
+    """Without what components (and they alone: an expert may be called so) say about themselves."""
     if isinstance(value, Mapping):
-        return {key: _without_metadata(item) for key, item in value.items() if key != "about"}
+        left_out = ("about",) if "_target_" in value else ()
+        return {key: _without_metadata(item) for key, item in value.items() if key not in left_out}
     return value
 
 
@@ -121,8 +123,10 @@ def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def choices(config: Mapping[str, Any]) -> dict[str, str]:
     """The names that make up a cell."""
-    names = {group: str(config[group]["name"]) for group in NAMED}
+    names = {group: str(config[group].get("name", "")) for group in NAMED}
     for group, name in names.items():
+        if not name:
+            raise ParameterError(f"{group}.name", "is missing; it becomes a folder")
         if not re.fullmatch(r"\w[\w.-]*", name):
             raise ParameterError(f"{group}.name", "becomes a folder: letters, digits, '_', '-' and '.' only", name)
     return names
@@ -135,6 +139,6 @@ def cell_path(config: Mapping[str, Any]) -> str:
 
 def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """What the experts' predictions follow from, as far as the config says it."""
-    plain = _without_metadata(without_class_paths({group: config[group] for group in ("dataset", "experts")}))
+    plain = without_class_paths(_without_metadata({group: config[group] for group in ("dataset", "experts")}))
     options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name")}
     return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}

@@ -6,11 +6,15 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
+from l2d.config.schema import Recipe
 from l2d.utils import parameters
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, unknown
+
+OTHERS = "**"  # the name under which a signature has its **others, which take any key
 
 
 @dataclass(frozen=True)
@@ -29,48 +33,72 @@ def find_class(target: str) -> ast.ClassDef | None:
 
 @cache
 def read_signature(target: str) -> Mapping[str, Parameter]:
-    """The keyword arguments of a class's constructor, its own or an inherited one."""
-    module, _, _ = target.rpartition(".")
+    """The keyword arguments of a class's constructor, its own or an inherited one; none where they cannot be read."""
+    module, _, name = target.rpartition(".")
     definition = find_class(target)
     if definition is None:
-        return {}
+        home = _home(module, name)
+        return {} if home == target else read_signature(home)
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
-            given = node.args
-            defaults = [None] * (len(given.args) - len(given.defaults)) + list(given.defaults)
-            pairs = [
-                *zip(given.args[1:], defaults[1:], strict=True),
-                *zip(given.kwonlyargs, given.kw_defaults, strict=True),
-            ]
-            return {one.arg: Parameter(_kind(one.annotation), default is None) for one, default in pairs}
+            return _parameters(node.args)
     for base in definition.bases:
         if isinstance(base, ast.Name) and (found := read_signature(_home(module, base.id))):
             return found
     return {}
 
 
+def _parameters(given: ast.arguments) -> dict[str, Parameter]:
+    by_place = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(by_place) - len(given.defaults)) + list(given.defaults)
+    pairs = [*zip(by_place[1:], defaults[1:], strict=True), *zip(given.kwonlyargs, given.kw_defaults, strict=True)]
+    found = {one.arg: Parameter(_kind(one.annotation), default is None) for one, default in pairs}
+    return found | ({OTHERS: Parameter(Any, required=False)} if given.kwarg else {})
+
+
 def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parameter]) -> None:
     """Refuse unknown arguments, and values that their annotations do not allow."""
     for name, value in arguments.items():
-        if name not in signature:
-            known = ", ".join(signature) or "none"
-            raise ParameterError(name, f"unknown key; its parameters are {known}")
-        parameters.check(name, value, signature[name].kind)
+        if name in signature:
+            parameters.check(name, value, signature[name].kind)
+        elif OTHERS not in signature:
+            raise ParameterError(name, unknown("key", name, signature))
 
 
 @cache
 def _tree(module: str) -> ast.Module:
-    spec = importlib.util.find_spec(module) if module else None
+    spec = _spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return ast.Module([], [])
     return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
 
 
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module lies. importlib.util.find_spec alone would import the packages around it."""
+    first, *others = module.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+    except ValueError:  # no name, or the program that runs
+        return None
+    for number in range(len(others)):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(".".join([first, *others[: number + 1]]), spec.submodule_search_locations)
+    return spec
+
+
 def _home(module: str, name: str) -> str:
     """Where a name that a module uses comes from."""
     for node in _tree(module).body:
-        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
-            return f"{node.module}.{name}"
+        for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+            if name == (alias.asname or alias.name):
+                spec = _spec(module)
+                assert isinstance(node, ast.ImportFrom)
+                assert spec is not None
+                is_package = spec.submodule_search_locations is not None
+                written = "." * node.level + (node.module or "")
+                origin = importlib.util.resolve_name(written, module if is_package else module.rpartition(".")[0])
+                return f"{origin}.{alias.name}"
     return f"{module}.{name}"
 
 
@@ -87,9 +115,11 @@ BUILTINS = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, 
 
 
 class _Names(dict[str, Any]):
-    """Names of utils/parameters.py, looked up when they are asked for."""
+    """Names of utils/parameters.py, looked up when they are asked for, and Recipe."""
 
     def __missing__(self, name: str) -> Any:
+        if name == Recipe.__name__:
+            return Recipe
         if hasattr(parameters, name):
             return getattr(parameters, name)
         raise KeyError(name)

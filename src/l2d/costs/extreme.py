@@ -41,11 +41,11 @@ def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
     """
     p = errors.shape[1]
     if p > MOST_EXPERTS:
-        raise ParameterError("", f"is for at most {MOST_EXPERTS} experts, here are {p}; use a list of prices")
+        raise ParameterError("", f"extreme prices are for at most {MOST_EXPERTS} experts, here are {p}; use a list")
     graded = ~((errors == 0) | (errors == 1))
     if graded.any():
         row, k = (int(i) for i in graded.nonzero()[0])
-        problem = f"needs experts that are right or wrong; {names[k]} has an error of {float(errors[row, k]):g}"
+        problem = f"extreme prices need experts that are right or wrong; {names[k]} has an error of {float(errors[row, k]):g}"
         raise ParameterError("", problem)
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order

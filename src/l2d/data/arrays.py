@@ -84,7 +84,7 @@ class Arrays:
     seen: Seen = Seen()
 
 
-def arrays_of_rows(
+def divided_arrays(
     inputs: Tensor,
     labels: Tensor,
     num_classes: int,

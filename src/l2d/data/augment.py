@@ -3,8 +3,6 @@
 import torch
 from torch import Tensor
 
-AUGMENTS = ("none", "crop", "crop_flip")
-
 
 def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
     """For n samples: vertical shift, horizontal shift (both in −pad..pad) and whether to flip. int64 [n, 3], on the CPU."""

@@ -163,6 +163,23 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     return Sheet(path, {name: _plain(cells) for name, cells in zip(table.column_names, table.columns, strict=True)})
 
 
+def read_header(path: Path) -> Sheet:
+    """The columns' names without their cells."""
+    import csv
+
+    from pyarrow import parquet
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            names = parquet.read_schema(path).names
+        else:
+            with path.open(newline="", encoding="utf-8-sig") as lines:
+                names = next(csv.reader(lines), [])
+    except (OSError, ValueError, csv.Error) as error:  # pyarrow's are of the first two
+        raise L2DError(f"{path}: cannot be read ({error})") from error
+    return Sheet(path, dict.fromkeys(names))
+
+
 def _check_header(path: Path, names: list[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")

@@ -72,7 +72,7 @@ class Cache:
         if damage:
             print(f"{self.entry}: damaged ({damage}); made again", file=sys.stderr)
         with self._writing():
-            clear_folder(self.entry, first="entry.json", keep=[LOCK, PARTS])
+            clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
         begun = time.monotonic()
         made = make()
         with self._writing():

@@ -160,7 +160,8 @@ class Learner(pl.LightningModule):
 def make_average(network: nn.Module, decay: float) -> "WarmAverage":
     from l2d.learning.averaging import WarmAverage  # here, since importing timm takes seconds
 
-    return WarmAverage(network, decay=decay).requires_grad_(False)
+    average: WarmAverage = WarmAverage(network, decay=decay).requires_grad_(False)
+    return average.train()  # Lightning warns of parts in evaluation mode, and switches all to it itself
 
 
 def is_full(rows: int, first: int, parts: int) -> bool:

@@ -19,16 +19,16 @@ from l2d.methods.method import Method
 from l2d.networks.heads import attach_aux
 from l2d.routing.assemble import Division, Splits, assemble
 from l2d.routing.datamodule import DeferralData
-from l2d.routing.make import find, make, make_factory, parameters_of
+from l2d.routing.make import blaming, find, make, make_factory, parameters_of
 from l2d.routing.module import RouterModule
-from l2d.utils.errors import ParameterError, under
+from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
 
 
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
     """dataset -> experts -> costs."""
     settings, dataset = experiment.settings, make_dataset(experiment)
-    with under("dataset"):
+    with blaming(experiment.dataset):
         arrays = dataset.load(experiment.data_dir)
         data = dataset.fingerprint(experiment.data_dir) or content_of(arrays)
     experts, cost = make(experiment.experts), make(experiment.cost)
@@ -91,13 +91,16 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     train = splits.train
     method = make_method(experiment, train.costs, splits.num_classes)
     if splits.evidence is not None:
-        with under(f"method={experiment.method.name}"):
+        with blaming(experiment.method):
             method.learn(splits.evidence)
     aux = make_aux(settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes)
     network = make_network(experiment, splits, method)
     if aux is not None:
         attach_aux(network, aux.num_outputs)
-    with torch.no_grad():  # a router for other inputs says so here, before the folder is made
+    with (
+        torch.no_grad(),
+        blaming(experiment.router),
+    ):  # a router for other inputs says so here, before the folder is made
         network.eval()(train.source[train.rows[:1]])
     network.train()
     fast = speed(recipe, experiment.trainer.accelerator)

@@ -1,7 +1,8 @@
 """From a component of the config to the object it describes: the one place where classes are looked up by name."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -15,15 +16,22 @@ def make(component: Component, **offered: Any) -> Any:
     """The object, from its own arguments and, of what the run offers, what its constructor takes."""
     factory = make_factory(component)
     taken = parameters_of(component)
-    try:
+    with blaming(component):
         return factory(**{name: value for name, value in offered.items() if name in taken})
+
+
+@contextmanager
+def blaming(component: Component) -> Iterator[None]:
+    """What goes wrong within is this component's: a mistake in a parameter of it is told by its key, a bug in it by a note."""
+    try:
+        yield
     except ParameterError as error:
         where = f"{component.key}={component.name}" if not error.parameter and component.name else component.key
         raise error.under(where) from error.__cause__
     except L2DError:
         raise
     except Exception as error:
-        error.add_note(f"while building {component.key}={component.name or component.target} ({component.target})")
+        error.add_note(f"in {component.key}={component.name or component.target} ({component.target})")
         raise
 
 

@@ -5,13 +5,14 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from l2d.config import check, to_plain
+from l2d.config.checking import normalised
 from l2d.config.identity import apart, choices, places, settings_of
-from l2d.routing.fingerprints import data_fingerprint
+from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, standing_of
 from l2d.utils.errors import L2DError
@@ -53,57 +54,42 @@ class Cell:
         return " ".join([*self.names.values(), f"seed={self.seed}"])
 
 
-@dataclass(frozen=True)
-class Composed:
-    """A config without its seed: resolved, with the data's fingerprint, or what is wrong with it."""
-
-    config: dict[str, Any]
-    data: str
-    problem: str
-
-
 def make_cells(grid: Sequence[Sequence[str]], compose: Compose) -> list[Cell]:
     """One cell per run folder. Combinations that differ in the seed alone share a config."""
-    frames = {without_seed(overrides): None for overrides in grid}
-    composed = {others: _checked(config) for others, config in compose_all(list(frames), compose).items()}
+    frames = list(dict.fromkeys(without_seed(overrides) for overrides in grid))
+    drafts = {frame: draft(config) for frame, config in compose_all(frames, compose).items()}
     cells: dict[Path, Cell] = {}
     for overrides in grid:
-        others = without_seed(overrides)
-        seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
-        one = composed[others]
-        config = one.config | ({"seed": seeds[-1]} if seeds else {})
-        run = RunFolder.of(config)
-        cells.setdefault(
-            run.path,
-            Cell(
-                tuple(overrides),
-                run,
-                choices(config),
-                int(config["seed"]),
-                int(config["recipe"]["epochs"]),
-                one.data,
-                places(config),
-                settings_of(config),
-                config["stop_after"],
-                one.problem,
-            ),
-        )
+        frame = without_seed(overrides)
+        cell = replace(drafts[frame], overrides=tuple(overrides))
+        for text in overrides:
+            if text not in frame:
+                cell = replace(cell, seed=int(text.removeprefix("seed=")), run=RunFolder(cell.run.path.with_name(text)))
+        cells.setdefault(cell.run.path, cell)
     return list(cells.values())
 
 
 def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Any longer than nine digits stays: such a seed may be refused."""
-    return tuple(text for text in overrides if not re.fullmatch(r"seed=\d{1,9}", text))
+    """Any that may be refused stays: one with a leading zero, or longer than nine digits."""
+    return tuple(text for text in overrides if not re.fullmatch(r"seed=(0|[1-9]\d{0,8})", text))
 
 
-def _checked(config: dict[str, Any]) -> Composed:
+def draft(config: dict[str, Any]) -> Cell:
+    """A cell without its overrides; with what is wrong with its config, if anything is."""
+    plain, data, epochs, stop_after, problem = normalised(config), "", 0, None, ""
     try:
-        experiment = check(config)
+        experiment = with_listed_prices(check(config))
+        plain = dict(experiment.plain)
         if experiment.trainer.devices > 1:
             raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
-        return Composed(dict(experiment.plain), data_fingerprint(experiment), "")
+        epochs, stop_after = experiment.recipe.epochs, experiment.settings.stop_after
+        data = data_fingerprint(experiment)
     except L2DError as error:
-        return Composed(config, "", str(error))
+        problem = str(error)
+    run = RunFolder.of(plain)
+    return Cell(
+        (), run, choices(plain), plain["seed"], epochs, data, places(plain), settings_of(plain), stop_after, problem
+    )
 
 
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -113,34 +99,35 @@ def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tup
     for each method and one for each combination of the rest are enough, as long as neither shows in the other: see `separable`.
     """
     plain: dict[tuple[str, ...], dict[str, Any]] = {}
-    raw: dict[tuple[str, ...], Any] = {}
+    interpolated: dict[tuple[str, ...], bool] = {}
 
     def direct(frame: tuple[str, ...]) -> dict[str, Any]:
         if frame not in plain:
-            raw[frame] = compose(list(frame))
-            plain[frame] = to_plain(raw[frame])
+            raw = compose(list(frame))
+            plain[frame], interpolated[frame] = to_plain(raw), is_interpolated(raw)
         return plain[frame]
 
-    by_method: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[str, ...]] = {}
-    for frame in frames:
-        method = tuple(text for text in frame if text.startswith("method="))
-        by_method[tuple(text for text in frame if text not in method), method] = frame
-    rests = list(dict.fromkeys(rest for rest, _ in by_method))
-    methods = list(dict.fromkeys(method for _, method in by_method))
+    parts = {frame: split_method(frame) for frame in frames}
+    whole = {part: frame for frame, part in parts.items()}
     found = {}
-    for (rest, method), frame in by_method.items():
-        along, across = by_method.get((rest, methods[0])), by_method.get((rests[0], method))
-        corner = by_method.get((rests[0], methods[0]))
-        if None in (along, across, corner) or frame in (along, across):
+    for frame, (rest, method) in parts.items():
+        first_rest, first_method = parts[frames[0]]
+        along, across = whole.get((rest, first_method)), whole.get((first_rest, method))
+        if along is None or across is None or frame in (along, across):
             found[frame] = direct(frame)
-            continue
-        assert along is not None and across is not None and corner is not None  # noqa: PT018 (for mypy)
-        parts = direct(along), direct(across), direct(corner)
-        if separable(*parts) and not any(interpolated(raw[one]) for one in (along, across)):
-            found[frame] = {**parts[0], "method": parts[1]["method"]}
+        elif separable(direct(along), direct(across), direct(frames[0])) and not (
+            interpolated[along] or interpolated[across]
+        ):
+            found[frame] = {**direct(along), "method": direct(across)["method"]}
         else:
             found[frame] = direct(frame)
     return found
+
+
+def split_method(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What is said of the other groups, and what of the method."""
+    method = tuple(text for text in overrides if re.match(r"[+~]*method\b", text))
+    return tuple(text for text in overrides if text not in method), method
 
 
 def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mapping[str, Any]) -> bool:
@@ -152,14 +139,14 @@ def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mappi
     return along["method"] == corner["method"] and rest == {k: v for k, v in corner.items() if k != "method"}
 
 
-def interpolated(config: Any) -> bool:
+def is_interpolated(config: Any) -> bool:
     """Whether the method takes values from other groups, or they from it."""
     from omegaconf import OmegaConf
 
     parts = OmegaConf.to_container(config, resolve=False)
     assert isinstance(parts, dict)
     method, rest = str(parts.pop("method")), str(parts)
-    return "${" in method or "${method" in rest or "{method." in rest
+    return "${" in method or re.search(r"\$\{[^}]*\bmethod\b", rest) is not None
 
 
 def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:

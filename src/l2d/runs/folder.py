@@ -6,16 +6,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import filelock
-import numpy as np
 import yaml
 
 from l2d.config.identity import cell_path
 from l2d.core.results import RunMetrics, read_metrics
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import TEMPORARY, clear_folder, write_atomically, write_json, write_text
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LOCK = ".lock"
 
@@ -47,7 +49,7 @@ class RunFolder:
             raise L2DError(f"{self.path}: not a run's folder (no config.yaml); give one of runs/.../seed=<s>")
         if not self.finished:
             raise L2DError(
-                f"{self.path}: this run is not finished; the same l2d.commands.train command goes on with it"
+                f"{self.path}: this run is not finished; the same l2d train command resumes it"
             )
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -157,13 +159,14 @@ class RunFolder:
             raise L2DError(
                 f"data_dir, dataset.path or experts.models: {self.path} was run on other data or with other weights in a"
                 " model's folder; use another dataset.name or runs_dir,"
-                " or force=true to run it anew"
+                " or force=true to re-run it"
             )
         if fingerprint and not known and not self.finished:
             write_text(file, fingerprint + "\n")
 
-    def finish(self, metrics: Mapping[str, Any], arrays: Mapping[str, np.ndarray], timing: Mapping[str, Any]) -> None:
+    def finish(self, metrics: Mapping[str, Any], arrays: "Mapping[str, np.ndarray]", timing: Mapping[str, Any]) -> None:
         """Everything a reader may want beside metrics.json is whole before metrics.json appears."""
+        import numpy as np
 
         def save(path: Path) -> None:
             np.savez_compressed(path, **arrays)  # type: ignore[arg-type]

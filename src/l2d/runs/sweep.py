@@ -9,9 +9,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from hydra.core.config_loader import ConfigLoader
+from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from l2d.config.hydra_adapter import BasicSweeper, compose_for, quiet_launchers, split_grid
+from l2d.config.hydra_adapter import compose_for, quiet_launchers, split_grid
 from l2d.config.identity import PLACES
 from l2d.runs.cells import Cell, listing, make_cells, results_table
 from l2d.utils.errors import L2DError
@@ -26,17 +28,13 @@ Launch = Callable[[Sequence[Cell], int], None]
 class Workshop:
     """What Hydra gives a sweeper: a way to compose a run's config, and a launcher for runs."""
 
-    def __init__(self, sweeper: BasicSweeper, arguments: list[str]) -> None:
-        assert sweeper.config is not None
-        assert sweeper.hydra_context is not None
-        assert sweeper.launcher is not None
-        self.config, self.loader, self.launcher = sweeper.config, sweeper.hydra_context.config_loader, sweeper.launcher
-        given = [*(f"{key}={value}" for key, value in (sweeper.params or {}).items()), *arguments]
-        for text in given:
+    def __init__(self, config: DictConfig, loader: ConfigLoader, launcher: Launcher, overrides: Sequence[str]) -> None:
+        for text in overrides:
             if text.startswith("experiment=") and "," in text:
                 raise L2DError(f"{text}: one experiment at a time")
-        self.grid = split_grid(given, self.loader)
-        self.place = Path(self.config.hydra.sweep.dir).expanduser().absolute()
+        self.config, self.loader, self.launcher = config, loader, launcher
+        self.grid = split_grid(overrides, loader)
+        self.place = Path(config.hydra.sweep.dir).expanduser().absolute()
 
     def compose(self, overrides: Sequence[str]) -> DictConfig:
         """A run's config, without Hydra's own settings."""
@@ -65,9 +63,8 @@ class Workshop:
         return run_cells(cells, launch, folder, bool(self.config.force))
 
 
-def sweep(sweeper: BasicSweeper, arguments: list[str]) -> None:
+def sweep(shop: Workshop) -> None:
     """What `l2d train -m` does: list the cells, run those that are not finished, say how it went."""
-    shop = Workshop(sweeper, arguments)
     cells = shop.cells(shop.grid)
     if shop.config.dry_run:
         list_only(cells, bool(shop.config.force))
@@ -200,8 +197,8 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
         number += len(todo)
         for cell in left:
             progress[cell] = step(cell, progress[cell], folder, numbers.get(cell), trouble)
-        moved = any(was_started(folder, one) for one in numbers.values()) or any(
-            progress[cell].state is not State.TO_DO for cell in left
+        moved = any(
+            was_started(folder, one) or progress[cell].state is not State.TO_DO for cell, one in numbers.items()
         )
         idle_rounds = 0 if moved or not todo else idle_rounds + 1
         if idle_rounds >= ATTEMPTS:

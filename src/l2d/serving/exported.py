@@ -12,12 +12,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-import l2d
 from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
 from l2d.data.sheet import listed
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically
+from l2d.utils.version import own_version
 
 FILE = "model.safetensors"
 HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is fitted to
@@ -61,7 +61,7 @@ class RouterDescription:
     def as_dict(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
-            "version": l2d.__version__,
+            "version": own_version(),
             "experts": self.experts,
             "prices": self.prices,
             "num_classes": self.num_classes,

@@ -62,7 +62,7 @@ def score_router(
         kept_epoch=kept_epoch,
         **details(method, splits, validation, test),
     )
-    arrays = arrays_of_rows(method, test) | {"guarded": guarded}
+    arrays = kept_arrays(method, test) | {"guarded": guarded}
     return Scored(metrics, arrays, guard, held_out(method, validation.outputs, splits, chosen_on))
 
 
@@ -112,7 +112,7 @@ def calibration_on(method: Method, test: RoutedSplit) -> list[list[float]] | Non
     return metrics_.calibration_of_chances(expected, test.split.costs - test.split.prices)
 
 
-def arrays_of_rows(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
+def kept_arrays(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
     """What test.npz keeps of each row."""
     arrays = {
         "scores": test.outputs,

@@ -20,10 +20,10 @@ import torch
 
 from l2d.config import SearchSettings, check, check_search
 from l2d.config.checking import SET_BY_SEARCH
-from l2d.config.hydra_adapter import BasicSweeper
 from l2d.config.identity import choices, variant
 from l2d.core.rewards import rewards_of
 from l2d.routing.build import make_method, make_splits
+from l2d.routing.fingerprints import with_listed_prices
 from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
@@ -43,9 +43,8 @@ CONTROLS = (
 )
 
 
-def tune(sweeper: BasicSweeper, arguments: list[str]) -> None:
+def tune(shop: Workshop) -> None:
     """What `l2d tune` does, for each combination of what is given."""
-    shop = Workshop(sweeper, arguments)
     found = check_search(shop.config.tune)
     given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
     for key in SET_BY_SEARCH.keys() & given:
@@ -72,7 +71,7 @@ class Study:
 
     def __init__(self, shop: Workshop, overrides: Sequence[str], options: SearchSettings) -> None:
         self.shop, self.overrides, self.options = shop, list(overrides), options
-        self.experiment = check(shop.compose(overrides))
+        self.experiment = with_listed_prices(check(shop.compose(overrides)))
         self.config = dict(self.experiment.plain)
         if self.experiment.trainer.devices > 1:
             raise L2DError("trainer.devices: a search gives each run one device")

@@ -1,6 +1,7 @@
 """Errors that the person at the keyboard can mend. Each is one line: what is wrong, and what would be right."""
 
-from collections.abc import Iterator
+import difflib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 NO_VALUE = object()
@@ -43,3 +44,10 @@ def check_choice(parameter: str, value: object, choices: tuple[str, ...]) -> Non
     """Refuse a value that is not one of `choices`."""
     if value not in choices:
         raise ParameterError(parameter, f"unknown; choose one of {', '.join(choices)}", value)
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """What is wrong with a key, a choice or a command: the one that may have been meant, or all that there are."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"unknown {what}; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(names) or 'none'}")

@@ -26,7 +26,6 @@ NonNegativeInt = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 EvenWidth = Annotated[int, Ge(2), MultipleOf(2)]
 Names = Annotated[list[str], MinLen(1)]
-Factory = Callable[..., Any]  # a class with some of its arguments, to be called with the others
 Letters = Annotated[list[str | int], MinLen(2)]  # a yaml's [1, 2] are numbers
 Name = str | int  # of a column or a category; YAML reads 2024 as a number
 PriceNames = dict[str, NonNegative]
@@ -53,6 +52,20 @@ class ByForm:
         branches = {"~single": self.single, "~several": self.several, "~mapping": self.mapping}
         single, several, mapping = (Annotated[kind, Tag(name)] for name, kind in branches.items())
         return handler.generate_schema(Annotated[single | several | mapping, Discriminator(self.form)])
+
+
+@dataclass(frozen=True)
+class WrittenAs:
+    """The type of what a config has for an object that is built from it."""
+
+    kind: Any
+
+    def __get_pydantic_core_schema__(self, _: object, handler: Any) -> Any:
+        return handler.generate_schema(self.kind)
+
+
+# A class with some of its arguments, to be called with the others.
+Factory = Annotated[Callable[..., Any], WrittenAs(dict[str, Any])]
 
 
 class RhoRule(TypedDict):
@@ -88,7 +101,6 @@ SENTENCES = {
     "sequence_str": "must be a list",
     "is_instance_of": "must be a list or a mapping",
     "dict_type": "must be a mapping",
-    "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
     "literal_error": "must be {expected}",
     "missing": "is missing",
     "extra_forbidden": "unknown key",
@@ -108,10 +120,10 @@ def check(parameter: str, value: object, kind: Any) -> None:
     except ValidationError as errors:
         found = errors.errors(include_url=False)
         deepest = max(found, key=lambda error: len(error["loc"]))  # of a union, the branch that fits best
-        path = [str(part) for part in deepest["loc"] if not _is_branch(part)]
+        path = [part for part in deepest["loc"] if not _is_branch(part)]
         sentence = SENTENCES.get(deepest["type"])
         problem = sentence.format(**deepest.get("ctx", {})) if sentence else deepest["msg"]
-        numbered = [f"[{int(part) + 1}]" if part.isdigit() else f".{part}" for part in path]
+        numbered = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path]
         value = NO_VALUE if deepest["type"] == "missing" else deepest["input"]
         raise ParameterError(parameter + "".join(numbered), problem, value) from None
 

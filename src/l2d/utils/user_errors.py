@@ -1,7 +1,6 @@
 """How a command ends that could not do what was asked, or whose reader has gone. Light: some commands do without torch."""
 
 import argparse
-import difflib
 import os
 import sys
 from collections.abc import Iterator
@@ -9,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from l2d.utils import interrupts
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import L2DError, ParameterError, unknown
 
 MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
@@ -75,7 +74,7 @@ def one_line(error: BaseException) -> str:
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return unknown_choice(error.missing_cfg_file, list(error.options or ()))
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
-        return f"{cause.full_key}: unknown key{meant(cause)}"
+        return f"{cause.full_key}: {unknown('key', str(cause.key), keys_beside(cause))}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -87,14 +86,11 @@ def one_line(error: BaseException) -> str:
 def unknown_choice(file: str, options: list[str]) -> str:
     """file: such as method/mildd, which conf/ does not have."""
     group, _, choice = file.rpartition("/")
-    close = difflib.get_close_matches(choice, options, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{group}={choice}: unknown choice{hint}; there are {', '.join(options)}" if options else f"{file}: no such config"
+    return f"{group}={choice}: {unknown('choice', choice, options)}" if options else f"{file}: no such config"
 
 
-def meant(error: ConfigAttributeError | ConfigKeyError) -> str:
-    """The key that looks like the misspelt one, or all that there are."""
+def keys_beside(error: ConfigAttributeError | ConfigKeyError) -> list[str]:
+    """The keys that there are where one was not found."""
     parent = error.parent_node
-    names = sorted(str(name) for name in parent) if isinstance(parent, DictConfig) and not parent._is_none() else []
-    close = difflib.get_close_matches(str(error.key), names, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}" if names else ""
+    found = OmegaConf.to_container(parent, resolve=False) if isinstance(parent, DictConfig) else {}
+    return [str(key) for key in found or ()]

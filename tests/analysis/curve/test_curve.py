@@ -1,91 +1,35 @@
-"""Run folders in, curves out: which runs belong together, what is written, and what is said of those that do not fit."""
+"""Run folders in, curves out: which runs belong together, what is measured, and the numbers that sum it up."""
 
-import csv
-import json
-import subprocess
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import yaml
-from l2d.analysis.curve.evaluate import evaluate
 from safetensors.numpy import save_file
+from tests.run_folders import ERRORS, PRICES, write_price_curve
+from tests.run_folders import write_priced_run as write_run
 
-from l2d.analysis.curve.groups import HELD_OUT, ONE_VS_ALL, PRICED, WEIGHTS, find_groups, load
-from l2d.analysis.curve.points import Floats
-from l2d.analysis.curve.show import as_text
+from l2d.analysis.curve.groups import find_groups
+from l2d.analysis.curve.measure import HELD_OUT, WEIGHTS, measure_group
+from l2d.analysis.curve.show import curve_text
+from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
-from l2d.commands.curve import main
+from l2d.core.results import read_metrics
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.methods.priced import CostRegression, Plugin
 from l2d.serving import exported as weights
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
-# Six queries, three models: right on 5, 3 and 2 of them.
-ERRORS = np.array([[0, 1, 1], [0, 0, 1], [0, 0, 0], [0, 1, 1], [1, 0, 1], [0, 1, 0]]).astype(np.float64)
-PRICES = np.array([1.0, 0.6, 0.1])
-SCORE = {"deferral_loss": 0.0, "error_rate": 0.0, "mean_price": 0.0, "ratios": [1.0, 0.0, 0.0]}
-
-
-def write_run(
-    runs: Path,
-    scale: float,
-    decisions: list[int],
-    seed: int = 0,
-    method: str = "mild",
-    errors: Floats = ERRORS,
-    prices: Floats = PRICES,
-    scores: Floats | None = None,
-    expected: Floats | None = None,
-    **cost: Any,
-) -> Path:
-    """A finished run of cost.scale=scale, as l2d.commands.train leaves it."""
-    folder = runs / "q/own/table/error_plus_cost" / method / f"{int(1000 * scale):08x}" / f"seed={seed}"
-    folder.mkdir(parents=True)
-    target = {"one_vs_all": ONE_VS_ALL, "cost_regression": f"{PRICED}CostRegression"}.get(method, "other")
-    said = {"name": "error_plus_cost", "prices": prices.tolist(), "scale": scale, **cost}
-    config = {"dataset": {"name": "q"}, "cost": said, "method": {"name": method, "_target_": target}, "seed": seed}
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    p = errors.shape[1]
-    shares = [decisions.count(k) / len(decisions) for k in range(p)]
-    price = scale * float(np.dot(shares, prices)) if prices.ndim == 1 else 0.0
-    metrics = SCORE | {
-        "baselines": {},
-        "confusion": [],
-        "prices": (scale * (prices if prices.ndim == 1 else prices.mean(axis=0))).tolist(),
-        "experts": [{"name": f"model {k}", "error_rate": 0.0, "price": 0.0} for k in range(p)],
-        "validation": {"error_rate": 0.25, "mean_price": price, "ratios": shares},
-        "method_buffers": {"reward_scale": 1.0},
-        "decision": "argmax",
-    }
-    (folder / "metrics.json").write_text(json.dumps(metrics))
-    extra: dict[str, Any] = {} if expected is None else {"expected_errors": expected}
-    np.savez_compressed(
-        folder / "test.npz",
-        costs=errors + scale * prices,
-        prices=scale * prices,
-        decisions=np.array(decisions),
-        scores=np.zeros((len(errors), p)) if scores is None else scores,
-        **extra,
-    )
-    return folder
+from l2d.utils.files import write_json
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Two seeds: free of charge all goes to the strong model, or all but one; at the list's prices two to each; then to the last."""
-    write_run(tmp_path, 0.0, [0] * 6)
-    write_run(tmp_path, 0.0, [0, 0, 0, 0, 1, 0], seed=1)
-    write_run(tmp_path, 1.0, [0, 1, 2, 0, 1, 2])
-    write_run(tmp_path, 1.0, [0, 1, 2, 0, 1, 2], seed=1)
-    write_run(tmp_path, 3.0, [2] * 6)
+    write_price_curve(tmp_path)
     return tmp_path
 
 
 def curves(runs: Path) -> dict[str, Any]:
-    return {group.names[4]: evaluate(group, load(group)) for group in find_groups(read_cells(runs))}
+    return {group.names[4]: trace_curve(group, measure_group(group)) for group in find_groups(read_cells(runs))}
 
 
 def test_by_hand(runs: Path) -> None:
@@ -153,7 +97,7 @@ def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
 
 def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
     """Sure of the last model on queries 3 and 6, of the first elsewhere: at any threshold up to .7 no errors but on query 5."""
-    assert f"{OneVsAll.__module__}.{OneVsAll.__qualname__}" == ONE_VS_ALL
+    assert OneVsAll.estimates_costs
     sure = np.array([[0.8, 0.1, 0.7 if row in (2, 5) else 0.1] for row in range(6)])
     scores = np.log(sure / (1 - sure))
     write_run(runs, 1.0, [0] * 6, method="one_vs_all", scores=scores)
@@ -193,93 +137,29 @@ def test_prices_of_rows(tmp_path: Path) -> None:
     assert curve.of("router")[0].validation_price is None
 
 
-def run(*arguments: str) -> None:
-    main(list(arguments))
+def test_a_cost_without_a_scale_has_the_prices_it_has(tmp_path: Path) -> None:
+    """As cost=extreme: a run of a method that takes other prices is a curve. Without any price there is none."""
+    for name, prices in (("priced", PRICES), ("free", 0 * PRICES)):
+        folder = write_run(tmp_path / name, 1.0, [0] * 6, method="cost_regression", prices=prices, expected=ERRORS)
+        text = (folder / "config.yaml").read_text()
+        (folder / "config.yaml").write_text(text.replace("  scale: 1.0\n", ""))
+    [group] = find_groups(read_cells(tmp_path / "priced"))
+    assert list(group.cells) == [1.0]
+    assert find_groups(read_cells(tmp_path / "free")) == []
 
 
-def dies_of(*arguments: str) -> str:
-    with pytest.raises(SystemExit) as leave:
-        run(*arguments)
-    assert "\n" not in str(leave.value)
-    return str(leave.value)
-
-
-def test_the_command(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(str(runs), "method=mild")
-    [folder] = (runs / "curves").iterdir()
-    assert sorted(file.name for file in folder.iterdir()) == ["curve.csv", "curve.png", "summary.json"]
-    out = capsys.readouterr().out
-    assert "router, cost.scale=1  0.5667  0.0000  0.0000      2" in out
-    assert "random mixtures 0.5833" in out
-    assert "no confidence cascade: no finished run of one_vs_all" in out
-    summary = json.loads((folder / "summary.json").read_text())
-    assert (summary["rows"], summary["seeds"], summary["scales"]) == (6, [0, 1], [0, 1, 3])
-    with (folder / "curve.csv").open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert {row["kind"] for row in rows} == {"router", "single", "mixture", "oracle"}
-    assert [row["name"] for row in rows if row["kind"] == "single"] == ["model 0", "model 1", "model 2"]
-
-
-def test_mistakes_are_one_line(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, words in {
-        ("nowhere",): "nowhere: no such folder",
-        (str(runs), "-m"): "-m: unknown flag",
-        (str(runs), "seed=0"): "seed=0: unknown; choose by dataset=",
-        (str(runs), str(runs)): "one folder of runs at a time",
-        (str(runs), "method=ce"): "no two finished runs method=ce that differ in cost.scale alone",
-    }.items():
-        assert words in dies_of(*arguments)
-    (tmp_path / "empty").mkdir()
-    assert "experiment=price_curve makes them" in dies_of(str(tmp_path / "empty"))
-    capsys.readouterr()
-
-
-@pytest.mark.parametrize("damage", ["data", "experts", "file"])
-def test_runs_that_do_not_belong_together_are_left_out(
-    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folders = [write_run(tmp_path, scale, [0] * 6) for scale in (0.0, 1.0)]
-    if damage == "data":
-        for number, folder in enumerate(folders):
-            (folder / "data.txt").write_text(f"{number}\n")
-    elif damage == "experts":
-        np.savez(folders[0] / "test.npz", costs=1 - ERRORS, prices=0 * PRICES, decisions=[0] * 6, scores=ERRORS)
-    else:
-        (folders[0] / "test.npz").write_bytes(b"half")
-    assert "nothing could be drawn" in dies_of(str(tmp_path))
-    said = {"data": "different data", "experts": "are not those of the other scales", "file": "unreadable"}[damage]
-    assert said in capsys.readouterr().err
-    assert not (tmp_path / "curves").exists()
-
-
-def test_runs_from_before_prices_were_kept(tmp_path: Path) -> None:
-    """Prices are in metrics.json too, unless rows have their own."""
-    for scale in (1.0, 2.0):
-        folder = write_run(tmp_path, scale, [0, 1, 2, 0, 1, 2])
-        with np.load(folder / "test.npz") as saved:
-            kept = {name: saved[name] for name in saved.files if name != "prices"}
-        np.savez(folder / "test.npz", **kept)
-    assert curves(tmp_path)["mild"].of("router")[0].price == pytest.approx(3.4 / 6)
-
-
-@pytest.mark.slow
-def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
-    """A run at each scale costs error + scale·price, the list's prices come back, and one_vs_all has its own cascade."""
-    given = ["experiment=price_curve", "dataset=mmlu_sim", "dataset.questions=200", "method=one_vs_all", "seed=0"]
-    swept = command("-m", *given, "cost.scale=0,0.5")
-    assert swept.returncode == 0, swept.stderr
-    drawn = command("runs", name="curve", tiny=False)
-    assert drawn.returncode == 0, drawn.stderr
-    [folder] = (tmp_path / "runs" / "curves").iterdir()
-    summary = json.loads((folder / "summary.json").read_text())
-    assert [model["price"] for model in summary["models"]] == pytest.approx([1.0, 0.6, 0.1])
-    assert summary["scales"] == [0, 0.5]
-    assert summary["cascade"] is not None
-    for scale, cell in summary["runs"].items():
-        metrics = json.loads((tmp_path / cell / "seed=0" / "metrics.json").read_text())
-        assert metrics["prices"] == pytest.approx([float(scale) * price for price in (1.0, 0.6, 0.1)])
-        [row] = [line for line in drawn.stdout.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
-        assert f"{metrics['error_rate']:.4f}" in row
+def test_capabilities_decide_and_not_names(runs: Path) -> None:
+    """A method of one's own, of whatever class: one run is a curve if it takes prices later, and a cascade if it estimates costs."""
+    folder = write_run(runs, 1.0, [0] * 6, method="my_own", expected=ERRORS, scores=ERRORS)
+    assert {group.names[4] for group in find_groups(read_cells(runs))} == {"mild"}
+    metrics = read_metrics(folder / "metrics.json")
+    able = replace(metrics, capabilities=replace(metrics.capabilities, takes_prices_later=True, estimates_costs=True))
+    write_json(folder / "metrics.json", able.as_json())
+    found = {group.names[4]: group for group in find_groups(read_cells(runs))}
+    assert found.keys() == {"mild", "my_own"}
+    assert found["mild"].repriced.keys() == {"my_own"}
+    assert found["mild"].cascade is not None
+    assert found["mild"].cascade.method == "my_own"
 
 
 def test_a_run_has_its_own_curve(tmp_path: Path) -> None:
@@ -299,7 +179,8 @@ def test_a_run_has_its_own_curve(tmp_path: Path) -> None:
 def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     """By itself, and beside others' curves. Estimates that are the errors themselves give the oracle's curve; one that knows
     nothing but the models' means goes from the strong model to the cheapest at λ = (4/6 − 1/6)/.9, the medium one being worse."""
-    assert all(f"{one.__module__}.{one.__qualname__}".startswith(PRICED) for one in (CostRegression, Plugin))
+    assert CostRegression.takes_prices_later
+    assert Plugin.takes_prices_later
     write_run(runs, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
     write_run(runs, 1.0, [0] * 6, method="cost_regression", seed=1, expected=ERRORS)
     found = curves(runs)
@@ -311,20 +192,20 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     assert found["cost_regression"].summary["scales"] == [1.0]
     run = found["cost_regression"].summary["runs"]["1"]
     assert found["mild"].summary["repriced"] == {"cost_regression": run}
-    assert f"cost_regression, one run for all prices: {run}" in as_text(found["mild"])
-    own = as_text(found["cost_regression"])
+    assert f"cost_regression, one run for all prices: {run}" in curve_text(found["mild"])
+    own = curve_text(found["cost_regression"])
     assert run not in own
     assert "cost_regression, one run for all prices: its points are in curve.csv" in own
     [area] = [line for line in own.splitlines() if line.startswith("AUC")]
     assert "router" not in area  # one point of it is no curve
-    assert "router" in as_text(found["mild"]).partition("AUC")[2]
+    assert "router" in curve_text(found["mild"]).partition("AUC")[2]
     means = np.tile(ERRORS.mean(axis=0), (6, 1))
     write_run(runs, 2.0, [0] * 6, method="cost_regression", expected=means, noise=0.1)
     alone = [
         curve
         for group in find_groups(read_cells(runs))
         if list(group.cells) == [2.0]
-        for curve in [evaluate(group, load(group))]
+        for curve in [trace_curve(group, measure_group(group))]
     ]
     for mark in alone[0].of("repriced"):
         assert mark.price == (1.0 if (mark.at or 0) < 0.5 / 0.9 else 0.1)
@@ -343,17 +224,3 @@ def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
         assert mark.validation_error == pytest.approx(np.mean(ERRORS[rows, chosen]))
     (folder / WEIGHTS).write_bytes(b"cut")
     assert {mark.validation_price for mark in curves(tmp_path)["cost_regression"].of("repriced")} == {None}
-
-
-def test_a_run_with_prices_by_row_says_why_it_is_no_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    by_row = np.tile(PRICES, (6, 1))
-    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", prices=by_row)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["cost"]["prices"] = "columns"
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    main([str(tmp_path)])
-    assert (
-        capsys.readouterr().err
-        == f"{folder.parent}: has cost.prices=columns, so it takes no other prices: a point, no curve\n"
-    )
-    assert f"{folder}: is one run; give the folder" in dies_of(str(folder))

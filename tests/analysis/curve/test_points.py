@@ -23,7 +23,7 @@ from l2d.analysis.curve.points import (
     singles,
     strong_of,
 )
-from l2d.analysis.report.compare import lower_hull
+from l2d.analysis.report.averages import lower_hull
 
 # A strong model at 1 that is right on three of four, a weak one at 0.2 that is right on two.
 ERRORS = np.array([[0.0, 1.0], [0.0, 0.0], [0.0, 1.0], [1.0, 0.0]])

@@ -1,14 +1,11 @@
-"""Digits and the splits."""
+"""scikit-learn's digits."""
 
 from pathlib import Path
 
 import numpy as np
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-from l2d.data.arrays import stratified_split
 from l2d.data.sets.digits import Digits
 
 
@@ -34,14 +31,3 @@ def test_test_split_is_fixed_and_stratified() -> None:
     assert torch.equal(first.test_inputs, second.test_inputs)
     total = torch.bincount(torch.cat([first.train_labels, first.test_labels]))
     assert ((torch.bincount(first.test_labels) - 0.2 * total).abs() < 1).all()
-
-
-@given(st.integers(0, 999))
-def test_stratified_split(seed: int) -> None:
-    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 20)
-    kept, held = stratified_split(labels, 0.1, seed)
-    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(100))
-    assert torch.bincount(labels[held]).tolist() == [5, 3, 2]
-    again = stratified_split(labels, 0.1, seed)
-    assert torch.equal(held, again[1])
-    assert not torch.equal(held, stratified_split(labels, 0.1, seed + 1000)[1])

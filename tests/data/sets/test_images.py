@@ -365,13 +365,13 @@ def test_fingerprint_follows_the_arrays(tmp_path: Path) -> None:
         for split in ("train", "test")
         for kind in ("images", "labels")
     }
-    assert prepared.fingerprint(tmp_path) == ""
+    assert prepared.prepared_fingerprint(tmp_path) == ""
     prepared.write_prepared(tmp_path, arrays, 2)
-    first = prepared.fingerprint(tmp_path)
+    first = prepared.prepared_fingerprint(tmp_path)
     assert first
     arrays["test_labels"][0] = 1
     prepared.write_prepared(tmp_path, arrays, 2)
-    assert prepared.fingerprint(tmp_path) != first
+    assert prepared.prepared_fingerprint(tmp_path) != first
 
 
 def test_splits_of_different_shape_are_refused(tmp_path: Path) -> None:

@@ -2,24 +2,34 @@
 
 import csv
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from tests.running import assembled, train
 
 from l2d.config import compose
+from l2d.config.signatures import check_arguments, read_signature
 from l2d.core.costs import cheapest
-from l2d.data.arrays import alike, stratified_split, together
+from l2d.data.arrays import Arrays
 from l2d.data.sets import mmlu
-from l2d.data.sets.mmlu_sim import CHANCES, KINDS, PATTERNS, MMLUSim, apportioned, outcomes
-from l2d.routing.build import make_dataset
-from l2d.utils.errors import L2DError
+from l2d.data.sets.mmlu import MMLU, multiple_choice_prompt
+from l2d.data.sets.mmlu_sim import CHANCES, PATTERNS, QUESTION_KINDS, MMLUSim, apportioned, simulated_outcomes
+from l2d.data.text.encoders import Hashed
+from l2d.utils.errors import L2DError, ParameterError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+DEFAULTS: dict[str, Any] = {
+    "path": None, "experts": ["a", "b"], "outcome": "correct", "features": None, "text": "prompt", "encoder": Hashed(),
+    "image": None, "image_size": 32, "label": "answer", "category": "subject", "only": None, "split": None,
+    "test_fraction": 0.3333,
+}  # fmt: skip
 SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the paper's
 
 
@@ -35,12 +45,10 @@ def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
 
 def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
     """Same questions, same outcomes, same test rows; a letter is no subject, so what models said is left out."""
-    encoder = make_dataset(compose(["dataset=mmlu_sim"])).encoder  # type: ignore[attr-defined]
-    letter, subject, former = (
-        MMLUSim(questions=300, encoder=encoder, **label).load(Path())
-        for label in ({"label": "answer"}, {"label": "subject"}, {})
+    letter, subject = (
+        MMLUSim(questions=300, encoder=Hashed(), label="answer").load(Path()),
+        MMLUSim(questions=300, encoder=Hashed(), label="subject").load(Path()),
     )
-    assert torch.equal(letter.test_labels, former.test_labels)
     assert (letter.num_classes, subject.num_classes) == (4, 5)
     assert torch.equal(letter.test_inputs, subject.test_inputs)
     assert letter.categories == subject.categories
@@ -50,9 +58,20 @@ def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
     assert subject.panel is not None
     assert torch.equal(letter.panel.test.errors, subject.panel.test.errors)
     assert letter.panel.test.predictions is not None
+    wrong = letter.panel.test.predictions != letter.test_labels[:, None]
+    assert torch.equal(wrong.double(), letter.panel.test.errors)
     assert subject.panel.test.predictions is None
-    with pytest.raises(L2DError, match=r"dataset\.label=topic: unknown; choose one of answer, subject"):
-        MMLUSim(questions=300, encoder=encoder, label="topic")
+
+
+def test_what_the_simulation_refuses() -> None:
+    signature = read_signature("l2d.data.sets.mmlu_sim.MMLUSim")
+    check_arguments({"questions": 100, "label": "subject"}, signature)
+    for argument, value in (("questions", 99), ("label", "topic")):
+        with pytest.raises(ParameterError) as caught:
+            check_arguments({argument: value}, signature)
+        assert (caught.value.parameter, caught.value.value) == (argument, value)
+    with pytest.raises(ParameterError, match=r"^encoder: .*does not read text"):
+        MMLUSim(questions=300, encoder=None, label="answer")
 
 
 def test_chances_are_chances() -> None:
@@ -62,9 +81,9 @@ def test_chances_are_chances() -> None:
 
 
 def test_skill_depends_on_the_question() -> None:
-    kinds, patterns = outcomes(3000, np.random.default_rng(0))
+    kinds, patterns = simulated_outcomes(3000, np.random.default_rng(0))
     strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
-    rates = [strong[kinds == kind].mean() for kind in range(len(KINDS))]
+    rates = [strong[kinds == kind].mean() for kind in range(len(QUESTION_KINDS))]
     assert max(rates) - min(rates) > 0.5
 
 
@@ -105,6 +124,10 @@ def mmlu_data(file: Path, *overrides: str) -> list[str]:
     return [*given, "dataset.only=null", "validation_fraction=0.2", *overrides]
 
 
+def load(file: Path, **changes: Any) -> Arrays:
+    return MMLU(**{**DEFAULTS, "path": str(file), **changes}).load(Path())
+
+
 @pytest.mark.parametrize("fold", ["null", "2/4"])
 def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) -> None:
     data = assembled(compose(mmlu_data(questions(tmp_path), f"fold={fold}")))
@@ -117,52 +140,48 @@ def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) 
 
 
 def test_subjects_and_letters(tmp_path: Path) -> None:
-    file = questions(tmp_path)
-    data = assembled(compose(mmlu_data(file, "dataset.only=[topic 1]")))
-    assert sum(map(len, (data.train, data.validation, data.test))) == 20
-    assert {*data.train.labels.tolist()} == {1}  # B, though it is the only letter there
-    assert data.num_classes == 4
-    assert {*(data.categories or ())} == {"topic 1"}
+    arrays = load(questions(tmp_path), only=["topic 1"])
+    assert len(arrays.train_labels) + len(arrays.test_labels) == 20
+    assert {*arrays.train_labels.tolist()} == {1}  # B, though it is the only letter there
+    assert arrays.num_classes == 4
+    assert {*(arrays.categories or ())} == {"topic 1"}
 
 
 def test_subjects_as_labels(tmp_path: Path) -> None:
     """For methods that go by a label; the letters are not looked at then."""
-    data = assembled(compose(mmlu_data(questions(tmp_path, answer="E"), "dataset.label=subject")))
-    assert data.num_classes == 3
-    for split in (data.train, data.validation):
-        assert {*split.labels.tolist()} == {0, 1, 2}
-    assert [f"topic {label}" for label in data.test.labels.tolist()] == list(data.categories or ())
-    some = assembled(
-        compose(mmlu_data(questions(tmp_path), "dataset.label=subject", "dataset.only=[topic 1, topic 2]"))
-    )
-    assert some.num_classes == 2
+    arrays = load(questions(tmp_path, answer="E"), label="subject")
+    assert arrays.num_classes == 3
+    assert {*arrays.train_labels.tolist()} == {0, 1, 2}
+    assert [f"topic {label}" for label in arrays.test_labels.tolist()] == list(arrays.categories or ())
+    assert load(questions(tmp_path), label="subject", only=["topic 1", "topic 2"]).num_classes == 2
+
+
+@pytest.mark.parametrize("changes", [{"outcome": "prediction"}, {"experts": None}], ids=str)
+def test_what_models_say_is_not_held_against_the_subject(changes: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^label=subject: .*label=answer"):
+        load(questions(tmp_path), label="subject", **changes)
+
+
+def test_without_outcomes_there_is_no_panel_yet(tmp_path: Path) -> None:
+    assert load(questions(tmp_path), experts=None).panel is None
 
 
 @pytest.mark.parametrize(
-    "overrides", [["dataset.outcome=prediction"], ["dataset.experts=null", "experts=llm", "setup=llm"]]
-)
-def test_what_models_say_is_not_held_against_the_subject(overrides: list[str], tmp_path: Path) -> None:
-    given = [f"dataset.path={questions(tmp_path)}", "dataset.label=subject", *overrides]
-    with pytest.raises(L2DError, match=r"^dataset\.label=subject: .*dataset\.label=answer"):
-        assembled(compose([*mmlu_data(questions(tmp_path)), *given]))
-
-
-@pytest.mark.parametrize(
-    ("changes", "overrides", "said"),
+    ("changes", "arguments", "said"),
     [
-        ({}, ["dataset.only=[physics]"], "dataset.only: no row has subject=physics"),
-        ({"answer": "E"}, [], "column answer: none of A, B, C, D in 1 of 60 rows: 1"),
-        ({"prompt": " "}, [], "column prompt: empty"),
-        ({}, ["dataset.experts=[a,gpt]"], "dataset.experts=gpt: no such column"),
-        ({}, ["dataset.category=null", "dataset.only=[a]"], "dataset.only: says which categories"),
-        ({}, ["router=resnet18_slim"], "dataset.text=prompt: this router does not read text"),
-        ({"a": "2"}, [], "column a"),
+        ({}, {"only": ["physics"]}, "only=physics: no row has subject=physics"),
+        ({"answer": "E"}, {}, "column answer: none of A, B, C, D in 1 of 60 rows: 1"),
+        ({"prompt": " "}, {}, "column prompt: empty"),
+        ({}, {"experts": ["a", "gpt"]}, "experts=gpt: no such column"),
+        ({}, {"encoder": None}, "text=prompt: this router does not read text"),
+        ({}, {"label": None}, "label: missing"),
+        ({"a": "2"}, {}, "column a"),
     ],
     ids=str,
 )
-def test_bad_questions(changes: dict[str, str], overrides: list[str], said: str, tmp_path: Path) -> None:
+def test_bad_questions(changes: dict[str, str], arguments: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:
-        assembled(compose(mmlu_data(questions(tmp_path, **changes), *overrides)))
+        load(questions(tmp_path, **changes), **arguments)
     assert said in str(caught.value)
 
 
@@ -173,43 +192,56 @@ def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
     lines[5] = lines[5].replace(",B,", ",E,")  # row 5, the second of topic 1
     file.write_text("\n".join(lines))
     with pytest.raises(L2DError, match="in 1 of 20 rows: 5, the first is 'E'"):
-        assembled(compose(mmlu_data(file, "dataset.only=[topic 1]")))
+        load(file, only=["topic 1"])
 
 
 def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [
-        {"id": str(i), "subject": "s", "prompt": mmlu.prompt(f"q{i}", list("wxyz")), "answer": "A"} for i in range(9)
+    """Fetched once; what was fetched is read like any other table, without outcomes."""
+    prompts = [multiple_choice_prompt(f"q{i}", list("wxyz")) for i in range(9)]
+    assert prompts[0] == "q0\nA. w\nB. x\nC. y\nD. z"
+    rows = [{"id": str(i), "subject": "s", "prompt": prompt, "answer": "A"} for i, prompt in enumerate(prompts)]
+    asked = [rows]
+    monkeypatch.setattr(mmlu, "hub_rows", asked.pop)
+    dataset = MMLU(**{**DEFAULTS, "experts": None})
+    known = dataset.fingerprint(tmp_path)
+    assert len(known) == 16
+    assert dataset.fingerprint(tmp_path) == known
+    arrays = dataset.load(tmp_path)
+    assert arrays.texts is not None
+    assert sorted([*arrays.texts[0], *arrays.texts[1]]) == prompts
+    assert arrays.panel is None
+
+
+def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not reached, or reached and refused: one line, and nothing is left behind that looks like a file."""
+    dataset = MMLU(**{**DEFAULTS, "experts": None})
+    monkeypatch.setattr(mmlu, "is_kept", lambda *_, **__: False)
+    monkeypatch.setattr(mmlu, "unreachable", lambda *_, **__: "the hub is asleep")
+    with pytest.raises(ParameterError, match=r"^path: .*cais/mmlu could not be fetched: the hub is asleep"):
+        dataset.load(tmp_path)
+
+    def refused(*_: object, **__: object) -> str:
+        raise PermissionError
+
+    monkeypatch.setattr(mmlu, "unreachable", lambda *_, **__: None)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refused)
+    with pytest.raises(ParameterError, match=r"^path: .*could not be fetched: PermissionError"):
+        dataset.load(tmp_path)
+    assert not list((tmp_path / "mmlu").glob("*.parquet"))
+
+
+def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The hub numbers the right choice; a question is put with its choices."""
+    file = tmp_path / "all.parquet"
+    rows = [{"question": "Which?", "subject": "law", "choices": list("wxyz"), "answer": answer} for answer in (0, 3)]
+    parquet.write_table(pa.Table.from_pylist(rows), file)
+    monkeypatch.setattr(mmlu, "is_kept", lambda *_, **__: True)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: str(file))
+    prompt = "Which?\nA. w\nB. x\nC. y\nD. z"
+    assert mmlu.hub_rows() == [
+        {"id": "0", "subject": "law", "prompt": prompt, "answer": "A"},
+        {"id": "1", "subject": "law", "prompt": prompt, "answer": "D"},
     ]
-    monkeypatch.setattr(mmlu, "hub_rows", lambda: rows)
-    dataset = mmlu.MMLU(
-        path=None, experts=None, outcome="correct", features=None, text="prompt", encoder=None, image=None, image_size=32,
-        label="answer", category="subject", only=None, split=None, test_fraction=0.3,
-    )  # fmt: skip
-    assert len(dataset.fingerprint(tmp_path)) == 16
-    assert (tmp_path / "mmlu" / "questions.parquet").exists()
-    assert rows[0]["prompt"] == "q0\nA. w\nB. x\nC. y\nD. z"
-
-
-def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hub:
-        @staticmethod
-        def hf_hub_download(*_: object, **__: object) -> str:
-            raise ConnectionError
-
-    monkeypatch.setitem(sys.modules, "huggingface_hub", Hub)
-    with pytest.raises(L2DError, match=r"dataset\.path: cais/mmlu could not be fetched .* dataset\.path=mmlu\.csv"):
-        mmlu.hub_rows()
-
-
-def test_groups_that_are_rows_change_nothing() -> None:
-    labels = torch.arange(100) % 4
-
-    def draw(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return stratified_split(labels, 0.2, 3)
-
-    for groups in (torch.arange(100), torch.randperm(100, generator=torch.Generator().manual_seed(0))):
-        assert all(torch.equal(a, b) for a, b in zip(together(draw, labels, groups), draw(labels), strict=True))
-    assert alike(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
 
 
 def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -217,8 +249,8 @@ def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: p
     lines = file.read_text().splitlines()
     rows = [f"{line},{'split' if i == 0 else 'test' if i % 2 == 0 else 'train'}" for i, line in enumerate(lines)]
     file.write_text("\n".join(rows))
-    assembled(compose(mmlu_data(file, "dataset.split=split")))
-    assert "warning: dataset.split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
+    load(file, split="split")
+    assert "warning: split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
 
 
 def test_setups_bring_their_experts(tmp_path: Path) -> None:
@@ -226,10 +258,8 @@ def test_setups_bring_their_experts(tmp_path: Path) -> None:
     assert compose(["dataset=mmlu", "setup=llama"]).experts.name == "table"
     assert compose(["experiment=table3", "setup=mixtral"]).experts.name == "table"
     assert compose(["dataset=mmlu_sim"]).experts.name == "table"
-    with pytest.raises(L2DError, match="experts=llm: these data say already"):
+    with pytest.raises(L2DError, match=r"^experts"):
         assembled(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
-    with pytest.raises(L2DError, match=r"dataset\.label: missing"):
-        assembled(compose(mmlu_data(questions(tmp_path), "dataset.label=null")))
 
 
 def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
@@ -246,23 +276,20 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
     assert noise.prices is not None
     assert noise.prices.tolist() == [1.0, 0.6, 0.1]
     assert torch.equal(noise.train.costs, assembled(compose([*given, "cost=llm_noise"])).train.costs)
-    extreme = assembled(compose(["experiment=extreme", *given])).extreme
+    extreme = assembled(compose(["experiment=extreme", *given])).cost_facts
     assert extreme is not None
     assert extreme["target"] == 0.95
     curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
     assert (curve.cost.name, list(curve.cost.prices), curve.cost.scale) == ("error_plus_cost", [1.0, 0.6, 0.1], 0.5)
 
 
-def test_no_prices_no_scale() -> None:
-    with pytest.raises(L2DError, match=r"^cost\.scale=0\.5: there are no prices"):
-        assembled(compose(["dataset=mmlu_sim", "cost.scale=0.5"]))
-
-
 def test_experts_may_be_named_without_what_their_columns_hold(tmp_path: Path) -> None:
     file = questions(tmp_path)
     text = file.read_text().splitlines()
     file.write_text("\n".join([text[0].replace(",a,b", ",correct_a,correct_b"), *text[1:]]))
-    assert assembled(compose(mmlu_data(file))).panel.names == ("a", "b")
+    panel = load(file).panel
+    assert panel is not None
+    assert panel.names == ("a", "b")
 
 
 @pytest.mark.slow

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from l2d.data.text import encoders
-from l2d.data.text.encoders import Embeddings
-from l2d.utils.errors import L2DError
+from l2d.config.signatures import check_arguments, read_signature
+from l2d.data.text import cut, frozen
+from l2d.data.text.encoders import Embeddings, Hashed
+from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
 WORDS = [
@@ -93,7 +94,7 @@ def test_long_texts_are_cut_and_memory_is_shared(
 ) -> None:
     plain = embeddings(encoder).encode([*TEXTS, "war " * 100_000], tmp_path)
     assert np.isfinite(plain).all()
-    real = encoders.load_encoder
+    real = frozen.load_encoder
 
     class Small(torch.nn.Module):
         def __init__(self, network: torch.nn.Module) -> None:
@@ -105,7 +106,7 @@ def test_long_texts_are_cut_and_memory_is_shared(
                 raise torch.OutOfMemoryError
             return self.network(input_ids=input_ids, **others)
 
-    monkeypatch.setattr(encoders, "load_encoder", lambda *given: (real(*given)[0], Small(real(*given)[1])))
+    monkeypatch.setattr(frozen, "load_encoder", lambda *given: (real(*given)[0], Small(real(*given)[1])))
     np.testing.assert_allclose(embeddings(encoder).embed([*TEXTS, "war " * 100_000]), plain, atol=1e-5)
     assert "trying 1" in capsys.readouterr().err
 
@@ -128,15 +129,15 @@ class Cramped(torch.nn.Module):
 def test_out_of_memory_on_a_cpu(
     encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer, network = encoders.load_encoder(str(encoder), "router.reads.model")
+    tokenizer, network = frozen.load_encoder(str(encoder))
     plain = embeddings(encoder).embed(TEXTS)
-    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 1)))
+    monkeypatch.setattr(frozen, "load_encoder", lambda *_: (tokenizer, Cramped(network, 1)))
     np.testing.assert_allclose(embeddings(encoder, batch_size=4).embed(TEXTS), plain, atol=1e-5)
     said = capsys.readouterr()
     assert said.err.splitlines()[:2] == [f"out of memory with {n} texts at a time; trying {n // 2}" for n in (4, 2)]
     assert not said.out  # l2d.route writes its CSV there
-    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 0)))
-    with pytest.raises(L2DError, match=r"router\.reads\.model=.*single text; lower router\.reads\.max_length=32$"):
+    monkeypatch.setattr(frozen, "load_encoder", lambda *_: (tokenizer, Cramped(network, 0)))
+    with pytest.raises(ParameterError, match=r"^max_length=32: .*out of memory"):
         embeddings(encoder).embed(TEXTS)
     monkeypatch.setattr(Cramped, "forward", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))
     with pytest.raises(RuntimeError, match="size"):
@@ -166,7 +167,7 @@ def test_without_a_padding_token(gpt2: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(gpt2)
     tokenizer.eos_token = None
     tokenizer.save_pretrained(gpt2)
-    with pytest.raises(L2DError, match=r"^router\.reads\.model=.*: its tokenizer has no token to pad with"):
+    with pytest.raises(L2DError, match=r"^model=.*: its tokenizer has no token to pad with"):
         embeddings(gpt2).embed(TEXTS)
 
 
@@ -182,14 +183,20 @@ def test_a_bar_where_it_is_wanted(encoder: Path, capsys: pytest.CaptureFixture[s
 def test_what_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(L2DError, match=r"router\.reads\.model=.*cannot be loaded"):
+    with pytest.raises(L2DError, match=r"^model=.*cannot be loaded"):
         embeddings(empty).encode(TEXTS, tmp_path)
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(L2DError, match="needs transformers; pip install"):
         embeddings(empty).embed(TEXTS)
-    for changes in ({"max_length": 2}, {"batch_size": 0}):
-        with pytest.raises(L2DError, match=f"router.reads.{next(iter(changes))}="):
-            embeddings(empty, **changes)
+
+
+def test_the_signature_says_what_arguments_may_be() -> None:
+    signature = read_signature("l2d.data.text.encoders.Embeddings")
+    check_arguments({"max_length": 8, "batch_size": 1, "model": "minilm"}, signature)
+    for argument, value in (("max_length", 7), ("batch_size", 0), ("model", None)):
+        with pytest.raises(ParameterError) as caught:
+            check_arguments({argument: value}, signature)
+        assert (caught.value.parameter, caught.value.value) == (argument, value)
 
 
 def test_other_weights_in_the_same_folder_are_another_encoder(encoder: Path, tmp_path: Path) -> None:
@@ -206,18 +213,16 @@ def test_how_many_were_cut_is_said_where_they_are_read(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A text is [CLS], its words, [SEP]: six words fill 8 tokens and seven are cut. Equal texts are embedded once and counted twice."""
-    encoders.say_once.cache_clear()
+    cut.say_once.cache_clear()
     six, seven = "war " * 6, "war " * 7
     reader = embeddings(encoder, max_length=8)
     reader.embed(["war", six])
     assert reader.note is None
-    said = (
-        "of 5 texts are longer than the 8 tokens that the router reads of each, and were cut (router.reads.max_length)"
-    )
+    said = "of 5 texts have more than the 8 tokens that the router reads, and were cut (max_length)"
     for _ in range(2):  # the second time it is kept
         reader.encode([seven, "war", six, "x " * 500, seven], tmp_path)
     assert capsys.readouterr().err.splitlines() == [f"3 {said}"]
     assert reader.note == f"3 {said}"
     embeddings(encoder, max_length=8).embed([seven])  # whoever asks a router says it himself
     assert not capsys.readouterr().err
-    assert encoders.Hashed().note is None
+    assert Hashed().note is None

@@ -10,10 +10,10 @@ import torch
 from tests.tiny_encoders import write_encoder
 
 from l2d.data.text import pretrained
-from l2d.data.text.encoders import load_encoder
+from l2d.data.text.frozen import load_encoder
 from l2d.data.text.pretrained import MINILM, MINILM_PACKAGE, from_pretrained, is_kept, loading, locate, unreachable
 from l2d.data.text.tokens import load_tokenizer
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
 hub = pytest.importorskip("huggingface_hub")
@@ -140,19 +140,15 @@ def test_no_hub_is_one_sentence_and_soon(model: str, first: str, monkeypatch: py
     """The hub's own client asks again for most of a minute; here there is none, or these are not its models."""
     without_package(monkeypatch)
     asked = answering(monkeypatch, *[Dropped() for _ in range(4)])
-    for load, key in (
-        (load_tokenizer, "router.model"),
-        (lambda it: load_encoder(locate(it), "router.reads.model"), "router.reads.model"),
-    ):
+    for load in (load_tokenizer, load_encoder):
         begun = time.monotonic()
-        with pytest.raises(L2DError) as caught:
+        with pytest.raises(ParameterError) as caught:
             load(model)
         assert time.monotonic() - begun < 10
-        named = model if key == "router.model" else locate(model)
-        assert str(caught.value) == (
-            f"{key}={named}: not on this machine, and the model hub cannot be reached (with HF_HUB_OFFLINE=1 it is not tried);"
-            f" {first}" + (" that has it" if model == "minilm" else "") + ", or use router=mlp"
-        )
+        assert (caught.value.parameter, caught.value.value) == ("model", model)
+        assert "the model hub cannot be reached" in str(caught.value)
+        assert first in str(caught.value)
+        assert "\n" not in str(caught.value)
     assert not asked.answers
 
 
@@ -166,16 +162,16 @@ def test_what_is_refused_is_one_line_of_whole_words() -> None:
     }
     for text, said in cases.items():
         for error in (OSError(text), ValueError(text), ImportError(text)):
-            with pytest.raises(L2DError) as caught, loading("router.model", "a/b", instead="do that"):
+            with pytest.raises(L2DError) as caught, loading("model", "a/b", instead="do that"):
                 raise error
-            assert str(caught.value) == f"router.model=a/b: {said}"
+            assert str(caught.value) == f"model=a/b: {said}"
 
 
 def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = answering(monkeypatch)
     folder = write_encoder(tmp_path / "bert")
     load_tokenizer(str(folder))
-    load_encoder(str(folder), "router.reads.model")
+    load_encoder(str(folder))
     (tmp_path / "empty").mkdir()
     with pytest.raises(L2DError, match="cannot be loaded"):
         load_tokenizer(str(tmp_path / "empty"))

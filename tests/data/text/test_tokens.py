@@ -7,10 +7,11 @@ import pytest
 import torch
 from tests.tiny_encoders import write_encoder, write_tokenizer
 
-from l2d.data.text import encoders, tokens
+from l2d.config.signatures import check_arguments, read_signature
+from l2d.data.text import cut, tokens
 from l2d.data.text.encoders import Embeddings
 from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of, load_tokenizer
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 pytest.importorskip("transformers")
 TEXTS = ["what is the capital of peru", "solve for x", "zyx", "war", "how many apples does anna buy"]
@@ -22,7 +23,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tokens_of_each_text_alone(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "CHUNK", 2)
+    monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
     reader = Tokens(model=str(encoder), max_length=8)
     found = reader.encode([*TEXTS, "war " * 25_000], tmp_path)
     assert found.dtype == np.int32
@@ -44,16 +45,24 @@ def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
     assert Tokens(model=str(tmp_path), max_length=8).embed(["war"])[0, 3:].tolist() == [PADDING] * 5
 
 
-@pytest.mark.parametrize(
-    ("length", "said"), [(7, "must be at least 8"), (65, r"reads 64 tokens at most")], ids=["short", "long"]
-)
-def test_bad_lengths(length: int, said: str, encoder: Path) -> None:
-    with pytest.raises(L2DError, match=rf"^router\.reads\.max_length={length}: .*{said}"):
-        Tokens(model=str(encoder), max_length=length).embed(["war"])
+def test_bad_lengths(encoder: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^max_length=65: .* 64 tokens"):
+        Tokens(model=str(encoder), max_length=65).embed(["war"])
+    signature = read_signature("l2d.data.text.tokens.Tokens")
+    check_arguments({"max_length": 8}, signature)
+    with pytest.raises(ParameterError, match=r"^max_length=7: .*at least 8"):
+        check_arguments({"max_length": 7}, signature)
+
+
+def test_what_is_tokens() -> None:
+    """int32 [n, L]; neither features nor images."""
+    assert is_tokens(torch.zeros(3, 8, dtype=torch.int32))
+    assert not is_tokens(torch.zeros(3, 8))
+    assert not is_tokens(torch.zeros(3, 8, 8, 1, dtype=torch.uint8))
 
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match=r"^router\.model=.*: cannot be loaded .*give a local folder") as caught:
+    with pytest.raises(L2DError, match=r"^model=.*: cannot be loaded .*give a local folder") as caught:
         Tokens(model=str(tmp_path), max_length=8).embed(["war"])
     assert "\n" not in str(caught.value)
 
@@ -61,12 +70,12 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 def test_how_many_were_cut_is_said_once(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tokens, "CHUNK", 2)
-    encoders.say_once.cache_clear()
+    monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
+    cut.say_once.cache_clear()
     reader = Tokens(model=str(encoder), max_length=8)
     for _ in range(2):
         reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)
-    said = "2 of 8 texts are longer than the 8 tokens that the router reads of each, and were cut (router.reads.max_length)"
+    said = "2 of 8 texts have more than the 8 tokens that the router reads, and were cut (max_length)"
     assert capsys.readouterr().err.splitlines() == [said]
     assert reader.note == said
     reader.embed(TEXTS)

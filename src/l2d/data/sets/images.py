@@ -10,7 +10,7 @@ from urllib.error import URLError
 
 from l2d.data.arrays import Arrays
 from l2d.data.sets.prepared import (
-    PARTS,
+    ARRAY_NAMES,
     ImageArrays,
     is_prepared,
     load_prepared,
@@ -64,7 +64,9 @@ class ImageSet:
                 return self.read(root, download=False)
             except (RuntimeError, FileNotFoundError):
                 continue  # missing or damaged
-        places = [root / name for root in (own, data_dir) for name in (*self.raw, *(f"{part}.npy" for part in PARTS))]
+        places = [
+            root / name for root in (own, data_dir) for name in (*self.raw, *(f"{part}.npy" for part in ARRAY_NAMES))
+        ]
         broken = ", ".join(str(place) for place in places if place.exists())
         if broken:
             print(f"damaged or not complete: {broken}; downloading", file=sys.stderr)

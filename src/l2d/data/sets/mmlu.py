@@ -73,10 +73,11 @@ def hub_rows() -> list[dict[str, str]]:
             raise Unreachable(why)
         rows = parquet.read_table(hf_hub_download(HUB, HUB_FILE, repo_type="dataset")).to_pylist()
     except Exception as error:  # the hub's client has a dozen kinds
+        why = str(error) if isinstance(error, Unreachable) else type(error).__name__
         raise ParameterError(
             "path",
-            f"{HUB} could not be fetched from the hub ({type(error).__name__}); give a CSV or Parquet file with the columns"
-            " prompt, subject and answer",
+            f"missing, and {HUB} could not be fetched: {why}; give a CSV or Parquet file with the columns prompt, subject"
+            " and answer",
         ) from error
     return [
         {

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from l2d.data.arrays import Answers, Arrays, Seen, arrays_of_rows
+from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
 from l2d.utils.parameters import Annotated, Ge
@@ -22,7 +22,7 @@ SIMULATED = ("strong (simulated)", "medium (simulated)", "tiny (simulated)")
 PATTERNS = ((1, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (1, 0, 1), (0, 0, 1))
 CHANCES = (0.312, 0.15, 0.06, 0.068, 0.06, 0.26, 0.04, 0.05)
 # Kinds of questions, hard ones first: the transport below deals them the patterns in this order.
-KINDS = (
+QUESTION_KINDS = (
     ("algebra", True),
     ("arithmetic", True),
     ("world history", True),
@@ -63,6 +63,9 @@ class MMLUSim:
         known = f"mmlu_sim {self.questions} {CHANCES} {SKILL} {self.encoder.identity()}"
         return hashlib.sha256(known.encode()).hexdigest()[:16]
 
+    def expert_names(self, data_dir: Path) -> list[str]:  # noqa: ARG002
+        return list(SIMULATED)
+
     def load(self, data_dir: Path) -> Arrays:
         import torch
         from torch import Tensor
@@ -71,12 +74,12 @@ class MMLUSim:
 
         rng = stream(0, "mmlu_sim")
         kinds, patterns = simulated_outcomes(self.questions, rng)
-        texts = [question_text(*KINDS[kind], rng) for kind in kinds]
+        texts = [simulated_question(*QUESTION_KINDS[kind], rng) for kind in kinds]
         letters = torch.from_numpy(rng.integers(0, 4, self.questions))
         right = torch.tensor(PATTERNS, dtype=torch.bool)[torch.from_numpy(patterns)]
         wrong = (letters[:, None] + torch.from_numpy(rng.integers(1, 4, right.shape))) % 4
         predictions = torch.where(right, letters[:, None].expand_as(wrong), wrong)
-        topics = [KINDS[kind][0] for kind in kinds]
+        topics = [QUESTION_KINDS[kind][0] for kind in kinds]
         subjects = sorted(set(topics))
         by_letter = self.label == "answer"
         groups = groups_of_equal_texts(texts)
@@ -87,7 +90,7 @@ class MMLUSim:
         train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
         with under("encoder"):
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
-        return arrays_of_rows(
+        return divided_arrays(
             inputs,
             letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics]),
             4 if by_letter else len(subjects),
@@ -109,7 +112,7 @@ def simulated_outcomes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np
     Both are sorted and paired in that order, so that each kind has patterns of its own; then a share 1 − SKILL is shuffled.
     """
     patterns = np.repeat(np.arange(len(PATTERNS)), apportioned(np.array(CHANCES), n))
-    kinds = np.arange(n) * len(KINDS) // n
+    kinds = np.arange(n) * len(QUESTION_KINDS) // n
     lucky = rng.random(n) >= SKILL
     patterns[lucky] = rng.permutation(patterns[lucky])
     order = rng.permutation(n)
@@ -124,7 +127,7 @@ def apportioned(shares: np.ndarray, n: int) -> np.ndarray:
     return counts
 
 
-def question_text(topic: str, hard: bool, rng: np.random.Generator) -> str:
+def simulated_question(topic: str, hard: bool, rng: np.random.Generator) -> str:
     """A question from its topic's templates; hard ones have larger numbers, or ask for more."""
 
     def pick(words: tuple[str, ...]) -> str:

@@ -17,8 +17,8 @@ from l2d.utils.files import write_atomically, write_json
 if TYPE_CHECKING:
     from torch import Tensor
 
-PARTS = ("train_images", "train_labels", "test_images", "test_labels")
-ImageArrays = dict[str, np.ndarray]  # by the names of PARTS
+ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
+ImageArrays = dict[str, np.ndarray]  # by the names of ARRAY_NAMES
 
 
 def again(folder: Path) -> str:
@@ -28,14 +28,14 @@ def again(folder: Path) -> str:
 
 def is_prepared(folder: Path) -> bool:
     """meta.json is written last. Arrays without one were put there by hand; they are checked before it is written."""
-    return (folder / "meta.json").exists() or all((folder / f"{name}.npy").exists() for name in PARTS)
+    return (folder / "meta.json").exists() or all((folder / f"{name}.npy").exists() for name in ARRAY_NAMES)
 
 
 def write_prepared(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
     """Each array whole or absent, meta.json last: an interrupted preparation starts again."""
     check_arrays(folder, arrays, num_classes)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:
+    for name in ARRAY_NAMES:
         write_atomically(folder / f"{name}.npy", lambda path, name=name: np.save(path, arrays[name]))  # type: ignore[misc]
     write_meta(folder, arrays, num_classes)
 
@@ -43,7 +43,7 @@ def write_prepared(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
 def write_meta(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
     files = {
         f"{name}.npy": {"sha256": file_sha256(folder / f"{name}.npy"), "shape": list(arrays[name].shape)}
-        for name in PARTS
+        for name in ARRAY_NAMES
     }
     write_json(folder / "meta.json", {"num_classes": num_classes, "files": files})
 
@@ -74,7 +74,7 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
 
 def open_arrays(folder: Path) -> ImageArrays:
     arrays = {}
-    for name in PARTS:
+    for name in ARRAY_NAMES:
         file = folder / f"{name}.npy"
         try:
             # "c": private pages, so that torch may take them for writable; nothing reaches the file
@@ -106,7 +106,7 @@ def check_arrays(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
 def verify_checksums(folder: Path) -> None:
     try:
         meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        known = {f"{name}.npy": meta["files"][f"{name}.npy"]["sha256"] for name in PARTS}
+        known = {f"{name}.npy": meta["files"][f"{name}.npy"]["sha256"] for name in ARRAY_NAMES}
     except (ValueError, KeyError, TypeError) as error:
         raise L2DError(f"{folder / 'meta.json'}: damaged; {again(folder)}") from error
     for name, sha256 in known.items():
@@ -121,7 +121,7 @@ def prepared_fingerprint(folder: Path) -> str:
     """From the checksums in meta.json; empty if there is none."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        sums = [meta["files"][f"{name}.npy"]["sha256"] for name in PARTS]
+        sums = [meta["files"][f"{name}.npy"]["sha256"] for name in ARRAY_NAMES]
     except (OSError, ValueError, KeyError, TypeError):
         return ""
     return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]

@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from l2d.data.arrays import Arrays, Seen, arrays_of_rows
+from l2d.data.arrays import Arrays, Seen, divided_arrays
 from l2d.data.sets.outcomes import OUTCOMES, PRICE, Expert, find_experts
-from l2d.data.sheet import Sheet, cell_number, file_problem, listed, read_sheet
+from l2d.data.sheet import Sheet, cell_number, file_problem, listed, read_header, read_sheet
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
@@ -72,6 +72,10 @@ class Table:
         except OSError as error:
             raise ParameterError("path", f"cannot be read ({error.strerror})", file) from error
 
+    def expert_names(self, data_dir: Path) -> list[str]:
+        """Off the file's header alone."""
+        return [expert.name for expert in self._experts(read_header(self._file(data_dir)))]
+
     def load(self, data_dir: Path) -> Arrays:
         import torch
 
@@ -93,7 +97,7 @@ class Table:
             train, test, validation = table_arrays.rows_of_split_column(sheet, self.split, groups)
         inputs = table_arrays.table_inputs(sheet, seen, self.image_size, self.encoder, data_dir)
         self._describe(sheet, experts, [*seen.features, *self._texts], roles)
-        return arrays_of_rows(
+        return divided_arrays(
             inputs,
             labels,
             num_classes,

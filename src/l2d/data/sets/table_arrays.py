@@ -16,7 +16,7 @@ from l2d.data.splits import draw_whole_groups, groups_of_equal_texts, stratified
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
 
-SPLITS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
+SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
 
 
 def table_inputs(sheet: Sheet, seen: Seen, image_size: int, encoder: Encoder | None, data_dir: Path) -> Tensor:
@@ -55,8 +55,8 @@ def drawn_test_rows(sheet: Sheet, labels: Tensor, groups: Tensor, fraction: floa
 def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
     """Rows of training and validation, rows of test, and which of the former are validation, if any."""
     words = [word.lower() for word in sheet.words(column)]
-    sheet.refuse(column, f"none of {', '.join(SPLITS)}", np.array([word not in SPLITS for word in words]))
-    said = np.array([SPLITS[word] for word in words])
+    sheet.refuse(column, f"none of {', '.join(SPLIT_WORDS)}", np.array([word not in SPLIT_WORDS for word in words]))
+    said = np.array([SPLIT_WORDS[word] for word in words])
     for need in ("train", "test"):
         if need not in said:
             raise ParameterError("split", f"no row is {need}; there are {', '.join(sorted(set(said)))}", column)

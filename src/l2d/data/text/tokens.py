@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PADDING = -1  # not a token: a tokenizer's own padding may occur within a text, and some tokenizers have none
-CHUNK = 1000  # texts at a time
+TEXTS_AT_A_TIME = 1000
 
 
 class Tokens:
@@ -45,8 +45,8 @@ class Tokens:
         if self.max_length > (most := self._tokenizer.model_max_length):
             raise ParameterError("max_length", f"{self.model} reads {most} tokens at most", self.max_length)
         found, cut = np.full((len(texts), self.max_length), PADDING, dtype=np.int32), 0
-        for start in range(0, len(texts), CHUNK):
-            chunk = list(texts[start : start + CHUNK])
+        for start in range(0, len(texts), TEXTS_AT_A_TIME):
+            chunk = list(texts[start : start + TEXTS_AT_A_TIME])
             rows = self._tokenizer(chunk, truncation=True, max_length=self.max_length)["input_ids"]
             for row, tokens in enumerate(rows, start=start):
                 found[row, : len(tokens)] = tokens

@@ -86,7 +86,7 @@ def score_letters(
     # disable=None: a bar only on a terminal
     with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
         for number, rows in enumerate(pieces):
-            interrupts.check()
+            interrupts.raise_dropped()
             found = kept.read(number, rows)
             if found is None:
                 outcomes = scorer(encode_questions(tokenizer, [prompts[i] for i in rows], letters, chat=chat))
@@ -106,7 +106,7 @@ def prompt_lengths(
     """Tokens per prompt. The tokens themselves are made again later: those of 100,000 questions would take gigabytes."""
     lengths: list[int] = []
     for start in range(0, len(prompts), CHUNK):
-        interrupts.check()
+        interrupts.raise_dropped()
         questions = encode_questions(tokenizer, prompts[start : start + CHUNK], letters, chat=chat)
         check_lengths(model, questions)
         lengths += [len(question.prefix) for question in questions]

@@ -1,0 +1,165 @@
+"""How soon a command answers, and with how much memory: python bench/startup.py
+
+Each case is a fresh process, as from a shell, beside `import hydra` and `import torch`: the median of several, after one that is
+not timed, fills the file caches, and says whether torch was imported. Folders are temporary; one tiny run is finished in them.
+
+    python bench/startup.py               # all cases, about two minutes on two cores
+    python bench/startup.py --docs        # only writes the table in docs/speed.md, from bench/results/startup.csv
+"""
+
+import argparse
+import csv
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# Nothing large above `measured`: Linux counts what a process was before its exec into its peak memory.
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "bench" / "results" / "startup.csv"
+COLUMNS = ("what", "command", "seconds", "slowest", "memory_mib", "torch", "n", "commit", "machine", "versions")
+TINY = ["router.width=2", "recipe.epochs=1", "trainer.accelerator=cpu", "progress=false"]
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Case:
+    what: str
+    command: tuple[str, ...]  # after `l2d`, or `python -c`
+    status: int = 0
+    program: str = "l2d"
+
+    @property
+    def line(self) -> list[str]:
+        if self.program == "l2d":
+            return [str(Path(sys.executable).with_name("l2d")), *self.command]
+        return [sys.executable, "-c", *self.command]
+
+    @property
+    def shown(self) -> str:
+        return " ".join(
+            [self.program, *(f'-c "{part}"' if self.program == "python" else part for part in self.command)]
+        )
+
+
+CASES = (
+    Case("Hydra alone", ("import hydra",), program="python"),
+    Case("torch alone", ("import torch",), program="python"),
+    Case("help", ("--help",)),
+    Case("help of train", ("train", "--help")),
+    Case("misspelt key", ("train", "recipe.epoch=3"), status=1),
+    Case("misspelt value of a group", ("train", "method=midl"), status=1),
+    Case("wrong value", ("train", "method.tau=-1"), status=1),
+    Case("finished run", ("train", *TINY)),
+    Case("dry run", ("train", "dry_run=true")),
+    Case("report", ("report", "runs")),
+    Case("420 cells listed", ("train", "-m", "experiment=table1_error", "dry_run=true")),
+)
+
+
+def measured(case: Case, folder: Path, n: int) -> Row:
+    """One case's row. Any other exit status than the one that is expected ends the measurement."""
+    _, _, text = run(case, folder, {"PYTHONPROFILEIMPORTTIME": "1"})
+    times, memory = zip(*(run(case, folder)[:2] for _ in range(n)), strict=True)
+    return {
+        "what": case.what,
+        "command": case.shown,
+        "seconds": f"{statistics.median(times):.2f}",
+        "slowest": f"{max(times):.2f}",
+        "memory_mib": f"{statistics.median(memory):.0f}",
+        "torch": "yes" if imported("torch", text) else "no",
+        "n": str(n),
+    }
+
+
+def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tuple[float, float, str]:
+    """Wall seconds, peak memory in MiB, and what it wrote."""
+    with tempfile.TemporaryFile() as output:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            case.line,
+            cwd=folder,
+            env={**os.environ, **(more or {})},
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+        )
+        _, status, used = os.wait4(process.pid, 0)  # of this child alone
+        seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if process.returncode != case.status:
+        raise SystemExit(f"{case.shown}: ended with status {process.returncode}, not {case.status}\n{text[-2000:]}")
+    return seconds, used.ru_maxrss / 1024, text
+
+
+def imported(package: str, text: str) -> bool:
+    """Whether the lines of `python -X importtime` name a package."""
+    return re.search(rf"^import time:.*\|\s+{re.escape(package)}$", text, re.MULTILINE) is not None
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = ["| | command | seconds | peak memory | torch imported |", "|---" * 5 + "|"]
+    for row in rows:
+        cells = [row["what"], f"`{row['command']}`", row["seconds"], f"{row['memory_mib']} MiB", row["torch"]]
+        lines.append(f"| {' | '.join(cells)} |")
+    first = rows[0]
+    said = f"`python bench/startup.py`, median of n = {first['n']} fresh processes each"
+    return "\n".join([*lines, "", f"{said}; {first['machine']}; {first['versions']}; commit {first['commit']}."])
+
+
+def write(rows: Sequence[Row], out: Path) -> None:
+    from provenance import commit, machine, versions
+
+    known = {"commit": commit(), "machine": machine(), "versions": versions()}
+    with out.open("w", newline="", encoding="utf-8") as content:
+        writer = csv.DictWriter(content, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | known for row in rows)
+
+
+def write_docs(out: Path) -> None:
+    from records import put, read
+
+    put(ROOT / "docs" / "speed.md", "startup", table(read(out)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--n", type=int, default=3, help="processes timed for each case")
+    parser.add_argument(
+        "--only", nargs="+", choices=[case.what for case in CASES], help="these cases, and nothing written"
+    )
+    parser.add_argument("--docs", action="store_true", help="only write the table in docs/speed.md, from the CSV")
+    arguments = parser.parse_args()
+    if arguments.docs:
+        write_docs(RESULTS)
+        return
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        run(Case("", ("train", *TINY)), folder)
+        print(f"{'':<27}{'seconds':>9}{'slowest':>9}{'MiB':>7}  torch")
+        for case in CASES:
+            if arguments.only is None or case.what in arguments.only:
+                row = measured(case, folder, arguments.n)
+                print(
+                    f"{row['what']:<27}{row['seconds']:>9}{row['slowest']:>9}{row['memory_mib']:>7}  {row['torch']}",
+                    flush=True,
+                )
+                rows.append(row)
+    if arguments.only is None:
+        write(rows, RESULTS)
+        write_docs(RESULTS)
+
+
+if __name__ == "__main__":
+    main()

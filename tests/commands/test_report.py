@@ -1,0 +1,155 @@
+"""l2d report: any folder, a sweep's cells, what is written and what is imported for it."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.run_folders import write_run, write_small_table
+
+from l2d.analysis.report.compare import summarise
+from l2d.analysis.report.read import read_cells
+from l2d.analysis.report.tables import markdown_tables
+from l2d.commands.report import cells_of_sweep, main
+from l2d.config import check, compose, titles
+from l2d.runs.folder import RunFolder
+
+FILES = {"index.html", "tables.md", "tables.tex"}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    write_small_table(tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def dies_of(*arguments: str) -> str:
+    with pytest.raises(SystemExit) as leave:
+        main(list(arguments))
+    assert "\n" not in str(leave.value)
+    return str(leave.value)
+
+
+@pytest.mark.parametrize("absolute", [True, False])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("runs", "5 runs, 2 cells"),
+        ("runs/", "5 runs, 2 cells"),
+        ("runs/svhn", "5 runs, 2 cells"),
+        ("runs/svhn/I/../I/synthetic/error/tdef", "3 runs, 1 cells"),
+        ("runs/svhn/I/synthetic/error/mild/bbbb", "2 runs, 1 cells"),
+        ("runs/svhn/I/synthetic/error/mild/bbbb/seed=1", "1 runs, 1 cells"),
+    ],
+)
+def test_any_folder(
+    given: str,
+    said: str,
+    absolute: bool,
+    runs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(runs.parent)
+    main([f"{runs.parent}/{given}" if absolute else given])
+    first, *files = capsys.readouterr().out.splitlines()
+    assert first.startswith(said)
+    assert {Path(file).name for file in files} == FILES
+    assert {Path(file).resolve().parent for file in files} == {(runs.parent / given / "report").resolve()}
+    assert "| SVHN | I | " in (runs.parent / given / "report" / "tables.md").read_text()
+
+
+def test_the_folder_one_is_in(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs / "svhn/I/synthetic/error/mild/bbbb/seed=1"
+    monkeypatch.chdir(run)
+    main(["."])
+    assert {file.name for file in (run / "report").iterdir()} == FILES
+    monkeypatch.chdir(runs.parent)
+    main([])  # runs/
+    assert {file.name for file in (runs / "report").iterdir()} == FILES
+
+
+def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
+    assert "nowhere: no such folder" in dies_of("nowhere")
+    assert "seed=9: no such folder" in dies_of(f"{runs}/svhn/I/synthetic/error/mild/bbbb/seed=9")
+    assert "-m" in dies_of(str(runs), "-m")
+    assert "one folder" in dies_of(str(runs), str(tmp_path))
+    assert "table9" in dies_of(str(runs), "experiment=table9")
+    (tmp_path / "empty").mkdir()
+    assert "empty: no finished run" in dies_of(str(tmp_path / "empty"))
+    others = dies_of(str(runs), "experiment=table1_cost", "dataset=svhn", "setup=I")
+    assert "no finished run" in others
+    assert "5 finished with other settings" in others
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as leave:
+        main(["--help"])
+    assert leave.value.code == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("usage: l2d report", "tables.tex", "examples:", "experiment=table1_error"))
+
+
+OVERRIDES = ["experiment=table1_error", "dataset=digits", "setup=I", "method=tdef,mild_paper", "seed=0,1"]
+
+
+def test_missing_cells_are_marked(tmp_path: Path) -> None:
+    cells = cells_of_sweep(OVERRIDES, [], tmp_path)
+    assert [(cell.method, cell.wanted, cell.runs) for cell in cells] == [("tdef", (0, 1), {}), ("mild", (0, 1), {})]
+    write_run(tmp_path, "/".join(cells[1].names), 1, 0.1)
+    write_run(tmp_path, "/".join(cells[1].names), 4, 0.9)  # a seed that was not asked for
+    cells = cells_of_sweep(OVERRIDES, read_cells(tmp_path), tmp_path)
+    text = markdown_tables(summarise(cells), titles())
+    assert "| Digits | I | tdef | 0/2 (few) | missing |" in text
+    assert "| Digits | I | mild | 1/2 (few) | **0.1000** |" in text
+
+
+def test_cells_are_where_training_puts_them(tmp_path: Path) -> None:
+    wanted = [
+        RunFolder.of(
+            check(compose(["dataset=digits", "setup=I", f"method={method}", f"runs_dir={tmp_path}"])).plain
+        ).path.parent
+        for method in ("tdef", "mild_paper")
+    ]
+    assert [cell.folder for cell in cells_of_sweep(OVERRIDES, [], tmp_path)] == wanted
+
+
+def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a folder with "=" in its name too, which is no override; cells that belong elsewhere are not missing here."""
+    root = tmp_path / "a=b"
+    tdef, mild = cells_of_sweep(OVERRIDES, [], root)
+    for cell in (tdef, mild):
+        write_run(root, "/".join(cell.names), 0, 0.1)
+    main([str(root), *OVERRIDES])
+    assert capsys.readouterr().out.startswith("2 runs, 2 cells;")
+    main([str(root / "digits/I/synthetic/error/mild"), *OVERRIDES])
+    assert capsys.readouterr().out.startswith("1 runs, 1 cells;")
+    main([str(mild.folder / "seed=0"), *OVERRIDES])
+    assert capsys.readouterr().out.startswith("1 runs, 1 cells;")
+
+
+def test_it_answers_at_once(runs: Path) -> None:
+    """No torch, no matplotlib, no scipy.stats, each of which takes a second or more to import."""
+    heavy = {"torch", "matplotlib", "scipy.stats", "sklearn", "pytorch_lightning"}
+    code = f"import sys; from l2d.commands.report import main; main(sys.argv[1:]); print({heavy} & {{*sys.modules}})"
+    result = subprocess.run([sys.executable, "-c", code, str(runs)], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "set()"
+
+
+@pytest.mark.slow
+def test_ten_thousand_runs(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    first = write_run(runs, "svhn/I/synthetic/error/mild/00000000", 0, 0.1)
+    files = {name: (first / name).read_bytes() for name in ("metrics.json", "config.yaml", "history.csv")}
+    for cell in range(2000):
+        for seed in range(5):
+            names = f"set{cell % 10}/I/synthetic/error/m{cell % 50}/{cell:08x}"
+            folder = runs / names / f"seed={seed}"
+            folder.mkdir(parents=True)
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-m", "l2d", "report", str(runs)], check=True, capture_output=True)
+    assert time.monotonic() - started < 20
+    assert '"runs":10001' in (runs / "report" / "index.html").read_text()

@@ -1,0 +1,220 @@
+"""`l2d route`: what it prints and writes, and how it refuses. What it decides is tested in tests/serving."""
+
+import csv
+import io
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tests.data.sets.test_table import write
+from tests.serving.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
+
+from l2d.commands.route import choices_csv, choices_summary, main, make_route_parser, read_prices
+from l2d.core.guard import Guard, HeldOut
+from l2d.data.text.encoders import Hashed
+from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
+from l2d.serving.router import Choice, Router
+
+PROMPTS = [row["prompt"] for row in query_rows("prompt")]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    return untrained(tmp_path_factory.mktemp("texts"), "dataset.text=prompt", "dataset.features=[]")
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    """Of a method that takes other prices, with validation rows on which it knows the errors."""
+    errors = torch.eye(3, dtype=torch.float64).repeat(30, 1) * 99
+    kept = {f"{HELD_OUT}.{name}": value for name, value in vars(HeldOut(errors, errors, errors.mean(dim=0))).items()}
+    return untrained(tmp_path_factory.mktemp("features"), *PRICED, "method=cost_regression", kept=kept)
+
+
+def read(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def refusal(*arguments: object) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    said = str(caught.value.code)
+    assert said.startswith("error: ")
+    assert "\n" not in said
+    return said
+
+
+def test_texts(texts: Untrained, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(texts.path), "--text", PROMPTS[0], "--text", PROMPTS[1]])
+    found = read(capsys.readouterr().out)
+    names = [f"{kind}_{expert}" for kind in ("posterior", "expected_cost") for expert in "abc"]
+    assert list(found[0]) == ["query", "expert", *names]
+    assert [row["query"] for row in found] == ["1", "2"]
+    for row, choice in zip(found, Router.load(texts.path).route(PROMPTS[:2]), strict=True):
+        assert row["expert"] == choice.expert
+        assert [float(row[f"posterior_{name}"]) for name in "abc"] == pytest.approx(
+            [*(choice.posterior or {}).values()], rel=1e-4
+        )
+        assert {row[f"expected_cost_{name}"] for name in "abc"} == {""}
+
+
+def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The choices go to the file, and how many went to each expert to stderr."""
+    out = tmp_path / "choices.csv"
+    main([str(texts.path), "--file", str(write(tmp_path, {"prompt": PROMPTS})), "--out", str(out)])
+    told = capsys.readouterr()
+    experts = [choice.expert for choice in Router.load(texts.path).route(PROMPTS)]
+    assert told.out == ""
+    assert [row["expert"] for row in read(out.read_text())] == experts
+    assert len(told.err.splitlines()) == 1
+    for name in "abc":
+        assert f"{experts.count(name)} to {name}" in told.err
+    assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
+
+
+def test_summary_counts_each_expert() -> None:
+    choices = [Choice("b", None, None)] * 3 + [Choice("c", None, None)]
+    assert choices_summary(choices, ["a", "b", "c"]) == "4 queries: 0 to a, 3 to b, 1 to c"
+
+
+def test_ids_stand_after_the_number(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path, {"prompt": PROMPTS[:2], "id": ["007", "b,c"]})
+    main([str(texts.path), "--file", str(file)])
+    found = read(capsys.readouterr().out)
+    assert list(found[0])[:4] == ["query", "id", "expert", "posterior_a"]
+    assert [(row["query"], row["id"]) for row in found] == [("1", "007"), ("2", "b,c")]
+
+
+def test_a_text_that_is_cut_is_said(
+    texts: Untrained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Hashed, "note", "1 of 2 texts are longer")
+    main([str(texts.path), "--text", PROMPTS[0]])
+    assert capsys.readouterr().err == "1 of 2 texts are longer\n"
+
+
+def test_the_guard_is_said_unless_raw(features: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queries = write_queries(tmp_path)
+    weights, description = read_weights(features.path / FILE)
+    write_weights(features.path / FILE, weights, replace(description, guard=Guard(None, 2, 2, 0.0, None)))
+    try:
+        main([str(features.path), "--file", str(queries)])
+        told = capsys.readouterr()
+        assert {row["expert"] for row in read(told.out)} == {"c"}
+        assert "guard: every query goes to c" in told.err
+        assert "--raw" in told.err
+        main([str(features.path), "--file", str(queries), "--raw"])
+        told = capsys.readouterr()
+        assert {row["expert"] for row in read(told.out)} != {"c"}
+        assert told.err == ""
+    finally:
+        write_weights(features.path / FILE, weights, description)
+
+
+@pytest.mark.parametrize("prices", ["9,0,9", "[9,0,9]", "a=9,b=0,c=9", "{c: 9, b: 0, a: 9}", "'a':9,'b':0,'c':9"])
+def test_other_prices(prices: str, features: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(features.path), "--file", str(write_queries(tmp_path)), "--prices", prices])
+    found = read(capsys.readouterr().out)
+    assert len(found) == TEST
+    assert {row["expert"] for row in found} == {"b"}
+    assert all(float(row["expected_cost_a"]) > 9 > 1 > float(row["expected_cost_b"]) for row in found)
+
+
+def test_names_of_models_may_have_colons() -> None:
+    assert read_prices("qwen:7b=0.3,llama:70b=1") == {"qwen:7b": 0.3, "llama:70b": 1.0}
+    assert read_prices("qwen:7b:0.3") == {"qwen:7b": 0.3}
+
+
+BAD_PRICES = {
+    "0.1,0.2": "--prices=[0.1, 0.2]: expected 3",
+    "0.1,0.2,inf": "--prices=[0.1, 0.2, inf]: must be finite",
+    "0,0,dear": "--prices=0,0,dear: must be such as",
+    "a=1,b=2": "--prices: no price for c",
+    "{a:1,b:2,d:3}": "--prices: no expert d; there are a, b, c",
+    "a=1,b=2,c=3,a=0": "--prices=a=1,b=2,c=3,a=0: must be such as",
+    "a=1,b=dear,c=3": "--prices=a=1,b=dear,c=3: must be such as",
+    "a=1,2,3": "--prices=a=1,2,3: must be such as",
+    "": "--prices=: must be such as",
+}
+
+
+@pytest.mark.parametrize("prices", BAD_PRICES)
+def test_bad_prices(prices: str, features: Untrained) -> None:
+    assert BAD_PRICES[prices] in refusal(features.path, "--file", "none.csv", "--prices", prices)
+
+
+def test_prices_that_were_learned(texts: Untrained) -> None:
+    assert "error: --prices: " in refusal(texts.path, "--text", "why", "--prices", "0,0,0")
+
+
+BAD_COMMANDS: dict[str, tuple[str, ...]] = {
+    "nothing asked": ("one of the arguments --text --file --image is required",),
+    "two kinds": ("--image: not allowed with argument --text", "--text", "why", "--image", "a.png"),
+    "unknown flag": ("unrecognized arguments: --txt=why", "--text", "why", "--txt=why"),
+    "shortened flag": ("unrecognized arguments: --trus=os", "--text", "why", "--trus=os"),
+    "text for rows": ("--text: this router sees the columns y, flag, x", "--text", "why"),
+    "image for rows": ("--image: this router sees the columns y, flag, x", "--image", "a.png"),
+    "no such file": ("none.csv: no such file", "--file", "none.csv"),
+    "no folder to write to": (
+        "--out=nowhere/a.csv: no such folder: nowhere",
+        "--text",
+        "why",
+        "--out",
+        "nowhere/a.csv",
+    ),
+    "a folder to write to": ("--out=.: is a folder", "--text", "why", "--out", "."),
+}
+
+
+@pytest.mark.parametrize("what", BAD_COMMANDS)
+def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
+    said, *given = BAD_COMMANDS[what]
+    assert said in refusal(features.path, *given)
+
+
+def test_csv_quotes_names_and_leaves_blanks() -> None:
+    choice = Choice("b, the best", None, {"a": 0.25, "b, the best": 1 / 3})
+    assert choices_csv([choice], ["a", "b, the best"]) == (
+        'query,expert,posterior_a,"posterior_b, the best",expected_cost_a,"expected_cost_b, the best"\n'
+        '1,"b, the best",,,0.25,0.333333\n'
+    )
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    for action in make_route_parser()._actions:
+        assert action.help, action
+        assert all(flag in text for flag in action.option_strings)
+    assert "l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text " in text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["runs", "--txt=why"], ["runs", "--text=why", "--out=no/where"]])
+def test_help_and_mistakes_need_no_torch(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom l2d.commands.route import main\n"
+        f"try: main({arguments})\nexcept SystemExit: pass\n"
+        "sys.exit(', '.join({'torch', 'numpy', 'matplotlib', 'pytorch_lightning'} & {*sys.modules}) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_the_command(
+    texts: Untrained, command: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    done = command(str(texts.path), f"--text={PROMPTS[0]}", name="route", tiny=False)
+    assert done.returncode == 0, done.stderr
+    assert read(done.stdout)[0]["expert"] == Router.load(texts.path).route(PROMPTS[:1])[0].expert
+    wrong = command("nowhere", "--text=why", name="route", tiny=False)
+    assert (wrong.returncode, wrong.stdout) == (1, "")
+    assert wrong.stderr.startswith("error: nowhere: no such folder")
+    assert len(wrong.stderr.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []

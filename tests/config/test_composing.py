@@ -1,0 +1,235 @@
+"""conf/: every combination builds, choices bring along what belongs to them, typos fail, every file says what it is."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from hydra.errors import HydraException
+from tests.running import build
+from tests.tiny_encoders import write_encoder
+
+from l2d.config import CONF, check, chosen_groups, compose, groups, launchers, sweep_axes, titles, to_plain
+from l2d.config.checking import read_component
+from l2d.config.composing import recipe_of
+from l2d.learning.learner import PLAIN, speed
+from l2d.routing.build import switched_off
+from l2d.routing.make import make
+from l2d.utils.user_errors import one_line
+
+METHODS, COSTS = sorted(groups()["method"]), ("error", "error_plus_cost")  # cost=llm is for three experts
+SETUPS = ("I", "II", "III", "severe")
+QUICK = ("III", "error")  # the others take as long again, each
+CELLS = [
+    pytest.param(*cell, marks=() if cell == QUICK else pytest.mark.slow) for cell in zip(SETUPS, COSTS * 2, strict=True)
+]
+
+
+@pytest.mark.parametrize(("setup", "cost"), CELLS)
+def test_every_composition_builds_and_takes_a_step(setup: str, cost: str) -> None:
+    """setup × cost × method, with a narrow router; the widths and stems are built in the next test."""
+    for method in METHODS:
+        data, router = build(compose([f"setup={setup}", f"cost={cost}", f"method={method}", "router.width=2"]))
+        inputs, costs, labels = next(iter(data.train_dataloader()))
+        outputs = router(inputs)
+        assert outputs.shape == (len(inputs), router.method.num_outputs)
+        loss = router.method.loss(outputs, costs, labels).mean()
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert router.method.decide(outputs).max() < data.splits.train.costs.shape[1]
+
+
+@pytest.mark.parametrize("router", sorted(groups()["router"]))
+def test_every_router_builds_with_every_head(router: str, tmp_path: Path) -> None:
+    node = to_plain(compose([f"router={router}"]))["router"]
+    if "model" in node:  # a pretrained one, which may not be here
+        node["model"] = str(write_encoder(tmp_path, "deberta" if "deberta" in router else "bert"))
+    component = read_component("router", node, None)
+    for head in ("linear", "cosine"):
+        make(component, mean=[0.5], std=[1.0], num_outputs=3, head=head)
+
+
+@pytest.mark.parametrize("group", [group for group in groups() if group != "experiment"])
+def test_every_choice_is_composed_and_passes_the_checks(group: str) -> None:
+    """dataset.path is not read there."""
+    for choice in groups()[group]:
+        experiment = check(compose([f"{group}={choice}"]))
+        part = getattr(experiment, group)
+        if hasattr(part, "name"):
+            assert part.name == experiment.plain[group]["name"] != ""
+        assert chosen_groups(compose([f"{group}={choice}"], with_hydra=True))[group] == choice
+
+
+@pytest.mark.parametrize("experiment", sorted(groups()["experiment"]))
+def test_every_experiment_is_composed_and_passes_the_checks(experiment: str) -> None:
+    check(compose([f"experiment={experiment}"]))
+
+
+@pytest.mark.parametrize("dataset", sorted(groups()["dataset"]))
+def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
+    """The paper's recipe leaves SVHN as it is; digits and tables come with a router and a recipe of their own."""
+    fast, paper = (compose([f"dataset={dataset}", f"recipe={recipe}"]) for recipe in ("fast", "paper"))
+    assert fast.dataset.name == dataset
+    plain = ("none", "none")
+    rows = dict.fromkeys(("digits", "table", "mmlu", "mmlu_sim"), plain)
+    expected = {"svhn": ("crop", "none"), **rows}.get(dataset, ("crop_flip", "crop_flip"))
+    assert (fast.recipe.augment, paper.recipe.augment) == expected
+    default = compose([f"dataset={dataset}"])
+    expected_sizes = {"digits": (16, 64), **dict.fromkeys(("table", "mmlu", "mmlu_sim"), (128, 128))}.get(
+        dataset, (64, 1024)
+    )
+    assert (default.router.width, default.recipe.batch_size) == expected_sizes
+
+
+def test_a_table_brings_its_router_recipe_setup_and_experts_unless_told_otherwise() -> None:
+    cfg = compose(["dataset=table"])
+    assert cfg.router.name == "mlp"
+    assert (cfg.setup.name, cfg.experts.name, cfg.recipe.batch_size) == ("own", "table", 128)
+    told = compose(["dataset=table", "router=resnet18", "recipe=small", "setup=I", "experts=synthetic"])
+    assert told.router.name == "resnet18"
+    assert (told.setup.name, told.experts.name, told.recipe.batch_size) == ("I", "synthetic", 64)
+
+
+@pytest.mark.parametrize(
+    ("given", "experts"),
+    [
+        ([], "trained"),
+        (["setup=I"], "trained"),
+        (["dataset=svhn"], "trained"),
+        (["dataset=mmlu_sim"], "table"),
+        (["dataset=table"], "table"),
+        (["setup=llama"], "table"),
+        (["dataset=mmlu"], "llm"),
+        (["dataset=mmlu", "setup=llama"], "table"),
+        (["dataset=mmlu_sim", "experts=synthetic"], "synthetic"),
+    ],
+    ids=str,
+)
+def test_the_experts_command_takes_trained_experts_unless_a_choice_brings_others(
+    given: list[str], experts: str
+) -> None:
+    cfg = compose(given, name="experts")
+    assert cfg.experts.name == experts
+    if not given:
+        assert compose().experts.name == "synthetic"  # of l2d train
+
+
+def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
+    cfg, plain = compose(name="tune"), compose()
+    assert (cfg.tune.search, plain.tune.search) == ("paper", None)
+    assert (cfg.method.rho.rule, plain.method.rho.rule) == ("theory", "uniform")
+    assert compose(["method=tdef"], name="tune").method.name == "tdef"
+    ablation = [compose(["experiment=rho_ablation"], name=name) for name in ("train", "tune")]
+    for one in ablation:
+        assert (one.tune.search, one.tune.ablation, one.method.rho.rule) == ("paper", True, "theory")
+    assert compose(["experiment=rho_ablation", "tune.search=optuna"], name="tune").tune.search == "optuna"
+
+
+TABLE, TEXT, SMALL = (20, 1e-3, 128), (5, 5e-5, 32), (15, 1e-3, 64)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recipe"),
+    [
+        (["dataset=mmlu", "router=deberta_v3_xsmall"], TEXT),
+        (["dataset=table", "router=minilm_tuned"], TEXT),
+        (["dataset=mmlu_sim", "router=minilm_tuned", "recipe=small"], SMALL),
+        (["dataset=mmlu", "router=minilm"], TABLE),
+        (["dataset=table", "router=resnet18", "experts=trained"], TABLE),
+        (["dataset=table", "router=minilm_tuned", "experts=trained"], TEXT),
+    ],
+    ids=str,
+)
+def test_a_text_router_brings_its_recipe_unless_told_otherwise(
+    overrides: list[str], recipe: tuple[int, float, int]
+) -> None:
+    cfg = compose(overrides)
+    for found in (cfg.recipe, cfg.experts.get("recipe", cfg.recipe)):  # trained experts share it
+        assert (found.epochs, found.optimizer.lr, found.batch_size) == recipe
+
+
+def test_the_recipe_of_a_router_may_be_inherited() -> None:
+    assert recipe_of("minilm_tuned", "table") == "text"  # off deberta_v3_xsmall
+    assert recipe_of("mlp", "table") == "table"
+    assert recipe_of("mine", "table") == "table"  # a router of the user's own folder
+
+
+def test_a_text_router_reads_with_its_own_models_tokenizer() -> None:
+    cfg = compose(["dataset=table", "router=deberta_v3_xsmall", "router.model=some/folder"])
+    assert cfg.dataset.encoder.model == cfg.router.reads.model == "some/folder"
+
+
+def test_the_papers_recipe() -> None:
+    recipe = compose(["dataset=cifar10", "recipe=paper"]).recipe
+    assert (recipe.epochs, recipe.batch_size, recipe.schedule) == (200, 1024, "constant")
+    assert recipe.optimizer == {"_target_": "torch.optim.Adam", "lr": 1e-3, "weight_decay": 1e-3}
+
+
+def test_a_cpu_switches_speed_off_and_says_so() -> None:
+    experiment = check(compose(["dataset=svhn", "trainer.accelerator=cpu"]))
+    assert speed(experiment.recipe, "cpu") == PLAIN
+    assert (
+        switched_off(experiment)
+        == "recipe.precision=32-true recipe.channels_last=false recipe.compile=false recipe.fused=false"
+    )
+    assert switched_off(check(compose(["trainer.accelerator=cpu"]))) == ""
+
+
+def test_defaults() -> None:
+    cfg = compose()
+    named = {group: cfg[group].name for group in ("dataset", "setup", "experts", "cost", "method")}
+    assert named == {"dataset": "digits", "setup": "III", "experts": "synthetic", "cost": "error", "method": "mild"}
+    assert cfg.router.width == 16
+    assert compose(["router=resnet18"]).router.width == 64
+    assert cfg.method.rho == {
+        "rule": "uniform",
+        "total": 1.0,
+        "offset": 5.0,
+        "counts": "cheapest",
+        "groups": None,
+        "values": None,
+    }
+    assert (cfg.checkpoint, cfg.decision, cfg.seed) == ("last", "argmax", 0)
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("method=mildd", "method=mildd: unknown choice; did you mean mild?"),
+        ("hydra/launcher=gpu_4", "hydra/launcher=gpu_4: unknown choice; did you mean gpus_4?"),
+        ("method.rhoo=1", "method.rhoo: unknown key; did you mean rho?"),
+        ("method.rho.ofset=3", "method.rho.ofset: unknown key; did you mean offset?"),
+        ("sed=1", "sed: unknown key; did you mean seed?"),
+        ("recipe.emma=0.9", "recipe.emma: unknown key; did you mean ema?"),
+        ("recipe.epohcs=1", "recipe.epohcs: unknown key; did you mean epochs?"),
+        ("tune.serach=paper", "tune.serach: unknown key; did you mean search?"),
+    ],
+)
+def test_typos_fail_while_composing(override: str, said: str) -> None:
+    with pytest.raises(HydraException) as caught:
+        compose([override])
+    assert one_line(caught.value) == said
+
+
+def test_what_an_experiment_runs_over() -> None:
+    axes = sweep_axes(["experiment=table1_error", "dataset=svhn"])
+    assert axes["setup"] == "I,II,III"
+    assert axes["seed"] == "0,1,2,3,4"
+    assert sweep_axes(["dataset=svhn"]) == {}
+
+
+def test_every_file_says_what_it_is() -> None:
+    for group, options in {**groups(), "hydra/launcher": launchers()}.items():
+        for choice, meaning in options.items():
+            assert len(meaning) > 10, f"{group}/{choice}.yaml must open with a comment that says what it is"
+    assert groups()["experiment"]["table1_error"].startswith("Table 1 (a)")  # not its line for Hydra
+    assert "hydra" not in groups()
+
+
+def test_files_are_named_so_that_they_load() -> None:
+    assert not [file for file in CONF.rglob("*") if file.is_file() and file.suffix != ".yaml"]
+
+
+def test_titles_are_what_the_files_say() -> None:
+    assert titles()["dataset"]["cifar10"] == "CIFAR-10"
+    assert titles()["cost"]["error"] == "error"
+    assert {*titles()["dataset"]} <= {*groups()["dataset"]}

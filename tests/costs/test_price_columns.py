@@ -1,0 +1,44 @@
+"""A price per row and expert."""
+
+import pytest
+import torch
+from tests.costs.panels import answers, every_row, panel
+
+from l2d.config import check, compose
+from l2d.core.costs import expert_costs
+from l2d.costs.price_columns import PriceColumns
+from l2d.utils.errors import L2DError, ParameterError
+
+# Expert a costs 1 on the first row and 2 on the second, expert b 0.5 and 0.
+ROWS = answers([[0, 1], [1, 0]], prices=[[1.0, 0.5], [2.0, 0.0]])
+
+
+def cost(scale: float = 1.0) -> PriceColumns:
+    return PriceColumns(scale=scale, noise=0.0, noise_kind="multiplicative")
+
+
+def test_by_hand() -> None:
+    assert cost().by_row
+    assert expert_costs(ROWS.errors, cost().row_prices(ROWS)).tolist() == [[1.0, 1.5], [3.0, 0.0]]
+    assert expert_costs(ROWS.errors, cost(0.5).row_prices(ROWS)).tolist() == [[0.5, 1.25], [2.0, 0.0]]
+    assert cost(0).row_prices(ROWS).tolist() == [[0, 0], [0, 0]]
+
+
+def test_rows_keep_their_own_prices() -> None:
+    assert cost().row_prices(ROWS[torch.tensor([1, 1, 0])]).tolist() == [[2, 0], [2, 0], [1, 0.5]]
+
+
+def test_the_price_of_an_expert_is_the_mean_over_the_training_data() -> None:
+    experts = panel(ROWS, answers([[0, 0]], prices=[[9, 9]]))
+    assert cost(2).prices(experts, every_row(experts)).tolist() == [3.0, 0.5]
+
+
+def test_data_without_price_columns() -> None:
+    with pytest.raises(ParameterError, match=r"price columns.*price_NAME"):
+        cost().row_prices(answers([[0, 1]]))
+
+
+@pytest.mark.parametrize("override", ["cost.scale=-1", "cost.scale=nan", "cost.noise=-1"])
+def test_bad_values(override: str) -> None:
+    with pytest.raises(L2DError, match=rf"^{override}: "):
+        check(compose(["cost=columns", override]))

@@ -1,0 +1,86 @@
+"""One price per expert: as a list, by name, or its coverage."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.costs.panels import NAMES, answers, every_row, panel
+
+from l2d.config import check, compose
+from l2d.core.costs import expert_costs
+from l2d.costs.price_list import PriceList, price_list
+from l2d.utils.errors import L2DError, ParameterError
+
+ROWS = answers([[0, 1, 1], [1, 1, 0]])
+
+
+def prices_of(prices: Any, scale: float = 1.0, coverage: tuple[float, ...] | None = None) -> torch.Tensor:
+    cost = PriceList(prices=prices, scale=scale, noise=0.0, noise_kind="multiplicative")
+    experts = panel(ROWS, coverage=coverage)
+    return cost.prices(experts, every_row(experts))
+
+
+def test_by_hand() -> None:
+    """Expert a is right on the first row and wrong on the second, at a price of 1: costs 1 and 1 + 1."""
+    costs = expert_costs(ROWS.errors, prices_of([1.0, 0.6, 0.1]))
+    torch.testing.assert_close(costs, torch.tensor([[1.0, 1.6, 1.1], [2.0, 1.6, 0.1]]).double())
+
+
+def test_coverage() -> None:
+    assert prices_of("coverage", coverage=(0.7, 0.2, 0.1)).tolist() == [0.7, 0.2, 0.1]
+    with pytest.raises(ParameterError, match=r"^prices=coverage: .*no coverage"):
+        prices_of("coverage")
+
+
+def test_scale() -> None:
+    assert prices_of([1.0, 0.6, 0.1], scale=0.5).tolist() == pytest.approx([0.5, 0.3, 0.05])
+    assert prices_of("coverage", scale=2, coverage=(0.7, 0.2, 0.1)).tolist() == pytest.approx([1.4, 0.4, 0.2])
+    assert prices_of([1.0, 0.6, 0.1], scale=0).tolist() == [0, 0, 0]
+
+
+@given(st.permutations(NAMES), st.lists(st.floats(0, 9), min_size=3, max_size=3), st.floats(0, 3))
+def test_by_name_is_the_same_in_any_order(order: list[str], listed: list[float], scale: float) -> None:
+    named = {name: listed[NAMES.index(name)] for name in order}
+    assert torch.equal(prices_of(named, scale), prices_of(listed, scale))
+    assert price_list(named, NAMES) == listed
+
+
+@pytest.mark.parametrize(
+    ("prices", "words"),
+    [
+        ([1.0, 2.0], r"expected 3 .*\(a, b, c\); got 2"),
+        ({"a": 1, "b": 2}, "no price for c"),
+        ({"a": 1, "b": 2, "c": 3, "d": 4}, "unknown expert d"),
+    ],
+)
+def test_prices_of_other_experts_are_refused(prices: Any, words: str) -> None:
+    with pytest.raises(ParameterError, match=f"^prices.*{words}"):
+        prices_of(prices)
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("cost.prices=free", "cost.prices=free"),
+        ("cost.prices=3", "cost.prices=3"),
+        ("cost.prices=null", "cost.prices=None"),
+        ("cost.prices=[1,-0.1,0]", "cost.prices[2]=-0.1"),
+        ("cost.prices=[1,nan,0]", "cost.prices[2]=nan"),
+        ("cost.prices=[1,inf,0]", "cost.prices[2]=inf"),
+        ("cost.prices=[a,1,2]", "cost.prices[1]=a"),
+        ("cost.prices={a: 1, b: -2}", "cost.prices.b=-2"),
+        ("cost.scale=-1", "cost.scale=-1"),
+        ("cost.scale=nan", "cost.scale=nan"),
+        ("cost.scale=inf", "cost.scale=inf"),
+        ("cost.noise=-0.1", "cost.noise=-0.1"),
+        ("cost.noise=nan", "cost.noise=nan"),
+        ("cost.noise_kind=gaussian", "cost.noise_kind=gaussian"),
+    ],
+)
+def test_bad_values_are_refused_before_there_are_data(override: str, key: str) -> None:
+    prices = [] if "prices" in override else ["cost.prices=[1,2,3]"]
+    with pytest.raises(L2DError) as caught:
+        check(compose(["cost=error_plus_cost", *prices, override]))
+    assert str(caught.value).startswith(f"{key}: ")

@@ -1,0 +1,70 @@
+"""What names a dataset or an encoder is light to import: a finished run is recognised without torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LIGHT = [
+    "l2d.data.arrays",
+    "l2d.data.imported",
+    "l2d.data.sheet",
+    "l2d.data.sets.digits",
+    "l2d.data.sets.images",
+    "l2d.data.sets.mmlu",
+    "l2d.data.sets.mmlu_sim",
+    "l2d.data.sets.table",
+    "l2d.data.text.encoders",
+    "l2d.data.text.pretrained",
+    "l2d.data.text.tokens",
+]
+HEAVY = "torch", "torchvision", "sklearn", "scipy", "transformers", "PIL", "pyarrow", "huggingface_hub"
+
+FINGERPRINTS = """
+from pathlib import Path
+from l2d.data.sets.digits import Digits
+from l2d.data.sets.images import CIFAR100N, SVHN
+from l2d.data.sets.mmlu import MMLU
+from l2d.data.sets.mmlu_sim import MMLUSim
+from l2d.data.text.encoders import Embeddings, Hashed
+from l2d.data.text.tokens import Tokens
+
+folder = Path(sys.argv[1])
+(folder / "t.csv").write_text("prompt,answer")
+reader = Embeddings(model=str(folder), max_length=8, batch_size=1)
+given = dict(experts=None, outcome="correct", features=None, image=None, image_size=32, label="answer", category=None)
+table = MMLU(path=str(folder / "t.csv"), text="prompt", encoder=reader, only=None, split=None, test_fraction=0.5, **given)
+sets = [Digits(), SVHN(), CIFAR100N(), table]
+sets += [MMLUSim(questions=100, encoder=one, label="answer") for one in (Hashed(), Tokens(model=str(folder), max_length=8))]
+known = [one.fingerprint(folder) for one in sets]
+assert known[:3] == ["", "", ""] and all(len(one) == 16 for one in known[3:]), known
+"""
+
+
+def heavy_after(code: str, *arguments: str) -> str:
+    """The heavy modules that code has imported, in a fresh process."""
+    ask = f"import sys\n{code}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    return subprocess.run(
+        [sys.executable, "-c", ask, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_light_modules_import_nothing_heavy() -> None:
+    """One process for all of them: `first` is the first module after which something heavy was there."""
+    code = f"""
+import importlib
+first = ""
+for module in {LIGHT}:
+    importlib.import_module(module)
+    if not first and any(name in sys.modules for name in {HEAVY}):
+        first = module
+print(first, end=" ")
+"""
+    assert heavy_after(code) == ""
+
+
+def test_fingerprints_import_nothing_heavy(tmp_path: Path) -> None:
+    assert heavy_after(FINGERPRINTS, str(tmp_path)) == ""
+
+
+def test_what_is_heavy_is_noticed() -> None:
+    assert heavy_after("import pyarrow") == "pyarrow"

@@ -1,0 +1,96 @@
+"""Splits: classes in proportion, groups on one side, folds that cover every row once."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from l2d.data.arrays import Answers, Arrays, Panel
+from l2d.data.splits import draw_whole_groups, groups_of_equal_texts, split, stratified_split
+from l2d.utils.errors import ParameterError
+
+
+def arrays(labels: Tensor, own: bool = False, **more: Tensor) -> Arrays:
+    """own: a user's table, with experts in it."""
+    inputs, answers = torch.zeros(len(labels), 1), Answers(torch.zeros(len(labels), 2))
+    panel = Panel(("a", "b"), answers, answers) if own else None
+    return Arrays(inputs, labels, inputs, labels, 3, panel=panel, **more)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 999))
+def test_stratified_split(seed: int) -> None:
+    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 20)
+    kept, held = stratified_split(labels, 0.1, seed)
+    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(100))
+    assert torch.bincount(labels[held]).tolist() == [5, 3, 2]
+    again = stratified_split(labels, 0.1, seed)
+    assert torch.equal(held, again[1])
+    assert not torch.equal(held, stratified_split(labels, 0.1, seed + 1000)[1])
+
+
+def test_classes_are_kept_in_proportion_where_they_can_be() -> None:
+    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 20)
+    for strict, loose in zip(
+        stratified_split(labels, 0.1, 5), stratified_split(labels, 0.1, 5, strict=False), strict=True
+    ):
+        assert torch.equal(strict, loose)
+
+
+def test_a_class_of_one_row_is_refused_unless_the_table_is_the_users_own() -> None:
+    labels = torch.tensor([0] * 9 + [1])
+    with pytest.raises(ParameterError) as caught:
+        split(arrays(labels), 0.2, seed=0)
+    assert (caught.value.parameter, caught.value.value) == ("validation_fraction", 0.2)
+    kept, held_out = split(arrays(labels, own=True), 0.2, seed=0)
+    assert (len(kept), len(held_out)) == (8, 2)
+
+
+def test_the_data_may_say_what_is_held_out() -> None:
+    labels, held = torch.zeros(6, dtype=torch.int64), torch.tensor([4, 1])
+    kept, held_out = split(arrays(labels, validation=held), 0.5, seed=0)
+    assert (kept.tolist(), held_out.tolist()) == ([0, 2, 3, 5], [1, 4])
+    with pytest.raises(ParameterError, match=r"^fold=1/2: .*already"):
+        split(arrays(labels, validation=held), 0.5, seed=0, fold="1/2")
+
+
+@given(st.integers(0, 99), st.integers(2, 7))
+def test_every_row_is_held_out_in_one_fold_and_classes_are_even(seed: int, folds: int) -> None:
+    labels = torch.arange(40) % 3
+    parts = [split(arrays(labels), 0.5, seed, f"{number}/{folds}") for number in range(1, folds + 1)]
+    held = torch.cat([held_out for _, held_out in parts])
+    assert sorted(held.tolist()) == list(range(40))
+    for kept, held_out in parts:
+        assert sorted([*kept.tolist(), *held_out.tolist()]) == list(range(40))
+        counts = torch.bincount(labels[held_out], minlength=3)
+        assert int(counts.max() - counts.min()) <= 2
+    again = split(arrays(labels), 0.5, seed + 1, f"1/{folds}")[1]
+    assert not torch.equal(again, parts[0][1])
+
+
+def test_folds_keep_groups_together() -> None:
+    labels, groups = torch.arange(40) % 2, torch.arange(40) // 4
+    for number in range(1, 5):
+        kept, held_out = split(arrays(labels, groups=groups), 0.5, 3, f"{number}/4")
+        assert not {*groups[kept].tolist()} & {*groups[held_out].tolist()}
+        assert len(held_out)
+
+
+@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "2 of 5", "-1/5", "11/20"])
+def test_bad_folds(fold: str) -> None:
+    """Ten rows cannot be dealt into twenty folds."""
+    with pytest.raises(ParameterError) as caught:
+        split(arrays(torch.zeros(10, dtype=torch.int64)), 0.5, 0, fold)
+    assert (caught.value.parameter, caught.value.value) == ("fold", fold)
+
+
+def test_groups_that_are_rows_change_nothing() -> None:
+    labels = torch.arange(100) % 4
+
+    def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
+        return stratified_split(labels, 0.2, 3)
+
+    for groups in (torch.arange(100), torch.randperm(100, generator=torch.Generator().manual_seed(0))):
+        parts = zip(draw_whole_groups(draw, labels, groups), draw(labels), strict=True)
+        assert all(torch.equal(one, other) for one, other in parts)
+    assert groups_of_equal_texts(["a b", "c", " a  b "]).tolist() == [0, 1, 0]

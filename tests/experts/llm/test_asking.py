@@ -1,0 +1,281 @@
+"""Each model is asked once; its answers are kept, and written to a table if wanted."""
+
+import json
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.experts.llm.tiny_models import LETTERS, experts, questions, reference
+from tests.running import assembled
+
+from l2d.commands.experts import made
+from l2d.config import check, compose
+from l2d.data.arrays import Arrays, Panel
+from l2d.data.sets.table import Table
+from l2d.data.sheet import read_sheet, write_sheet
+from l2d.experts.cache import Cache
+from l2d.experts.llm import asking, scoring
+from l2d.experts.llm.asking import AskedQuestions, write_outcomes_table
+from l2d.experts.llm.models import load_language_model, parse_model_name
+from l2d.experts.llm.scoring import (
+    LetterOutcomes,
+)
+from l2d.experts.request import ComputeOptions, ExpertRequest
+from l2d.routing.make import make
+from l2d.utils.errors import L2DError, ParameterError
+
+
+def arrays(prompts: list[str], train: int = 9) -> Arrays:
+    labels = torch.arange(len(prompts)) % 4
+    blank = torch.zeros(len(prompts), 1)
+    return Arrays(
+        blank[:train], labels[:train], blank[train:], labels[train:], 4, texts=(prompts[:train], prompts[train:])
+    )
+
+
+def request(folder: Path, data: Arrays, **cache: Any) -> ExpertRequest:
+    return ExpertRequest(
+        data, torch.arange(5), None, 0, Cache(folder / "experts", "x", {"seed": 1}, **cache), Path(), ComputeOptions()
+    )
+
+
+def predictions(panel: Panel) -> list[list[int]]:
+    assert panel.train.predictions is not None
+    assert panel.test.predictions is not None
+    return torch.cat([panel.train.predictions, panel.test.predictions]).tolist()
+
+
+def test_the_panel(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The letters of the slow reference; errors are 1 where they are not the label; a second time no model is loaded."""
+    prompts = questions(14)
+    data = arrays(prompts)
+    panel = experts(folders).panel(request(tmp_path, data))
+    expected = []
+    for folder, chat in zip(folders, (True, False), strict=True):
+        model, tokenizer = load_language_model(
+            parse_model_name(str(folder)), "float32", torch.device("cpu"), progress=False
+        )
+        expected.append(reference(model, tokenizer, prompts, LETTERS, chat).argmax(axis=1))
+    assert panel.names == ("large", "small")
+    assert predictions(panel) == np.stack(expected, axis=1).tolist()
+    for answers, labels in ((panel.train, data.train_labels), (panel.test, data.test_labels)):
+        assert answers.predictions is not None
+        assert answers.errors.tolist() == (answers.predictions != labels[:, None]).double().tolist()
+    monkeypatch.setattr(
+        asking, "load_language_model", lambda *_, **__: pytest.fail("loaded although its answers are there")
+    )
+    assert (
+        predictions(experts(folders[::-1]).panel(request(tmp_path, data))) == np.stack(expected[::-1], axis=1).tolist()
+    )
+    entries = sorted((tmp_path / "experts").iterdir())
+    assert [entry.name.rpartition("-")[0] for entry in entries] == ["llm-large", "llm-small"]
+    assert not [entry for entry in entries if (entry / "parts").exists()]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_parts")
+def test_a_killed_panel_goes_on(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its finished parts lie in the entry."""
+    data = arrays(questions(14))
+    sizes: list[int] = []
+    whole = experts(folders[:1]).panel(request(tmp_path / "whole", data))
+    scored = scoring.log_likelihoods
+
+    def count(stop: int) -> Callable[..., Any]:
+        def wrapped(model: Any, batch: Any) -> Any:
+            if len(sizes) == stop:
+                raise KeyboardInterrupt
+            sizes.append(len(batch))
+            return scored(model, batch)
+
+        return wrapped
+
+    monkeypatch.setattr(scoring, "log_likelihoods", count(4))
+    with pytest.raises(KeyboardInterrupt):
+        experts(folders[:1]).panel(request(tmp_path, data))
+    assert len(list(tmp_path.glob("experts/*/parts/*.npz"))) == 2
+    assert not list(tmp_path.glob("experts/*/entry.json"))
+    monkeypatch.setattr(scoring, "log_likelihoods", count(99))
+    assert predictions(experts(folders[:1]).panel(request(tmp_path, data))) == predictions(whole)
+    assert sizes == [4, 1, 4, 1, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_parts")
+def test_renewed_after_a_kill_everything_is_asked_again(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parts that the killed process left are not used."""
+    data, sizes, scored = arrays(questions(14)), [], scoring.log_likelihoods
+
+    def wrapped(model: Any, batch: Any) -> Any:
+        if len(sizes) == 4:
+            raise KeyboardInterrupt
+        sizes.append(len(batch))
+        return scored(model, batch)
+
+    monkeypatch.setattr(scoring, "log_likelihoods", wrapped)
+    with pytest.raises(KeyboardInterrupt):
+        experts(folders[:1]).panel(request(tmp_path, data))
+    assert len(list(tmp_path.glob("experts/*/parts/*.npz"))) == 2
+    again: list[int] = []
+
+    def counted(model: Any, batch: Any) -> Any:
+        again.append(len(batch))
+        return scored(model, batch)
+
+    monkeypatch.setattr(scoring, "log_likelihoods", counted)
+    experts(folders[:1]).panel(request(tmp_path, data, renew=True))
+    assert again == [4, 1, 4, 1, 4]
+
+
+def test_two_at_once_ask_once(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, loaded = arrays(questions(14)), []
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        loaded.append(arguments)
+        time.sleep(0.3)
+        return load_language_model(*arguments, **options)
+
+    monkeypatch.setattr(asking, "load_language_model", slow)
+    found: list[Panel] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(experts(folders[:1]).panel(request(tmp_path, data))))
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(loaded) == 1
+    assert len(found) == 3
+    assert len({json.dumps(predictions(panel)) for panel in found}) == 1
+
+
+def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of a folder does not; weights, dtype, letters, chat and questions do."""
+    data = arrays(questions(14))
+    blank = LetterOutcomes(np.zeros(14, dtype=np.int64), np.zeros((14, 4)), np.zeros(14), np.zeros(14))
+    monkeypatch.setattr(asking, "score_letters", lambda *_, **__: blank)
+    monkeypatch.setattr(asking, "free_memory", lambda: None)
+
+    def entries(*chosen: Path, data: Arrays = data, **options: Any) -> int:
+        experts(list(chosen), **options).panel(request(tmp_path, data))
+        return len(list(tmp_path.glob("experts/*")))
+
+    moved = tmp_path / "elsewhere" / "large"
+    moved.parent.mkdir()
+    moved.symlink_to(folders[0])
+    assert entries(folders[0]) == 1
+    assert entries(moved) == 1
+    assert entries(folders[0], batch_size=3) == 1
+    assert entries(folders[0], chat=False) == 2
+    assert entries(folders[0], dtype="bfloat16") == 3
+    assert entries(folders[0], letters=["D", "C", "B", "A"]) == 4
+    assert entries(folders[0], data=arrays(questions(14)[::-1])) == 5
+    assert entries(folders[1]) == 6
+
+
+def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
+    data = arrays(questions(14))
+    asked_for = request(tmp_path, data)
+    for change, words in (
+        ({"arrays": replace(data, texts=None)}, "^experts=llm: needs a dataset of questions with text"),
+        ({"arrays": replace(data, texts=(["a"], ["b"]))}, "1 questions but 9 labels"),
+        ({"arrays": replace(data, train_labels=data.train_labels - 1)}, r"^letters=.* -1 to 2"),
+        ({"coverage": [0.5, 0.5]}, r"^setup\.coverage"),
+    ):
+        with pytest.raises(L2DError, match=words):
+            experts(folders).panel(replace(asked_for, **change))
+    with pytest.raises(ParameterError, match=r"^letters=\['A', 'B'\]: the labels go from 0 to 3"):
+        experts(folders, letters=["A", "B"]).panel(asked_for)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ParameterError, match=r"^models=.*no config\.json"):
+        experts([tmp_path / "empty"]).panel(asked_for)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_the_table_comes_back(folders: list[Path], tmp_path: Path, suffix: str) -> None:
+    """Through dataset=table, with text and split named, the experts make the same errors."""
+    data, file = arrays(questions(14)), tmp_path / f"outcomes{suffix}"
+    panel = experts(folders, table=str(file)).panel(request(tmp_path, data))
+    sheet = read_sheet(file, ["prompt"])
+    assert sheet.names[:4] == ["id", "prompt", "answer", "split"]
+    assert sheet.names[4:12] == [
+        "correct_large",
+        "answer_large",
+        *(f"probability_{letter}_large" for letter in LETTERS),
+        "tokens_large",
+        "seconds_large",
+    ]
+    assert sheet.texts("prompt") == questions(14)
+    total = sum(sheet.numbers(f"probability_{letter}_small") for letter in LETTERS)
+    np.testing.assert_allclose(total, 1, atol=1e-5)
+    cfg = compose(["dataset=table", f"dataset.path={file}", "dataset.text=prompt", "dataset.split=split"])
+    table: Table = make(check(cfg).dataset)
+    back = table.load(tmp_path)
+    assert back.panel is not None
+    assert back.panel.names == panel.names
+    assert torch.equal(back.panel.train.errors, panel.train.errors)
+    assert torch.equal(back.panel.test.errors, panel.test.errors)
+
+
+def test_the_table_by_hand(tmp_path: Path) -> None:
+    outcomes = LetterOutcomes(
+        np.array([1, 0]),
+        np.array([[0.25, 0.75], [0.5, 0.5]], dtype=np.float32),
+        np.array([7, 9]),
+        np.array([0.5, 0.25]),
+    )
+    write_outcomes_table(
+        tmp_path / "t.csv", AskedQuestions(['say "a",\nor b', "c"], np.array([1, 1]), ["A", "B"], {"m": outcomes})
+    )
+    lines = (tmp_path / "t.csv").read_text().split("\n", 1)
+    assert (
+        lines[0].replace('"', "")
+        == "id,prompt,answer,correct_m,answer_m,probability_A_m,probability_B_m,tokens_m,seconds_m"
+    )
+    assert lines[1].splitlines()[-1].replace('"', "") == "1,c,B,0,A,0.5,0.5,9,0.25"
+    write_outcomes_table(
+        tmp_path / "t.csv",
+        AskedQuestions(["b", "c"], np.array([1, 1]), ["A", "B"], {"m": outcomes}, subjects=["law", "art"]),
+    )
+    assert read_sheet(tmp_path / "t.csv").words("subject") == ["law", "art"]
+
+
+@pytest.mark.slow
+def test_the_command_says_how_long_each_took(folders: list[Path], tmp_path: Path) -> None:
+    """A line for each model; the second time they are read, and a third model alone is made."""
+    prompts = questions(80)
+    subjects = ["long" if len(prompt) > 100 else "short" for prompt in prompts]
+    columns = {"prompt": prompts, "subject": subjects, "answer": LETTERS * (len(prompts) // 4)}
+    write_sheet(tmp_path / "q.parquet", columns)
+    others = [f"data_dir={tmp_path}", "progress=false", "validation_fraction=0.2"]
+
+    def lines(*models: Path) -> list[str]:
+        given = ["dataset=mmlu", f"dataset.path={tmp_path / 'q.parquet'}", "dataset.only=null", "router=mlp"]
+        named = ",".join(map(str, models))
+        cfg = compose([*given, f"experts.models=[{named}]", f"runs_dir={tmp_path}", *others])
+        found = [re.fullmatch(r"(.+), in \d+ s: (.+)", line) for line in made(assembled(cfg))]
+        assert all(one and Path(one[2]).is_dir() for one in found)
+        return [one[1] for one in found if one]
+
+    third = tmp_path / "third"
+    shutil.copytree(folders[1], third)
+    (third / "README.txt").write_text("another")
+    others.append(f"experts.table={tmp_path / 't.csv'}")
+    assert lines(*folders) == ["large: made", "small: made"]
+    written = read_sheet(tmp_path / "t.csv", ["prompt"])  # the training rows first
+    expected = ["long" if len(prompt) > 100 else "short" for prompt in written.texts("prompt")]
+    assert written.words("subject") == expected
+    assert expected != subjects
+    assert lines(third, folders[0]) == ["third: made", "large: made earlier (force=true makes them again)"]

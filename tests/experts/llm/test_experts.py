@@ -1,0 +1,97 @@
+"""Language models as experts, as far as nothing has to be loaded for it."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from tests.experts.llm.tiny_models import LETTERS, experts
+
+from l2d.config import check, compose
+from l2d.data.sheet import write_sheet
+from l2d.experts.llm.experts import LLMExperts
+from l2d.routing.build import make_dataset
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.routing.make import make
+from l2d.utils.errors import ParameterError
+
+
+def test_other_weights_in_the_same_folder_are_other_experts(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is loaded to tell; where the folder lies does not matter, and of the hub's models only the name is known."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    folder = tmp_path / "large"
+    shutil.copytree(folders[0], folder)
+    before = experts([folder, folders[1]]).identity()
+    assert before == experts(folders).identity()
+    assert before != experts(folders[::-1]).identity()
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    assert experts([folder, folders[1]]).identity() != before
+    hub = experts([Path("Qwen/Qwen2.5-7B-Instruct@main")]).identity()
+    assert json.loads(hub)[1:] == [{"model": "Qwen/Qwen2.5-7B-Instruct", "revision": "main"}]
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("experts.letters=[A]", "experts.letters=['A']"),
+        ("experts.letters=ABCD", "experts.letters=ABCD"),
+        ("experts.letters=[A,A]", "experts.letters=['A', 'A']"),
+        ("experts.letters=[1,'1']", "experts.letters=['1', '1']"),
+        ("experts.dtype=float8", "experts.dtype=float8"),
+        ("experts.batch_size=0", "experts.batch_size=0"),
+        ("experts.chat=maybe", "experts.chat=maybe"),
+        ("experts.seed=-1", "experts.seed=-1"),
+        ("experts.models=[]", "experts.models=[]"),
+        ("experts.models=gpt2", "experts.models=gpt2"),
+        ("experts.models=[gpt2,other/gpt2]", "experts.models"),
+        ("experts.models=[./nowhere]", "experts.models=./nowhere"),
+        ("experts.table=out.xlsx", "experts.table=out.xlsx"),
+    ],
+)
+def test_bad_values(override: str, key: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        make(check(compose(["dataset=mmlu", "experts=llm", override])).experts)
+    assert str(caught.value).startswith(f"{key}: ")
+
+
+def test_letters_may_be_numbers() -> None:
+    made: LLMExperts = make(check(compose(["dataset=mmlu", "experts=llm", "experts.letters=[1,2,3,4]"])).experts)
+    assert made.letters == ["1", "2", "3", "4"]
+
+
+def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is loaded to tell. Of data that know their experts' answers only the data count."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    folder = tmp_path / "large"
+    shutil.copytree(folders[0], folder)
+    write_sheet(tmp_path / "q.csv", {"prompt": ["q"], "subject": ["law"], "answer": ["A"]})
+    given = ["dataset=mmlu", f"dataset.path={tmp_path / 'q.csv'}", "router=mlp", "progress=false"]
+
+    data, names, local = (
+        compose([*given, more]) for more in ("experts=table", "seed=0", f"experts.models=[{folder},a]")
+    )
+    before = [data_fingerprint(check(cfg)) for cfg in (data, names, local)]
+    assert len(set(before)) == 3
+    assert before[0] == make_dataset(check(data)).fingerprint(tmp_path)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\0")
+    after = [data_fingerprint(check(cfg)) for cfg in (data, names, local)]
+    assert after[:2] == before[:2]
+    assert after[2] != before[2]
+
+
+def test_the_encoder_learns_of_progress() -> None:
+    for wanted in (True, False):
+        cfg = compose(["dataset=mmlu", f"progress={wanted}"])
+        assert make_dataset(check(cfg)).encoder.progress == wanted  # type: ignore[attr-defined]
+
+
+def test_the_config() -> None:
+    """Nothing is loaded by building it."""
+    made: LLMExperts = make(check(compose(["experts=llm", "setup=own"])).experts)
+    assert made.names == ("Qwen2.5-7B-Instruct", "Qwen2.5-1.5B-Instruct", "Qwen2.5-0.5B-Instruct")
+    assert (made.letters, made.chat, made.dtype, made.seed) == (LETTERS, True, "auto", None)

@@ -1,0 +1,128 @@
+"""Models by name: what tells one from another, and one line for what cannot be loaded."""
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from l2d.experts.llm import models
+from l2d.experts.llm.asking import fingerprint_of_texts
+from l2d.experts.llm.models import load_language_model, model_fingerprint, parse_model_name
+from l2d.utils.errors import L2DError, ParameterError
+
+
+def test_fingerprints(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(bytes(100))
+    seen = {model_fingerprint(tmp_path), model_fingerprint(folders[0])}
+    (tmp_path / "README.md").write_text("words")
+    seen.add(model_fingerprint(tmp_path))
+    assert len(seen) == 2
+    read: list[str] = []
+    digest = hashlib.file_digest
+
+    def counted(file: Any, kind: str) -> Any:
+        read.append(Path(file.name).name)
+        return digest(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    for time_ns, place in enumerate((3, 50, 97)):  # the middle as well as the ends
+        content = bytearray(100)
+        content[place] = 1
+        (tmp_path / "model.safetensors").write_bytes(content)
+        os.utime(tmp_path / "model.safetensors", ns=(time_ns, time_ns))  # writes may be within one tick of the clock
+        seen |= {model_fingerprint(tmp_path), model_fingerprint(tmp_path)}
+    assert len(seen) == 5
+    assert read == ["model.safetensors"] * 3  # once each, and what has not changed not at all
+    assert fingerprint_of_texts(["ab", "c"]) != fingerprint_of_texts(["a", "bc"])
+
+
+def test_names() -> None:
+    named = parse_model_name("Qwen/Qwen2.5-7B-Instruct@a09a354")
+    assert (named.source, named.revision, named.short) == ("Qwen/Qwen2.5-7B-Instruct", "a09a354", "Qwen2.5-7B-Instruct")
+    assert named.identity() == {"model": "Qwen/Qwen2.5-7B-Instruct", "revision": "a09a354"}
+    assert parse_model_name("gpt2").revision is None
+    for wrong in ("./nowhere", "/no/such/folder", "a/b/c", ""):
+        with pytest.raises(L2DError, match=r"^models=.*: neither a folder"):
+            parse_model_name(wrong)
+
+
+def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is said which file."""
+    (tmp_path / "config.json").write_text("{}")
+
+    def fail(file: Path, *_: Any) -> str:
+        raise PermissionError(13, "Permission denied", str(file))
+
+    monkeypatch.setattr("l2d.data.text.pretrained._sha256", fail)
+    with pytest.raises(ParameterError, match=rf"^models={tmp_path}: {tmp_path}/config.json .*Permission denied"):
+        model_fingerprint(tmp_path)
+
+
+def test_bars_of_loading_only_on_a_terminal(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[bool] = []
+    real = models.loading
+
+    def noted(*given: Any, bars: bool, **options: Any) -> Any:
+        shown.append(bars)
+        return real(*given, bars=False, **options)
+
+    monkeypatch.setattr(models, "loading", noted)
+    for progress, terminal in ((True, True), (True, False), (False, True)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        load_language_model(parse_model_name(str(folders[0])), "float32", torch.device("cpu"), progress=progress)
+    assert shown == [True, False, False]
+
+
+def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(L2DError, match=r"pip install 'l2d\[llm\]'"):
+        load_language_model(parse_model_name("gpt2"), "float32", torch.device("cpu"), progress=False)
+
+
+def test_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """First what is here, then the hub, if it answers; then one line."""
+    import transformers
+
+    tried: list[bool] = []
+
+    def fail(*_: Any, local_files_only: bool = False, **__: Any) -> None:
+        tried.append(local_files_only)
+        raise OSError("We couldn't connect to the hub. Check your\ninternet connection.")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", fail)
+    cases = {
+        None: "cannot be loaded (We couldn't connect to the hub)",
+        "it is away": "not on this machine, and it is away",
+    }
+    for why, said in cases.items():
+        monkeypatch.setattr("l2d.data.text.pretrained.unreachable", lambda *_, why=why, **__: why)
+        with pytest.raises(L2DError) as caught:
+            load_language_model(
+                parse_model_name("Qwen/Qwen2.5-7B-Instruct"), "float32", torch.device("cpu"), progress=False
+            )
+        assert str(caught.value).startswith(f"models=Qwen/Qwen2.5-7B-Instruct: {said}; give a local folder")
+        for words in ("HF_HOME", "l2d import"):
+            assert words in str(caught.value)
+    assert tried == [True, False, True]
+
+
+def test_a_model_too_large(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import transformers
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", fail)
+    with pytest.raises(L2DError, match=r"^models=.*large: does not fit into the memory of cpu as float32"):
+        load_language_model(parse_model_name(str(folders[0])), "float32", torch.device("cpu"), progress=False)
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
+    with pytest.raises(L2DError, match=r"^models=.*cannot be loaded"):
+        load_language_model(parse_model_name(str(tmp_path)), "float32", torch.device("cpu"), progress=False)

@@ -1,0 +1,80 @@
+"""Finished pieces are used again if they are whole and of the same questions."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.experts.llm.tiny_models import LETTERS, Wrapped, make_tokenizer, questions, same
+
+from l2d.experts.llm.parts import PartFiles
+from l2d.experts.llm.scoring import (
+    score_letters,
+)
+from l2d.utils.errors import L2DError
+
+
+def test_written_and_read(tmp_path: Path) -> None:
+    parts = PartFiles(tmp_path / "parts")
+    parts.write(0, [3, 1], {"answers": np.array([2, 0])})
+    found = parts.read(0, [3, 1])
+    assert found is not None
+    assert {name: array.tolist() for name, array in found.items()} == {"answers": [2, 0]}
+    assert parts.read(1, [3, 1]) is None
+    assert parts.read(0, [1, 3]) is None  # of other rows: removed
+    assert parts.read(0, [3, 1]) is None
+
+
+def test_without_a_folder_nothing_is_kept() -> None:
+    PartFiles(None).write(0, [1], {"answers": np.array([2])})
+    assert PartFiles(None).read(0, [1]) is None
+
+
+def test_errors_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(L2DError, match=r"/file/parts/00000-\w{16}\.npz: cannot be written \(Not a directory\)"):
+        PartFiles(tmp_path / "file" / "parts").write(0, [1], {"answers": np.array([2])})
+    parts = PartFiles(tmp_path)
+    parts.write(0, [1], {"answers": np.array([2])})
+
+    def fail(_: Path) -> bytes:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(L2DError, match=r"/00000-\w{16}\.npz: cannot be read \(Permission denied\)"):
+        parts.read(0, [1])
+
+
+def flip_a_bit(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize(
+    "damage", [flip_a_bit, lambda file: file.write_bytes(b""), lambda file: file.write_bytes(b"PK")]
+)
+def test_a_damaged_part_is_noticed(
+    model: Any, tmp_path: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = functools.partial(
+        score_letters, tokenizer=make_tokenizer(), prompts=questions(12), letters=LETTERS, batch_size=5, progress=False
+    )
+    whole = run(model, parts=tmp_path)
+    damage(sorted(tmp_path.iterdir())[1])
+    again: list[int] = []
+    same(run(Wrapped(model, again.append), parts=tmp_path), whole)
+    assert again == [5]
+    assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_parts_of_other_questions_are_not_taken(model: Any, tmp_path: Path) -> None:
+    """Another order of lengths, as another tokenizer would give, makes other parts."""
+    tokenizer, prompts = make_tokenizer(), questions(12)
+    run = functools.partial(score_letters, model, tokenizer, letters=LETTERS, batch_size=5, progress=False)
+    run(prompts, parts=tmp_path)
+    same(run(prompts[::-1], parts=tmp_path), run(prompts[::-1]))

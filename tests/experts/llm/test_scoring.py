@@ -1,0 +1,280 @@
+"""The likeliest letter equals a slow reference, whatever the batches, kills and memory."""
+
+import copy
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.experts.llm.tiny_models import LETTERS, Wrapped, make_tokenizer, questions, reference, same
+
+from l2d.experts.llm import scoring
+from l2d.experts.llm.scoring import (
+    TokenizedQuestion,
+    encode_questions,
+    gap_before,
+    question_text,
+    score_letters,
+    split_shared,
+)
+from l2d.utils.errors import L2DError, ParameterError
+
+
+@pytest.mark.parametrize(
+    ("letters", "chat"),
+    [(LETTERS, False), (LETTERS, True), (["one", "two", "three", "thirteen"], False), (["1", "10", "11"], True)],
+)
+def test_equals_a_slow_reference(model: Any, letters: list[str], chat: bool) -> None:
+    """Letters of one token, of several, of different numbers of them, one the beginning of another; alone and padded."""
+    tokenizer, prompts = make_tokenizer(chat), questions(13)
+    expected = reference(model, tokenizer, prompts, letters, chat)
+    assert expected.std(axis=0).max() > 1e-3  # the question matters
+    for batch_size in (1, 4, 64):
+        found = score_letters(model, tokenizer, prompts, letters, batch_size=batch_size, progress=False, chat=chat)
+        np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
+        assert found.answers.tolist() == expected.argmax(axis=1).tolist()
+        kinds = [values.dtype.name for values in found.arrays().values()]
+        assert kinds == ["int64", "float32", "int64", "float64"]
+        assert (found.seconds > 0).all()
+
+
+def test_tokens_are_those_of_the_question(model: Any) -> None:
+    """The space before a letter is part of its token here, as in most tokenizers, or a token of its own that all share."""
+    tokenizer, prompts = make_tokenizer(), questions(6)
+    found = score_letters(model, tokenizer, prompts, LETTERS, batch_size=4, progress=False)
+    whole = [len(tokenizer(f"{prompt}\nAnswer: A")["input_ids"]) for prompt in prompts]
+    assert found.tokens.tolist() == [length - 1 for length in whole]
+
+
+def test_what_is_scored() -> None:
+    tokenizer = make_tokenizer(chat=True)
+    assert question_text(tokenizer, "Q?\nA. x", chat=False) == "Q?\nA. x\nAnswer:"
+    assert question_text(tokenizer, "Q?\nA. x\nAnswer: ", chat=False) == "Q?\nA. x\nAnswer:"
+    assert question_text(tokenizer, "Q?", chat=True) == "<user>Q?\nAnswer:<assistant>"
+    for chat, whole in ((False, "Q?\nAnswer: B"), (True, "<user>Q?\nAnswer:<assistant>B")):
+        (question,) = encode_questions(tokenizer, ["Q?"], LETTERS, chat=chat)
+        assert tokenizer.decode(question.prefix + question.endings[1]) == whole
+
+
+def with_template(template: str) -> Any:
+    """name_or_path as from_pretrained leaves it."""
+    tokenizer = copy.deepcopy(make_tokenizer(size=400))
+    tokenizer.chat_template, tokenizer.name_or_path = template, "tiny"
+    return tokenizer
+
+
+def turns(assistant: str, opening: str = "") -> str:
+    """A template with these words around the model's turn."""
+    user = "[INST] {{ turn['content'] }} [/INST]"
+    each = f"{{% if turn['role'] == 'user' %}}{user}{{% else %}}{assistant}{{% endif %}}"
+    return f"{{% for turn in messages %}}{each}{{% endfor %}}{{% if add_generation_prompt %}}{opening}{{% endif %}}"
+
+
+@pytest.mark.parametrize(
+    ("template", "gap"),
+    [
+        (turns("{{ ' ' + turn['content'] + ' </s>' }}"), " "),  # Llama 2's
+        (turns("<a>{{ turn['content'] }}</a>", "<a>"), ""),
+        (turns("{{ '<a>\\n' + turn['content'] }}", "<a>"), "\n"),  # Zephyr's
+        (turns("<a><think></think>{{ turn['content'] }}", "<a>"), ""),  # not what the model is asked to go on from
+        (turns("<b>{{ turn['content'] }}", "<a>"), ""),
+        (turns("{{ raise_exception('no answers') }}"), ""),
+    ],
+)
+def test_letters_stand_where_the_template_puts_them(template: str, gap: str) -> None:
+    tokenizer = with_template(template)
+    assert gap_before(tokenizer, "A") == gap
+    (question,) = encode_questions(tokenizer, ["Q?"], LETTERS, chat=True)
+    opening = "<a>" if "<a>" in template else ""
+    assert tokenizer.decode(question.prefix + question.endings[1]) == f"[INST] Q?\nAnswer: [/INST]{opening}{gap}B"
+    if gap == " ":  # one token, the space being part of it
+        assert [tokenizer.decode(ending) for ending in question.endings] == [f" {letter}" for letter in LETTERS]
+        assert [len(ending) for ending in question.endings] == [1] * 4
+
+
+def test_a_template_that_fails_is_named() -> None:
+    for template, words in (
+        ("{{ raise_exception('Only tools\nare served') }}", "Only tools are served"),
+        ("{% for %}", "Expected an expression"),
+        ("{{ messages[0]['a']['b'] }}", "has no attribute 'a'"),
+    ):
+        with pytest.raises(L2DError) as caught:
+            encode_questions(with_template(template), ["Q?"], LETTERS, chat=True)
+        assert str(caught.value).startswith("chat: the template of tiny fails (")
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_every_day_is_the_same_day() -> None:
+    """As Llama 3 and Mistral write it."""
+    for template in (
+        "{% if not date_string is defined %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}{{ date_string }}",
+        '{% if strftime_now is defined %}{{ strftime_now( "%d %b %Y" ) }}{% endif %}',
+        "{%- set today = strftime_now('%d') %}{{ today + strftime_now(' %b %Y') }}",
+    ):
+        text = question_text(with_template(template + " {{ messages[0]['content'] }}"), "Q?", chat=True)
+        assert text == "26 Jul 2024 Q?\nAnswer:"
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_few_tokens_are_held_at_once(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths by chunks of 4, answers by parts of 5, to the same result; empty questions are counted over all."""
+    run = functools.partial(score_letters, model, make_tokenizer(), letters=LETTERS, batch_size=3, progress=False)
+    whole, sizes = run(questions(13)), []
+
+    def counted(tokenizer: Any, prompts: list[str], *others: Any, **options: Any) -> list[TokenizedQuestion]:
+        sizes.append(len(prompts))
+        return encode_questions(tokenizer, prompts, *others, **options)
+
+    monkeypatch.setattr(scoring, "encode_questions", counted)
+    monkeypatch.setattr(scoring, "CHUNK", 4)
+    same(run(questions(13)), whole)
+    assert sizes == [4, 4, 4, 1, 5, 5, 3]
+    with pytest.raises(L2DError, match="question 7 of 8 is empty"):
+        run([*questions(6), " ", "a"])
+    with pytest.raises(L2DError, match="reads 512"):
+        run([*questions(6), "a b " * 400])
+
+
+def test_without_a_template_chat_is_plain(model: Any) -> None:
+    plain = make_tokenizer()
+    one, other = (
+        score_letters(model, plain, questions(3), LETTERS, batch_size=2, progress=False, chat=c) for c in (True, False)
+    )
+    assert np.array_equal(one.probabilities, other.probabilities)
+
+
+def test_split_shared_by_hand() -> None:
+    """The longest beginning that all have, one token at least being left to each."""
+    assert split_shared([[7, 8, 1], [7, 8, 2, 3]], ["A", "B"]) == TokenizedQuestion([7, 8], [[1], [2, 3]])
+    assert split_shared([[7, 1], [7, 1, 0]], ["1", "10"]) == TokenizedQuestion([7], [[1], [1, 0]])
+    with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* apart"):
+        split_shared([[7, 1], [7, 1]], ["A", "B"])
+    with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* no token before"):
+        split_shared([[1], [2]], ["A", "B"])
+
+
+def test_questions_that_cannot_be_asked(model: Any) -> None:
+    tokenizer = make_tokenizer()
+    for prompts, words in (
+        ([], "no questions"),
+        (["a", " "], "question 2 of 2"),
+        (["a b " * 400], "reads 512"),
+    ):
+        with pytest.raises(L2DError, match=words):
+            score_letters(model, tokenizer, prompts, LETTERS, batch_size=2, progress=False)
+
+
+@pytest.mark.usefixtures("small_parts")
+@pytest.mark.parametrize("stop", [0, 1, 4, 6])
+def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> None:
+    """23 questions, parts of 5 in batches of 3 and 2, the last of 3; broken off in the batch `stop`, those of whole parts are not asked again."""
+    tokenizer, prompts = make_tokenizer(), questions(23)
+    batches: list[int] = []
+
+    def before(size: int) -> None:
+        if len(batches) == stop:
+            raise KeyboardInterrupt
+        batches.append(size)
+
+    run = functools.partial(
+        score_letters, tokenizer=tokenizer, prompts=prompts, letters=LETTERS, batch_size=3, progress=False
+    )
+    unbroken = run(model)
+    with pytest.raises(KeyboardInterrupt):
+        run(Wrapped(model, before), parts=tmp_path)
+    again: list[int] = []
+    same(run(Wrapped(model, again.append), parts=tmp_path), unbroken)
+    assert len(again) == 9 - 2 * (stop // 2)
+    again.clear()
+    same(run(Wrapped(model, again.append), parts=tmp_path), unbroken)
+    assert not again
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("no"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_out_of_memory_means_smaller_batches(model: Any, error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes: list[int] = []
+
+    def before(size: int) -> None:
+        sizes.append(size)
+        if size > 3:
+            raise error
+
+    tokenizer, prompts = make_tokenizer(), questions(10)
+    run = functools.partial(score_letters, tokenizer=tokenizer, prompts=prompts, letters=LETTERS, progress=False)
+    found, plain = run(Wrapped(model, before), batch_size=8), run(model, batch_size=8)
+    np.testing.assert_allclose(found.probabilities, plain.probabilities, atol=1e-5)
+    assert found.answers.tolist() == plain.answers.tolist()
+    assert sizes == [8, 4, 2, 2, 2, 2, 2]
+    said = capsys.readouterr().err
+    assert "tiny: out of memory with 8 questions at a time; going on with 4" in said
+    assert "going on with 2" in said
+
+
+def test_out_of_memory_with_one_question(model: Any) -> None:
+    def before(_: int) -> None:
+        raise torch.OutOfMemoryError("no")
+
+    with pytest.raises(L2DError, match=r"tiny: out of memory with a single question of \d+ tokens"):
+        score_letters(Wrapped(model, before), make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
+
+
+def test_scores_that_are_not_finite(model: Any) -> None:
+    broken = copy.deepcopy(model)
+    with torch.no_grad():
+        broken.lm_head.weight.fill_(float("inf"))
+    with pytest.raises(ParameterError, match=r"^dtype: .* not finite; use float32"):
+        score_letters(broken, make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
+
+
+def test_a_bar_only_on_a_terminal(
+    model: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for progress, terminal in ((True, True), (True, False), (False, True)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        score_letters(
+            model, make_tokenizer(), questions(2), LETTERS, batch_size=2, progress=progress, title="tiny model"
+        )
+        assert ("tiny model" in capsys.readouterr().err) == (progress and terminal)
+
+
+def test_other_errors_are_not_hidden(model: Any) -> None:
+    def before(_: int) -> None:
+        raise RuntimeError("shapes differ")
+
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        score_letters(Wrapped(model, before), make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_smaller_batch_is_kept_over_a_kill(model: Any, tmp_path: Path) -> None:
+    """The longest 5 need batches of 2; broken off after them, the others get batches of 2 as well, as if unbroken."""
+    run = functools.partial(
+        score_letters, tokenizer=make_tokenizer(), prompts=questions(20), letters=LETTERS, batch_size=5, progress=False
+    )
+
+    def memory(least: int, stop: int) -> tuple[Callable[[int], None], list[int]]:
+        sizes: list[int] = []
+
+        def before(size: int) -> None:
+            if len(sizes) == stop:
+                raise KeyboardInterrupt
+            sizes.append(size)
+            if size > least and len(sizes) < 3:
+                raise torch.OutOfMemoryError("no")
+
+        return before, sizes
+
+    unbroken, _ = memory(2, 99)
+    broken, _ = memory(2, 6)
+    with pytest.raises(KeyboardInterrupt):
+        run(Wrapped(model, broken), parts=tmp_path)
+    roomy: list[int] = []
+    same(run(Wrapped(model, roomy.append), parts=tmp_path), run(Wrapped(model, unbroken)))
+    assert max(roomy) == 2

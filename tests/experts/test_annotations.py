@@ -1,0 +1,224 @@
+"""People's labels belong to their images and come from the published files alone; nothing in a file is run."""
+
+import io
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.experts.published_files import (
+    HUNDRED,
+    LABELS,
+    PEOPLE,
+    TEN,
+    TEST,
+    TRAIN,
+    VOTES,
+    arrays,
+    carved,
+    counts,
+    load,
+    ten,
+)
+
+from l2d.data.arrays import Arrays
+from l2d.experts.annotations import draw_votes, read_annotations, read_columns, read_votes
+from l2d.utils.errors import L2DError, ParameterError
+
+
+def ask(data_dir: Path, images: Arrays | None = None, *, people: int = 1) -> None:
+    """Read the annotators' labels and, of CIFAR-10, the votes."""
+    folder = data_dir / "human"
+    if images is not None:
+        read_annotations(folder / HUNDRED, ["noisy_label"], images)
+        return
+    read_annotations(folder / TEN, PEOPLE[:people], arrays())
+    read_votes(folder / VOTES, people, arrays())
+
+
+@given(st.integers(0, 999))
+def test_no_vote_is_given_twice(seed: int) -> None:
+    """As many people as votes: what they say is the votes, all of them."""
+    table = np.random.default_rng(seed).multinomial(6, [0.5, 0.3, 0.2, 0.0], size=8)
+    drawn = draw_votes(table, 6, np.random.default_rng(seed))
+    for row, said in enumerate(drawn.tolist()):
+        assert np.bincount(said, minlength=4).tolist() == table[row].tolist()
+
+
+def test_votes_are_drawn_in_proportion() -> None:
+    """Votes (7, 2, 0, 1): each person says class k with k's share, 5 σ on 40,000; two agree in (7·6 + 2·1)/(10·9) of the cases, not in
+    (49 + 4 + 1)/100 as they would with replacement."""
+    drawn = draw_votes(np.tile([7, 2, 0, 1], (40_000, 1)), 2, np.random.default_rng(0)).numpy()
+    for person in range(2):
+        shares = np.bincount(drawn[:, person], minlength=4) / 40_000
+        np.testing.assert_allclose(shares, [0.7, 0.2, 0, 0.1], atol=5 * (0.25 / 40_000) ** 0.5)
+        assert shares[2] == 0
+    assert np.mean(drawn[:, 0] == drawn[:, 1]) == pytest.approx(44 / 90, abs=5 * (0.25 / 40_000) ** 0.5)
+
+
+@pytest.mark.parametrize("name", [TEN, HUNDRED, VOTES])
+def test_a_file_in_another_order_is_refused(name: str, data_dir: Path) -> None:
+    file, order = data_dir / "human" / name, np.random.default_rng(1).permutation
+    if name == VOTES:
+        np.save(file, counts()[order(TEST)])
+        words = r"cifar10h-counts\.npy: not in the order of the test images, .* only \d+% of them"
+    else:
+        content = load(data_dir, name)
+        rows = order(len(content["clean_label"]))
+        torch.save({key: values[rows] for key, values in content.items()}, file)
+        differ = int((content["clean_label"] != content["clean_label"][rows]).sum())
+        words = rf"_human\.pt: not in the order of the images, {differ} of {len(rows)} entries of clean_label"
+    with pytest.raises(L2DError, match=words):
+        ask(data_dir, carved() if name == HUNDRED else None)
+
+
+@pytest.mark.parametrize("name", [TEN, VOTES])
+def test_a_missing_file_is_named_with_what_to_do(name: str, data_dir: Path) -> None:
+    (data_dir / "human" / name).unlink()
+    with pytest.raises(L2DError) as caught:
+        ask(data_dir)
+    assert str(caught.value).startswith(f"{data_dir / 'human' / name}: missing; ")
+    assert "docs/human_experts.md" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ([1, 2], "expected a dict of arrays, found list"),
+        ({"clean_label": LABELS[0]}, "has no random_label1;"),
+        (ten(random_label1=LABELS[0][:-1]), r"random_label1 must be 60 integers.*found int64 \[59\]"),
+        (
+            ten(random_label1=np.eye(TRAIN, dtype=np.int64)),
+            r"random_label1 must be 60 integers.*found int64 \[60, 60\]",
+        ),
+        (ten(random_label1=LABELS[0].tolist()), r"random_label1 must be 60 integers.*found object"),
+        (ten(random_label1=LABELS[0] + 1), r"random_label1 must lie in 0\.\.9"),
+        (ten(random_label1=LABELS[0] - 1), r"random_label1 must lie in 0\.\.9"),
+        (ten(random_label1=LABELS[0].astype(np.float64)), "not opened, since it is damaged or holds more than NumPy"),
+        (ten(random_label1=LABELS[0].astype(object)), "not opened, since it is damaged or holds more than NumPy"),
+        (ten(extra=Path("x")), "not opened, since it is damaged or holds more than NumPy"),
+    ],
+)
+def test_other_contents_are_refused(content: Any, words: str, data_dir: Path) -> None:
+    torch.save(content, data_dir / "human" / TEN)
+    with pytest.raises(L2DError, match=rf"{TEN}: {words}") as caught:
+        ask(data_dir)
+    assert "\n" not in str(caught.value)
+
+
+class Touch:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return Path.touch, (self.file,)
+
+
+def test_foreign_code_is_refused_and_not_run(data_dir: Path) -> None:
+    trap = data_dir / "trap"
+    content = ten(random_label1=Touch(trap))
+    torch.save(content, data_dir / "human" / TEN)
+    with pytest.raises(L2DError, match="not opened"):
+        ask(data_dir)
+    (data_dir / "human" / TEN).write_bytes(pickle.dumps(content))
+    with pytest.raises(L2DError, match="not opened"):
+        ask(data_dir)
+    np.save(data_dir / "human" / VOTES, np.array([Touch(trap)]))
+    torch.save(ten(), data_dir / "human" / TEN)
+    with pytest.raises(L2DError, match="not a readable array of numbers"):
+        ask(data_dir)
+    assert not trap.exists()
+    load(data_dir, TEN)
+    pickle.loads(pickle.dumps(Touch(trap)))
+    assert trap.exists()  # it would have
+
+
+@pytest.mark.parametrize("damage", [b"", b"junk", None])
+def test_damaged_files_are_named(damage: bytes | None, data_dir: Path) -> None:
+    for name, words in ((VOTES, "not a readable array"), (TEN, "not opened, since it is damaged")):
+        file = data_dir / "human" / name
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+        with pytest.raises(L2DError, match=rf"{name}: {words}"):
+            ask(data_dir)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+@pytest.mark.parametrize("core", [b"numpy.core.multiarray", b"numpy._core.multiarray"])
+@pytest.mark.parametrize("zipped", [True, False])
+def test_files_of_older_and_newer_numpy_are_read(core: bytes, dtype: type, zipped: bool, tmp_path: Path) -> None:
+    """NumPy 2 moved the function that pickled arrays name; torch's files were not always archives."""
+
+    class Renaming:
+        """Stands in for the pickle module, for torch.save."""
+
+        @staticmethod
+        def dump(content: Any, file: Any, protocol: int) -> None:
+            file.write(Renaming.dumps(content, protocol))
+
+        @staticmethod
+        def dumps(content: Any, protocol: int) -> bytes:
+            text = pickle.dumps(content, protocol)
+            return re.sub(rb"cnumpy\._?core\.multiarray\n", b"c" + core + b"\n", text)
+
+        class Pickler(pickle.Pickler):
+            def __init__(self, file: Any, protocol: int) -> None:
+                self.target = file
+                super().__init__(file, protocol)
+
+            def dump(self, content: Any) -> None:
+                self.target.write(Renaming.dumps(content, 2))
+
+    values: np.ndarray = np.arange(10, dtype=dtype)
+    file = tmp_path / TEN
+    torch.save({"a": values, "b": values[:, None]}, file, Renaming, 2, _use_new_zipfile_serialization=zipped)
+    assert core in file.read_bytes()
+    read = read_columns(file, ("a", "b"), 10, 10)
+    assert read["a"].tolist() == read["b"].tolist() == list(range(10))
+    assert read["a"].dtype == torch.int64
+
+
+@pytest.mark.parametrize(
+    ("table", "people", "words"),
+    [
+        (counts()[:-1], 1, r"expected whole numbers of votes \[40, 10\], found int64 \[39, 10\]"),
+        (counts()[:, :9], 1, r"expected whole numbers of votes \[40, 10\], found int64 \[40, 9\]"),
+        (counts() / 10, 1, r"expected whole numbers of votes \[40, 10\], found float64"),
+        (counts() - 1, 1, "votes must not be negative"),
+    ],
+)
+def test_other_votes_are_refused(table: np.ndarray, people: int, words: str, data_dir: Path) -> None:
+    np.save(data_dir / "human" / VOTES, table)
+    with pytest.raises(L2DError, match=rf"{VOTES}: {words}"):
+        ask(data_dir, people=people)
+
+
+def test_more_people_than_votes(data_dir: Path) -> None:
+    np.save(data_dir / "human" / VOTES, np.eye(10, dtype=np.int64)[LABELS[1]])
+    ask(data_dir, people=1)
+    with pytest.raises(ParameterError, match=rf"^people=2: .*{VOTES} has only 1 vote"):
+        ask(data_dir, people=2)
+
+
+@pytest.mark.parametrize("name", [TEN, VOTES])
+def test_a_file_that_cannot_be_read_is_named(name: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = io.open
+
+    def denied(file: Any, *given: Any, **options: Any) -> Any:
+        if str(file).endswith(name):
+            raise PermissionError(13, "Permission denied")  # as some file systems do, without a name
+        return opened(file, *given, **options)
+
+    monkeypatch.setattr("builtins.open", denied)
+    monkeypatch.setattr(io, "open", denied)
+    with pytest.raises(L2DError, match=rf"/human/{name}: cannot be read \(Permission denied\)"):
+        ask(data_dir)

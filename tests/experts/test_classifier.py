@@ -1,0 +1,60 @@
+"""One classifier: its network, its bar, and what is said when it diverges."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from tests.experts.tiny_experts import TINY, experts
+from tests.running import assembled
+
+from l2d.config import check, compose
+from l2d.data.arrays import Arrays
+from l2d.data.sets.digits import Digits
+from l2d.experts.classifier import Classifiers
+from l2d.experts.request import ComputeOptions
+from l2d.utils.errors import ParameterError
+
+
+def test_an_expert_that_diverges_in_its_last_step_is_not_kept(tiny: Callable[..., DictConfig], tmp_path: Path) -> None:
+    """The losses of an epoch are those before its last step."""
+    once = ["experts.recipe.epochs=1", "experts.recipe.batch_size=4096", "experts.recipe.optimizer.lr=1e30"]
+    with pytest.raises(ParameterError, match=r"^experts\.recipe\.optimizer\.lr: .*not finite"):
+        assembled(tiny(*TINY, *once))
+    assert not list(tmp_path.glob("runs/experts/*/entry.json"))
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_a_network_gets_statistics_if_it_takes_them(takes: bool) -> None:
+    given: dict[str, Any] = {}
+
+    class Plain(torch.nn.Linear):
+        def __init__(self, *, num_outputs: int, head: str) -> None:
+            given.update(num_outputs=num_outputs, head=head)
+            super().__init__(3, num_outputs)
+
+    class Standardised(Plain):
+        def __init__(self, *, mean: list[float], std: list[float], num_outputs: int, head: str) -> None:
+            super().__init__(num_outputs=num_outputs, head=head)
+            given.update(mean=mean, std=std)
+
+    inputs, labels = torch.tensor([[0.0, 4.0], [2.0, 4.0], [99.0, 99.0]]), torch.tensor([0, 1, 1])
+    arrays = Arrays(inputs, labels, inputs, labels, 2)
+    recipe = check(compose([])).recipe
+    classifiers = Classifiers(arrays, Standardised if takes else Plain, recipe, ComputeOptions())
+    classifiers._network(torch.tensor([0, 1]))  # statistics of these rows alone
+    expected = {"num_outputs": 2, "head": "linear"}
+    assert given == (expected | {"mean": [1.0, 4.0], "std": [1.0, 1e-6]} if takes else expected)
+
+
+def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    arrays, rows, nothing = Digits().load(Path()), torch.arange(64), torch.arange(0)
+    made = experts("experts.recipe.epochs=1")
+    for progress, terminal in ((True, True), (True, False), (False, True)):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
+        classifiers = Classifiers(arrays, made.network, made.recipe, ComputeOptions(progress=progress))
+        classifiers.answers(rows, nothing, False, 0, "expert 1 of 2")
+        assert ("expert 1 of 2" in capsys.readouterr().err) == (progress and terminal)

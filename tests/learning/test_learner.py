@@ -1,0 +1,158 @@
+"""How training ends, and which batches are of the usual size."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+from tests.routing.test_module import Repeated
+from torch import Tensor
+
+from l2d.data.batches import Batches, Inputs
+from l2d.learning.learner import PLAIN, STREAMS, Learner, ended_by_signals, is_full, make_trainer, speed
+from l2d.utils.errors import ParameterError
+from l2d.utils.interrupts import TERMINATED
+
+# How training ends
+
+
+class Ending(Learner):
+    """Ends in its first step as it is told to."""
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        super().__init__(
+            network=torch.nn.Linear(1, 1),
+            optimizer=partial(torch.optim.SGD, lr=0.1),
+            schedule="constant",
+            channels_last=False,
+            compile_mode="false",
+        )
+        self.end = end
+
+    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        self.end()
+        return self.network(inputs)[:, 0]
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Lightning switches Ctrl-C off while it shuts down, and leaves it so."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def fit(end: Callable[[], object]) -> None:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
+    batch = torch.ones(2, 1), torch.zeros(2, 2), torch.zeros(2)
+    with kept_handlers(), ended_by_signals():
+        trainer.fit(Ending(end), Repeated(batch, 2))
+
+
+def press(number: int) -> None:
+    os.kill(os.getpid(), number)
+    signal.getsignal(number)  # the handler runs here at the latest
+
+
+def test_ctrl_c_is_a_keyboard_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(lambda: press(signal.SIGINT))
+
+
+def test_sigterm_ends_with_its_own_status() -> None:
+    with pytest.raises(SystemExit) as caught:
+        fit(lambda: press(signal.SIGTERM))
+    assert caught.value.code == TERMINATED
+    assert not isinstance(caught.value, SIGTERMException)
+
+
+@pytest.mark.parametrize("code", ["please install foo", 3, 1, None])
+def test_another_exit_keeps_its_message_and_status(code: str | int | None) -> None:
+    with pytest.raises(SystemExit) as caught:
+        fit(lambda: sys.exit(code))
+    assert caught.value.code == code
+
+
+def test_what_the_trainer_refuses_is_one_line() -> None:
+    with pytest.raises(ParameterError, match=r"^trainer=.*abacus") as caught:
+        make_trainer(accelerator="abacus", devices=1)
+    assert "\n" not in str(caught.value)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize(("n", "size"), [(135, 16), (103, 20), (37, 37), (70, 64)])
+def test_all_but_an_epochs_last_batch_are_full(n: int, size: int, parts: int) -> None:
+    """Those are compiled and searched for; one of another size would be compiled for itself. Parts differ by one row at most."""
+    rows = torch.arange(n)
+    batches = Batches(
+        Inputs(rows[:, None].float(), torch.device("cpu"), True), rows, rows[:, None], rows, size, parts=parts
+    )
+    sizes = batches.sizes
+    whole = -(-n // batches.batch_size)
+    if parts == 1:
+        assert [is_full(one, sizes[0], parts) for one in sizes] == [one == sizes[0] for one in sizes]
+    elif whole > 1:
+        before_the_last = sizes[: parts * (whole - 1)]
+        assert all(is_full(one, sizes[0], parts) for one in before_the_last)
+        assert {*before_the_last} <= {sizes[0], sizes[0] + 1}
+
+
+def test_what_is_full_by_hand() -> None:
+    assert is_full(8, 8, 1)
+    assert not is_full(9, 8, 1)
+    assert not is_full(7, 8, 1)
+    assert is_full(9, 8, 2)
+    assert not is_full(10, 8, 2)
+    assert not is_full(7, 8, 2)
+
+
+# Checkpoints and devices
+
+
+def test_the_random_stream_is_in_the_checkpoint() -> None:
+    """Dropout of a resumed run draws what an unbroken one would have drawn."""
+    learner, checkpoint = Ending(lambda: None), dict[str, Any]()
+    torch.manual_seed(3)
+    learner.on_save_checkpoint(checkpoint)
+    expected = torch.rand(3)
+    assert len(checkpoint[STREAMS]) == 1  # no GPU, no stream of one
+    torch.manual_seed(4)
+    learner.on_load_checkpoint(checkpoint)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_loss_that_is_not_finite_is_named_with_its_epoch() -> None:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
+    batch = torch.full((2, 1), torch.nan), torch.zeros(2, 2), torch.zeros(2)
+    with pytest.raises(Exception, match=r"train/loss is nan in epoch 1; lower recipe\.optimizer\.lr"):
+        trainer.fit(Ending(lambda: None), Repeated(batch, 1))
+
+
+def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe: Any = SimpleNamespace(precision="bf16-mixed", channels_last=True, compile="default", fused=True)
+    assert speed(recipe, "cpu") == PLAIN
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for accelerator in ("auto", "gpu", "cuda"):
+        assert speed(recipe, accelerator) == vars(recipe)
+    assert speed(recipe, "cpu") == PLAIN
+
+
+def test_without_averaged_weights_timm_is_not_needed() -> None:
+    assert Ending(lambda: None).averaged is None
+    assert isinstance(Ending(lambda: None), pl.LightningModule)
