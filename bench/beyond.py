@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from l2d.analysis.report.averages import paired_interval
 from provenance import ROOT
 from records import (
-    NAMES,
     Row,
     by_seed,
     cell_of,
@@ -32,6 +31,7 @@ from records import (
     read,
     scores_of,
     shown,
+    title_of,
     usual,
     write,
 )
@@ -54,6 +54,7 @@ FIELDS = [
     "torch",
     "commit",
 ]
+IMAGES = ("svhn", "cifar10", "digits")
 WHY = ROOT / "bench" / "results" / "why_mild.csv"
 Kind = tuple[str, str, str]  # method, aux, ema
 MILD: Kind = ("mild", "none", "0")
@@ -90,7 +91,7 @@ SETTINGS: dict[tuple[str, ...], str] = {
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for _, config, metrics, timing in finished(runs_dir):
-        if config["dataset"]["name"] not in NAMES or not ours(config):
+        if config["dataset"]["name"] not in IMAGES or not ours(config):
             continue
         rows.append(
             {
@@ -336,7 +337,7 @@ def title(where: tuple[str, ...]) -> str:
     dataset, setup, experts, cross_fit, cost, epochs = where
     kind = "synthetic (simulated)" if experts == "synthetic" else experts
     fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
-    return f"{NAMES.get(dataset, dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}, {epochs} epochs"
+    return f"{title_of(dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}, {epochs} epochs"
 
 
 def main() -> None:

@@ -5,19 +5,15 @@ than a std. Runs are kept by commit in runs/bench/, so a benchmark that was brok
 """
 
 import csv
-import json
 import statistics
 import sys
 from typing import Any
 
-from omegaconf import DictConfig
-
-from l2d.commands.train import train
-from l2d.config import compose, to_plain
+from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
 from provenance import ROOT, commit, machine, versions
-from records import put
+from records import put, trained
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]
@@ -38,9 +34,9 @@ def main() -> None:
         writer.writerows(rows)
     text = markdown(rows)
     put(ROOT / "README.md", "bench-digits", text)
-    example = compose([*SETTING, "method=mild"])
-    path = RunFolder.of(to_plain(example)).path
-    put(ROOT / "README.md", "example", f"```\n{format_table(train(in_folder(example, code)))}\n\n{path}\n```")
+    example = [*SETTING, "method=mild"]
+    path, (_, metrics) = RunFolder.of(check(compose(example)).plain).path, trained([*example, *kept(code)])
+    put(ROOT / "README.md", "example", f"```\n{format_table(metrics)}\n\n{path}\n```")
     print(f"\n{text}")
     means = {row["method"]: float(row["mean"]) for row in rows}
     stds = {row["method"]: float(row["std"]) for row in rows}
@@ -54,21 +50,18 @@ def read() -> list[dict[str, Any]]:
     return [row | {key: float(row[key]) for key in ("mean", "std", "best_single", "fit_seconds")} for row in found]
 
 
-def in_folder(cfg: DictConfig, code: str) -> DictConfig:
-    """Uncommitted changes have no name to be kept under, so then every run is made anew."""
-    cfg.runs_dir = str(ROOT / "runs" / "bench" / code)
-    cfg.force = code.endswith("+changes")
-    return cfg
+def kept(code: str) -> list[str]:
+    """Where the runs of a commit are. Uncommitted changes have no name to be kept under, so then every run is made anew."""
+    return [f"runs_dir={ROOT / 'runs' / 'bench' / code}", f"force={str(code.endswith('+changes')).lower()}"]
 
 
 def measure(method: str, code: str) -> dict[str, Any]:
     losses, singles, seconds = [], [], []
     for seed in SEEDS:
-        cfg = in_folder(compose([*SETTING, f"method={method}", f"seed={seed}"]), code)
-        metrics = train(cfg)
+        run, metrics = trained([*SETTING, f"method={method}", f"seed={seed}", *kept(code)])
         losses.append(metrics.deferral_loss)
         singles.append(metrics.baselines.best_single.deferral_loss)
-        timing = json.loads((RunFolder.of(to_plain(cfg)).path / "timing.json").read_text(encoding="utf-8"))
+        timing = run.timing()
         if len(timing["epoch_seconds"]) == metrics.epochs:  # not resumed
             seconds.append(timing["last_step_at"] - timing["first_step_at"])
     return {

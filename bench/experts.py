@@ -12,9 +12,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.experts.accuracy import accuracy_by_expert
-from l2d.routing.build import make_data
+from l2d.routing.build import make_splits
 from provenance import ROOT, commit, machine, versions
 from records import put
 
@@ -26,8 +26,9 @@ Row = dict[str, str]
 
 def measure(overrides: list[str]) -> list[Row]:
     """Experts of one setting, as rows; seconds are those that making all of them took, loading the data not counted."""
-    cfg = compose([*overrides, "experts=trained"])
-    data = make_data(cfg)
+    experiment = check(compose([*overrides, "experts=trained"]))
+    data, coverage = make_splits(experiment), experiment.setup.coverage
+    assert coverage is not None
     seconds = data.cache.seconds
     if seconds is None or data.expert_seconds < seconds:
         raise SystemExit(f"{data.cache.entry}: made earlier, by what is not known; remove it, or use another runs_dir")
@@ -38,9 +39,10 @@ def measure(overrides: list[str]) -> list[Row]:
             shares = {key: getattr(found, key) for key in ("own", "others", "overall")}
             rows.append(
                 {key: "" if share is None else f"{share:.4f}" for key, share in shares.items()}
-                | {"settings": " ".join(overrides), "dataset": cfg.dataset.name, "setup": cfg.setup.name, "split": name}
-                | {"cross_fit": str(cfg.experts.cross_fit), "expert": str(k + 1), "seconds": f"{seconds:.1f}"}
-                | {"knows": f"{cfg.setup.coverage[k]:g}", "rows": str(len(split))}
+                | {"settings": " ".join(overrides), "dataset": experiment.dataset.name, "split": name}
+                | {"setup": experiment.setup.name, "cross_fit": str(experiment.experts.arguments["cross_fit"])}
+                | {"expert": str(k + 1), "seconds": f"{seconds:.1f}"}
+                | {"knows": f"{coverage[k]:g}", "rows": str(len(split))}
                 | {"machine": machine(), "versions": versions(), "commit": commit()}
             )
     return rows

@@ -18,14 +18,12 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: the encoder would
 
 import torch
 
-from l2d.commands.train import train
-from l2d.config import compose, to_plain
+from l2d.config import check, compose
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.routing.build import make_dataset
-from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router
 from provenance import ROOT, commit, machine, versions
-from records import put
+from records import put, trained
 
 RESULTS = ROOT / "bench" / "results" / "latency.csv"
 BATCHES = (1, 8, 64, 512)
@@ -44,11 +42,11 @@ Row = dict[str, Any]
 def prepared(overrides: list[str], folder: Path) -> tuple[Path, Any]:
     """The folder of a run of one epoch, and at least 512 inputs to ask it about."""
     where = [f"runs_dir={folder / 'runs'}", f"data_dir={folder / 'data'}", "progress=false", "trainer.accelerator=cpu"]
-    cfg = compose([*overrides, *where, "recipe.epochs=1"])
-    train(cfg)
-    arrays = make_dataset(cfg).load(folder / "data")
+    overrides = [*overrides, *where, "recipe.epochs=1"]
+    run, _ = trained(overrides)
+    arrays = make_dataset(check(compose(overrides))).load(folder / "data")
     queries = arrays.texts[1] if arrays.texts is not None else arrays.train_inputs.numpy()
-    return RunFolder.of(to_plain(cfg)).path, queries
+    return run.path, queries
 
 
 def measure(path: Path, queries: Any, seconds: float) -> list[Row]:

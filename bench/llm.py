@@ -20,12 +20,12 @@ from l2d.analysis.curve.show import curve_figure
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.averages import paired_interval
 from l2d.commands.curve import chosen_groups
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.core.costs import cheapest, paid
 from l2d.core.results import read_metrics
 from l2d.methods.priced import mean_by_label
-from l2d.routing.build import make_data
-from l2d.routing.datamodule import DeferralData
+from l2d.routing.assemble import Splits
+from l2d.routing.build import make_splits
 from provenance import ROOT
 from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, usual, write
 
@@ -64,7 +64,7 @@ def spaced(values: Iterable[float]) -> str:
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for _, config, metrics, timing in finished(runs_dir, "mmlu"):
-        if not ours(config):
+        if not ours(config, metrics.capabilities.reads_text):
             continue
         scale = float(config["cost"].get("scale", 1.0))
         rows.append(
@@ -89,9 +89,8 @@ def collected(runs_dir: Path) -> list[Row]:
     return rows
 
 
-def ours(config: Mapping[str, Any]) -> bool:
+def ours(config: Mapping[str, Any], tuned: bool) -> bool:
     """Whether a run of all questions differs in nothing but KEYS from the commands in the documents."""
-    tuned = "TextEncoder" in config["router"]["_target_"]
     said = [
         "dataset=mmlu",
         "dataset.only=null",
@@ -113,13 +112,12 @@ def variant(method: Mapping[str, Any]) -> str:
 def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
     """What needs no router: the best single model, the best model for each subject, the oracle, all chosen on training rows and
     scored on test rows; and what the oracle would gain on the strong model if the others only guessed."""
-    rows, loaded = [], dict[tuple[str, str], DeferralData]()
+    rows, loaded = [], dict[tuple[str, str], Splits]()
     for label, setup, prices in sorted(cells):
         overrides = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
         if (label, setup) not in loaded:
-            loaded[label, setup] = make_data(
-                compose([*overrides, f"dataset.label={label}", "cost=error", "recipe=table"])
-            )
+            config = compose([*overrides, f"dataset.label={label}", "cost=error", "recipe=table"])
+            loaded[label, setup] = make_splits(check(config))
         data = loaded[label, setup]
         beta = torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
         train, test = data.train.answers.errors + beta, data.test.answers.errors + beta
@@ -138,7 +136,7 @@ def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
     return rows
 
 
-def subject_table(data: DeferralData, train: torch.Tensor, test: torch.Tensor) -> float:
+def subject_table(data: Splits, train: torch.Tensor, test: torch.Tensor) -> float:
     """The least mean training cost for each subject, each drawn towards the mean of all by one row; all have one."""
     means = mean_by_label(train, data.train.labels, data.num_classes, 1.0)
     return float(paid(test, means.argmin(dim=1)[data.test.labels]).mean())

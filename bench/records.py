@@ -14,13 +14,28 @@ from typing import Any
 import yaml
 
 from l2d.analysis.report.averages import paired_interval
-from l2d.config import compose, to_plain
+from l2d.config import check, compose, titles
+from l2d.config.identity import variant
 from l2d.core.results import RunMetrics, read_metrics
-from l2d.runs.folder import variant
+from l2d.runs.folder import RunFolder
 from provenance import commit
 
 Row = dict[str, str]
-NAMES = {"svhn": "SVHN", "cifar10": "CIFAR-10", "digits": "digits"}
+
+
+def title_of(dataset: str) -> str:
+    return titles()["dataset"].get(dataset, dataset)
+
+
+def trained(overrides: Sequence[str]) -> tuple[RunFolder, RunMetrics]:
+    """The run that `l2d train OVERRIDES` makes, made if it is not finished yet."""
+    from l2d.training.walk import train
+
+    experiment = check(compose(overrides))
+    run = RunFolder.of(experiment.plain)
+    if experiment.settings.force or not run.finished:
+        train(experiment, run)
+    return run, run.metrics()
 
 
 def finished(runs_dir: Path, dataset: str = "*") -> Iterator[tuple[Path, dict[str, Any], RunMetrics, dict[str, Any]]]:
@@ -40,7 +55,7 @@ def usual(config: Mapping[str, Any], overrides: Sequence[str], free: Sequence[st
 @cache
 def _expected(overrides: tuple[str, ...], free: tuple[str, ...]) -> str:
     try:
-        return _without(to_plain(compose(list(overrides))), free)
+        return _without(check(compose(overrides)).plain, free)
     except Exception:  # a method or a set that is no longer there
         return ""
 
@@ -121,7 +136,7 @@ def foot(rows: Sequence[Row]) -> str:
 def made(rows: Sequence[Row]) -> str:
     """On how many test rows, where and by what."""
     n = ", ".join(
-        f"{NAMES.get(d, d)} {int(k):,}" for d, k in sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
+        f"{title_of(d)} {int(k):,}" for d, k in sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
     )
     commits: dict[tuple[str, str], list[str]] = defaultdict(list)
     for machine, torch, code in sorted({(row["machine"], row["torch"], row["commit"]) for row in rows}):

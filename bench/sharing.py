@@ -30,13 +30,12 @@ LISTS = [
 
 
 def work(cells: list[str], data_dir: str, runs_dir: str, ready: "multiprocessing.synchronize.Barrier") -> None:
-    from l2d.commands.train import train
-    from l2d.config import compose
+    from records import trained
 
     def run(cell: str, *overrides: str) -> None:
         dataset, setup, method, seed = cell.split()
         choice = [f"dataset={dataset}", f"setup={setup}", f"method={method}", f"seed={seed}"]
-        train(compose([*choice, f"data_dir={data_dir}", "progress=false", *overrides]))
+        trained([*choice, f"data_dir={data_dir}", "progress=false", *overrides])
 
     with tempfile.TemporaryDirectory() as folder:
         run(cells[0], "recipe.epochs=1", f"runs_dir={folder}")

@@ -36,12 +36,12 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from l2d.config import compose
+from l2d.config import check, compose
 from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
 from l2d.data.sets.prepared import is_prepared
-from l2d.routing.build import build
+from l2d.routing.build import make_router, make_splits
 from provenance import ROOT, commit, machine, versions
 from speed_docs import read
 
@@ -66,7 +66,7 @@ def l2d(
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         launched = time.time()
         subprocess.run(
-            [sys.executable, "-m", "l2d.commands.train", *arguments, *where],
+            [sys.executable, "-m", "l2d", "train", *arguments, *where],
             check=True,
             stdout=subprocess.DEVNULL,
         )
@@ -119,9 +119,11 @@ def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
 
 
 def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:
-    """Data and router as recipe=fast builds them, but neither compiled nor on the device."""
+    """Splits and router as recipe=fast builds them, but neither compiled nor on the device."""
     off = ["recipe.compile=false", "recipe.channels_last=false"]
-    return build(compose(["dataset=svhn", f"data_dir={arguments.data_dir}", *off]))
+    experiment = check(compose(["dataset=svhn", f"data_dir={arguments.data_dir}", *off]))
+    splits = make_splits(experiment)
+    return splits, make_router(experiment, splits)
 
 
 def rate(step: Callable[[Batch], None], epoch: Callable[[], Iterable[Batch]], epochs: int) -> Row:

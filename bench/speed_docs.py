@@ -43,15 +43,15 @@ def source(rows: list[Row], command: str) -> str:
 
 
 def speed(by: dict[str, list[Row]]) -> str:
-    """Images per second, each beside l2d.commands.train's."""
+    """Images per second, each beside l2d train's."""
     ours = float(by["l2d"][0]["images_per_second"])
     names = {
-        "l2d": "`l2d.commands.train`, recipe=fast",
+        "l2d": "`l2d train`, recipe=fast",
         "bare": "bare loop: same data, augmentation, precision and compilation, nothing else",
         "plain": "DataLoader, torchvision's RandomCrop, ToTensor, Normalize, 8 workers, default precision",
         "plain_uint8": "the same, the workers hand out uint8 and the GPU normalises",
-        "streamed": "`l2d.commands.train`, images in pinned host memory (`trainer.data_on_device=false`)",
-        "deterministic": "`l2d.commands.train`, `trainer.deterministic=true`",
+        "streamed": "`l2d train`, images in pinned host memory (`trainer.data_on_device=false`)",
+        "deterministic": "`l2d train`, `trainer.deterministic=true`",
     }
     rows = []
     for what, name in names.items():
@@ -63,7 +63,7 @@ def speed(by: dict[str, list[Row]]) -> str:
     gflop, peak = gflop_per_image(), float(by["matmul"][0]["tflops"])
     reached = ours * gflop / 1e3
     return (
-        table("SVHN, batches of 1,024, median epoch | images/s | l2d.commands.train ÷ this", rows)
+        table("SVHN, batches of 1,024, median epoch | images/s | `l2d train` ÷ this", rows)
         + f"\n\n{source([by[what][0] for what in names if what in by], 'python bench/speed.py')}\n\n"
         + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
         + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s that a bf16 matrix product of 8,192 × 8,192 reached beside it "

@@ -20,7 +20,7 @@ from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.results import RunMetrics
 from provenance import ROOT
-from records import NAMES, Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, usual, write
+from records import Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, title_of, usual, write
 
 CSV = ROOT / "bench" / "results" / "why_mild.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
@@ -98,7 +98,8 @@ def collect(runs_dir: Path) -> list[Row]:
 def plain(config: Mapping[str, Any]) -> bool:
     """Whether a run differs from others in nothing but KEYS: TDEF or MILD, ρ by a number or a rule, everything else as usual."""
     method = config["method"]
-    if not method["_target_"].endswith(".CompSum") or method.get("tau", 1.0) != 1.0 or isinstance(method["rho"], list):
+    comp_sum = method.keys() >= {"rewards", "tau", "rho"}
+    if not comp_sum or method["tau"] != 1.0 or isinstance(method["rho"], list):
         return False
     rule = method["rho"] if isinstance(method["rho"], dict) else {"values": None, "groups": None, "counts": "cheapest"}
     if (rule["values"], rule["groups"], rule["counts"]) != (None, None, "cheapest"):
@@ -132,7 +133,7 @@ def title(cell: tuple[str, ...]) -> str:
     dataset, setup, experts, cross_fit, cost = cell
     fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
     kind = "synthetic (simulated)" if experts == "synthetic" else experts
-    return f"{NAMES.get(dataset, dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}"
+    return f"{title_of(dataset)} {setup}, {kind} experts{fit}, {cost.replace('_', ' ')}"
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:

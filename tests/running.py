@@ -1,5 +1,6 @@
 """Runs of a composed config within a test, step by step or as a whole."""
 
+from pathlib import Path
 from typing import Any
 
 from l2d.config import check
@@ -11,6 +12,11 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.training import walk
+
+
+def folder_of(cfg: Any) -> Path:
+    """The run's folder, whether it is there or not."""
+    return RunFolder.of(with_listed_prices(check(cfg)).plain).path
 
 
 def train(cfg: Any) -> dict[str, Any]:

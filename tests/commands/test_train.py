@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from l2d.config import compose, to_plain
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
-from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
+from l2d.learning.checkpoints import EpochCheckpoint, read_checkpoint
 from l2d.learning.learner import Learner
 from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
@@ -361,81 +361,7 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 
-def in_epoch(number: int, measured: dict[str, float]) -> Any:
-    """What a checkpoint looks at of a trainer, counted from 0."""
-    return SimpleNamespace(
-        callback_metrics=measured,
-        current_epoch=number,
-        max_epochs=99,
-        should_stop=False,
-        is_global_zero=True,
-        strategy=SimpleNamespace(broadcast=lambda due: due),
-        save_checkpoint=Path.touch,
-    )
-
-
-@pytest.mark.parametrize(("checkpoint", "epoch"), [("best", 1), ("best_loss", 2), ("last", None)])
-def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Path) -> None:
-    """By the deferral loss, the first of equals; by the loss, which prices later than those of training do not change."""
-    keeper = EpochCheckpoint(tmp_path, MONITORS[checkpoint])
-    for number, (deferral, loss) in enumerate([(0.5, 3.0), (0.4, 2.0), (0.4, 1.0), (0.6, 1.5)]):
-        trainer = in_epoch(number, {"val/deferral_loss": deferral, "val/loss": loss})
-        module: Any = SimpleNamespace(state_dict=lambda number=number: {"epoch": torch.tensor(number)})
-        keeper.on_train_epoch_end(trainer, module)
-    kept = keeper.state_dict()["best_weights"]
-    assert kept == ({} if epoch is None else {"epoch": torch.tensor(epoch)})
-
-
 # Patience and averaged weights
-
-
-def watched(folder: Path, values: list[float], patience: int | None) -> tuple[EpochCheckpoint, list[int]]:
-    """The epochs, from 1 on, after which a run with these validation losses is told to stop."""
-    checkpoint = EpochCheckpoint(folder, "val/deferral_loss", patience=patience)
-    module: Any = torch.nn.Linear(1, 1)
-    stopped = []
-    for epoch, value in enumerate(values):
-        trainer = in_epoch(epoch, {"val/deferral_loss": value})
-        checkpoint.on_train_epoch_end(trainer, module)
-        stopped += [epoch + 1] if trainer.should_stop else []
-    return checkpoint, stopped
-
-
-@pytest.mark.parametrize(("patience", "stops"), [(1, [3, 5, 6]), (2, [6]), (3, []), (None, [])])
-def test_patience_is_counted_from_the_best_epoch(patience: int | None, stops: list[int], tmp_path: Path) -> None:
-    """As good as the best is no new best. What was counted is in the checkpoint."""
-    values = [0.5, 0.4, 0.4, 0.3, 0.35, 0.31]
-    whole, stopped = watched(tmp_path, values, patience)
-    assert stopped == stops
-    assert (whole.best, whole.best_epoch, whole.since_best) == (0.3, 4, 2)
-    again = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=patience)
-    again.load_state_dict(whole.state_dict())
-    trainer: Any = SimpleNamespace(should_stop=False, strategy=SimpleNamespace(broadcast=lambda due: due))
-    again.on_train_start(trainer, Any)  # type: ignore[arg-type]
-    assert trainer.should_stop == (stops[-1:] == [6]) == again.out_of_patience
-    assert again.best_epoch == 4
-    del (old := whole.state_dict())["since_best"]  # of before there was such
-    again.load_state_dict(old)
-    assert again.since_best == 0
-
-
-def test_stop_after_is_the_number_of_epochs(tmp_path: Path) -> None:
-    checkpoint = EpochCheckpoint(tmp_path, None, stop_after=2)
-    trainers = [in_epoch(epoch, {}) for epoch in range(3)]
-    for trainer in trainers:
-        checkpoint.on_train_epoch_end(trainer, cast(Any, torch.nn.Linear(1, 1)))
-    assert [trainer.should_stop for trainer in trainers] == [False, True, True]
-
-
-def test_all_processes_stop_where_the_first_does(tmp_path: Path) -> None:
-    """Ranks whose losses differ in the last bit have counted differently: rank 0's word holds, for what comes after fitting too."""
-    for said in (True, False):
-        checkpoint = EpochCheckpoint(tmp_path, "val/deferral_loss", patience=2)
-        checkpoint.since_best = 1 if said else 9
-        strategy = SimpleNamespace(broadcast=lambda _, said=said: said)
-        trainer: Any = SimpleNamespace(should_stop=False, strategy=strategy)
-        checkpoint.on_train_start(trainer, cast(Any, None))
-        assert checkpoint.out_of_patience == trainer.should_stop == said
 
 
 STEADY = {"patience": ["recipe.patience=2"], "ema": ["recipe.ema=0.8", "aux=experts"]}

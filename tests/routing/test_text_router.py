@@ -11,13 +11,13 @@ import pytest
 import torch
 from omegaconf import DictConfig
 from tests.running import build, train
+from tests.running import folder_of as folder
 from tests.tiny_encoders import WORDS, write_encoder
 
 from l2d.commands.route import main
-from l2d.config import compose, to_plain
+from l2d.config import compose
 from l2d.networks.text import KEPT, TextEncoder
 from l2d.routing.module import RouterModule as Learning
-from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router
 from l2d.utils.errors import L2DError
 
@@ -58,10 +58,6 @@ def make(tmp_path: Path) -> Make:
     given += [f"router.model={tmp_path / 'bert'}", "router.reads.max_length=32", "trainer.accelerator=cpu"]
     given += ["recipe.epochs=3", "recipe.batch_size=16", "recipe.optimizer.lr=0.01", "progress=false"]
     return lambda *more: compose([*given, f"runs_dir={tmp_path / 'runs'}", *more])
-
-
-def folder(cfg: DictConfig) -> Path:
-    return RunFolder.of(to_plain(cfg)).path
 
 
 @pytest.mark.slow
@@ -147,7 +143,7 @@ def slow(*values: str) -> Any:
     [
         ("dataset.features=[x]", r"^router=text_encoder: reads one text"),
         slow("dataset.text=null", r"^router=text_encoder: reads one text"),
-        slow(f"router.model={Path(__file__).parent}", r"^router\.model=.*tests: cannot be loaded"),
+        slow(f"router.model={Path(__file__).parent}", r"^router\.reads\.model=.*tests/routing: cannot be loaded"),
         slow("router.reads.max_length=100", r"^router\.reads\.max_length=100: .* 64 tokens"),
     ],
 )

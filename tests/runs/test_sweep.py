@@ -44,7 +44,7 @@ def make_cells(folder: Path, n: int = 3) -> list[Cell]:
 def finish(cell: Cell, loss: float = 0.25) -> None:
     cell.run.path.mkdir(parents=True, exist_ok=True)
     (cell.run.path / "timing.json").write_text(json.dumps({"total_seconds": 100.0}))
-    (cell.run.path / "metrics.json").write_text(json.dumps({"deferral_loss": loss}))
+    write_json(cell.run.path / "metrics.json", example_metrics(loss).as_json())
 
 
 class Launcher:
@@ -236,8 +236,8 @@ def test_listing_and_results(tmp_path: Path) -> None:
         "deferral loss": "0.3000",
         "std": "0.1414",
     }
-    held = {"deferral_loss": 0.4, "guarded": {"deferral_loss": 0.3}}
-    (cells[1].run.path / "metrics.json").write_text(json.dumps(held))
+    guarded = dataclasses.replace(example_metrics().guarded, deferral_loss=0.3)
+    write_json(cells[1].run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
     header, rows = results(cells)
     assert dict(zip(header, rows[0], strict=True))["guarded"] == "0.2500"
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig
-from tests.running import train
+from tests.running import folder_of, train
 
-from l2d.config import to_plain
-from l2d.runs.folder import RunFolder
+from l2d.config import check, compose
 from l2d.runs.tracking import HistoryLogger, RunInfo, WandbTracker
 from l2d.utils.errors import L2DError
 
@@ -90,9 +89,9 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
         assert effective("auto") == mode
 
 
-def test_bad_mode(info: RunInfo) -> None:
-    with pytest.raises(L2DError, match=r"logger\.mode=loud"):
-        WandbTracker(info, project="l2d", entity=None, mode="loud")
+def test_bad_mode() -> None:
+    with pytest.raises(L2DError, match=r"^logger\.mode=loud"):
+        check(compose(["logger=wandb", "logger.mode=loud"]))
 
 
 @pytest.mark.slow
@@ -105,7 +104,7 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
     for seed in (0, 1):
         cfg = tiny("logger=wandb", "recipe.epochs=1", f"seed={seed}")
         train(cfg)
-        folder = RunFolder.of(to_plain(cfg)).path
+        folder = folder_of(cfg)
         (offline,) = (folder / "wandb").glob("offline-run-*")
         ids.append((folder / "wandb_id.txt").read_text())
         assert offline.name.endswith(ids[-1])

@@ -97,7 +97,7 @@ class HydraJob:
         started = mark_started(folder, number)
         try:
             result = self.job(cfg)
-            interrupts.check()
+            interrupts.raise_dropped()
             return result
         except Busy:
             started.unlink(missing_ok=True)

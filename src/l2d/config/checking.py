@@ -101,12 +101,17 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
     }
     if signature:
         with under(key):
-            check_arguments({n: node[n] for n in arguments}, signature)  # as written: no class where a number belongs
+            # As written, so that no class gets to where a number belongs.
+            check_arguments({n: _as_written(value, node[n]) for n, value in arguments.items()}, signature)
             missing = [n for n, one in signature.items() if one.required and n not in arguments]
             for name in () if partial else missing:
                 if name not in ADDED.get(key.rpartition(".")[2], ()):
                     raise ParameterError(name, "is missing")
     return Component(key, str(node.get("name", "")), target, arguments, partial or bool(node.get("_partial_")), trusted)
+
+
+def _as_written(value: Any, written: Any) -> Any:
+    return Component if isinstance(value, Component) and value.partial else written  # something to be called later
 
 
 def _argument(key: str, value: Any, parameter: Parameter | None, trust: Sequence[str] | None) -> Any:

@@ -60,7 +60,8 @@ def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parame
     """Refuse unknown arguments, and values that their annotations do not allow."""
     for name, value in arguments.items():
         if name in signature:
-            parameters.check(name, value, signature[name].kind)
+            kind = signature[name].kind
+            parameters.check(name, value, Mapping[str, Any] if kind is Recipe else kind)
         elif OTHERS not in signature:
             raise ParameterError(name, unknown("key", name, signature))
 

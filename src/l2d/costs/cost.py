@@ -1,9 +1,10 @@
 """What every cost is: c_k(x, y) = error + price, with a way to tell the price."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
+from l2d.core.results import ExtremeShares
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.parameters import NoiseKind, NonNegative
 
@@ -27,6 +28,6 @@ class Cost:
         """β [n, p] of these rows, where `by_row`."""
         raise NotImplementedError
 
-    def facts(self, panel: Panel, train: Tensor) -> dict[str, Any] | None:  # noqa: ARG002 (for costs that have some)
+    def facts(self, panel: Panel, train: Tensor) -> ExtremeShares | None:  # noqa: ARG002 (for costs that have some)
         """What a reader of the result should know of the prices, for metrics.json."""
         return None

@@ -1,12 +1,12 @@
 """Prices under which one expert is the cheapest nearly always: extreme imbalance."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest, expert_costs
+from l2d.core.results import ExtremeShares
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
@@ -22,7 +22,7 @@ class ExtremePrices(Cost):
     def prices(self, panel: Panel, train: Tensor) -> Tensor:
         return extreme_prices(panel.train.errors[train], panel.names)
 
-    def facts(self, panel: Panel, train: Tensor) -> dict[str, Any]:
+    def facts(self, panel: Panel, train: Tensor) -> ExtremeShares:
         errors = panel.train.errors[train]
         prices = extreme_prices(errors, panel.names).tolist()
         return extreme_shares(prices, errors, panel.test.errors, panel.names)
@@ -45,7 +45,9 @@ def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
     graded = ~((errors == 0) | (errors == 1))
     if graded.any():
         row, k = (int(i) for i in graded.nonzero()[0])
-        problem = f"extreme prices need experts that are right or wrong; {names[k]} has an error of {float(errors[row, k]):g}"
+        problem = (
+            f"extreme prices need experts that are right or wrong; {names[k]} has an error of {float(errors[row, k]):g}"
+        )
         raise ParameterError("", problem)
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
@@ -57,7 +59,7 @@ def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
     return prices[order]
 
 
-def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: Sequence[str]) -> dict[str, Any]:
+def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: Sequence[str]) -> ExtremeShares:
     """What extreme prices come to: the oracle's share of the expert that is the strongest on the training rows.
     train, test: errors [N, p]."""
     strong = strongest(train)
@@ -66,10 +68,10 @@ def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: 
         chosen = cheapest(expert_costs(errors, torch.tensor(list(prices), dtype=torch.float64)))
         return int((chosen == strong).sum()) / len(errors)
 
-    return {
-        "expert": names[strong],
-        "prices": list(prices),
-        "target": PERCENT / 100,
-        "share_train": share(train),
-        "share_test": share(test),
-    }
+    return ExtremeShares(
+        expert=names[strong],
+        prices=list(prices),
+        target=PERCENT / 100,
+        share_train=share(train),
+        share_test=share(test),
+    )

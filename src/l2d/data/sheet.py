@@ -167,16 +167,17 @@ def read_header(path: Path) -> Sheet:
     """The columns' names without their cells."""
     import csv
 
-    from pyarrow import parquet
-
     try:
         if path.suffix.lower() == ".parquet":
+            from pyarrow import parquet
+
             names = parquet.read_schema(path).names
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
                 names = next(csv.reader(lines), [])
     except (OSError, ValueError, csv.Error) as error:  # pyarrow's are of the first two
-        raise L2DError(f"{path}: cannot be read ({error})") from error
+        raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    _check_header(path, names)
     return Sheet(path, dict.fromkeys(names))
 
 

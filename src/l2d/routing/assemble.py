@@ -4,12 +4,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest, check_costs, expert_costs, noisy
+from l2d.core.results import ExtremeShares
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
 from l2d.data.sampling import resample
@@ -66,7 +66,7 @@ class Splits:
     evidence: Evidence | None
     categories: tuple[str, ...] | None
     seen: Seen
-    cost_facts: dict[str, Any] | None
+    cost_facts: ExtremeShares | None
     cache: Cache
     expert_seconds: float
 

@@ -19,7 +19,7 @@ from l2d.methods.method import Method
 from l2d.networks.heads import attach_aux
 from l2d.routing.assemble import Division, Splits, assemble
 from l2d.routing.datamodule import DeferralData
-from l2d.routing.make import blaming, find, make, make_factory, parameters_of
+from l2d.routing.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
 from l2d.routing.module import RouterModule
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
@@ -28,7 +28,7 @@ from l2d.utils.seeding import derive_seed
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
     """dataset -> experts -> costs."""
     settings, dataset = experiment.settings, make_dataset(experiment)
-    with blaming(experiment.dataset):
+    with blaming_dataset(experiment):
         arrays = dataset.load(experiment.data_dir)
         data = dataset.fingerprint(experiment.data_dir) or content_of(arrays)
     experts, cost = make(experiment.experts), make(experiment.cost)

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from l2d.config import Experiment
-from l2d.routing.make import blaming, find, make
+from l2d.routing.make import blaming, blaming_dataset, find, make
 from l2d.utils.errors import L2DError
 
 
 def data_fingerprint(experiment: Experiment) -> str:
     """Of the data, and of experts that their config does not tell apart: a model's folder may come to hold other weights."""
     dataset = make(experiment.dataset)
-    with blaming(experiment.dataset):
+    with blaming_dataset(experiment):
         data: str = dataset.fingerprint(experiment.data_dir)
     if not hasattr(find(experiment.experts), "identity"):
         return data
@@ -48,7 +48,7 @@ def expert_names(experiment: Experiment) -> tuple[str, ...]:
         return models
     if coverage is None:
         dataset = make(experiment.dataset)
-        with blaming(experiment.dataset):
+        with blaming_dataset(experiment):
             return tuple(dataset.expert_names(experiment.data_dir)) if hasattr(dataset, "expert_names") else ()
     people, p = given.get("people", 0), len(coverage)
     if not people:

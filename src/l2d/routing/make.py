@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from l2d.config import Component, Recipe
+from l2d.config import Component, Experiment, Recipe
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -33,6 +33,20 @@ def blaming(component: Component) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"in {component.key}={component.name or component.target} ({component.target})")
         raise
+
+
+@contextmanager
+def blaming_dataset(experiment: Experiment) -> Iterator[None]:
+    """The same for the dataset. How it reads text is set at the router, where most datasets take it from."""
+    try:
+        with blaming(experiment.dataset):
+            yield
+    except ParameterError as error:
+        head, _, parameter = error.parameter.partition("dataset.encoder.")
+        taken = experiment.plain["dataset"].get("encoder") == experiment.plain["router"].get("reads")
+        if head or not parameter or not taken:
+            raise
+        raise ParameterError(f"router.reads.{parameter}", error.problem, error.value) from error.__cause__
 
 
 def make_factory(component: Component) -> Callable[..., Any]:

@@ -11,7 +11,7 @@ from l2d.core import metrics as metrics_
 from l2d.core.costs import paid
 from l2d.core.decisions import DECISIONS, at_least_float32
 from l2d.core.guard import Guard, HeldOut, fit_guard
-from l2d.core.results import SCHEMA_VERSION, Capabilities, DecisionLosses, ExtremeShares, RowCounts, RunMetrics
+from l2d.core.results import SCHEMA_VERSION, Capabilities, DecisionLosses, RowCounts, RunMetrics
 from l2d.methods.method import Method
 from l2d.routing.assemble import Split, Splits
 from l2d.routing.datamodule import DeferralData
@@ -90,7 +90,7 @@ def details(method: Method, splits: Splits, validation: RoutedSplit, test: Route
             splits.categories, test.decisions, splits.train_costs, test.split.costs
         )
     if splits.cost_facts is not None:
-        found["extreme"] = ExtremeShares(**splits.cost_facts)
+        found["extreme"] = splits.cost_facts
     if method.has_posterior:
         found["by_decision"] = {
             name: DecisionLosses(

@@ -26,6 +26,7 @@ NonNegativeInt = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 EvenWidth = Annotated[int, Ge(2), MultipleOf(2)]
 Names = Annotated[list[str], MinLen(1)]
+Factory = Callable[..., Any]  # a class with some of its arguments, to be called with the others
 Letters = Annotated[list[str | int], MinLen(2)]  # a yaml's [1, 2] are numbers
 Name = str | int  # of a column or a category; YAML reads 2024 as a number
 PriceNames = dict[str, NonNegative]
@@ -52,20 +53,6 @@ class ByForm:
         branches = {"~single": self.single, "~several": self.several, "~mapping": self.mapping}
         single, several, mapping = (Annotated[kind, Tag(name)] for name, kind in branches.items())
         return handler.generate_schema(Annotated[single | several | mapping, Discriminator(self.form)])
-
-
-@dataclass(frozen=True)
-class WrittenAs:
-    """The type of what a config has for an object that is built from it."""
-
-    kind: Any
-
-    def __get_pydantic_core_schema__(self, _: object, handler: Any) -> Any:
-        return handler.generate_schema(self.kind)
-
-
-# A class with some of its arguments, to be called with the others.
-Factory = Annotated[Callable[..., Any], WrittenAs(dict[str, Any])]
 
 
 class RhoRule(TypedDict):
@@ -101,6 +88,7 @@ SENTENCES = {
     "sequence_str": "must be a list",
     "is_instance_of": "must be a list or a mapping",
     "dict_type": "must be a mapping",
+    "callable_type": "must be a mapping that names a class, _target_: MODULE.CLASS",
     "literal_error": "must be {expected}",
     "missing": "is missing",
     "extra_forbidden": "unknown key",

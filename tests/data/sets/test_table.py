@@ -257,6 +257,21 @@ class Reader(Hashed):
         return "another"
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_experts_are_known_from_the_header_alone(tmp_path: Path, name: str) -> None:
+    """In the order of the file or of `experts`; what is wrong with the header is said as for the whole file."""
+    path = write(tmp_path, {**GOOD, "correct_c": [None] * 10}, name)
+    assert table(path).expert_names(Path()) == ["a", "b", "c"]
+    assert table(path, experts=["correct_b", "a"]).expert_names(Path()) == ["b", "a"]
+    with pytest.raises(ParameterError, match=r"^experts=gpt: no such column"):
+        table(path, experts=["a", "gpt"]).expert_names(Path())
+    with pytest.raises(L2DError, match="only one expert, a"):
+        table(write(tmp_path, without("correct_b"), name)).expert_names(Path())
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(L2DError, match=rf"{name}: cannot be read"):
+        table(path).expert_names(Path())
+
+
 def test_fingerprint(tmp_path: Path) -> None:
     """Of the file's bytes, and of the encoder if there is text for it to read."""
     path = write(tmp_path, GOOD)
