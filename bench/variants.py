@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from l2d.data.augment import crop_flip, draw
+from l2d.data.augment import crop_flip, draw_augmentation
 from l2d.methods.comp_sum import comp_sum_loss
 from l2d.networks.vision import ResNet18
 from provenance import ROOT, commit, machine, versions
@@ -62,7 +62,7 @@ def measure(
     optimizer = torch.optim.AdamW(router.parameters(), lr=lr, fused=True, capturable=True)
     images = torch.randint(0, 256, (N, 32, 32, 3), dtype=torch.uint8, device="cuda")
     costs, rho = torch.rand(N, 5, device="cuda"), torch.full((5,), 5.2, device="cuda")
-    rows, draws = torch.randint(0, N, (BATCH,), device="cuda"), draw(BATCH, 4, torch.Generator()).cuda()
+    rows, draws = torch.randint(0, N, (BATCH,), device="cuda"), draw_augmentation(BATCH, 4, torch.Generator()).cuda()
 
     def mean_loss(rows: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cuda", torch.bfloat16):

@@ -26,7 +26,7 @@ LONGEST = ("test_sweep", "test_train", "test_study", "test_trained")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
-        if "gpu" in item.keywords and not on_gpu():
+        if item.get_closest_marker("gpu") and not on_gpu():
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
         items.sort(key=lambda item: item.path.stem not in LONGEST)

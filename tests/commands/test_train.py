@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from tests.conftest import TINY
 from tests.data.sets.test_table import separable, write
 from tests.forker import Child
-from tests.running import build, train
+from tests.running import folder_of as folder
+from tests.running import train
 
-import l2d.commands.train
-from l2d.config import compose, to_plain
+from l2d.config import Experiment, check, compose
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
@@ -31,19 +31,18 @@ from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.method import Method
 from l2d.methods.one_vs_all import OneVsAll
+from l2d.routing.assemble import Splits
 from l2d.routing.build import make_dataset
+from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import HistoryLogger
 from l2d.serving import router as route
+from l2d.training import walk
 from l2d.training.score import hold
 from l2d.utils.errors import L2DError
 
 Tiny = Callable[..., DictConfig]
 Command = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def folder(cfg: DictConfig) -> Path:
-    return RunFolder.of(to_plain(cfg)).path
 
 
 def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,15 +156,18 @@ def test_a_rule_of_its_own_is_not_shifted() -> None:
 def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Any]] = []
 
-    def watched(cfg: DictConfig, parts: int) -> Any:
-        assert not any(router() for router in alive)
-        data, router = build(cfg, parts)
-        alive.append(weakref.ref(router))
-        return data, router
+    build = walk.make_router
 
-    monkeypatch.setattr(l2d.commands.train, "build", watched)
+    def watched(experiment: Experiment, splits: Splits, parts: int) -> RouterModule:
+        assert not any(router() for router in alive)
+        router = build(experiment, splits, parts)
+        alive.append(weakref.ref(router))
+        return router
+
+    monkeypatch.setattr(walk, "make_router", watched)
     for seed in range(2):
         train(tiny("recipe.epochs=1", f"seed={seed}"))
+    assert len(alive) == 2
 
 
 @pytest.mark.slow
@@ -237,8 +239,8 @@ CRASHES = {
     "after an epoch": (EpochCheckpoint, "_save", 2),
     "before the last checkpoint": (EpochCheckpoint, "_save", 4),
     "while the history is written": (HistoryLogger, "_write", 3),
-    "after training": (l2d.commands.train, "evaluate", 1),
-    "before the router is kept": (l2d.commands.train, "write_weights", 1),
+    "after training": (walk, "score_router", 1),
+    "before the router is kept": (walk, "write_weights", 1),
     "before the result": (RunFolder, "finish", 1),
 }
 
@@ -292,7 +294,7 @@ def test_stops_where_told_and_goes_on_to_the_same_result(
     for file in ("metrics.json", "history.csv", "test.npz"):
         assert (path / file).read_bytes() == (unbroken[checkpoint] / file).read_bytes(), file
     for bad in ("stop_after=0", "force=true"):
-        with pytest.raises(L2DError, match=bad):
+        with pytest.raises(L2DError, match=f"^{bad}: "):
             train(tiny(*given, "stop_after=1", bad))
 
 
@@ -404,7 +406,7 @@ def test_patience_ends_a_run_and_an_average_judges_it(steady: dict[str, Path]) -
     for path in steady.values():
         router = route.Router.load(path, raw=True)
         with np.load(path / "test.npz") as saved:
-            rows = make_dataset(OmegaConf.create(RunFolder(path).config())).load(Path()).test_inputs
+            rows = make_dataset(check(RunFolder(path).config())).load(Path()).test_inputs
             np.testing.assert_allclose(router.scores(rows), saved["scores"], rtol=1e-5)
         assert not any("aux" in name or "averaged" in name for name in router.network.state_dict())
 

@@ -50,13 +50,28 @@ def test_every_router_builds_with_every_head(router: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("group", [group for group in groups() if group != "experiment"])
 def test_every_choice_is_composed_and_passes_the_checks(group: str) -> None:
-    """dataset.path is not read there."""
     for choice in groups()[group]:
-        experiment = check(compose([f"{group}={choice}"]))
+        needs = ["dataset=cifar10"] if choice == "human" else []
+        experiment = check(compose([f"{group}={choice}", *needs]))
         part = getattr(experiment, group)
         if hasattr(part, "name"):
             assert part.name == experiment.plain[group]["name"] != ""
-        assert chosen_groups(compose([f"{group}={choice}"], with_hydra=True))[group] == choice
+
+
+def test_which_choices_were_taken() -> None:
+    assert chosen_groups(compose(["dataset=mmlu_sim", "method=ce"], with_hydra=True)) == {
+        "cost": "error",
+        "dataset": "mmlu_sim",
+        "experiment": None,
+        "experts": "table",
+        "logger": "csv",
+        "method": "ce",
+        "recipe": "table",
+        "router": "mlp",
+        "setup": "own",
+        "trainer": "default",
+    }
+    assert "experiment" not in chosen_groups(compose(name="experts", with_hydra=True))
 
 
 @pytest.mark.parametrize("experiment", sorted(groups()["experiment"]))

@@ -47,7 +47,8 @@ def save_workspace(workspace: Any) -> str:
     try:
         return str(workspace.save().url)
     except Exception as error:  # W&B raises many kinds: not logged in, no network, no such entity
-        raise L2DError(f"Weights & Biases refused the workspace ({str(error) or type(error).__name__})") from error
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise L2DError(f"Weights & Biases refused the workspace ({reason})") from error
 
 
 def main(arguments: list[str]) -> None:

@@ -20,6 +20,7 @@ DIRECTIVES = ("_target_", "_partial_")
 ADDED = {
     "method": ("costs", "num_classes", "decision"),
     "router": ("mean", "std", "num_outputs", "head"),
+    "network": ("mean", "std", "num_outputs", "head"),
     "logger": ("info",),
 }
 OWN_ROOMS = re.compile(r"l2d\.(costs|data|experts|methods|networks|runs)\.[\w.]+")
@@ -91,23 +92,29 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
         raise ParameterError(key, "must be a mapping that names a class, _target_: MODULE.CLASS", node)
     target = node["_target_"]
     trusted = is_trusted(target, trust)
-    signature = read_signature(target) if trusted and not OPTIMIZERS.fullmatch(target) else {}
     if trusted and target.startswith("l2d.") and find_class(target) is None:
         raise ParameterError(f"{key}._target_", "no such class", target)
+    signature = _configurable(key, target) if trusted else None
     arguments = {
-        name: _argument(f"{key}.{name}", value, signature.get(name), trust)
+        name: _argument(f"{key}.{name}", value, (signature or {}).get(name), trust)
         for name, value in node.items()
-        if name not in DIRECTIVES and (name not in METADATA or name in signature)
+        if name not in DIRECTIVES and (name not in METADATA or name in (signature or {}))
     }
-    if signature:
+    if signature is not None:
         with under(key):
             # As written, so that no class gets to where a number belongs.
             check_arguments({n: _as_written(value, node[n]) for n, value in arguments.items()}, signature)
-            missing = [n for n, one in signature.items() if one.required and n not in arguments]
-            for name in () if partial else missing:
-                if name not in ADDED.get(key.rpartition(".")[2], ()):
+            for name, one in signature.items():
+                if one.required and name not in arguments and not partial:
                     raise ParameterError(name, "is missing")
     return Component(key, str(node.get("name", "")), target, arguments, partial or bool(node.get("_partial_")), trusted)
+
+
+def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
+    """The parameters of a class that are for the config to give; None where they cannot be read."""
+    signature = None if OPTIMIZERS.fullmatch(target) else read_signature(target)
+    added = ADDED.get(key.rpartition(".")[2], ())
+    return None if signature is None else {name: one for name, one in signature.items() if name not in added}
 
 
 def _as_written(value: Any, written: Any) -> Any:

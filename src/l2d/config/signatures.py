@@ -32,20 +32,22 @@ def find_class(target: str) -> ast.ClassDef | None:
 
 
 @cache
-def read_signature(target: str) -> Mapping[str, Parameter]:
-    """The keyword arguments of a class's constructor, its own or an inherited one; none where they cannot be read."""
+def read_signature(target: str) -> Mapping[str, Parameter] | None:
+    """The keyword arguments of a class's constructor, its own or an inherited one; None where they cannot be read."""
     module, _, name = target.rpartition(".")
     definition = find_class(target)
     if definition is None:
         home = _home(module, name)
-        return {} if home == target else read_signature(home)
+        return None if home == target else read_signature(home)
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             return _parameters(node.args)
-    for base in definition.bases:
-        if isinstance(base, ast.Name) and (found := read_signature(_home(module, base.id))):
-            return found
-    return {}
+    if definition.decorator_list:  # which may make a constructor
+        return None
+    inherited = [
+        read_signature(_home(module, base.id)) if isinstance(base, ast.Name) else None for base in definition.bases
+    ]
+    return next((found for found in inherited if found != {}), {})
 
 
 def _parameters(given: ast.arguments) -> dict[str, Parameter]:
@@ -60,8 +62,8 @@ def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parame
     """Refuse unknown arguments, and values that their annotations do not allow."""
     for name, value in arguments.items():
         if name in signature:
-            kind = signature[name].kind
-            parameters.check(name, value, Mapping[str, Any] if kind is Recipe else kind)
+            if signature[name].kind is not Recipe:  # whose keys are checked one by one
+                parameters.check(name, value, signature[name].kind)
         elif OTHERS not in signature:
             raise ParameterError(name, unknown("key", name, signature))
 

@@ -73,11 +73,11 @@ Rho = Annotated[float | Sequence[float] | Mapping[str, Any], ByForm(Positive, li
 
 # pydantic's kinds of error, as plain sentences; what is not here is said in pydantic's own words.
 SENTENCES = {
-    "greater_than_equal": "must be at least {ge:g}",
-    "greater_than": "must be greater than {gt:g}",
-    "less_than_equal": "must be at most {le:g}",
-    "less_than": "must be less than {lt:g}",
-    "multiple_of": "must be a multiple of {multiple_of:g}",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "multiple_of": "must be a multiple of {multiple_of}",
     "finite_number": "must be a finite number",
     "float_type": "must be a number",
     "int_type": "must be a whole number",
@@ -110,10 +110,15 @@ def check(parameter: str, value: object, kind: Any) -> None:
         deepest = max(found, key=lambda error: len(error["loc"]))  # of a union, the branch that fits best
         path = [part for part in deepest["loc"] if not _is_branch(part)]
         sentence = SENTENCES.get(deepest["type"])
-        problem = sentence.format(**deepest.get("ctx", {})) if sentence else deepest["msg"]
+        problem = sentence.format(**_whole_numbers(deepest.get("ctx", {}))) if sentence else deepest["msg"]
         numbered = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path]
         value = NO_VALUE if deepest["type"] == "missing" else deepest["input"]
         raise ParameterError(parameter + "".join(numbered), problem, value) from None
+
+
+def _whole_numbers(bounds: Mapping[str, Any]) -> dict[str, Any]:
+    """0.0 is said as 0."""
+    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()}
 
 
 def _is_branch(part: object) -> bool:
