@@ -115,6 +115,13 @@ def main() -> None:
         put(ROOT / "docs" / "llm_routing.md", "latency", table(rows))
 
 
+def read(file: Path) -> list[Row]:
+    with file.open(newline="", encoding="utf-8") as content:
+        found: list[Row] = list(csv.DictReader(content))
+    whole, broken = ("batch", "n", "threads"), ("ms_per_call", "ms_per_query", "ms_slowest", "load_seconds")
+    return [row | {key: int(row[key]) for key in whole} | {key: float(row[key]) for key in broken} for row in found]
+
+
 def table(rows: Sequence[Row]) -> str:
     """Milliseconds per query by router and batch size."""
     lines = [

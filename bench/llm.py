@@ -19,7 +19,7 @@ from l2d.analysis.curve.measure import measure_group
 from l2d.analysis.curve.show import curve_figure
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.averages import paired_interval
-from l2d.commands.curve import chosen_groups
+from l2d.commands.curve import wanted_groups
 from l2d.config import check, compose
 from l2d.core.costs import cheapest, paid
 from l2d.core.results import read_metrics
@@ -282,7 +282,7 @@ def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
 def curves(runs_dir: Path) -> str:
     parts: list[str] = []
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    for group in chosen_groups(runs_dir, {"dataset": "mmlu", "method": "mild"}):
+    for group in wanted_groups(runs_dir, {"dataset": "mmlu", "method": "mild"}):
         curve, setup = trace_curve(group, measure_group(group)), group.names[1]
         file = ROOT / "docs" / "figures" / f"curve_mmlu_{setup}.png"
         curve_figure(curve).savefig(file, dpi=110)

@@ -4,6 +4,7 @@ import csv
 import re
 import statistics
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ PAPER = {"svhn": 0.0353, "cifar10": 0.0903}  # Table 1 (a), setup III, MILD, 200
 Row = dict[str, Any]
 
 
+@cache
 def gflop_per_image() -> float:
     """Forward and backward of ResNet-18 on one 32×32 image, two per multiply-add."""
     network = ResNet18(

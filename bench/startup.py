@@ -24,7 +24,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "startup.csv"
-COLUMNS = ("what", "command", "seconds", "slowest", "memory_mib", "torch", "n", "commit", "machine", "versions")
+COLUMNS = (
+    "what",
+    "command",
+    "seconds",
+    "slowest",
+    "cpu_seconds",
+    "memory_mib",
+    "torch",
+    "n",
+    "commit",
+    "machine",
+    "versions",
+)
 TINY = ["router.width=2", "recipe.epochs=1", "trainer.accelerator=cpu", "progress=false"]
 Row = dict[str, str]
 
@@ -66,21 +78,22 @@ CASES = (
 
 def measured(case: Case, folder: Path, n: int) -> Row:
     """One case's row. Any other exit status than the one that is expected ends the measurement."""
-    _, _, text = run(case, folder, {"PYTHONPROFILEIMPORTTIME": "1"})
-    times, memory = zip(*(run(case, folder)[:2] for _ in range(n)), strict=True)
+    *_, text = run(case, folder, {"PYTHONPROFILEIMPORTTIME": "1"})
+    times, cpu, memory = zip(*(run(case, folder)[:3] for _ in range(n)), strict=True)
     return {
         "what": case.what,
         "command": case.shown,
         "seconds": f"{statistics.median(times):.2f}",
         "slowest": f"{max(times):.2f}",
+        "cpu_seconds": f"{statistics.median(cpu):.2f}",
         "memory_mib": f"{statistics.median(memory):.0f}",
         "torch": "yes" if imported("torch", text) else "no",
         "n": str(n),
     }
 
 
-def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tuple[float, float, str]:
-    """Wall seconds, peak memory in MiB, and what it wrote."""
+def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tuple[float, float, float, str]:
+    """Wall seconds, CPU seconds, peak memory in MiB, and what it wrote."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
         process = subprocess.Popen(
@@ -98,7 +111,7 @@ def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tupl
         text = output.read().decode(errors="replace")
     if process.returncode != case.status:
         raise SystemExit(f"{case.shown}: ended with status {process.returncode}, not {case.status}\n{text[-2000:]}")
-    return seconds, used.ru_maxrss / 1024, text
+    return seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, text
 
 
 def imported(package: str, text: str) -> bool:
@@ -107,9 +120,10 @@ def imported(package: str, text: str) -> bool:
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = ["| | command | seconds | peak memory | torch imported |", "|---" * 5 + "|"]
+    lines = ["| | command | seconds | CPU seconds | peak memory | torch imported |", "|---" * 6 + "|"]
     for row in rows:
-        cells = [row["what"], f"`{row['command']}`", row["seconds"], f"{row['memory_mib']} MiB", row["torch"]]
+        cells = [row["what"], f"`{row['command']}`", row["seconds"], row["cpu_seconds"], f"{row['memory_mib']} MiB"]
+        cells.append(row["torch"])
         lines.append(f"| {' | '.join(cells)} |")
     first = rows[0]
     said = f"`python bench/startup.py`, median of n = {first['n']} fresh processes each"
@@ -147,14 +161,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         run(Case("", ("train", *TINY)), folder)
-        print(f"{'':<27}{'seconds':>9}{'slowest':>9}{'MiB':>7}  torch")
+        line = "{what:<27}{seconds:>9}{slowest:>9}{cpu_seconds:>7}{memory_mib:>7}  {torch}"
+        head = {"what": "", "seconds": "seconds", "slowest": "slowest", "cpu_seconds": "CPU", "memory_mib": "MiB"}
+        print(line.format(**head, torch="torch"))
         for case in CASES:
             if arguments.only is None or case.what in arguments.only:
                 row = measured(case, folder, arguments.n)
-                print(
-                    f"{row['what']:<27}{row['seconds']:>9}{row['slowest']:>9}{row['memory_mib']:>7}  {row['torch']}",
-                    flush=True,
-                )
+                print(line.format(**row), flush=True)
                 rows.append(row)
     if arguments.only is None:
         write(rows, RESULTS)

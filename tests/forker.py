@@ -145,6 +145,7 @@ def run(request: dict[str, str]) -> None:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         os.chdir(request["cwd"])
+        sys.path.insert(0, request["cwd"])  # as `python -m l2d` has it
         for number, flags, name in ((0, os.O_RDONLY, os.devnull), (1, os.O_WRONLY, "out"), (2, os.O_WRONLY, "err")):
             file = os.open(request.get(name, name), flags | (os.O_CREAT if number else 0), 0o644)
             os.dup2(file, number)

@@ -5,10 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from l2d.config import compose, groups, to_plain
 from l2d.runs.folder import RunFolder
 from tests.mutations import MUTATIONS
+from tests.package_map import FILE, MARKED, package_map
+from tests.test_layering import PACKAGE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
@@ -53,6 +56,35 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 def test_mutations_still_fit_the_source() -> None:
     for what, (file, before, _) in MUTATIONS.items():
         assert (ROOT / "src" / "l2d" / file).read_text(encoding="utf-8").count(before) == 1, what
+
+
+def test_the_map_names_every_module_and_package() -> None:
+    """`python -m tests.package_map` writes it."""
+    [text] = MARKED.findall(FILE.read_text(encoding="utf-8"))
+    named = re.findall(r"^\| \**`([\w/.]+)`", text, re.MULTILINE)
+    files = [file.relative_to(PACKAGE) for file in PACKAGE.rglob("*.py") if file != PACKAGE / "__init__.py"]
+    assert sorted(named) == sorted(f"{file.parent}/" if file.name == "__init__.py" else str(file) for file in files)
+    assert text == package_map()
+
+
+def test_contributing_names_what_exists() -> None:
+    """`training/score.py: score_router`, `tests/mutations.py`: a file, and a name in it."""
+    text = MARKED.sub("", FILE.read_text(encoding="utf-8"))
+    named = re.findall(r"`((?:[\w.]+/)+\w+\.py)(?:: (\w+)[^`]*)?`", text)
+    assert len(named) > 8
+    for file, name in named:
+        [found] = [place for place in (ROOT / file, PACKAGE / file) if place.is_file()] or pytest.fail(f"no {file}")
+        assert not name or re.search(rf"^(def|class) {name}\b", found.read_text(encoding="utf-8"), re.MULTILINE), name
+
+
+def test_ci_and_hooks_call_make_targets() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+    ran = [step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step]
+    hooked = [hook["entry"] for hook in hooks]
+    assert (ran, hooked) == (["make install", "make lint", "make test"], ["make lint", "make test-unit"])
+    assert {line.removeprefix("make ") for line in [*ran, *hooked]} <= targets
 
 
 QUERIES = [

@@ -44,13 +44,15 @@ def test_wheel(tmp_path: Path) -> None:
         str(file.relative_to(installed / "l2d" / "conf")) for file in (installed / "l2d" / "conf").rglob("*.yaml")
     }
     assert packed == {str(file.relative_to(CONF)) for file in CONF.rglob("*.yaml")}
-    for file in (
-        "l2d/py.typed",
-        "l2d/report/page.html",
-        "l2d/report/paper.csv",
-        "hydra_plugins/l2d_sweeper/__init__.py",
-    ):
-        assert (installed / file).exists(), file
+    for file in ("py.typed", "analysis/report/page.html", "analysis/report/paper.csv"):
+        assert (installed / "l2d" / file).exists(), file
+    for name in ("l2d", "hydra_plugins"):
+        kept, there = (
+            {str(file.relative_to(base)) for file in (base / name).rglob("*.py")} for base in (ROOT / "src", installed)
+        )
+        assert there == kept
+    [scripts] = installed.glob("l2d-*.dist-info/entry_points.txt")
+    assert "l2d = l2d.commands.main:main" in scripts.read_text()
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     command = [sys.executable, "-m", "l2d.train", "--cfg", "job", "method=tdef"]
     result = subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True, check=True)

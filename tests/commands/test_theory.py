@@ -61,7 +61,7 @@ def test_help(call: Call) -> None:
     for name in COMMANDS:
         assert f"\n    {name}" in call()
         text = call(name, "--help")
-        (choices,) = [action.choices for action in make_theory_parser()._actions if action.choices]
+        choices: Any = next(action.choices for action in make_theory_parser()._actions if action.choices)
         for action in choices[name]._actions:
             assert action.help, action
             assert all(flag in text for flag in action.option_strings)

@@ -12,6 +12,7 @@ from l2d.config import CONF, check, chosen_groups, compose, groups, launchers, s
 from l2d.config.checking import read_component
 from l2d.config.composing import recipe_of
 from l2d.learning.learner import PLAIN, speed
+from l2d.networks.heads import HEADS
 from l2d.routing.build import switched_off
 from l2d.routing.make import make
 from l2d.utils.user_errors import one_line
@@ -19,6 +20,11 @@ from l2d.utils.user_errors import one_line
 METHODS, COSTS = sorted(groups()["method"]), ("error", "error_plus_cost")  # cost=llm is for three experts
 SETUPS = ("I", "II", "III", "severe")
 QUICK = ("III", "error")  # the others take as long again, each
+SOME_INPUTS = {
+    "images": torch.arange(4 * 64, dtype=torch.uint8).view(4, 8, 8, 1),
+    "rows": torch.linspace(-1, 1, 4).view(4, 1),
+    "tokens": torch.arange(4, 4 + 4 * 6, dtype=torch.int32).view(4, 6),
+}
 CELLS = [
     pytest.param(*cell, marks=() if cell == QUICK else pytest.mark.slow) for cell in zip(SETUPS, COSTS * 2, strict=True)
 ]
@@ -45,7 +51,10 @@ def test_every_router_builds_with_every_head(router: str, tmp_path: Path) -> Non
         node["model"] = str(write_encoder(tmp_path, "deberta" if "deberta" in router else "bert"))
     component = read_component("router", node, None)
     for head in ("linear", "cosine"):
-        make(component, mean=[0.5], std=[1.0], num_outputs=3, head=head)
+        network = make(component, mean=[0.5], std=[1.0], num_outputs=3, head=head).eval()
+        outputs = network(SOME_INPUTS[network.expects])
+        assert outputs.shape == (4, 3)
+        assert isinstance(network.head, HEADS[head])
 
 
 @pytest.mark.parametrize("group", [group for group in groups() if group != "experiment"])

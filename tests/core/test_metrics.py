@@ -81,10 +81,10 @@ def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
 @pytest.mark.parametrize(
     ("ratios", "oracle", "expected"),
     [
-        ([0.96, 0.04], [0.86, 0.14], 0),
+        ([0.96, 0.04], [0.86, 0.14], 1),
         ([0.96, 0.04], [0.87, 0.13], None),
         ([0.95, 0.05], [0.50, 0.50], None),
-        ([0.00, 1.00], [0.90, 0.10], 1),
+        ([0.00, 1.00], [0.90, 0.10], 2),
         ([1.00, 0.00], [0.95, 0.05], None),
     ],
 )
@@ -94,11 +94,11 @@ def test_collapse(ratios: list[float], oracle: list[float], expected: int | None
 
 def test_experts_are_numbered_from_one() -> None:
     costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    result = routing_metrics(torch.tensor([1, 1]), costs, costs, torch.zeros(2))
+    result = routing_metrics(torch.tensor([1, 1]), costs, costs, torch.zeros(2), ["a", "b"])
     assert result.collapsed_expert == 2
     assert result.deferral_loss == 0.5
     assert result.confusion == [[0, 1], [0, 1]]
-    assert result.experts == [ExpertAlone(f"expert {k}", error_rate=0.5, price=0.0) for k in (1, 2)]
+    assert result.experts == [ExpertAlone(name, error_rate=0.5, price=0.0) for name in "ab"]
 
 
 def test_prices_that_differ_between_rows() -> None:

@@ -99,7 +99,7 @@ def test_rho_that_does_not_fit_the_data(rho: Rho, parameter: str, words: str) ->
     "rho", [1, 5.2, [1, 2.5], RULE, {**RULE, "total": -1.0, "groups": [[1, 3]]}, {**RULE, "values": [1]}]
 )
 def test_what_rho_may_be(rho: object) -> None:
-    parameters.check("rho", rho, Rho)
+    parameters.check_value("rho", rho, Rho)
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_what_rho_may_be(rho: object) -> None:
 def test_what_rho_may_not_be(rho: object, parameter: str) -> None:
     """One error, about the form that was given: a number, a list or a rule."""
     with pytest.raises(ParameterError) as caught:
-        parameters.check("rho", rho, Rho)
+        parameters.check_value("rho", rho, Rho)
     assert caught.value.parameter == parameter

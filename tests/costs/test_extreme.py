@@ -1,6 +1,7 @@
 """Prices under which the strongest expert is the cheapest on about 95 % of the training rows."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from tests.costs.panels import NAMES, answers, every_row, panel
 
 from l2d.config import check, compose
+from l2d.core.results import ExtremeShares
 from l2d.costs.extreme import ExtremePrices, extreme_prices, extreme_shares, strongest
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -40,7 +42,7 @@ def test_against_the_whole_grid(p: int, n: int, seed: int) -> None:
 # Of 20 rows, a is wrong on six: b is right on three of these, c on one. All free, a has 16; c at 1 is never cheaper than a, which
 # leaves 17; b at 1 leaves 19, which is 95 %. Nothing cheaper does.
 WRONG = [[0, 1, 1]] * 14 + [[1, 0, 1]] * 3 + [[1, 1, 0]] + [[1, 1, 1]] * 2
-SHARES = {"expert": "a", "prices": [0, 1, 0], "target": 0.95, "share_train": 0.95, "share_test": 5 / 6}
+SHARES: dict[str, Any] = {"expert": "a", "prices": [0, 1, 0], "target": 0.95, "share_train": 0.95, "share_test": 5 / 6}
 
 
 def test_by_hand() -> None:
@@ -48,7 +50,7 @@ def test_by_hand() -> None:
     prices = extreme_prices(errors, NAMES)
     assert prices.tolist() == [0, 1, 0]
     assert strongest(errors) == 0
-    assert extreme_shares(prices.tolist(), errors, errors[-6:], NAMES) == SHARES
+    assert extreme_shares(prices.tolist(), errors, errors[-6:], NAMES) == ExtremeShares(**SHARES)
     four = torch.cat([errors, torch.ones(20, 1)], dim=1)
     assert extreme_prices(four, [*NAMES, "d"]).tolist() == [0, 1, 0, 0]
 
@@ -59,7 +61,7 @@ def test_only_training_rows_count() -> None:
     experts = panel(answers([*WRONG, *[[1, 1, 0]] * 20]), answers(WRONG[-6:]))
     train = every_row(experts)[:20]
     assert cost.prices(experts, train).tolist() == [0, 1, 0]
-    assert cost.facts(experts, train) == SHARES
+    assert cost.facts(experts, train) == ExtremeShares(**SHARES)
     assert cost.prices(experts, every_row(experts)).tolist() != [0, 1, 0]
 
 

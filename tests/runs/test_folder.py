@@ -7,21 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from l2d.config import compose, to_plain
-from l2d.runs.folder import RunFolder, cell, variant
+from l2d.config import check, compose
+from l2d.config.identity import cell_path, variant
+from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically, write_json
 
 
 def config(*overrides: str) -> dict[str, Any]:
-    return to_plain(compose(overrides))
+    return dict(check(compose(overrides)).plain)
 
 
 def test_path() -> None:
     plain = config("seed=3", "setup=I", "cost=error_plus_cost", "method=tdef", "runs_dir=elsewhere")
     expected = Path("elsewhere/digits/I/synthetic/error_plus_cost/tdef") / variant(plain) / "seed=3"
     assert RunFolder.of(plain).path == expected
-    assert cell(plain) == str(expected.parent.relative_to("elsewhere"))
+    assert cell_path(plain) == str(expected.parent.relative_to("elsewhere"))
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,9 @@ def test_path() -> None:
         "data_dir=y",
         "progress=false",
         "force=true",
-        "cost.scale=1",
         "setup.prices=[1,2,3,4,5]",
+        "dry_run=true",
+        "recipe.compile=False",
     ],
 )
 def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
@@ -46,10 +48,16 @@ def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
 @pytest.mark.parametrize(
     "other",
     ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",
-     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "cost.scale=0.5", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
+     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
 )  # fmt: skip
 def test_variant_follows_what_can(other: str) -> None:
     assert variant(config(other)) != variant(config())
+
+
+def test_the_scale_of_prices_is_another_run() -> None:
+    priced = config("cost=error_plus_cost")
+    assert variant(config("cost=error_plus_cost", "cost.scale=1")) == variant(priced)
+    assert variant(config("cost=error_plus_cost", "cost.scale=0.5")) != variant(priced)
 
 
 def test_a_folder_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,17 +81,9 @@ def test_a_folder_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytes
     assert len(set(here)) == 3
 
 
-def test_keys_that_came_later_leave_old_folders_where_they_are() -> None:
+def test_what_has_no_effect_is_no_other_run() -> None:
+    """Prices that the setup brings are those of the cost; a weight of nothing weighs nothing. The others do change something."""
     now = config("setup=llama", "dataset=mmlu", "cost=llm")
-    before = now | {
-        "setup": {key: value for key, value in now["setup"].items() if key != "prices"},
-        "cost": {key: value for key, value in now["cost"].items() if key != "scale"},
-        "recipe": {key: value for key, value in now["recipe"].items() if key not in ("ema", "patience")},
-    }
-    del before["aux"], before["aux_weight"]
-    assert len(before["cost"]) == len(now["cost"]) - 1
-    assert len(before["recipe"]) == len(now["recipe"]) - 2
-    assert variant(before) == variant(now)
     assert variant(config("setup=llama", "dataset=mmlu", "cost=error_plus_cost")) == variant(now)
     assert variant(now | {"aux_weight": 2.0}) == variant(now)
     others = [now | {"recipe": now["recipe"] | found} for found in ({"ema": 0.9}, {"ema": 0.8}, {"patience": 3})]
@@ -91,17 +91,13 @@ def test_keys_that_came_later_leave_old_folders_where_they_are() -> None:
     assert len({variant(found) for found in (now, *others)}) == 7
 
 
-def test_a_key_that_came_later_to_one_dataset_leaves_the_others_alone() -> None:
-    """dataset.label of mmlu_sim: answer, as ever, or another. Tables have had it from the first."""
-    now = config("dataset=mmlu_sim")
-    before = now | {"dataset": {key: value for key, value in now["dataset"].items() if key != "label"}}
-    assert len(before["dataset"]) == len(now["dataset"]) - 1
-    assert variant(before) == variant(now)
-    assert variant(config("dataset=mmlu_sim", "dataset.label=subject")) != variant(now)
+def test_a_table_is_known_by_what_is_in_it() -> None:
+    """data.txt says that; the path does not matter, the columns that are used do."""
     tables = [config("dataset=table", *label) for label in ([], ["dataset.label=answer"], ["dataset.label=missing"])]
-    without = tables[0] | {"dataset": {key: value for key, value in tables[0]["dataset"].items() if key != "label"}}
-    assert len({variant(found) for found in (*tables, without)}) == 4
+    assert len({variant(found) for found in tables}) == 3
     assert variant(config("dataset=table", "dataset.path=a.csv")) == variant(tables[0])
+    simulated = [config("dataset=mmlu_sim", f"dataset.label={label}") for label in ("answer", "subject")]
+    assert variant(simulated[0]) != variant(simulated[1])
 
 
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def metrics(decisions: list[int], **changes: Any) -> RunMetrics:
     """Four rows, two for each expert; the first expert's price is .5."""
     prices = torch.tensor([0.5, 0.0])
     costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], dtype=torch.float64) + prices
-    routing = routing_metrics(torch.tensor(decisions), costs, costs, prices)
+    routing = routing_metrics(torch.tensor(decisions), costs, costs, prices, ["expert 1", "expert 2"])
     return replace(example_metrics(), **vars(routing), **changes)
 
 

@@ -131,7 +131,8 @@ def untrained(
     run = RunFolder.of(experiment.plain)
     with run.locked():
         run.write_config(experiment.plain)
-        router.network.keep(run.path)
+        network: Any = router.network
+        network.keep(run.path)
         scored: Any = SimpleNamespace(guard=guard or held(splits, router)[0])
         write_weights(run.path / FILE, {**router.weights(), **kept}, describe(experiment, splits, scored))
         write_json(run.path / "metrics.json", {})

@@ -28,9 +28,11 @@ from tests.serving.finished import (
     trained,
     untrained,
 )
+from torch.nn import functional as F
 
 from l2d.config import check, compose, groups
 from l2d.core.guard import Guard, HeldOut
+from l2d.data.batches import eval_parts
 from l2d.data.sets.digits import Digits
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.runs.folder import RunFolder
@@ -223,14 +225,14 @@ def test_other_prices(tmp_path: Path) -> None:
         wanted = ["abc"[k] for k in (errors + torch.tensor(prices)).argmin(1)]
         found.add(tuple(wanted))
         for given in (prices, dict(zip("cba", prices[::-1], strict=True))):
-            other = router.at(given)  # type: ignore[arg-type]
+            other = router.at(given)
             assert other.network is router.network
             assert experts_of(other, run) == wanted
             costs = other.route(run.queries[:1])[0].expected_costs
             assert costs is not None
             assert [*costs.values()] == pytest.approx((errors[0] + torch.tensor(prices)).tolist(), rel=1e-5)
         assert {*experts_of(router, run)} == {"a"}
-        np.testing.assert_allclose(router.method.expected_costs(run.outputs), expected)
+        assert torch.equal(router.method.state_dict()["prices"], torch.tensor([0.5, 0.1, 0.3]))
     assert len(found) > 1
 
 
@@ -546,3 +548,16 @@ def test_text_through_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.M
     agree(router.route(ran.queries), router, ran.saved())
     assert router.route(["why " * 25_000])[0].expert in "abc"
     assert list(empty.iterdir()) == []
+
+
+def test_scores_come_in_the_batches_that_the_run_was_scored_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even ones, and texts cut to the longest of each: 5 texts at most 2 at a time are 2, 2 and 1; widths are multiples of 8."""
+    monkeypatch.setattr("l2d.data.batches.EVAL_TEXTS", 2)
+    tokens = torch.full((5, 32), -1, dtype=torch.int32)
+    for row, length in enumerate((3, 9, 32, 1, 8)):
+        tokens[row, :length] = 7
+    parts = list(eval_parts(tokens))
+    assert [tuple(part.shape) for part in parts] == [(2, 16), (2, 32), (1, 8)]
+    assert torch.equal(torch.cat([F.pad(part, (0, 32 - part.shape[1]), value=-1) for part in parts]), tokens)
+    rows = torch.randn(4097, 3)
+    assert [len(part) for part in eval_parts(rows)] == [1366, 1366, 1365]

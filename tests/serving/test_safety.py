@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_modules_of_ones_own_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     made = untrained(tmp_path, "method=mild", "method._target_=my_methods.Mine")
     sys.modules.pop("my_methods")
     for trust in ((), ("my_method",), ("methods",), ("my_methods.Mine.more",)):
-        said = refused(lambda trust=trust: Router.load(made.path, trust=trust))
+        said = refused(partial(Router.load, made.path, trust=trust))
         assert "my_methods.Mine" in said
         assert "--trust my_methods" in said
         assert "my_methods" not in sys.modules

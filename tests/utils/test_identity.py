@@ -32,7 +32,8 @@ def test_a_whole_number_is_one_setting_however_it_is_written(number: int) -> Non
 
 
 def test_different_values_differ() -> None:
-    values = [True, False, 1, 0, 0.5, -1, "1", "True", None, [], {}, [1], [[1]], [1, 0], {"1": 1}, {"a": 1}, {"a": True}]
+    plain = [True, False, 1, 0, 0.5, -1, "1", "True", None]
+    values = [*plain, [], {}, [1], [[1]], [1, 0], {"1": 1}, {"a": 1}, {"a": True}]
     assert len({identity_hash(value, 16) for value in values}) == len(values)
     assert identity_hash(2**60, 16) != identity_hash(2**60 + 1, 16)  # as floats they would be one
     assert identity_hash(0.0, 16) == identity_hash(-0.0, 16)

@@ -52,7 +52,7 @@ def wanted_names(words: Sequence[str]) -> dict[str, str]:
     return wanted
 
 
-def chosen_groups(folder: Path, wanted: Mapping[str, str]) -> list[CurveGroup]:
+def wanted_groups(folder: Path, wanted: Mapping[str, str]) -> list[CurveGroup]:
     groups = [
         group
         for group in find_groups(read_cells(folder))
@@ -91,7 +91,7 @@ def draw_curves(words: Sequence[str]) -> str:
     """Draw what can be drawn, and say where it is."""
     folder, others = folder_among(words)
     drawn = []
-    for group in chosen_groups(folder, wanted_names(others)):
+    for group in wanted_groups(folder, wanted_names(others)):
         try:
             curve = draw_curve(group)
         except L2DError as error:

@@ -61,7 +61,7 @@ def made(splits: "Splits") -> list[str]:
     ]
 
 
-def job(cfg: Any) -> None:
+def experts_job(cfg: Any) -> None:
     from l2d.learning.learner import ended_by_signals
     from l2d.routing.build import make_splits
 
@@ -78,4 +78,4 @@ def job(cfg: Any) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    run_hydra_command(COMMAND, job, arguments)
+    run_hydra_command(COMMAND, experts_job, arguments)

@@ -21,7 +21,7 @@ COMMANDS = {
 }
 
 
-def help_text() -> str:
+def overview() -> str:
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {meaning}" for name, (_, meaning) in COMMANDS.items()]
     return "\n".join(
@@ -40,7 +40,7 @@ def help_text() -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
-        print(help_text())
+        print(overview())
         return
     command, *rest = given
     if command not in COMMANDS:

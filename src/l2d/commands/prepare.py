@@ -14,7 +14,7 @@ COMMAND = HydraCommand(
 )
 
 
-def job(cfg: Any) -> None:
+def prepare_job(cfg: Any) -> None:
     from l2d.routing.build import make_dataset
 
     experiment = check(cfg)
@@ -26,4 +26,4 @@ def job(cfg: Any) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    run_hydra_command(COMMAND, job, arguments)
+    run_hydra_command(COMMAND, prepare_job, arguments)

@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import write_atomically
-from l2d.utils.parameters import Count, NonNegative, NonNegativeInt, Positive, ProperShare, Seed, check
+from l2d.utils.parameters import Count, NonNegative, NonNegativeInt, Positive, ProperShare, Seed, check_value
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:
@@ -236,5 +236,5 @@ def main(arguments: list[str]) -> None:
             return
         for name, value in vars(options).items():
             if name in KINDS and value is not None:
-                check(f"--{name}", value, KINDS[name])
+                check_value(f"--{name}", value, KINDS[name])
         options.does(options)

@@ -28,7 +28,7 @@ COMMAND = HydraCommand(
 )
 
 
-def job(cfg: Any) -> None:
+def train_job(cfg: Any) -> None:
     """One run: where it stands, and if there is something to do, the walk."""
     from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep
 
@@ -53,4 +53,4 @@ def job(cfg: Any) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    run_hydra_command(COMMAND, job, arguments)
+    run_hydra_command(COMMAND, train_job, arguments)

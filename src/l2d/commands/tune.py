@@ -1,7 +1,7 @@
 """l2d tune: search ρ, or other keys, by validation deferral loss."""
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
-from l2d.commands.train import job
+from l2d.commands.train import train_job
 
 COMMAND = HydraCommand(
     name="tune",
@@ -21,4 +21,4 @@ COMMAND = HydraCommand(
 
 def main(arguments: list[str]) -> None:
     """The combinations of what is given are searched one after the other, so this is always a sweep."""
-    run_hydra_command(COMMAND, job, arguments, multirun=True)
+    run_hydra_command(COMMAND, train_job, arguments, multirun=True)

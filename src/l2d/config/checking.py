@@ -7,9 +7,9 @@ from typing import Any, TypeVar, get_type_hints
 
 from l2d.config.composing import to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
-from l2d.config.signatures import Parameter, check_arguments, find_class, read_signature
+from l2d.config.signatures import Parameter, check_arguments, find_class, may_exist, read_signature
 from l2d.utils.errors import ParameterError, under, unknown
-from l2d.utils.parameters import check as check_value
+from l2d.utils.parameters import check_value
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
 # Keys of a component that are not for its class, unless it has a parameter of that name. about: metadata; reads: how text gets to
@@ -22,6 +22,7 @@ ADDED = {
     "router": ("mean", "std", "num_outputs", "head"),
     "network": ("mean", "std", "num_outputs", "head"),
     "logger": ("info",),
+    "optimizer": ("params",),
 }
 OWN_ROOMS = re.compile(r"l2d\.(costs|data|experts|methods|networks|runs)\.[\w.]+")
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
@@ -61,6 +62,8 @@ def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
+    if isinstance(experts := found.get("experts"), Mapping) and "recipe" in experts:  # they are trained by one of their own
+        found["experts"] = {**experts, **normalised({"recipe": experts["recipe"]})}
     return found
 
 
@@ -92,7 +95,7 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
         raise ParameterError(key, "must be a mapping that names a class, _target_: MODULE.CLASS", node)
     target = node["_target_"]
     trusted = is_trusted(target, trust)
-    if trusted and target.startswith("l2d.") and find_class(target) is None:
+    if trusted and not may_exist(target):
         raise ParameterError(f"{key}._target_", "no such class", target)
     signature = _configurable(key, target) if trusted else None
     arguments = {
@@ -112,9 +115,14 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
 
 def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
     """The parameters of a class that are for the config to give; None where they cannot be read."""
-    signature = None if OPTIMIZERS.fullmatch(target) else read_signature(target)
+    signature = read_signature(target)
     added = ADDED.get(key.rpartition(".")[2], ())
-    return None if signature is None else {name: one for name, one in signature.items() if name not in added}
+    if signature is None:
+        return None
+    found = {name: one for name, one in signature.items() if name not in added}
+    if OPTIMIZERS.fullmatch(target):  # whose annotations are not written for values from a file: a list is no tuple
+        return {name: Parameter(Any, one.required) for name, one in found.items()}
+    return found
 
 
 def _as_written(value: Any, written: Any) -> Any:

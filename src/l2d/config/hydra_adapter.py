@@ -2,7 +2,9 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
 from functools import cache
 from itertools import product
 from typing import Any, NoReturn
@@ -30,20 +32,27 @@ def run_job(
     Exceptions come through: Hydra would print them and exit.
     """
     version.setbase(VERSION_BASE)
-    _read_each_file_once()
+    read_each_file_once()
     _compose_once()
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
     options = parser.parse_args(list(arguments))
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
-    before = os.environ.get("HYDRA_FULL_ERROR")
+    with _full_errors():
+        _run_hydra(options, parser, job, conf, config_name)
+
+
+@contextmanager
+def _full_errors() -> Iterator[None]:
+    """Hydra prints exceptions and exits unless this says otherwise."""
+    before = {key: os.environ[key] for key in ("HYDRA_FULL_ERROR",) if key in os.environ}
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        _run_hydra(options, parser, job, conf, config_name)
+        yield
     finally:
-        if before is None:
-            del os.environ["HYDRA_FULL_ERROR"]
+        del os.environ["HYDRA_FULL_ERROR"]
+        os.environ |= before
 
 
 def _refuse(message: str) -> NoReturn:
@@ -65,9 +74,12 @@ def split_grid(overrides: Sequence[str], loader: ConfigLoader | None = None) -> 
     choices: dict[str, list[str]] = {}
     for override in parser.parse_overrides(list(overrides)):
         key = override.get_key_element()
-        swept = override.is_sweep_override()
-        values = override.sweep_string_iterator() if swept else [override.get_value_element_as_str()]
-        choices[key] = [f"{key}={value}" for value in values]
+        if override.value_type is None:  # ~key
+            choices[key] = [key]
+        elif override.is_sweep_override():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
     return [list(combination) for combination in product(*choices.values())]
 
 
@@ -86,18 +98,15 @@ def quiet_launchers() -> None:
 
 
 @cache
-def _read_each_file_once() -> None:
-    """A sweep composes many configs from the same few files, and parsing them is a third of the work.
-
-    Hydra merges what it reads into new configs and leaves it as it was.
-    """
+def read_each_file_once() -> None:
+    """A sweep composes many configs from the same few files, and parsing them is a third of the work."""
     read, known = ConfigRepository.load_config, dict[Any, Any]()
 
     def load_config(self: ConfigRepository, config_path: str) -> Any:
         key = (*(source.path for source in self.get_sources()), config_path)
         if key not in known:
             known[key] = read(self, config_path)
-        return known[key]
+        return deepcopy(known[key])  # Hydra builds the composed config out of these very nodes
 
     ConfigRepository.load_config = load_config  # type: ignore[method-assign]
 

@@ -3,6 +3,7 @@ takes seconds, and a misspelt value should be answered at once."""
 
 import ast
 import importlib.util
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +30,14 @@ def find_class(target: str) -> ast.ClassDef | None:
     """The definition of a class, MODULE.CLASS; None where that is no class of that very module."""
     module, _, name = target.rpartition(".")
     return next((node for node in _tree(module).body if isinstance(node, ast.ClassDef) and node.name == name), None)
+
+
+def may_exist(target: str) -> bool:
+    """l2d's own classes are known. Of others it is enough that there is such a module: they may come to be there in any way."""
+    module = target.rpartition(".")[0]
+    if target.startswith("l2d."):
+        return find_class(target) is not None
+    return module in sys.modules or _spec(module) is not None
 
 
 @cache
@@ -63,7 +72,7 @@ def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parame
     for name, value in arguments.items():
         if name in signature:
             if signature[name].kind is not Recipe:  # whose keys are checked one by one
-                parameters.check(name, value, signature[name].kind)
+                parameters.check_value(name, value, signature[name].kind)
         elif OTHERS not in signature:
             raise ParameterError(name, unknown("key", name, signature))
 

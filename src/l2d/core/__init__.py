@@ -1,0 +1,1 @@
+"""The paper's equations: pure functions on tensors, and the typed result of a run."""

@@ -1,5 +1,6 @@
 """How good a routing is, and what it is compared with. Arrays in, plain numbers out; sums in float64."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
@@ -13,8 +14,7 @@ from l2d.core.rho import cheapest_counts
 
 def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
     """The share of the inputs sent to each of the p experts."""
-    counts = torch.bincount(decisions, minlength=p)
-    return [int(c) / len(decisions) for c in counts]
+    return (torch.bincount(decisions, minlength=p).double() / len(decisions)).tolist()
 
 
 def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
@@ -41,8 +41,6 @@ def majority(train_costs: Tensor) -> int:
 
 
 def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> Baselines:
-    """What a router is compared with; the fixed experts are chosen on training costs."""
-
     def always(k: int) -> Score:
         return score(torch.full((len(costs),), k), costs, prices)
 
@@ -61,25 +59,23 @@ def confusion(decisions: Tensor, costs: Tensor) -> list[list[int]]:
 
 
 def collapsed_expert(ratios: list[float], oracle_ratios: list[float]) -> int | None:
-    """The expert that gets more than 95 % although the oracle's share is 10 points or more away, if there is one."""
-    for k, (ratio, oracle) in enumerate(zip(ratios, oracle_ratios, strict=True)):
-        if ratio > 0.95 and abs(ratio - oracle) >= 0.10 - 1e-12:
-            return k
-    return None
+    """The expert, counted from 1, that gets more than 95 % although the oracle's share is 10 points or more away; else None."""
+    k = ratios.index(max(ratios))
+    return k + 1 if ratios[k] > 0.95 and abs(ratios[k] - oracle_ratios[k]) >= 0.10 - 1e-12 else None
 
 
-def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[float]]:
-    """Per bin of p̂ that is not empty: its weight, mean p̂, and the share of the mass that was really there.
+def calibration(posterior: Tensor, mass: Tensor) -> list[list[float]]:
+    """Per tenth of p̂ that is not empty: its weight, mean p̂, and the share of the mass that was really there.
 
     posterior p̂ [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x], so within a set of (x, k) chosen by x alone Σ mass_k is expected to
     be Σ p̂_k·C(x) with C = Σ_j mass_j: every pair is weighed by C(x).
     """
     p_hat, mass = posterior.double(), mass.double()
     total = mass.sum(dim=1, keepdim=True).expand_as(mass)
-    place = (p_hat * bins).long().clamp(0, bins - 1).flatten()
+    place = (p_hat * 10).long().clamp(0, 9).flatten()
 
     def per_bin(values: Tensor) -> Tensor:
-        return torch.zeros(bins, dtype=torch.float64).index_add(0, place, values.flatten())
+        return torch.zeros(10, dtype=torch.float64).index_add(0, place, values.flatten())
 
     weight = per_bin(total)
     predicted, observed = per_bin(p_hat * total) / weight, per_bin(mass) / weight
@@ -90,29 +86,25 @@ def calibration(posterior: Tensor, mass: Tensor, bins: int = 10) -> list[list[fl
 def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]]:
     """Calibration of estimates of each expert's error. [N, p] both; each pair counts twice, as wrong and as right."""
     wrong, happened = expected.double().clamp(0, 1), errors.double().clamp(0, 1)
-    pairs = [torch.stack([part, 1 - part], dim=-1).flatten(0, 1) for part in (wrong, happened)]
-    return calibration(pairs[0], pairs[1])
+    return calibration(*(torch.stack([part, 1 - part], dim=-1).flatten(0, 1) for part in (wrong, happened)))
 
 
 def by_category(
     categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor
 ) -> dict[str, CategoryScore]:
     """The mean costs of each category's rows. The best single expert is that of all training rows."""
-    names = sorted(set(categories))
-    number = {name: i for i, name in enumerate(names)}
-    numbers = torch.tensor([number[category] for category in categories])
-    order, sizes = numbers.argsort(stable=True), torch.bincount(numbers, minlength=len(names)).tolist()
-
-    def means(chosen: Tensor) -> list[float]:
-        return [float(part.mean()) for part in paid(costs.double(), chosen)[order].split(sizes)]
-
+    rows: dict[str, list[int]] = defaultdict(list)
+    for i, category in enumerate(categories):
+        rows[category].append(i)
     single = torch.full_like(decisions, best_single(train_costs))
-    columns = zip(names, sizes, means(decisions), means(single), means(cheapest(costs)), strict=True)
-    return {name: CategoryScore(rows, router, single, oracle) for name, rows, router, single, oracle in columns}
+    costs_of = [paid(costs.double(), chosen) for chosen in (decisions, single, cheapest(costs))]
+    return {
+        name: CategoryScore(len(own), *(float(cost[own].mean()) for cost in costs_of))
+        for name, own in sorted(rows.items())
+    }
 
 
 def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]) -> GuardedScore:
-    """The score of the guard's decisions, and what the guard goes by."""
     return GuardedScore(
         **vars(score(decisions, costs, prices)),
         constant=None if guard.constant is None else names[guard.constant],
@@ -122,18 +114,16 @@ def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor
 
 
 def routing_metrics(
-    decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str] | None = None
+    decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]
 ) -> RoutingMetrics:
     """Everything that follows from the routing of one split."""
     router, compared = score(decisions, costs, prices), baselines(train_costs, costs, prices)
-    names = names or [f"expert {k + 1}" for k in range(costs.shape[1])]
-    mean_prices = prices.double() if prices.ndim == 1 else prices.double().mean(dim=0)
-    collapsed = collapsed_expert(router.ratios, compared.oracle.ratios)
+    mean_prices = torch.atleast_2d(prices.double()).mean(dim=0)
     return RoutingMetrics(
         **vars(router),
         baselines=compared,
         confusion=confusion(decisions, costs),
-        collapsed_expert=None if collapsed is None else collapsed + 1,
+        collapsed_expert=collapsed_expert(router.ratios, compared.oracle.ratios),
         prices=mean_prices.tolist(),
         experts=[
             ExpertAlone(name, error_rate=float(cost - price), price=float(price))

@@ -3,7 +3,7 @@
 A field that has a default is left out of the file by runs that have no such thing. All other fields are always there.
 """
 
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -42,8 +42,6 @@ class Baselines(_Strict):
 
 @dataclass(frozen=True)
 class ExpertAlone(_Strict):
-    """One expert asked about every test row."""
-
     name: str
     error_rate: float
     price: float
@@ -73,8 +71,6 @@ class GuardedScore(Score):
 
 @dataclass(frozen=True)
 class CategoryScore(_Strict):
-    """Mean costs on the test rows of one category."""
-
     rows: int
     deferral_loss: float
     best_single: float
@@ -83,8 +79,6 @@ class CategoryScore(_Strict):
 
 @dataclass(frozen=True)
 class DecisionLosses(_Strict):
-    """Deferral loss under one decision rule."""
-
     validation: float
     test: float
 
@@ -154,28 +148,13 @@ class RunMetrics(RoutingMetrics):
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts and lists, for write_json."""
-        absent = {
-            field.name for field in fields(self) if field.default is not MISSING and getattr(self, field.name) is None
-        }
-        return {key: value for key, value in asdict(self).items() if key not in absent}
+        optional = {field.name for field in fields(self) if field.default is None}
+        return {key: value for key, value in asdict(self).items() if value is not None or key not in optional}
 
     @property
     def rho(self) -> list[float]:
         """ρ of each expert; empty for methods without one."""
-        return [float(value) for value in self.method_buffers.get("rho", [])]
-
-
-def read_metrics(file: Path | str) -> RunMetrics:
-    """The metrics.json of a finished run. A damaged file, or one of another schema version, is refused."""
-    from pydantic import ValidationError
-
-    with open(file, "rb") as content:  # noqa: PTH123 (a report opens ten thousand of them)
-        text = content.read()
-    try:
-        found: RunMetrics = _reader().validate_json(text)
-    except ValidationError as error:
-        raise L2DError(f"{file}: {_problem(error.errors(include_url=False))}; force=true re-runs it") from None
-    return found
+        return self.method_buffers.get("rho", [])
 
 
 @cache
@@ -185,11 +164,21 @@ def _reader() -> Any:
     return TypeAdapter(RunMetrics)
 
 
+def read_metrics(file: Path) -> RunMetrics:
+    """The metrics.json of a finished run. A damaged file, or one of another schema version, is refused."""
+    from pydantic import ValidationError
+
+    try:
+        return _reader().validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise L2DError(f"{file}: {_problem(error.errors(include_url=False))}; force=true re-runs it") from None
+
+
 def _problem(errors: list[Any]) -> str:
     """The version before all else: in a file of another one, other keys are to be expected."""
-    versions = [error for error in errors if error["loc"] == ("schema_version",)]
-    if versions:
-        found = "none" if versions[0]["type"] == "missing" else versions[0]["input"]
-        return f"has schema_version {found}, this version of l2d reads {SCHEMA_VERSION}"
-    key = ".".join(str(part) for part in errors[0]["loc"])
-    return f"damaged ({key + ': ' if key else ''}{errors[0]['msg']})"
+    for error in errors:
+        if error["loc"] == ("schema_version",):
+            found = "none" if error["type"] == "missing" else error["input"]
+            return f"has schema_version {found}, this version of l2d reads {SCHEMA_VERSION}"
+    key = ".".join(map(str, errors[0]["loc"]))
+    return f"damaged ({key}{': ' if key else ''}{errors[0]['msg']})"

@@ -1,0 +1,1 @@
+"""What an expert costs: one class per file of conf/cost."""

@@ -1,0 +1,1 @@
+"""Datasets, and how their rows become batches."""

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-STATISTICS_ROWS = 10_000
-
 
 @dataclass(frozen=True)
 class Answers:
@@ -93,15 +91,14 @@ def divided_arrays(
     test: Tensor,
     experts: tuple[str, ...],
     answers: Answers | None,
-    groups: Tensor,
+    groups: Tensor | None,
     categories: Sequence[str] | None,
     texts: Sequence[str] | None,
     seen: Seen,
     validation: Tensor | None = None,
 ) -> Arrays:
     """The rows of one table, divided into training and test rows."""
-    rows = (train.tolist(), test.tolist())
-    parts = None if categories is None else [tuple(categories[row] for row in part) for part in rows]
+    rows = train.tolist(), test.tolist()
     return Arrays(
         inputs[train],
         labels[train],
@@ -110,9 +107,9 @@ def divided_arrays(
         num_classes,
         validation=validation,
         panel=None if answers is None else Panel(experts, answers[train], answers[test]),
-        groups=groups[train],
-        categories=None if parts is None else parts[1],
-        train_categories=None if parts is None else parts[0],
+        groups=None if groups is None else groups[train],
+        categories=None if categories is None else tuple(categories[row] for row in rows[1]),
+        train_categories=None if categories is None else tuple(categories[row] for row in rows[0]),
         texts=None if texts is None else ([texts[row] for row in rows[0]], [texts[row] for row in rows[1]]),
         seen=seen,
     )
@@ -132,6 +129,6 @@ def content_of(arrays: Arrays) -> str:
 
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
     """Mean and standard deviation per channel of images or per feature of rows, from at most about 10,000 evenly spaced rows."""
-    rows = rows[:: max(1, len(rows) // STATISTICS_ROWS)]
+    rows = rows[:: max(1, len(rows) // 10_000)]
     values = source[rows].double().flatten(0, -2)
     return values.mean(dim=0).tolist(), values.std(dim=0, correction=0).clamp(min=1e-6).tolist()

@@ -12,9 +12,7 @@ from l2d.utils.seeding import derive_seed
 Batch = tuple[Tensor, Tensor, Tensor]
 EVAL_BATCH = 2048
 EVAL_TEXTS = 64  # of 256 tokens each, a batch's attention takes about 100 MB a layer
-WINDOW = (
-    50  # batches whose texts are sorted by length together: large enough for like lengths, small enough to stay random
-)
+WINDOW = 50  # batches whose texts are sorted by length together: enough for like lengths, few enough to stay random
 MULTIPLE = 8  # lengths are rounded up to a multiple of it, as the GPU's tiles are
 Drawn = tuple[Tensor, Tensor | None]
 
@@ -41,17 +39,11 @@ class Inputs:
         return torch.index_select(tensor, 0, rows, out=batch).to(self.device, non_blocking=True)
 
 
-def fits(inputs: Tensor, device: torch.device) -> bool:
-    """Whether a set takes less than half of the device's free memory."""
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    return inputs.nbytes < free / 2
-
-
 def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
-    """on_device: true (whole), false (streamed), auto (whole if it fits)."""
-    return Inputs(inputs, device, fits(inputs, device) if on_device == "auto" else on_device == "true")
+    """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the device's free memory)."""
+    if on_device == "auto" and device.type == "cuda":
+        return Inputs(inputs, device, resident=inputs.nbytes < torch.cuda.mem_get_info(device)[0] / 2)
+    return Inputs(inputs, device, resident=on_device != "false")
 
 
 def eval_batch(inputs: Tensor) -> int:
@@ -79,6 +71,12 @@ def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Genera
 def even_batch(n: int, batch_size: int) -> int:
     """The size of the fewest batches of at most batch_size rows that divide n rows evenly."""
     return -(-n // max(1, -(-n // max(1, batch_size))))
+
+
+def eval_parts(inputs: Tensor) -> Iterator[Tensor]:
+    """Inputs without costs and labels, in the batches of evaluation; each batch of texts is cut to its longest."""
+    for part in inputs.split(even_batch(len(inputs), eval_batch(inputs))):
+        yield part[:, : width_of(lengths_of(part))] if is_tokens(part) else part
 
 
 def divided(batch: slice, number: int) -> list[slice]:
@@ -142,17 +140,17 @@ class Batches:
 
     @property
     def sizes(self) -> list[int]:
-        """Rows in each of this rank's batches, or of their parts."""
+        """Rows in each of this rank's micro-batches."""
         return [part.stop - part.start for part in self.slices]
 
     def __len__(self) -> int:
         return len(self.slices)
 
     def __iter__(self) -> Iterator[Batch]:
-        device, resident = self.inputs.device, self.inputs.resident
+        device = self.inputs.device
         order, draws = self._ahead[1] if self._ahead and self._ahead[0] == self.epoch else self._draw(self.epoch)
         rows, on_device = self.rows[order], order.to(device)
-        rows = rows.to(device) if resident else rows
+        rows = rows.to(device) if self.inputs.resident else rows
         draws = draws.to(device) if draws is not None else None
         for number, part in enumerate(self.slices, start=1):
             if self.seed is not None and number == len(self):  # while the device still works off this epoch
@@ -166,30 +164,26 @@ class Batches:
     def _draw(self, epoch: int) -> Drawn:
         """This rank's positions within the split, in an epoch's order, and their augmentation."""
         n = len(self.rows)
-        order, draws = torch.arange(n), None
-        if self.seed is not None:
-            generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
-            order = torch.randperm(n, generator=generator)
-            if self.lengths is not None:
-                order = by_length(order, self.lengths, self.batch_size * self.world, generator)
-        if self.seed is not None and self.augment != "none":
+        if self.seed is None:
+            return torch.arange(n)[self.rank :: self.world], None
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, "order", epoch))
+        order, draws = torch.randperm(n, generator=generator), None
+        if self.lengths is not None:
+            order = by_length(order, self.lengths, self.batch_size * self.world, generator)
+        if self.augment != "none":
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
             draws = draw_augmentation(n, self.pad, generator)[self.rank :: self.world]
         return order[self.rank :: self.world], draws
 
     def _cut(self, n: int, parts: int) -> tuple[list[slice], list[float]]:
         """The micro-batches of n rows, and their weights."""
+        whole = [slice(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
+        if len(whole) != self.number:  # a rank with one row less would finish a step early
+            whole = divided(slice(0, n), self.number)
         slices, weights = [], []
-        for batch in self._whole(n):
+        for batch in whole:
             rows = batch.stop - batch.start
             cut = divided(batch, -(-parts * rows // self.batch_size))
             slices += cut
             weights += [(part.stop - part.start) * parts / rows for part in cut]
         return slices, weights
-
-    def _whole(self, n: int) -> list[slice]:
-        starts = range(0, n, self.batch_size)
-        if len(starts) == self.number:
-            return [slice(start, min(start + self.batch_size, n)) for start in starts]
-        # A rank with one row less would finish a step early.
-        return divided(slice(0, n), self.number)

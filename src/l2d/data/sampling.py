@@ -11,8 +11,6 @@ def resample(groups: Tensor, sampling: str, rng: np.random.Generator) -> Tensor:
     over: as large as the largest; every row is kept, and rows of smaller groups are drawn again, with replacement. under: as small
     as the smallest, drawn without replacement.
     """
-    if sampling == "none":
-        return torch.arange(len(groups))
     members = [np.flatnonzero(groups.numpy() == group) for group in np.unique(groups.numpy())]
     sizes = [len(rows) for rows in members]
     if sampling == "over":

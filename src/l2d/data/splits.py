@@ -1,8 +1,8 @@
 """Which rows are for training, validation and test."""
 
 import math
-import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,8 +30,12 @@ def draw_whole_groups(
     first = latest.scatter_reduce(0, number, torch.arange(len(number)), "amin")
     order = first.argsort()  # in the order of the rows: if every group is one row, this is the draw without groups
     _, held_out = draw(labels[first[order]])
-    out = torch.zeros(len(first), dtype=torch.bool).index_fill(0, order[held_out], True)[number]
-    return torch.nonzero(~out)[:, 0], torch.nonzero(out)[:, 0]
+    return _sides(torch.zeros(len(first), dtype=torch.bool).index_fill(0, order[held_out], True)[number])
+
+
+def _sides(held_out: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (kept, held out) of a mask [n]."""
+    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
 
 
 def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
@@ -42,23 +46,16 @@ def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -
     """
     if fold is not None:
         return cross_validation_fold(arrays, fold, seed)
-    if arrays.validation is None:
-        own = arrays.panel is not None  # a user's table: a label may occur once, or there may be too many of them
-
-        def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
-            return stratified_split(labels, fraction, seed, strict=not own)
-
-        return draw_whole_groups(draw, arrays.train_labels, arrays.groups)
-    held_out = torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True)
-    return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+    if arrays.validation is not None:
+        return _sides(torch.zeros(len(arrays.train_labels), dtype=torch.bool).index_fill(0, arrays.validation, True))
+    own = arrays.panel is not None  # a user's table: a label may occur once, or there may be too many of them
+    draw = partial(stratified_split, fraction=fraction, seed=seed, strict=not own)
+    return draw_whole_groups(draw, arrays.train_labels, arrays.groups)
 
 
 def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor, Tensor]:
     """Sorted training rows (kept, held out): every row is held out in exactly one of the folds, each class in proportion."""
-    found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", str(fold))
-    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
-    if not 1 <= number <= of or of < 2:
-        raise ParameterError("fold", "must be NUMBER/FOLDS with at least 2 folds, such as 2/5", fold)
+    number, of = map(int, fold.split("/"))
     if arrays.validation is not None:
         raise ParameterError("fold", "the data already say which rows are for validation; remove it", fold)
 
@@ -67,9 +64,7 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
             raise ParameterError("fold", f"more folds than the {len(labels):,} rows that can be dealt", fold)
         order = np.random.default_rng(seed).permutation(len(labels))
         order = order[np.argsort(labels.numpy()[order], kind="stable")]  # class by class, then dealt like cards
-        held_out = torch.zeros(len(labels), dtype=torch.bool)
-        held_out[torch.from_numpy(order[number - 1 :: of].copy())] = True
-        return torch.nonzero(~held_out)[:, 0], torch.nonzero(held_out)[:, 0]
+        return _sides(torch.from_numpy(np.isin(np.arange(len(order)), order[number - 1 :: of])))
 
     return draw_whole_groups(deal, arrays.train_labels, arrays.groups)
 
@@ -81,15 +76,13 @@ def stratified_split(
 
     parameter: the caller's name for the fraction. Not strict: classes are ignored if there are too many or one has a single row.
     """
-    rows = np.arange(len(labels))
-    by_class = strict or _can_stratify(labels, fraction)
+    classes = labels.numpy() if strict or _can_stratify(labels, fraction) else None
     try:
-        kept, held_out = train_test_split(
-            rows, test_size=fraction, stratify=labels.numpy() if by_class else None, random_state=seed
-        )
+        parts = train_test_split(np.arange(len(labels)), test_size=fraction, stratify=classes, random_state=seed)
     except ValueError as error:
         raise ParameterError(parameter, str(error), fraction) from error
-    return torch.from_numpy(np.sort(kept)), torch.from_numpy(np.sort(held_out))
+    kept, held_out = (torch.from_numpy(np.sort(rows)) for rows in parts)
+    return kept, held_out
 
 
 def _can_stratify(labels: Tensor, fraction: float) -> bool:

@@ -1,0 +1,1 @@
+"""Fixed experts, whose answers are computed once and kept."""

@@ -1,0 +1,1 @@
+"""How anything here learns, a router or an expert: the step, checkpoints, timing."""

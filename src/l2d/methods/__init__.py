@@ -1,0 +1,1 @@
+"""The losses that a router can learn by, and how it decides then."""

@@ -1,0 +1,1 @@
+"""The networks that a router can be."""

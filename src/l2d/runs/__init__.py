@@ -1,0 +1,1 @@
+"""Run folders, and many of them: where a run stands, sweeps, loggers."""

@@ -1,0 +1,1 @@
+"""A finished run, asked about new queries."""

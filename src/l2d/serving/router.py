@@ -12,7 +12,7 @@ from torch import Tensor
 
 from l2d.core.decisions import at_least_float32
 from l2d.core.guard import Guard
-from l2d.data.batches import Batches, eval_batch, place
+from l2d.data.batches import eval_parts
 from l2d.methods.method import Method
 from l2d.serving.exported import RETRAIN
 from l2d.serving.queries import file_inputs, query_inputs
@@ -111,11 +111,9 @@ class Router:
 
     def scores(self, inputs: Tensor) -> Tensor:
         """The network's outputs for inputs as it was trained on, [n, num_outputs], in the batches that the run was scored in."""
-        rows, nothing = torch.arange(len(inputs)), torch.zeros(len(inputs), 0)
-        placed = place(inputs, torch.device(self.device), on_device="false")
-        batches = Batches(placed, rows, nothing, nothing, eval_batch(inputs))
         with torch.inference_mode():
-            return at_least_float32(torch.cat([self.network(batch).cpu() for batch, _, _ in batches]))
+            parts = [self.network(part.to(self.device)).cpu() for part in eval_parts(inputs)]
+        return at_least_float32(torch.cat(parts))
 
     def _choose(self, inputs: Tensor) -> list[Choice]:
         outputs = self.scores(inputs).to(self.device)

@@ -1,0 +1,1 @@
+"""How a run goes from an experiment to its result."""

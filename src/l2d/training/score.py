@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 from l2d.core import metrics as metrics_
-from l2d.core.costs import paid
 from l2d.core.decisions import DECISIONS, at_least_float32
 from l2d.core.guard import Guard, HeldOut, fit_guard
-from l2d.core.results import SCHEMA_VERSION, Capabilities, DecisionLosses, RowCounts, RunMetrics
+from l2d.core.results import SCHEMA_VERSION, Capabilities, DecisionLosses, RowCounts, RunMetrics, Score
 from l2d.methods.method import Method
 from l2d.routing.assemble import Split, Splits
 from l2d.routing.datamodule import DeferralData
@@ -37,14 +36,17 @@ class RoutedSplit:
     outputs: Tensor
     decisions: Tensor
 
+    def score(self, decisions: Tensor) -> Score:
+        return metrics_.score(decisions, self.split.costs, self.split.prices)
+
 
 def score_router(
     trainer: pl.Trainer, router: RouterModule, data: DeferralData, checkpoint: str, kept_epoch: int
 ) -> Scored:
     """The one use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and of which epoch they are."""
     method, splits = router.method, data.splits
-    test = route_split(method, splits.test, predict(trainer, router, data.predict_dataloader()))
-    validation = route_split(method, splits.validation, predict(trainer, router, data.val_dataloader()))
+    test = route_split(trainer, router, splits.test, data.predict_dataloader())
+    validation = route_split(trainer, router, splits.validation, data.val_dataloader())
     # Experts that learned the training rows by heart are not compared there.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     best = metrics_.best_single(chosen_on)
@@ -55,19 +57,23 @@ def score_router(
     metrics = RunMetrics(
         **vars(metrics_.routing_metrics(test.decisions, splits.train_costs, costs, prices, names)),
         **about_the_run(router, splits),
-        validation=metrics_.score(validation.decisions, splits.validation.costs, splits.validation.prices),
+        **details(method, splits, validation, test),
+        validation=validation.score(validation.decisions),
         guarded=metrics_.guarded_score(guard, guarded, costs, prices, names),
         checkpoint=checkpoint,
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
-        **details(method, splits, validation, test),
     )
     arrays = kept_arrays(method, test) | {"guarded": guarded}
     return Scored(metrics, arrays, guard, held_out(method, validation.outputs, splits, chosen_on))
 
 
-def route_split(method: Method, split: Split, outputs: Tensor) -> RoutedSplit:
-    return RoutedSplit(split, outputs, method.decide(outputs))
+def route_split(trainer: pl.Trainer, router: RouterModule, split: Split, batches: Any) -> RoutedSplit:
+    found: Any = trainer.predict(router, dataloaders=batches)
+    outputs = at_least_float32(torch.cat([torch.as_tensor(batch) for batch in found]).cpu())
+    if not outputs.isfinite().all():
+        raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
+    return RoutedSplit(split, outputs, router.method.decide(outputs))
 
 
 def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
@@ -79,6 +85,7 @@ def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
         "decision": method.decision,
         "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
         "rows": RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
+        "extreme": splits.cost_facts,
     }
 
 
@@ -89,13 +96,10 @@ def details(method: Method, splits: Splits, validation: RoutedSplit, test: Route
         found["by_category"] = metrics_.by_category(
             splits.categories, test.decisions, splits.train_costs, test.split.costs
         )
-    if splits.cost_facts is not None:
-        found["extreme"] = splits.cost_facts
     if method.has_posterior:
         found["by_decision"] = {
             name: DecisionLosses(
-                validation=mean_cost(validation.split.costs, method.decide(validation.outputs, name)),
-                test=mean_cost(test.split.costs, method.decide(test.outputs, name)),
+                *(part.score(method.decide(part.outputs, name)).deferral_loss for part in (validation, test))
             )
             for name in DECISIONS
         }
@@ -114,16 +118,12 @@ def calibration_on(method: Method, test: RoutedSplit) -> list[list[float]] | Non
 
 def kept_arrays(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
     """What test.npz keeps of each row."""
-    arrays = {
-        "scores": test.outputs,
-        "costs": test.split.costs,
-        "prices": test.split.prices,
-        "decisions": test.decisions,
-    }
-    if (expected := method.expected_errors(test.outputs)) is not None:
+    split, outputs = test.split, test.outputs
+    arrays = {"scores": outputs, "costs": split.costs, "prices": split.prices, "decisions": test.decisions}
+    if (expected := method.expected_errors(outputs)) is not None:
         arrays["expected_errors"] = expected
     if method.has_posterior:
-        arrays["posterior"] = method.posterior(test.outputs)
+        arrays["posterior"] = method.posterior(outputs)
     return arrays
 
 
@@ -144,17 +144,3 @@ def hold(
     outputs, decisions, split = validation
     guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs, best)
     return guard, guard.decide(method.utilities(test[0]), test[1])
-
-
-def mean_cost(costs: Tensor, decisions: Tensor) -> float:
-    return float(paid(costs.double(), decisions).mean())
-
-
-def predict(trainer: pl.Trainer, router: RouterModule, batches: Any) -> Tensor:
-    """The router's outputs for the rows of a loader, in order."""
-    outputs = trainer.predict(router, dataloaders=batches)
-    assert outputs is not None
-    scores = at_least_float32(torch.cat([torch.as_tensor(batch) for batch in outputs]).cpu())
-    if not scores.isfinite().all():
-        raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
-    return scores

@@ -1,0 +1,1 @@
+"""Searching for better values on the validation split."""

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, files, seeds. No torch, but in out_of_memory."""

@@ -99,7 +99,7 @@ SENTENCES = {
 PLAIN = ("float", "int", "str", "bool", "none")
 
 
-def check(parameter: str, value: object, kind: Any) -> None:
+def check_value(parameter: str, value: object, kind: Any) -> None:
     """Refuse a value that is not of this kind: an annotation, perhaps with bounds."""
     from pydantic import ValidationError
 
@@ -160,5 +160,5 @@ __all__ = [
     "Sequence",
     "Share",
     "ShareBelowOne",
-    "check",
+    "check_value",
 ]

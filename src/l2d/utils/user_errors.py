@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
@@ -75,6 +75,8 @@ def one_line(error: BaseException) -> str:
         return unknown_choice(error.missing_cfg_file, list(error.options or ()))
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
         return f"{cause.full_key}: {unknown('key', str(cause.key), keys_beside(cause))}"
+    if isinstance(error, OverrideParseException):
+        return f"{error.override}: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

@@ -242,7 +242,7 @@ def test_any_folder_of_runs(
     monkeypatch.chdir(runs)
     here = read_cells(Path(folder))
     assert [(cell.names, sorted(cell.runs)) for cell in here] == [(cell.names, sorted(cell.runs)) for cell in cells]
-    assert all(cell.config()["method"]["name"] == cell.method for cell in here)
+    assert all(cell.config["method"]["name"] == cell.method for cell in here)
 
 
 def test_folders_that_are_too_deep_are_other_peoples(runs: Path) -> None:

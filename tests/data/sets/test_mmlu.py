@@ -278,7 +278,7 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
     assert torch.equal(noise.train.costs, assembled(compose([*given, "cost=llm_noise"])).train.costs)
     extreme = assembled(compose(["experiment=extreme", *given])).cost_facts
     assert extreme is not None
-    assert extreme["target"] == 0.95
+    assert extreme.target == 0.95
     curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
     assert (curve.cost.name, list(curve.cost.prices), curve.cost.scale) == ("error_plus_cost", [1.0, 0.6, 0.1], 0.5)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from l2d.config.signatures import check_arguments, read_signature
-from l2d.data.text import cut, frozen
+from l2d.data.text import frozen, tokens
 from l2d.data.text.encoders import Embeddings, Hashed
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -213,7 +213,7 @@ def test_how_many_were_cut_is_said_where_they_are_read(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A text is [CLS], its words, [SEP]: six words fill 8 tokens and seven are cut. Equal texts are embedded once and counted twice."""
-    cut.say_once.cache_clear()
+    tokens.say_once.cache_clear()
     six, seven = "war " * 6, "war " * 7
     reader = embeddings(encoder, max_length=8)
     reader.embed(["war", six])

@@ -8,7 +8,7 @@ import torch
 from tests.tiny_encoders import write_encoder, write_tokenizer
 
 from l2d.config.signatures import check_arguments, read_signature
-from l2d.data.text import cut, tokens
+from l2d.data.text import tokens
 from l2d.data.text.encoders import Embeddings
 from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of, load_tokenizer
 from l2d.utils.errors import L2DError, ParameterError
@@ -71,7 +71,7 @@ def test_how_many_were_cut_is_said_once(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
-    cut.say_once.cache_clear()
+    tokens.say_once.cache_clear()
     reader = Tokens(model=str(encoder), max_length=8)
     for _ in range(2):
         reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)

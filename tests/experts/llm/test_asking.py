@@ -114,7 +114,8 @@ def test_renewed_after_a_kill_everything_is_asked_again(
     folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parts that the killed process left are not used."""
-    data, sizes, scored = arrays(questions(14)), [], scoring.log_likelihoods
+    data, scored = arrays(questions(14)), scoring.log_likelihoods
+    sizes: list[int] = []
 
     def wrapped(model: Any, batch: Any) -> Any:
         if len(sizes) == 4:

@@ -87,7 +87,7 @@ def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monk
 def test_the_encoder_learns_of_progress() -> None:
     for wanted in (True, False):
         cfg = compose(["dataset=mmlu", f"progress={wanted}"])
-        assert make_dataset(check(cfg)).encoder.progress == wanted  # type: ignore[attr-defined]
+        assert make_dataset(check(cfg)).encoder.progress == wanted
 
 
 def test_the_config() -> None:

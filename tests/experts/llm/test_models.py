@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from l2d.data.text.pretrained import loading
 from l2d.experts.llm import models
 from l2d.experts.llm.asking import fingerprint_of_texts
 from l2d.experts.llm.models import load_language_model, model_fingerprint, parse_model_name
@@ -65,11 +66,10 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_bars_of_loading_only_on_a_terminal(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[bool] = []
-    real = models.loading
 
     def noted(*given: Any, bars: bool, **options: Any) -> Any:
         shown.append(bars)
-        return real(*given, bars=False, **options)
+        return loading(*given, bars=False, **options)
 
     monkeypatch.setattr(models, "loading", noted)
     for progress, terminal in ((True, True), (True, False), (False, True)):

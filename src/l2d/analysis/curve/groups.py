@@ -1,12 +1,12 @@
 """Which finished runs make up one curve."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from l2d.analysis.report.read import FinishedCell
-from l2d.config.identity import settings_of, variant
+from l2d.config.identity import variant
 
 SCALE = "cost.scale"
 # A cascade goes by estimates of correctness, so the prices of the run that they come from do not matter.
@@ -21,15 +21,14 @@ class CurveGroup:
     names: tuple[str, ...]
     name: str
     cells: dict[float, FinishedCell]
-    cascade: FinishedCell | None = None
-    repriced: Mapping[str, FinishedCell] = field(default_factory=dict)
+    cascade: FinishedCell | None
+    repriced: dict[str, FinishedCell]
 
 
 def scale_of(cell: FinishedCell) -> float | None:
     """What a cell's prices are multiplied by; None where there are no prices."""
-    scale = cell.config().get("cost", {}).get("scale")
-    if scale is not None:
-        return float(scale)
+    if SCALE in cell.settings:
+        return float(cell.settings[SCALE])
     return 1.0 if any(any(run.prices) for run in cell.runs.values()) else None
 
 
@@ -38,8 +37,8 @@ def find_groups(cells: Sequence[FinishedCell]) -> list[CurveGroup]:
     found: dict[str, dict[float, FinishedCell]] = {}
     for cell in cells:
         if (scale := scale_of(cell)) is not None:
-            rest = {key: value for key, value in settings_of(cell.config()).items() if key != SCALE}
-            found.setdefault(json.dumps([cell.names[:5], rest], sort_keys=True), {})[scale] = cell
+            shared = json.dumps([cell.names[:5], settings_but(cell, SCALE)], sort_keys=True)
+            found.setdefault(shared, {})[scale] = cell
     return [
         _group(dict(sorted(members.items())), cells)
         for members in found.values()
@@ -47,43 +46,33 @@ def find_groups(cells: Sequence[FinishedCell]) -> list[CurveGroup]:
     ]
 
 
+def settings_but(cell: FinishedCell, *prefixes: str) -> dict[str, Any]:
+    return {key: value for key, value in cell.settings.items() if not key.startswith(prefixes)}
+
+
 def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) -> CurveGroup:
     first = next(iter(members.values()))
-    config = first.config()
-    unscaled = {"scale": 1.0} if "scale" in config["cost"] else {}
-    at_list_prices = variant({**config, "cost": {**config["cost"], **unscaled}})
-    cascades = [cell for cell in cells if cell.capabilities.estimates_costs]
+    cost = first.config["cost"]
+    at_list_prices = variant({**first.config, "cost": {**cost, "scale": 1.0} if "scale" in cost else cost})
+    alike = _alike(first, cells)
+    repriced = {
+        cell.method: cell
+        for cell in reversed(alike)
+        if cell.capabilities.takes_prices_later and (cell.method != first.method or cell in members.values())
+    }
     return CurveGroup(
         names=first.names[:5],
         name="-".join([*first.names[:5], at_list_prices]),
         cells=members,
-        cascade=_alike(first, cascades),
-        repriced=_repriced(members, cells),
+        cascade=next((cell for cell in alike if cell.capabilities.estimates_costs), None),
+        repriced=dict(sorted(repriced.items())),
     )
 
 
-def _repriced(members: Mapping[float, FinishedCell], cells: Sequence[FinishedCell]) -> dict[str, FinishedCell]:
-    """For each method that takes other prices, one cell: the group's own where it is of that method."""
-    first, own = next(iter(members.values())), list(members.values())
+def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> list[FinishedCell]:
+    """The cells with the group's data, router and recipe; those that learned errors alone before those with prices in them."""
+    wanted = settings_but(of, *OF_THE_DECISION)
     usable = [
-        cell for cell in cells if cell.capabilities.takes_prices_later and (cell.method != first.method or cell in own)
+        cell for cell in cells if cell.names[:3] == of.names[:3] and settings_but(cell, *OF_THE_DECISION) == wanted
     ]
-    found = {
-        name: _alike(first, [cell for cell in usable if cell.method == name])
-        for name in sorted({cell.method for cell in usable})
-    }
-    return {name: cell for name, cell in found.items() if cell is not None}
-
-
-def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> FinishedCell | None:
-    """The cell with the group's data, router and recipe; one that learned errors alone before one with prices in it."""
-
-    def rest(cell: FinishedCell) -> dict[str, Any]:
-        found = settings_of(cell.config())
-        return {key: value for key, value in found.items() if not key.startswith(OF_THE_DECISION)}
-
-    wanted = rest(of)
-    usable = [cell for cell in cells if cell.names[:3] == of.names[:3] and rest(cell) == wanted]
-    return min(
-        usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != of.names[:4], cell.names), default=None
-    )
+    return sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != of.names[:4], cell.names))

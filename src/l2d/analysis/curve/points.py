@@ -36,42 +36,38 @@ def ends_of(models: Sequence[Point]) -> tuple[Point, Point]:
     return min(models), min(models, key=lambda one: (-one[0], one[1]))
 
 
-def multipliers(prices: Floats, number: int = 241) -> Floats:
+def multipliers(prices: Floats) -> Floats:
     """λ from where a price decides between equals alone to where it decides everything, evenly in log λ."""
-    means = prices.mean(axis=0) if prices.ndim == 2 else prices
-    span = float(means.max() - means.min()) or 1.0
-    return np.asarray(np.geomspace(1e-3, 1e3, number) / span)
+    span = float(np.ptp(np.atleast_2d(prices).mean(axis=0))) or 1.0
+    return np.geomspace(1e-3, 1e3, 241) / span
 
 
 def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
     """argmin_k error_k + λ·β_k of each row: of the errors themselves the oracle's, no routing has a smaller mean of that; of
     estimates of them, a router's that takes any prices."""
-    return np.asarray((errors + multiplier * prices).argmin(axis=1))
+    return (errors + multiplier * prices).argmin(axis=1)
 
 
 def cascade_decisions(chances: Floats, prices: Floats, threshold: float) -> Ints:
     """The cheapest model whose chance of being right reaches the threshold, else the one with the highest. chances [N, p]."""
-    p = chances.shape[1]
-    means = prices.mean(axis=0) if prices.ndim == 2 else prices
+    means = np.atleast_2d(prices).mean(axis=0)
     order = np.argsort(means, kind="stable")
     confident = chances[:, order] >= threshold
-    first = order[confident.argmax(axis=1)]
-    return np.asarray(np.where(confident.any(axis=1), first, p - 1 - chances[:, ::-1].argmax(axis=1)))
+    surest = chances.shape[1] - 1 - chances[:, ::-1].argmax(axis=1)  # ties to the last, as routers decide
+    return np.where(confident.any(axis=1), order[confident.argmax(axis=1)], surest)
 
 
 def chances_of(scores: Floats, reward_scale: float, prices: Floats) -> Floats:
     """P(correct) as one_vs_all estimates it [N, p]: σ(f_k) is 1 − E[c_k|x]/scale, and c_k the error plus the price of that run."""
     expected = reward_scale / (1 + np.exp(np.clip(scores, -700, 700)))
-    return np.asarray(np.clip(1 - (expected - prices), 0, 1))
+    return np.clip(1 - (expected - prices), 0, 1)
 
 
 def line(points: Iterable[Point]) -> tuple[Floats, Floats]:
     """Prices, ascending, and errors; points of one price become their mean."""
-    at: dict[float, list[float]] = {}
-    for price, error in points:
-        at.setdefault(round(price, DIGITS), []).append(error)
-    prices = sorted(at)
-    return np.array(prices), np.array([sum(at[price]) / len(at[price]) for price in prices])
+    found = [(round(price, DIGITS), error) for price, error in points]
+    prices, place = np.unique([price for price, _ in found], return_inverse=True)
+    return prices, np.bincount(place, weights=[error for _, error in found]) / np.bincount(place)
 
 
 def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
@@ -85,16 +81,14 @@ def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
         return None
     prices, errors = line([*points, *ends])
     inside = (prices >= low) & (prices <= high)
-    x, y = prices[inside], errors[inside]
-    return 1 - float(np.trapezoid(y, x)) / (high - low)
+    return 1 - float(np.trapezoid(errors[inside], prices[inside])) / (high - low)
 
 
 def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
     """The least price at which the straight lines through the points reach an accuracy; None if they never do."""
     prices, errors = line(points)
-    allowed = 1 - accuracy + 1e-12
     for i, (price, error) in enumerate(zip(prices, errors, strict=True)):
-        if error <= allowed:
+        if error <= 1 - accuracy + 1e-12:
             if i == 0:
                 return float(price)
             share = (errors[i - 1] - (1 - accuracy)) / (errors[i - 1] - error)
@@ -115,5 +109,4 @@ def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
     if abs(total) < 1e-9:
         return None
     means = np.bincount(place, weights=gains) / counts
-    in_order = np.repeat(means, counts)
-    return float(np.cumsum(in_order).sum() / (len(gains) + 1) / total)
+    return float(np.repeat(means, counts).cumsum().sum() / (len(gains) + 1) / total)

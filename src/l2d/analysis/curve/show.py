@@ -8,6 +8,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.curve.trace import REACHED, Curve, Mark
+from l2d.config.identity import NAMED
 from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
@@ -17,12 +18,7 @@ NO_CASCADE = (
     "no confidence cascade: needs a finished run of one_vs_all, threshold or cascade with these data and this router"
     " (the same command with method=one_vs_all cost.scale=0 makes one)"
 )
-LABELS = {
-    "router": "router",
-    "mixture": "random mixtures",
-    "cascade": "confidence cascade",
-    "oracle": "oracle",
-}
+LABELS = {"router": "router", "mixture": "random mixtures", "cascade": "confidence cascade", "oracle": "oracle"}
 STYLES: dict[str, dict[str, Any]] = {
     "mixture": {"color": "0.5", "linestyle": "--"},
     "cascade": {"color": "tab:orange", "linestyle": "-."},
@@ -31,10 +27,15 @@ STYLES: dict[str, dict[str, Any]] = {
 COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
 
 
+def curve_label(kind: str) -> str:
+    """Of a kind of mark, or of a method whose one run is a curve."""
+    return LABELS.get(kind, f"{kind}, one run for all prices")
+
+
 def curve_csv(curve: Curve) -> str:
     text = io.StringIO()
-    rows = [["" if value is None else value for value in astuple(mark)] for mark in curve.marks]
-    csv.writer(text, lineterminator="\n").writerows([[field.name for field in fields(Mark)], *rows])
+    rows = [[field.name for field in fields(Mark)], *map(astuple, curve.marks)]
+    csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
 
 
@@ -42,18 +43,23 @@ def curve_text(curve: Curve) -> str:
     found, two = curve.summary, curve.summary["apgr"] is not None
     rows = [[f"router, cost.scale={mark.at:g}", *_cells(mark, two)] for mark in curve.of("router")]
     rows += [[f"always {mark.name}", *_cells(mark, two)] for mark in curve.of("single")]
-    header = ["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])]
-    title = " ".join(str(found[key]) for key in ("dataset", "setup", "experts", "cost", "method"))
+    title, scales = " ".join(found[key] for key in NAMED), len(found["scales"])
     lines = [
-        f"{title}: {len(found['scales'])} scale{'s' if len(found['scales']) > 1 else ''}, {found['rows']} test rows",
-        aligned(header, rows),
+        f"{title}: {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
+        aligned(["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])], rows),
         areas_line(found),
         reached_line(curve),
     ]
-    own = found["runs"].values()
     for name, run in found["repriced"].items():
-        lines.append(f"{curve_label(name)}: {'its points are in curve.csv' if run in own else run}")
+        own = run in found["runs"].values()
+        lines.append(f"{curve_label(name)}: {'its points are in curve.csv' if own else run}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
+
+
+def _cells(mark: Mark, two: bool) -> list[str]:
+    spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
+    gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
+    return [f"{mark.price:.4f}", f"{mark.error:.4f}", spread, str(mark.seeds), *gap]
 
 
 def areas_line(found: dict[str, Any]) -> str:
@@ -71,67 +77,49 @@ def reached_line(curve: Curve) -> str:
     return f"price at which {REACHED:.0%} of {curve.summary['strong']}'s accuracy is reached: {reached}"
 
 
-def curve_label(kind: str) -> str:
-    """Of a kind of mark, or of a method whose one run is a curve."""
-    return LABELS.get(kind, f"{kind}, one run for all prices")
-
-
-def _cells(mark: Mark, two: bool) -> list[str]:
-    spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
-    gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
-    return [f"{mark.price:.4f}", f"{mark.error:.4f}", spread, str(mark.seeds), *gap]
-
-
 def curve_figure(curve: Curve) -> "Figure":
     """Mean price per query against error, lower left is better; bars are one standard deviation over seeds."""
     from matplotlib.figure import Figure
 
     picture = Figure(figsize=(8, 5.5), layout="constrained")
-    axes = picture.subplots()
+    axes, summary = picture.subplots(), curve.summary
     for kind, style in STYLES.items():
-        _draw_line(axes, curve.of(kind), label=LABELS[kind], **style)
-    repriced = curve.of("repriced")
-    for method, colour in zip(sorted({mark.name for mark in repriced}), cycle(COLOURS), strict=False):
-        marks = [mark for mark in repriced if mark.name == method]
-        _draw_line(axes, marks, color=colour, label=curve_label(method))
+        if marks := curve.of(kind):
+            axes.plot(*_price_and_percent(marks), label=LABELS[kind], **style)
+    for method, colour in zip(sorted(summary["repriced"]), cycle(COLOURS), strict=False):
+        marks = [mark for mark in curve.of("repriced") if mark.name == method]
+        axes.plot(*_price_and_percent(marks), color=colour, label=curve_label(method))
     _draw_router(axes, curve)
     _draw_models(axes, curve.of("single"))
-    axes.set(xlabel="mean price per query", ylabel="error (%)", title=_title(curve))
+    seeds = sorted({mark.seeds for mark in curve.of("router")})
+    many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
+    title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {many}"
+    axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
     axes.legend()
     return picture
 
 
-def _draw_line(axes: Any, marks: Sequence[Mark], **style: Any) -> None:
-    if marks:
-        in_order = sorted(marks, key=lambda mark: mark.point)
-        axes.plot([mark.price for mark in in_order], [100 * mark.error for mark in in_order], **style)
+def _price_and_percent(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
+    in_order = sorted(marks, key=lambda mark: mark.point)
+    return [mark.price for mark in in_order], [100 * mark.error for mark in in_order]
 
 
 def _draw_router(axes: Any, curve: Curve) -> None:
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
+    label = f"router ({curve.summary['method']})"
+    bars = {
+        "xerr": [mark.price_std or 0.0 for mark in router],
+        "yerr": [100 * (mark.error_std or 0.0) for mark in router],
+    }
     axes.errorbar(
-        [mark.price for mark in router],
-        [100 * mark.error for mark in router],
-        xerr=[mark.price_std or 0.0 for mark in router],
-        yerr=[100 * (mark.error_std or 0.0) for mark in router],
-        marker="o",
-        markersize=4,
-        capsize=2,
-        color="tab:blue",
-        label=f"router ({curve.summary['method']})",
+        *_price_and_percent(router), **bars, marker="o", markersize=4, capsize=2, color="tab:blue", label=label
     )
 
 
 def _draw_models(axes: Any, models: Sequence[Mark]) -> None:
-    axes.plot([mark.price for mark in models], [100 * mark.error for mark in models], "ks", label="one model for all")
+    axes.plot(*_price_and_percent(models), "ks", label="one model for all")
     middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2
     for mark in models:  # names stay inside the frame
         side, shift = ("left", (4, 4)) if mark.price <= middle else ("right", (-6, -12))
         place = (mark.price, 100 * mark.error)
         axes.annotate(mark.name, place, xytext=shift, textcoords="offset points", ha=side, fontsize=8)
-
-
-def _title(curve: Curve) -> str:
-    found, seeds = curve.summary, sorted({mark.seeds for mark in curve.of("router")})
-    many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
-    return f"{found['dataset']}, {found['setup']}: {found['rows']:,} test queries, {many}"

@@ -1,7 +1,7 @@
 """A group's curve: the router's points over seeds, what they are compared with, and the numbers that sum them up."""
 
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,13 +9,15 @@ import numpy as np
 
 from l2d.analysis.curve import points
 from l2d.analysis.curve.groups import CurveGroup
-from l2d.analysis.curve.measure import MeasuredGroup
-from l2d.analysis.curve.points import Floats, Point
+from l2d.analysis.curve.measure import Estimates, MeasuredGroup, MeasuredRun
+from l2d.analysis.curve.points import Floats, Ints, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
+from l2d.config.identity import NAMED
 from l2d.core.results import Score
 
 REACHED = 0.95  # of the strong model's accuracy
 THRESHOLDS = np.linspace(0, 1, 101)
+Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and prices, at a threshold or λ
 
 
 @dataclass(frozen=True)
@@ -50,15 +52,16 @@ class Curve:
 
 
 def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
-    models = model_marks(measured)
+    models, prices = model_marks(measured), measured.prices
     hull = lower_hull(mark.point for mark in models)
+    known = {seed: (errors, errors) for seed, errors in measured.errors.items()}
     marks = [
         *(router_mark(measured, scale) for scale in measured.runs),
         *models,
-        *(Mark("mixture", "", None, price, error, len(measured.seeds)) for price, error in hull),
-        *cascade_marks(measured),
+        *(Mark("mixture", "", None, price, error, len(measured.errors)) for price, error in hull),
+        *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances, prices),
         *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
-        *oracle_marks(measured),
+        *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known, prices),
     ]
     return Curve(marks, summarise_curve(group, measured, marks))
 
@@ -71,103 +74,81 @@ def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point], **
 def model_marks(measured: MeasuredGroup) -> list[Mark]:
     """Each model by itself."""
     by_seed = [points.singles(errors, measured.prices) for errors in measured.errors.values()]
-    return [
-        mean_mark("single", name, None, found)
-        for name, found in zip(measured.models, zip(*by_seed, strict=True), strict=True)
-    ]
+    by_model = zip(measured.models, zip(*by_seed, strict=True), strict=True)
+    return [mean_mark("single", name, None, found) for name, found in by_model]
 
 
-def averaged(
-    kind: str, grid: Floats, known: Sequence[Any], at: Callable[[Any, float], Point], name: str = ""
-) -> list[Mark]:
-    return [mean_mark(kind, name, float(value), [at(one, float(value)) for one in known]) for value in grid if known]
+def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Estimates, prices: Floats) -> list[Mark]:
+    """The mean point at each value of the grid."""
 
+    def at(value: float) -> list[Point]:
+        return [points.point(decide(estimates, prices, value), errors, prices) for estimates, errors in known.values()]
 
-def oracle_marks(measured: MeasuredGroup) -> list[Mark]:
-    def at(errors: Floats, multiplier: float) -> Point:
-        return points.point(points.least_decisions(errors, measured.prices, multiplier), errors, measured.prices)
-
-    return averaged("oracle", points.multipliers(measured.prices), list(measured.errors.values()), at)
-
-
-def cascade_marks(measured: MeasuredGroup) -> list[Mark]:
-    def at(known: tuple[Floats, Floats], threshold: float) -> Point:
-        chances, errors = known
-        return points.point(points.cascade_decisions(chances, measured.prices, threshold), errors, measured.prices)
-
-    return averaged("cascade", THRESHOLDS, list(measured.chances.values()), at)
+    return [mean_mark(kind, name, value, at(value)) for value in grid.tolist() if known]
 
 
 def repriced_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     """One run's points at all prices, and where each lies on the validation rows."""
-    grid, known = points.multipliers(measured.prices), measured.expected[method]
+    known, held, prices = measured.expected[method], measured.held_out[method], measured.prices
 
-    def at(one: tuple[Floats, Floats], multiplier: float) -> Point:
-        return points.point(points.least_decisions(one[0], measured.prices, multiplier), one[1], measured.prices)
+    def marks(of: Estimates) -> list[Mark]:
+        return estimated("repriced", method, points.multipliers(prices), points.least_decisions, of, prices)
 
-    marks = averaged("repriced", grid, list(known.values()), at, method)
-    held = measured.held_out[method]
-    if held.keys() != known.keys() or measured.prices.ndim == 2:  # of other rows than the prices are
-        return marks
-    there = averaged("repriced", grid, list(held.values()), at, method)
+    if held.keys() != known.keys() or prices.ndim == 2:  # of other rows than the prices are
+        return marks(known)
     return [
-        replace(mark, validation_price=one.price, validation_error=one.error)
-        for mark, one in zip(marks, there, strict=True)
+        replace(mark, validation_price=there.price, validation_error=there.error)
+        for mark, there in zip(marks(known), marks(held), strict=True)
     ]
 
 
 def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
-    runs = measured.runs[scale].values()
-    found = [points.point(run.decisions, run.errors, measured.prices) for run in runs]
+    runs, prices = measured.runs[scale].values(), measured.prices
+    found = [points.point(run.decisions, run.errors, prices) for run in runs]
     validation = [run.metrics.validation for run in runs]
-    prices = [validation_price(one, scale, measured.prices) for one in validation]
-    gaps = [value for seed in measured.runs[scale] if (value := apgr_of_run(measured, scale, seed)) is not None]
+    gaps = [gap for run in runs if (gap := apgr_of_run(run, prices)) is not None]
     return mean_mark(
-        "router",
-        "",
-        scale,
-        found,
-        validation_price=None if None in prices else statistics.fmean(price for price in prices if price is not None),
-        validation_error=statistics.fmean(one.error_rate for one in validation),
+        *("router", "", scale, found),
+        validation_price=validation_price(validation, scale, prices),
+        validation_error=statistics.fmean(score.error_rate for score in validation),
         apgr=statistics.fmean(gaps) if gaps else None,
     )
 
 
-def validation_price(score: Score, scale: float, prices: Floats) -> float | None:
-    """By the list. At scale 0 the run itself paid nothing; its shares tell the price, unless each row has its own."""
+def validation_price(scores: Sequence[Score], scale: float, prices: Floats) -> float | None:
+    """By the list. At scale 0 the runs themselves paid nothing; their shares tell the price, unless each row has its own."""
     if scale:
-        return score.mean_price / scale
-    return float(np.dot(score.ratios, prices)) if prices.ndim == 1 else None
+        return statistics.fmean(score.mean_price / scale for score in scores)
+    return None if prices.ndim == 2 else statistics.fmean(float(np.dot(score.ratios, prices)) for score in scores)
 
 
-def apgr_of_run(measured: MeasuredGroup, scale: float, seed: int) -> float | None:
-    run = measured.runs[scale][seed]
-    if len(measured.models) != 2 or run.preference.shape[1] != 2:
+def apgr_of_run(run: MeasuredRun, prices: Floats) -> float | None:
+    if not run.errors.shape[1] == run.preference.shape[1] == 2:
         return None
-    strong = points.strong_of(points.singles(run.errors, measured.prices))
+    strong = points.strong_of(points.singles(run.errors, prices))
     preference = run.preference[:, strong] - run.preference[:, 1 - strong]
     return points.apgr(preference, run.errors[:, 1 - strong], run.errors[:, strong])
 
 
 def area_by_seed(measured: MeasuredGroup) -> list[float]:
     """The router's area for each seed that has all scales."""
-    whole = set.intersection(*(set(runs) for runs in measured.runs.values()))
     found = []
-    for seed in sorted(whole):
-        errors = measured.errors[seed]
-        own = [points.point(runs[seed].decisions, errors, measured.prices) for runs in measured.runs.values()]
-        area = points.area(own, points.ends_of(points.singles(errors, measured.prices)))
-        found += [] if area is None else [area]
-    return found
+    for seed in sorted(set.intersection(*(set(runs) for runs in measured.runs.values()))):
+        errors, prices = measured.errors[seed], measured.prices
+        own = [points.point(runs[seed].decisions, errors, prices) for runs in measured.runs.values()]
+        found.append(points.area(own, points.ends_of(points.singles(errors, prices))))
+    return [area for area in found if area is not None]
 
 
-def points_by_curve(marks: Iterable[Mark], with_router: bool) -> dict[str, list[Point]]:
-    """The points of each curve: of the router, mixtures and cascade, perhaps none; of the oracle and of each repriced method."""
-    found: dict[str, list[Point]] = {kind: [] for kind in ("router", "mixture", "cascade")}
+def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
+    """The points of the router, the mixtures, the cascade (perhaps none), each repriced method and the oracle."""
+    found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
     for mark in marks:
         if mark.kind != "single":
-            found.setdefault(mark.name if mark.kind == "repriced" else mark.kind, []).append(mark.point)
-    return {kind: own for kind, own in found.items() if kind != "router" or with_router}
+            found.setdefault(mark.name or mark.kind, []).append(mark.point)
+    if len(found["router"]) == 1:
+        del found["router"]  # a single point is no curve
+    return found
 
 
 def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[Mark]) -> dict[str, Any]:
@@ -176,7 +157,7 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
     models = [mark.point for mark in singles]
     ends, strong = points.ends_of(models), points.strong_of(models)
     wanted = REACHED * (1 - models[strong][1])
-    drawn = points_by_curve(marks, with_router=len(measured.runs) > 1)  # a single point of it is no curve
+    drawn = points_by_curve(marks)
     by_seed = area_by_seed(measured) if "router" in drawn else []
     return runs_behind(group, measured) | {
         "rows": len(next(iter(measured.errors.values()))),
@@ -185,9 +166,7 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "auc": {kind: points.area(found, ends) if found else None for kind, found in drawn.items()},
         "auc_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
         "accuracy_to_reach": wanted,
-        "price_to_reach": {
-            kind: points.price_to_reach(found, wanted) if found else None for kind, found in drawn.items()
-        },
+        "price_to_reach": {kind: points.price_to_reach(found, wanted) for kind, found in drawn.items()},
         "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
     }
 
@@ -195,10 +174,10 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
 def runs_behind(group: CurveGroup, measured: MeasuredGroup) -> dict[str, Any]:
     """Which runs a curve is made of."""
     return {
-        **dict(zip(("dataset", "setup", "experts", "cost", "method"), group.names, strict=True)),
+        **dict(zip(NAMED, group.names, strict=True)),
         "runs": {f"{scale:g}": str(cell.folder) for scale, cell in group.cells.items()},
         "scales": list(measured.runs),
-        "seeds": measured.seeds,
-        "cascade": str(group.cascade.folder) if measured.chances and group.cascade is not None else None,
+        "seeds": sorted(measured.errors),
+        "cascade": None if group.cascade is None else str(group.cascade.folder),
         "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
     }

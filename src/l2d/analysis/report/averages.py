@@ -4,6 +4,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from l2d.core.results import RunMetrics, Score
@@ -31,13 +32,17 @@ def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> t
 
 def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
     """What a router's entry says of its runs."""
+    by_expert = list(zip(*(run.experts for run in runs), strict=True))
     return mean_scores(runs) | {
         "guarded": mean_guarded(runs),
-        "oracle_ratios": mean_columns([run.baselines.oracle.ratios for run in runs]),
+        "oracle_ratios": mean_columns(run.baselines.oracle.ratios for run in runs),
         "collapsed": sum(run.collapsed_expert is not None for run in runs),
         "confusion": [mean_columns(rows) for rows in zip(*(run.confusion for run in runs), strict=True)],
         "prices": runs[0].prices,
-        "experts_alone": mean_experts(runs),
+        "experts_alone": [
+            {key: statistics.fmean(getattr(expert, key) for expert in experts) for key in ("error_rate", "price")}
+            for experts in by_expert
+        ],
         "calibration": mean_calibration(runs),
     }
 
@@ -49,7 +54,7 @@ def mean_scores(scores: Sequence[Score]) -> dict[str, Any]:
         "std": std,
         "error_rate": statistics.fmean(score.error_rate for score in scores),
         "mean_price": statistics.fmean(score.mean_price for score in scores),
-        "ratios": mean_columns([score.ratios for score in scores]),
+        "ratios": mean_columns(score.ratios for score in scores),
         "seeds": len(scores),
     }
 
@@ -66,28 +71,14 @@ def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any] | None:
     return {"mean": mean, "std": std, "constant": sum(run.guarded.constant is not None for run in runs)}
 
 
-def mean_experts(runs: Sequence[RunMetrics]) -> list[dict[str, float]]:
-    """Each expert's error and price on its own, mean over seeds."""
-    return [
-        {
-            "error_rate": statistics.fmean(expert.error_rate for expert in column),
-            "price": statistics.fmean(expert.price for expert in column),
-        }
-        for column in zip(*(run.experts for run in runs), strict=True)
-    ]
-
-
-def mean_calibration(runs: Sequence[RunMetrics], bins: int = 10) -> list[list[float]] | None:
-    """The seeds' bins joined by their weight."""
-    sums: dict[int, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+def mean_calibration(runs: Sequence[RunMetrics]) -> list[list[float]] | None:
+    """The seeds' ten bins joined by their weight."""
     told = [run.calibration for run in runs if run.calibration]
-    for rows in told:
-        for weight, predicted, observed in rows:
-            total = sums[min(int(predicted * bins), bins - 1)]
-            total[0] += weight / len(told)
-            total[1] += weight * predicted / len(told)
-            total[2] += weight * observed / len(told)
-    return [[w, p / w, o / w] for _, (w, p, o) in sorted(sums.items())] or None
+    bins: dict[int, list[list[float]]] = defaultdict(list)
+    for weight, predicted, observed in chain.from_iterable(told):
+        bins[min(int(predicted * 10), 9)].append([weight, weight * predicted, weight * observed])
+    sums = [[sum(column) for column in zip(*rows, strict=True)] for _, rows in sorted(bins.items())]
+    return [[weight / len(told), p / weight, o / weight] for weight, p, o in sums] or None
 
 
 def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

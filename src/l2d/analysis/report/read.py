@@ -1,17 +1,20 @@
 """Finished runs off the disk: metrics.json of each, config.yaml of one per cell, nothing else."""
 
 import csv
+import glob
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from l2d.config.identity import settings_of
 from l2d.core.results import Capabilities, RunMetrics, read_metrics
 from l2d.utils.errors import L2DError
 
@@ -41,28 +44,29 @@ class FinishedCell:
     def capabilities(self) -> Capabilities:
         return next(iter(self.runs.values())).capabilities
 
-    @cache  # noqa: B019 (a report lives as long as its cells)
+    def run_folder(self, seed: int) -> Path:
+        return self.folder / f"seed={seed}"
+
+    @cached_property
     def config(self) -> dict[str, Any]:
-        for seed in sorted(self.runs):
-            file = self.folder / f"seed={seed}" / "config.yaml"
-            try:
-                return dict(yaml.load(file.read_text(encoding="utf-8"), Loader=LOADER))
-            except (OSError, yaml.YAMLError, TypeError, ValueError) as error:
-                print(f"warning: {file}: unreadable ({type(error).__name__})", file=sys.stderr)
-        return {}
+        """Of the first seed; the others differ in the seed alone. Empty where no run is finished."""
+        if not self.runs:
+            return {}
+        return yaml.load((self.run_folder(min(self.runs)) / "config.yaml").read_text(encoding="utf-8"), Loader=LOADER)
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        return settings_of(self.config)
 
     def learning_curve(self) -> list[tuple[int, float]]:
         """Validation deferral loss by epoch, mean over the seeds that have that epoch."""
-        sums: dict[int, list[float]] = {}
+        losses: dict[int, list[float]] = defaultdict(list)
         for seed in self.runs:
-            try:
-                with (self.folder / f"seed={seed}" / "history.csv").open(newline="", encoding="utf-8") as lines:
-                    for row in csv.DictReader(lines):
-                        if value := row.get("val/deferral_loss"):
-                            sums.setdefault(int(row["epoch"]), []).append(float(value))
-            except (OSError, ValueError, KeyError):
-                continue  # a curve is an ornament; the result is in metrics.json
-        return [(epoch, sum(values) / len(values)) for epoch, values in sorted(sums.items())]
+            with suppress(OSError), (self.run_folder(seed) / "history.csv").open(newline="", encoding="utf-8") as lines:
+                for row in csv.DictReader(lines):
+                    if loss := row.get("val/deferral_loss"):
+                        losses[int(row["epoch"])].append(float(loss))
+        return [(epoch, sum(values) / len(values)) for epoch, values in sorted(losses.items())]
 
 
 def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
@@ -78,7 +82,7 @@ def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
     folders = [word for word in words if is_folder(word)]
     if len(folders) > 1:
         raise L2DError(f"{folders[1]}: one folder at a time; {folders[0]} was given before")
-    given = os.path.normpath(Path(*folders or ["runs"]).expanduser())
+    given = os.path.normpath(*folders or ["runs"])
     folder = Path(os.path.abspath(given) if given.startswith(".") else given)  # noqa: PTH100 (links keep their names)
     if not folder.is_dir():
         raise L2DError(f"{folder}: no such folder; l2d train makes runs/")
@@ -89,33 +93,25 @@ def read_cells(folder: Path) -> list[FinishedCell]:
     """Every cell with a finished run in a folder: runs/, any folder below it, or a single run's. What cannot be read is named on
     stderr and left out."""
     cells: dict[tuple[str, ...], FinishedCell] = {}
-    for run in _seed_folders(str(folder), len(LEVELS) + 1):
+    for run in _seed_folders(folder):
         try:
-            metrics = read_metrics(f"{run}/metrics.json")
+            metrics = read_metrics(run / "metrics.json")
         except FileNotFoundError:
             continue  # not finished
         except (L2DError, OSError) as error:
             print(f"warning: {error}; left out", file=sys.stderr)
             continue
-        above, seed = Path(run).parent, int(run.rpartition("=")[2])
-        names = above.absolute().parts[-len(LEVELS) :]
+        names = run.parent.absolute().parts[-len(LEVELS) :]
         if len(names) < len(LEVELS):
             raise L2DError(f"{run}: runs are kept in {'/'.join(f'<{level}>' for level in LEVELS)}/seed=<s>")
-        cells.setdefault(names, FinishedCell(names, above)).runs[seed] = metrics
+        seed = int(run.name.removeprefix("seed="))
+        cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
     return [cells[names] for names in sorted(cells)]
 
 
-def _seed_folders(folder: str, depth: int) -> Iterator[str]:
-    """The folders seed=<s> at most so many levels down; the folder itself, if it is one."""
-    if re.search(r"(^|/)seed=\d+$", folder):
-        yield folder
-        return
-    try:
-        with os.scandir(folder) as entries:
-            below = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-    except OSError as error:
-        print(f"warning: {folder}: unreadable ({error.strerror}); left out", file=sys.stderr)
-        return
-    if depth:
-        for name in below:
-            yield from _seed_folders(f"{folder}/{name}", depth - 1)
+def _seed_folders(folder: Path) -> list[Path]:
+    """The folder itself, if it is a run's, else those in it, at most as deep as runs/ has them. Hidden folders are left out."""
+    if folder.name.startswith("seed="):
+        return [folder]
+    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]
+    return sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)

@@ -1,13 +1,17 @@
 """The tables as Markdown and as LaTeX (booktabs, in the paper's layout)."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 Row = Mapping[str, Any]  # an entry of compare.summarise
 Titles = Mapping[str, Mapping[str, str]]  # what people call a name of a group: l2d.config.titles
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
-TEX = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
+TEX = str.maketrans(
+    {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
+)
 
 
 def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
@@ -25,40 +29,37 @@ def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_cells(row: Row, best: float | None, with_guard: bool, titles: Titles) -> list[str]:
+def _markdown_cells(row: Row, best: float, with_guard: bool, titles: Titles) -> list[str]:
     router, known, loss = row["kind"] == "router", row.get("paper"), with_std(row["mean"], row.get("std"))
     interval, off = row.get("against_reference"), row.get("off_by_std")
+    shares = " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios", []))
     return [
         titled(titles, "dataset", row["dataset"]),
         row["setup"],
         row["label"] if router else f"*{row['label']}*",
         seeds_text(row),
-        f"**{loss}**" if router and best is not None and row["mean"] == best else loss,
+        f"**{loss}**" if router and row["mean"] == best else loss,
         with_std(known["mean"], known["std"]) if known else "",
         "" if off is None else f"{off:+.1f}",
         f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else "",
         *([guarded_text(row)] if with_guard else []),
-        " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios") or [])
-        + (" (collapsed)" if row.get("collapsed") else ""),
+        shares + (" (collapsed)" if row.get("collapsed") else ""),
     ]
 
 
 def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
     """The paper's layout: method, setup, dataset, deferral loss, the share of each expert; the paper's own loss beside ours."""
     parts = ["% needs \\usepackage{booktabs}"]
-    for (experts, cost), members in grouped(entries, "experts", "cost"):
-        shown = [row for row in members if row["kind"] == "router"]
-        caption = f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}"
-        p = max((len(row["ratios"]) for row in shown if row.get("ratios")), default=1)
-        lines = _latex_head(caption, p)
-        for _, block in grouped(shown, "setup", "dataset"):
+    routers = [row for row in entries if row["kind"] == "router"]
+    for (experts, cost), members in grouped(routers, "experts", "cost"):
+        p = max((len(row["ratios"]) for row in members if "ratios" in row), default=1)
+        lines = _latex_head(f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", p)
+        for _, block in grouped(members, "setup", "dataset"):
             best = best_mean(block)
-            lines.append(r"    \midrule")
-            lines += [
-                f"    {' & '.join(_latex_cells(row, best, i == 0, p, titles))} \\\\" for i, row in enumerate(block)
-            ]
+            cells = [_latex_cells(row, best, i == 0, p, titles) for i, row in enumerate(block)]
+            lines += [r"    \midrule", *(f"    {' & '.join(row)} \\\\" for row in cells)]
         lines += [r"    \bottomrule", r"  \end{tabular}"]
-        if any(row.get("few") for row in shown):
+        if any(row["few"] for row in members):
             lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or than three")
         parts.append("\n".join([*lines, r"\end{table}"]))
     return "\n\n".join(parts) + "\n"
@@ -77,16 +78,15 @@ def _latex_head(caption: str, p: int) -> list[str]:
     ]
 
 
-def _latex_cells(row: Row, best: float | None, first: bool, p: int, titles: Titles) -> list[str]:
+def _latex_cells(row: Row, best: float, first: bool, p: int, titles: Titles) -> list[str]:
     """first: of its setup and dataset, which are named once."""
-    known, loss = row.get("paper"), with_std(row["mean"], row.get("std"), r"$\pm$")
-    ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios") or []]
+    known, loss = row["paper"], with_std(row["mean"], row.get("std"), r"$\pm$")
+    ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios", [])]
     return [
         tex_escaped(row["label"]),
         f"({tex_escaped(row['setup'])})" if first else "",
         tex_escaped(titled(titles, "dataset", row["dataset"])) if first else "",
-        (rf"\textbf{{{loss}}}" if best is not None and row["mean"] == best else loss)
-        + (r"$^\dagger$" if row.get("few") else ""),
+        (rf"\textbf{{{loss}}}" if row["mean"] == best else loss) + (r"$^\dagger$" if row["few"] else ""),
         with_std(known["mean"], known["std"], r"$\pm$") if known else "--",
         *ratios,
         *["--"] * (p - len(ratios)),
@@ -98,9 +98,9 @@ def titled(titles: Titles, group: str, name: str) -> str:
     return titles.get(group, {}).get(name, name)
 
 
-def best_mean(block: Sequence[Row]) -> float | None:
-    """The least deferral loss of the routers in a block."""
-    return min((row["mean"] for row in block if row["kind"] == "router" and row["mean"] is not None), default=None)
+def best_mean(block: Sequence[Row]) -> float:
+    """The least deferral loss of the routers in a block; NaN, which equals nothing, where there is none."""
+    return min((row["mean"] for row in block if row["kind"] == "router" and row["mean"] is not None), default=math.nan)
 
 
 def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
@@ -117,20 +117,16 @@ def seeds_text(row: Row) -> str:
 
 def guarded_text(row: Row) -> str:
     """With the guard: the loss, and in how many seeds one expert got everything; empty where it changed nothing."""
-    found = row.get("guarded")
-    if not found:
+    if not (found := row.get("guarded")):
         return ""
     one = f" (one expert in {found['constant']})" if found["constant"] else ""
     return with_std(found["mean"], found["std"]) + one
 
 
 def grouped(entries: Sequence[Row], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
-    def key(row: Row) -> tuple[str, ...]:
-        return tuple(str(row[name]) for name in keys)
-
-    for found, members in groupby(sorted(entries, key=key), key):
-        yield found, list(members)
+    key = itemgetter(*keys)
+    return ((found, list(members)) for found, members in groupby(sorted(entries, key=key), key))
 
 
 def tex_escaped(text: str) -> str:
-    return "".join(TEX.get(sign, sign) for sign in text)
+    return text.translate(TEX)

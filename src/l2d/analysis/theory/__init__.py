@@ -1,0 +1,1 @@
+"""The paper's bounds and consistency results, in numbers and pictures."""

@@ -44,10 +44,10 @@ def surrogate_minimiser(p: Tensor, rho: Tensor) -> Tensor:
             break
         curvature = _hessian(scores, p, rho)[:, :-1, :-1]
         ridge = 1e-14 * curvature.diagonal(dim1=-2, dim2=-1).amax(dim=-1)[:, None, None]
-        try:
-            step = torch.linalg.solve(curvature + ridge * torch.eye(p.shape[1] - 1, dtype=p.dtype), slope[:, :-1])
-        except torch.linalg.LinAlgError:  # too flat for float64
-            raise _not_found(rho, "the Hessian is singular") from None
+        rounded = curvature + ridge * torch.eye(p.shape[1] - 1, dtype=p.dtype)
+        step, failed = torch.linalg.solve_ex(rounded, slope[:, :-1])
+        if bool(failed.any()):  # too flat for float64
+            raise _not_found(rho, "the Hessian is singular")
         scores = _downhill(scores, torch.nn.functional.pad(step, (0, 1)), p, rho)
     worst = float(_relative(surrogate_gradient(scores, p, rho), p, rho).max())
     if not worst <= TOLERANCE:

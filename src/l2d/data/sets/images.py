@@ -4,9 +4,13 @@ Light: torch and torchvision are imported when a set is read, not when one is na
 """
 
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.error import URLError
+
+import numpy as np
 
 from l2d.data.arrays import Arrays
 from l2d.data.sets.prepared import (
@@ -42,39 +46,28 @@ class ImageSet:
     def prepare(self, data_dir: Path) -> None:
         """One process does it; others wait and then find it done."""
         folder = data_dir / self.name
-        try:
-            data_dir.mkdir(parents=True, exist_ok=True)
-            with alone(data_dir / f".{self.name}.lock", f"another process is preparing {self.name}; waiting for it"):
-                for left in folder.glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
-                    left.unlink(missing_ok=True)
-                if not is_prepared(folder):
-                    print(f"preparing {self.name} in {folder}", file=sys.stderr)
-                    write_prepared(folder, self.find(data_dir), self.num_classes)
-        except OSError as error:
-            where = error.filename or data_dir
-            raise L2DError(
-                f"{where}: cannot be written ({error.strerror or error}); choose another data_dir"
-            ) from error
+        data_dir.mkdir(parents=True, exist_ok=True)
+        with alone(data_dir / f".{self.name}.lock", f"another process is preparing {self.name}; waiting for it"):
+            for left in folder.glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
+                left.unlink(missing_ok=True)
+            if not is_prepared(folder):
+                print(f"preparing {self.name} in {folder}", file=sys.stderr)
+                write_prepared(folder, self.find(data_dir), self.num_classes)
 
     def find(self, data_dir: Path) -> ImageArrays:
         """The raw arrays: from files that are there, or from the network."""
         own = data_dir / self.name
         for root in (own, data_dir):
-            try:
+            with suppress(RuntimeError, FileNotFoundError):  # missing or damaged
                 return self.read(root, download=False)
-            except (RuntimeError, FileNotFoundError):
-                continue  # missing or damaged
-        places = [
-            root / name for root in (own, data_dir) for name in (*self.raw, *(f"{part}.npy" for part in ARRAY_NAMES))
-        ]
-        broken = ", ".join(str(place) for place in places if place.exists())
-        if broken:
-            print(f"damaged or not complete: {broken}; downloading", file=sys.stderr)
+        files = [root / name for root in (own, data_dir) for name in self.raw]
+        broken = ", ".join(str(file) for file in files if file.exists())
+        found = f"damaged or not complete: {broken}" if broken else "neither prepared arrays nor raw files"
+        print(f"{self.name}: {found}; downloading", file=sys.stderr)
         try:
             own.mkdir(exist_ok=True)
             return self.read(own, download=True)
         except (URLError, OSError, RuntimeError) as error:
-            found = f"damaged or not complete: {broken}" if broken else "neither prepared arrays nor raw files"
             raise L2DError(
                 f"{self.name}: {found} in {own} or {data_dir}, and the download failed ({' '.join(str(error).split())});"
                 f" with network, run l2d prepare dataset={self.name} data_dir={data_dir}, or set data_dir to a folder that"
@@ -86,6 +79,13 @@ class ImageSet:
         raise NotImplementedError
 
 
+def image_arrays(images: Sequence[Any], labels: Sequence[Any]) -> ImageArrays:
+    """images, labels: of the training and of the test split."""
+    pixels = [np.ascontiguousarray(part) for part in images]
+    classes = [np.asarray(part).astype(np.uint8) for part in labels]
+    return dict(zip(ARRAY_NAMES, (pixels[0], classes[0], pixels[1], classes[1]), strict=True))
+
+
 class CIFAR10(ImageSet):
     """50,000 + 10,000 images, 32×32, 10 classes."""
 
@@ -93,9 +93,14 @@ class CIFAR10(ImageSet):
     raw = ("cifar-10-python.tar.gz", "cifar-10-batches-py")
 
     def read(self, root: Path, download: bool) -> ImageArrays:
-        from l2d.data.sets.raw_images import read_cifar
+        from torchvision import datasets
+        from torchvision.datasets.utils import check_integrity
 
-        return read_cifar(root, self.num_classes, download)
+        source: Any = {10: datasets.CIFAR10, 100: datasets.CIFAR100}[self.num_classes]
+        # An archive that is there already is unpacked, and nothing is fetched.
+        download = download or check_integrity(str(root / source.filename), source.tgz_md5)
+        splits = [source(root, train=train, download=download) for train in (True, False)]
+        return image_arrays([split.data for split in splits], [split.targets for split in splits])
 
 
 class CIFAR100(CIFAR10):
@@ -111,8 +116,6 @@ class CIFAR100N(CIFAR100):
     CIFAR-100N's annotators labelled these 50,000 and none of CIFAR-100's test images.
     """
 
-    test_fraction: ClassVar[float] = 0.2
-
     def fingerprint(self, data_dir: Path) -> str:
         whole = super().fingerprint(data_dir)
         return f"{whole}-n" if whole else ""  # the same files, other splits
@@ -122,7 +125,7 @@ class CIFAR100N(CIFAR100):
 
         whole = super().load(data_dir)
         images, labels = whole.train_inputs, whole.train_labels
-        train, test = stratified_split(labels, self.test_fraction, seed=0)
+        train, test = stratified_split(labels, 0.2, seed=0)
         return Arrays(images[train], labels[train], images[test], labels[test], self.num_classes, origin=(train, test))
 
 
@@ -133,9 +136,10 @@ class SVHN(ImageSet):
     raw = ("train_32x32.mat", "test_32x32.mat")
 
     def read(self, root: Path, download: bool) -> ImageArrays:
-        from l2d.data.sets.raw_images import read_svhn
+        from torchvision import datasets
 
-        return read_svhn(root, download)
+        splits = [datasets.SVHN(str(root), split=split, download=download) for split in ("train", "test")]
+        return image_arrays([split.data.transpose(0, 2, 3, 1) for split in splits], [split.labels for split in splits])
 
 
 class TinyImageNet(ImageSet):
@@ -148,6 +152,27 @@ class TinyImageNet(ImageSet):
     sizes: ClassVar[tuple[int, int]] = (100_000, 10_000)
 
     def read(self, root: Path, download: bool) -> ImageArrays:
-        from l2d.data.sets.raw_images import read_tiny_imagenet
+        from torchvision.datasets.utils import check_integrity, download_and_extract_archive
 
-        return read_tiny_imagenet(root, self.url, self.md5, self.sizes, download)
+        from l2d.data.inputs import decode_images
+
+        archive, folder = (root / name for name in self.raw)
+        if not self.is_whole(folder) and (download or check_integrity(str(archive), self.md5)):
+            download_and_extract_archive(self.url, str(root), md5=self.md5)  # an archive that is there is not fetched
+        if not self.is_whole(folder):
+            raise FileNotFoundError(f"{folder}: missing, or not all of the {sum(self.sizes):,} images are there")
+        classes = sorted((folder / "wnids.txt").read_text().split())
+        lines = (folder / "val" / "val_annotations.txt").read_text().splitlines()
+        validation = dict(line.split("\t")[:2] for line in lines)
+        train = sorted(folder.glob("train/*/images/*.JPEG"))
+        files = [*train, *(folder / "val" / "images" / name for name in validation)]
+        wnids = [*(file.parent.parent.name for file in train), *validation.values()]
+        images, bad = decode_images(files, (64, 64, 3))
+        if bad.any():
+            raise L2DError(f"{files[int(bad.argmax())]}: damaged; delete {folder} and prepare again")
+        labels = [classes.index(wnid) for wnid in wnids]
+        n = len(train)
+        return image_arrays([images[:n], images[n:]], [labels[:n], labels[n:]])
+
+    def is_whole(self, folder: Path) -> bool:
+        return tuple(len(list(folder.glob(f"{part}/*.JPEG"))) for part in ("train/*/images", "val/images")) == self.sizes

@@ -1,21 +1,16 @@
 """Prepared image sets on disk: four arrays and a meta.json with their checksums, written once, then memory-mapped."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from l2d.data.arrays import Arrays
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically, write_json
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
 ImageArrays = dict[str, np.ndarray]  # by the names of ARRAY_NAMES
@@ -36,7 +31,7 @@ def write_prepared(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
     check_arrays(folder, arrays, num_classes)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ARRAY_NAMES:
-        write_atomically(folder / f"{name}.npy", lambda path, name=name: np.save(path, arrays[name]))  # type: ignore[misc]
+        write_atomically(folder / f"{name}.npy", partial(np.save, arr=arrays[name]))
     write_meta(folder, arrays, num_classes)
 
 
@@ -52,79 +47,50 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
     """The arrays, memory-mapped, after their checksums were compared."""
     import torch
 
-    if (folder / "meta.json").exists():
-        verify_checksums(folder)
-    arrays = open_arrays(folder)
+    by_hand = not (folder / "meta.json").exists()
+    arrays = {}
+    for name, sha256 in (dict.fromkeys(ARRAY_NAMES) if by_hand else checksums(folder)).items():
+        file = folder / f"{name}.npy"
+        if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):
+            raise L2DError(f"{file}: missing or damaged; {again(folder)}")
+        # "c": private pages, so that torch may take them for writable; nothing reaches the file
+        arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
     check_arrays(folder, arrays, num_classes)
-    if not (folder / "meta.json").exists():
+    if by_hand:
         with suppress(OSError):  # the folder may be read-only
             write_meta(folder, arrays, num_classes)
-
-    def labels(name: str) -> Tensor:
-        return torch.from_numpy(np.asarray(arrays[name], dtype=np.int64))
-
-    return Arrays(
-        torch.from_numpy(arrays["train_images"]),
-        labels("train_labels"),
-        torch.from_numpy(arrays["test_images"]),
-        labels("test_labels"),
-        num_classes,
-    )
-
-
-def open_arrays(folder: Path) -> ImageArrays:
-    arrays = {}
-    for name in ARRAY_NAMES:
-        file = folder / f"{name}.npy"
-        try:
-            # "c": private pages, so that torch may take them for writable; nothing reaches the file
-            arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise L2DError(f"{file}: not a readable array ({error}); {again(folder)}") from error
-    return arrays
+    images = [torch.from_numpy(arrays[name]) for name in ("train_images", "test_images")]
+    labels = [torch.from_numpy(arrays[name].astype(np.int64)) for name in ("train_labels", "test_labels")]
+    return Arrays(images[0], labels[0], images[1], labels[1], num_classes)
 
 
 def check_arrays(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
-    """uint8 images [N, H, W, C] and as many labels in 0..num_classes−1."""
+    """uint8 images [N, H, W, C], of one shape in both splits, and as many labels in 0..num_classes−1."""
+    shape = arrays["train_images"].shape[1:]
     for split in ("train", "test"):
         images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
-        where = folder / f"{split}_images.npy"
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3):
-            raise L2DError(f"{where}: expected uint8 images [N, H, W, C], found {images.dtype} {list(images.shape)}")
-        if images.shape[1:] != arrays["train_images"].shape[1:]:
-            shapes = [list(arrays[f"{name}_images"].shape[1:]) for name in ("train", "test")]
-            raise L2DError(
-                f"{where}: training images are {shapes[0]}, test images {shapes[1]}; they must have one shape"
-            )
-        where = folder / f"{split}_labels.npy"
-        if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
-            raise L2DError(f"{where}: expected {len(images)} integers, found {labels.dtype} {list(labels.shape)}")
-        if len(labels) == 0 or labels.min() < 0 or labels.max() >= num_classes:
-            raise L2DError(f"{where}: labels must lie in 0..{num_classes - 1}")
+        found = f"{images.dtype} {list(images.shape)}"
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or images.shape[1:] != shape:
+            raise L2DError(f"{folder}/{split}_images.npy: expected uint8 images [N, H, W, C] of one shape, found {found}")
+        whole = labels.shape == (len(images),) and labels.dtype.kind in "iu" and len(labels) > 0
+        if not whole or labels.min() < 0 or labels.max() >= num_classes:
+            raise L2DError(f"{folder}/{split}_labels.npy: expected {len(images)} integers in 0..{num_classes - 1}")
 
 
-def verify_checksums(folder: Path) -> None:
+def checksums(folder: Path) -> dict[str, str]:
+    """By array, from meta.json."""
     try:
-        meta: dict[str, Any] = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        known = {f"{name}.npy": meta["files"][f"{name}.npy"]["sha256"] for name in ARRAY_NAMES}
+        files = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["files"]
+        return {name: files[f"{name}.npy"]["sha256"] for name in ARRAY_NAMES}
     except (ValueError, KeyError, TypeError) as error:
         raise L2DError(f"{folder / 'meta.json'}: damaged; {again(folder)}") from error
-    for name, sha256 in known.items():
-        file = folder / name
-        if not file.exists():
-            raise L2DError(f"{file}: missing; {again(folder)}")
-        if file_sha256(file) != sha256:
-            raise L2DError(f"{file}: damaged, its checksum differs from the one in meta.json; {again(folder)}")
 
 
 def prepared_fingerprint(folder: Path) -> str:
     """From the checksums in meta.json; empty if there is none."""
-    try:
-        meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-        sums = [meta["files"][f"{name}.npy"]["sha256"] for name in ARRAY_NAMES]
-    except (OSError, ValueError, KeyError, TypeError):
+    if not (folder / "meta.json").exists():
         return ""
-    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
+    return hashlib.sha256("".join(checksums(folder).values()).encode()).hexdigest()[:16]
 
 
 def file_sha256(file: Path) -> str:

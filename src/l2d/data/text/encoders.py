@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from l2d.data.text.cut import note_of_cut, say_once
-from l2d.data.text.pretrained import identity_of, locate
+from l2d.data.text.pretrained import identity_of
+from l2d.data.text.tokens import note_of_cut, say_once
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
 
@@ -33,15 +33,12 @@ class Encoder(Protocol):
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
         """float32 features or int32 tokens [n, F]. What takes long is kept in data_dir."""
-        ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """The same, and nothing is kept."""
-        ...
 
     def identity(self) -> str:
         """Different for encoders that give different numbers though their parameters are equal."""
-        ...
 
 
 class Hashed:
@@ -78,23 +75,21 @@ class Embeddings:
         self.model, self.max_length, self.batch_size = model, max_length, batch_size
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
-        identity = json.dumps([identity_of(locate(self.model)), self.max_length, list(texts)])
+        identity = json.dumps([identity_of(self.model), self.max_length, list(texts)])
         file = data_dir / "embeddings" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npy"
         file.parent.mkdir(parents=True, exist_ok=True)
         with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
-            if (found := read_kept(file, len(texts))) is None:
-                found = self.embed(texts)
-                say_once(self.note)
-                made = found
-                write_atomically(file, lambda path: np.save(path, made, allow_pickle=False))
+            if (kept := read_kept(file)) is not None:
+                return kept
+            found = self.embed(texts)
+            say_once(self.note)
+            write_atomically(file, lambda path: np.save(path, found, allow_pickle=False))
         return found
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Reads the model from disk and writes nothing."""
-        frozen = self._frozen
-        frozen.cut.clear()
-        found = frozen.embed(texts, self.batch_size, self.progress)
-        self.note = note_of_cut(sum(text in frozen.cut for text in texts), len(texts), self.max_length)
+        self._frozen.cut.clear()
+        found = self._frozen.embed(texts, self.batch_size, self.progress)
+        self.note = note_of_cut(sum(text in self._frozen.cut for text in texts), len(texts), self.max_length)
         return found
 
     @cached_property
@@ -105,18 +100,16 @@ class Embeddings:
         return FrozenEncoder(self.model, self.max_length)
 
     def identity(self) -> str:
-        return json.dumps(identity_of(locate(self.model)))
+        return json.dumps(identity_of(self.model))
 
 
-def read_kept(file: Path, n: int) -> np.ndarray | None:
+def read_kept(file: Path) -> np.ndarray | None:
     """The embeddings in a file, or None if it is missing or damaged."""
+    if not file.exists():
+        return None
     try:
         found: np.ndarray = np.load(file, allow_pickle=False)
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError, EOFError):
-        found = np.zeros(0)
-    if found.ndim == 2 and len(found) == n and bool(np.isfinite(found).all()):
-        return found
-    print(f"{file}: damaged; embedding the texts again", file=sys.stderr)
-    return None
+        print(f"{file}: damaged; embedding the texts again", file=sys.stderr)
+        return None
+    return found

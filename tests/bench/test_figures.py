@@ -1,0 +1,80 @@
+"""Figures worked out by hand on a few rows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+Bench = Callable[[str], ModuleType]
+
+
+def test_a_process_is_measured(bench: Bench, tmp_path: Path) -> None:
+    startup = bench("startup")
+    code = "import time; text = b'x' * (100 << 20); time.sleep(1); print('done')"
+    seconds, cpu, memory, text = startup.run(startup.Case("", (code,), program="python"), tmp_path)
+    assert (seconds > cpu + 0.5 > 0.5, memory > 100, text) == (True, True, "done\n")
+    with pytest.raises(SystemExit, match="status 3, not 0"):
+        startup.run(startup.Case("", ("raise SystemExit(3)",), program="python"), tmp_path)
+
+
+def test_imports_are_read_off_importtime(bench: Bench) -> None:
+    text = "import time: self [us] | cumulative | imported package\nimport time:        50 |         50 |   torch._C\n"
+    imported = bench("startup").imported
+    assert not imported("torch", text)
+    assert imported("torch", f"{text}import time:       120 |        170 | torch\n")
+
+
+def test_startup_table(bench: Bench) -> None:
+    known = {"n": "3", "machine": "M", "versions": "V", "commit": "C"}
+    row = {"what": "help", "command": "l2d --help", "seconds": "0.11", "torch": "no", **known}
+    row |= {"cpu_seconds": "0.10", "memory_mib": "14"}
+    table = bench("startup").table([row])
+    assert "| help | `l2d --help` | 0.11 | 0.10 | 14 MiB | no |" in table
+    assert table.endswith("n = 3 fresh processes each; M; V; commit C.")
+
+
+def test_images_per_second_by_the_number_of_workers(bench: Bench) -> None:
+    """Two workers, 0 to 10 s and 0 to 4 s. One trains on 100 images in its first 5 s and 50 in its last, the other on 40 in all.
+    While both are at work: 80 + 40 images in 4 s. Alone: 20 + 50 in 6 s."""
+    rates = bench("sharing").rates([(0.0, 10.0), (0.0, 4.0)], [(0.0, 5.0, 100), (5.0, 10.0, 50), (0.0, 4.0, 40)])
+    assert rates == {1: pytest.approx((70 / 6, 6.0)), 2: pytest.approx((30.0, 4.0))}
+
+
+def test_epochs_of_a_run(bench: Bench) -> None:
+    """Steps from 10 to 20 s; the second and third epoch took 3 and 4 s, so 3 s are left for three pauses and the first."""
+    timing = {"epoch_seconds": [9.0, 3.0, 4.0], "first_step_at": 10.0, "last_step_at": 20.0}
+    assert bench("sharing").epochs_of(timing, 7) == [(10.0, 11.0, 7), (12.0, 15.0, 7), (16.0, 20.0, 7)]
+
+
+def test_roc_area(bench: Bench) -> None:
+    """Of four pairs of a positive and a negative, two are in order, one is tied and one is not: (2 + ½) / 4."""
+    scores, positive = np.array([0.9, 0.3, 0.3, 0.4]), np.array([True, True, False, False])
+    assert bench("llm").roc_area(scores, positive) == 0.625
+
+
+def test_oracle_if_the_others_guessed(bench: Bench) -> None:
+    """The strong model errs on half of the rows; two others that guess among four answers leave (3/4)² of that."""
+    import torch
+
+    errors = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.0]])
+    found = {name: float(value) for name, value in bench("llm").guessing(errors).items()}
+    assert found == {"strong_error": 0.5, "oracle_error": 0.25, "guessing_error": pytest.approx(0.28125)}
+
+
+def test_tuned_rho_is_chosen_on_validation(bench: Bench) -> None:
+    """Of three settings with three seeds each, the one of least mean validation loss, by the better of its two decisions."""
+
+    def row(offset: int, seed: int, validation: float, posterior: float) -> dict[str, str]:
+        known = {"rewards": "sum_others", "shares": "theory", "total": "1", "offset": str(offset), "seed": str(seed)}
+        losses = {"validation": str(validation), "validation_posterior": str(posterior)}
+        test = {"argmax": str(10 * offset), "posterior": str(10 * offset + 1)}
+        return {**known, **losses, **test, "ratios": "1 0", "posterior_ratios": "0 1", "recipe_epochs": "15"}
+
+    rows = [row(offset, seed, loss, loss - 0.1) for offset, loss in ((0, 0.5), (1, 0.3), (2, 0.4)) for seed in range(3)]
+    found = bench("beyond").tuned(rows)
+    assert [(one["test"], one["ratios"], one["seed"]) for one in found] == [
+        ("11", "0 1", str(seed)) for seed in range(3)
+    ]
+    assert bench("beyond").tuned(rows[:6]) == []

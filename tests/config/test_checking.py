@@ -1,0 +1,534 @@
+"""What a config may hold: every wrong key or value is one line that begins with the key, and nothing untrusted is imported."""
+
+import re
+import sys
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+
+from l2d.config import Component, Recipe, check, check_search, compose, groups, to_plain
+from l2d.config.checking import is_trusted, read_component, read_recipe
+from l2d.config.signatures import read_signature
+from l2d.routing.make import make
+from l2d.utils.errors import L2DError, ParameterError
+
+TABLE, TRAINED = "dataset=table", "experts=trained"
+
+
+@cache
+def composed(choices: tuple[str, ...]) -> DictConfig:
+    config = compose(choices)
+    assert isinstance(config, DictConfig)
+    return config
+
+
+def configured(given: list[str]) -> DictConfig:
+    """compose(given), which would take its tenth of a second for every case; keys may be new without a +."""
+    choices = tuple(text for text in given if text.partition("=")[0] in groups())
+    config = deepcopy(composed(choices))
+    for one in OverridesParser.create().parse_overrides([text for text in given if text not in choices]):
+        OmegaConf.update(config, one.key_or_group, one.value(), force_add=True)
+    return config
+
+
+def test_this_is_how_configs_are_composed() -> None:
+    given = ["dataset=mmlu_sim", "seed=3", "router.reads=null", "cost=error_plus_cost", "cost.prices={a: 1, b: 2}"]
+    assert to_plain(configured(given)) == to_plain(compose(given))
+
+
+def refusal(given: list[str]) -> str:
+    with pytest.raises(ParameterError) as caught:
+        check(configured(given))
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+# overrides: how the line begins, and what else is in it.
+WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
+    (TABLE, "dataset.test_fraction=1"): ("dataset.test_fraction=1: ", "less than 1"),
+    (TABLE, "dataset.test_fraction=0.0"): ("dataset.test_fraction=0.0: ", "greater than 0"),
+    (TABLE, "dataset.image_size=7"): ("dataset.image_size=7: ", "8"),
+    (TABLE, "dataset.outcome=corect"): ("dataset.outcome=corect: ", "'correct'"),
+    (TABLE, "dataset.experts=gpt"): ("dataset.experts=gpt: ", "list"),
+    (TABLE, "dataset.path=3"): ("dataset.path=3: ", "text"),
+    ("dataset=mmlu_sim", "dataset.questions=99"): ("dataset.questions=99: ", "100"),
+    ("dataset=mmlu_sim", "dataset.label=topic"): ("dataset.label=topic: ", "'subject'"),
+    ("dataset=mmlu_sim", "router=minilm", "router.reads.max_length=7"): ("router.reads.max_length=7: ", "8"),
+    ("dataset=mmlu_sim", "router=minilm", "router.reads.batch_size=0"): ("router.reads.batch_size=0: ", "1"),
+    ("dataset=mmlu_sim", "router.reads=3"): ("router.reads=3: ", "_target_"),
+    ("router=mlp", "router.reads._target_=l2d.data.text.encoders.Hash"): ("router.reads._target_=", "no such class"),
+    ("dataset=mmlu", "dataset.encoder={_target_: l2d.data.text.tokens.Tokens, model: a, max_length: 1}"): (
+        "dataset.encoder.max_length=1: ",
+        "8",
+    ),
+    ("experts.seed=-1",): ("experts.seed=-1: ", "at least 0"),
+    (TRAINED, "experts.fraction=1.5"): ("experts.fraction=1.5: ", "at most 1"),
+    (TRAINED, "experts.cross_fit=0"): ("experts.cross_fit=0: ", "at least 1"),
+    (TRAINED, "experts.network.width=3"): ("experts.network.width=3: ", "multiple of 2"),
+    (TRAINED, "experts.network=resnet"): ("experts.network=resnet: ", "_target_"),
+    (TRAINED, "experts.recipe.epochs=0"): ("experts.recipe.epochs=0: ", "at least 1"),
+    (TRAINED, "experts.recipe.schedule=linear"): ("experts.recipe.schedule=linear: ", "'cosine'"),
+    (TRAINED, "experts.recipe.optimizer=adam"): ("experts.recipe.optimizer=adam: ", "_target_"),
+    (TRAINED, "experts.recipe=3"): ("experts.recipe=3: ", "mapping"),
+    ("dataset=cifar10", "experts=human", "experts.people=0"): ("experts.people=0: ", "at least 1"),
+    ("dataset=cifar10", "experts=human", "experts.machine.fraction=2"): ("experts.machine.fraction=2: ", "at most 1"),
+    ("experts=human",): ("experts.dataset=digits: ", "'cifar10'"),
+    ("experts=llm", "experts.models=[]"): ("experts.models=[]: ", "at least 1"),
+    ("experts=llm", "experts.letters=[A]"): ("experts.letters=['A']: ", "at least 2"),
+    ("experts=llm", "experts.dtype=int8"): ("experts.dtype=int8: ", "'bfloat16'"),
+    ("cost.noise=-0.1",): ("cost.noise=-0.1: ", "at least 0"),
+    ("cost.noise=much",): ("cost.noise=much: ", "number"),
+    ("cost.noise_kind=gaussian",): ("cost.noise_kind=gaussian: ", "'additive'"),
+    ("cost=error_plus_cost", "cost.scale=-1"): ("cost.scale=-1: ", "at least 0"),
+    ("cost=error_plus_cost", "cost.prices=[1,-1]"): ("cost.prices[2]=-1: ", "at least 0"),
+    ("cost=error_plus_cost", "cost.prices={a: 1, b: -1}"): ("cost.prices.b=-1: ", "at least 0"),
+    ("method.tau=-1",): ("method.tau=-1: ", "at least 0"),
+    ("method.tau=nan",): ("method.tau=nan: ", "finite"),
+    ("method.tau={_target_: shutil.copy}",): ("method.tau=", "number"),
+    ("method.rewards=foo",): ("method.rewards=foo: ", "'sum_others'"),
+    ("method.rho=0",): ("method.rho=0: ", "greater than 0"),
+    ("method.rho.offset=abc",): ("method.rho.offset=abc: ", "number"),
+    ("method.rho.rule=best",): ("method.rho.rule=best: ", "'theory'"),
+    ("method.rho.values=[1,0,2]",): ("method.rho.values[2]=0: ", "greater than 0"),
+    ("method.rho.groups=[[1,0]]",): ("method.rho.groups[1][2]=0: ", "at least 1"),
+    ("method=tdef", "method.rho=[1,-2]"): ("method.rho[2]=-2: ", "greater than 0"),
+    ("method=ce", "method.weighted=1"): ("method.weighted=1: ", "true or false"),
+    ("method=one_vs_all", "method.threshold=1.1"): ("method.threshold=1.1: ", "at most 1"),
+    ("router.width=3",): ("router.width=3: ", "multiple of 2"),
+    ("router.stem=5x5",): ("router.stem=5x5: ", "'7x7'"),
+    ("router=mlp", "router.dropout=1"): ("router.dropout=1: ", "less than 1"),
+    ("router=mlp", "router.depth=-1"): ("router.depth=-1: ", "at least 0"),
+    ("logger=wandb", "logger.mode=onlin"): ("logger.mode=onlin: ", "'online'"),
+    ("recipe.epochs=0",): ("recipe.epochs=0: ", "at least 1"),
+    ("recipe.epochs=1.5",): ("recipe.epochs=1.5: ", "whole number"),
+    ("recipe.batch_size=many",): ("recipe.batch_size=many: ", "whole number"),
+    ("recipe.schedule=linear",): ("recipe.schedule=linear: ", "'constant'"),
+    ("recipe.augment=flip",): ("recipe.augment=flip: ", "'crop_flip'"),
+    ("recipe.precision=64",): ("recipe.precision=64: ", "'32-true'"),
+    ("recipe.compile=true",): ("recipe.compile=true: ", "'default'"),
+    ("recipe.fused=1",): ("recipe.fused=1: ", "true or false"),
+    ("recipe.ema=1",): ("recipe.ema=1: ", "less than 1"),
+    ("recipe.patience=0", "checkpoint=best"): ("recipe.patience=0: ", "at least 1"),
+    ("recipe.optimizer=adam",): ("recipe.optimizer=adam: ", "_target_"),
+    ("trainer.devices=0",): ("trainer.devices=0: ", "at least 1"),
+    ("trainer.deterministic=1",): ("trainer.deterministic=1: ", "true or false"),
+    ("trainer.data_on_device=maybe",): ("trainer.data_on_device=maybe: ", "'auto'"),
+    ("setup.coverage=[a,b]",): ("setup.coverage[1]=a: ", "number"),
+    ("setup.coverage=[0.5,0]",): ("setup.coverage[2]=0: ", "greater than 0"),
+    ("setup.experts=gpt",): ("setup.experts=gpt: ", "list"),
+    ("seed=-1",): ("seed=-1: ", "at least 0"),
+    ("seed=4294967296",): ("seed=4294967296: ", "less than 4294967296"),
+    ("seed=abc",): ("seed=abc: ", "whole number"),
+    ("decision=max",): ("decision=max: ", "'posterior'"),
+    ("validation_fraction=0",): ("validation_fraction=0: ", "greater than 0"),
+    ("validation_fraction=1.0",): ("validation_fraction=1.0: ", "less than 1"),
+    ("sampling=both",): ("sampling=both: ", "'under'"),
+    ("aux=labels",): ("aux=labels: ", "'label'"),
+    ("aux_weight=-1",): ("aux_weight=-1: ", "at least 0"),
+    ("checkpoint=first",): ("checkpoint=first: ", "'best_loss'"),
+    ("data_dir=3",): ("data_dir=3: ", "text"),
+    ("runs_dir=null",): ("runs_dir=None: ", "text"),
+    ("progress=1",): ("progress=1: ", "true or false"),
+    ("force=maybe",): ("force=maybe: ", "true or false"),
+    ("dry_run=0",): ("dry_run=0: ", "true or false"),
+    ("stop_after=0",): ("stop_after=0: ", "at least 1"),
+    ("fold=2",): ("fold=2: ", "text"),
+    ("fold='2'",): ("fold=2: ", "2/5"),
+    ("fold=0/5",): ("fold=0/5: ", "2/5"),
+    ("fold=6/5",): ("fold=6/5: ", "2/5"),
+    ("fold=1/1",): ("fold=1/1: ", "2/5"),
+}
+
+
+@pytest.mark.parametrize("given", WRONG_VALUES, ids=lambda given: " ".join(given))
+def test_wrong_values(given: tuple[str, ...]) -> None:
+    start, words = WRONG_VALUES[given]
+    said = refusal(list(given))
+    assert said.startswith(start), said
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [
+        (["recipe.patience=3"], "recipe.patience=3: "),
+        (["stop_after=1", "force=true"], "force=true: "),
+        (["dataset=table", "router=minilm_tuned", "router.reads.model=other"], "router.reads.model=other: "),
+    ],
+)
+def test_what_depends_on_several_keys(given: list[str], start: str) -> None:
+    assert refusal(given).startswith(start)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["fold=5/5"],
+        ["fold=1/2"],
+        ["seed=4294967295"],
+        ["method.tau=0"],
+        ["method.rho=5.2"],
+        ["method=tdef", "method.rho=[1,2,3,4,5]"],
+        ["recipe.patience=1", "checkpoint=best"],
+        ["recipe.compile=default"],
+        ["recipe.compile=False"],
+        ["trainer.data_on_device=true"],
+        ["recipe.ema=0"],
+        ["cost=error_plus_cost", "cost.prices=coverage"],
+        ["cost=error_plus_cost", "cost.prices={a: 1, b: 0}"],
+        ["experts.seed=null"],
+        ["dataset=table", "dataset.experts=[a,2024]", "dataset.only=[2024]"],
+        ["recipe.optimizer.betas=[0.9,0.95]"],
+        ["recipe.optimizer._target_=torch.optim.SGD", "recipe.optimizer.momentum=0.9"],
+    ],
+    ids=str,
+)
+def test_right_values(given: list[str]) -> None:
+    assert check(configured(given))
+
+
+GROUPS = {
+    "dataset": ("dataset.colour", []),
+    "experts": ("experts.number", []),
+    "cost": ("cost.price", []),
+    "method": ("method.margin", []),
+    "router": ("router.height", []),
+    "logger": ("logger.place", []),
+    "recipe": ("recipe.lr", []),
+    "trainer": ("trainer.gpus", []),
+    "setup": ("setup.covrage", []),
+    "settings": ("sed", []),
+    "nested network": ("experts.network.height", [TRAINED]),
+    "nested recipe": ("experts.recipe.lr", [TRAINED]),
+    "nested optimizer": ("experts.recipe.optimizer.momentun", [TRAINED]),
+    "optimizer": ("recipe.optimizer.momentun", []),
+    "rho": ("method.rho.size", []),
+    "reads": ("router.reads.size", ["router=mlp"]),
+    "given by the run": ("method.costs", []),
+    "given by the run to the router": ("router.num_outputs", []),
+    "given by the run to an expert": ("experts.network.mean", [TRAINED]),
+}
+
+
+@pytest.mark.parametrize("which", GROUPS)
+def test_unknown_keys(which: str) -> None:
+    key, given = GROUPS[which]
+    assert re.match(rf"{re.escape(key)}(=3)?: unknown key", refusal([*given, f"{key}=3"]))
+
+
+def test_the_key_that_was_meant() -> None:
+    assert refusal(["sed=1"]).endswith("did you mean seed?")
+    assert refusal(["setup.covrage=[1]"]).endswith("did you mean coverage?")
+    assert "there are width, stem, zero_init" in refusal(["router.xxxxx=1"])
+
+
+@pytest.mark.parametrize(
+    ("key", "given"),
+    [
+        ("method.tau", []),
+        ("router.stem", []),
+        ("cost.noise", []),
+        ("recipe.epochs", []),
+        ("recipe.optimizer", []),
+        ("trainer.devices", []),
+        ("setup.coverage", []),
+        ("seed", []),
+        ("method", []),
+        ("recipe", []),
+        ("dataset.questions", ["dataset=mmlu_sim"]),
+        ("experts.fraction", [TRAINED]),
+        ("experts.recipe", [TRAINED]),
+        ("experts.recipe.ema", [TRAINED]),
+        ("router.reads.max_length", ["router=minilm"]),
+        ("logger.project", ["logger=wandb"]),
+        ("method.rho.total", []),
+    ],
+)
+def test_missing_keys(key: str, given: list[str]) -> None:
+    """Of a run's config.yaml, say, that somebody edited."""
+    config = to_plain(configured(given))
+    *way, last = key.split(".")
+    node = config
+    for part in way:
+        node = node[part]
+    del node[last]
+    with pytest.raises(ParameterError) as caught:
+        check(config)
+    assert re.match(rf"{re.escape(key)}(=None)?: (is missing|must be)", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "group", ["dataset", "experts", "cost", "method", "router", "logger", "recipe", "trainer", "setup"]
+)
+@pytest.mark.parametrize("value", [None, 3, "mild", ["a"]], ids=str)
+def test_a_group_that_is_no_mapping(group: str, value: Any) -> None:
+    with pytest.raises(ParameterError) as caught:
+        check({**to_plain(configured([])), group: value})
+    assert str(caught.value).startswith(f"{group}={value}: must be a mapping")
+
+
+@pytest.mark.parametrize(
+    ("target", "start"),
+    [
+        (None, "method"),
+        (3, "method"),
+        ("", "method._target_=: no such class"),
+        ("CompSum", "method._target_=CompSum: no such class"),
+        ("l2d.methods.comp_sum.CompSumm", "method._target_=l2d.methods.comp_sum.CompSumm: no such class"),
+        ("l2d.methods.nothing.CompSum", "method._target_=l2d.methods.nothing.CompSum: no such class"),
+        ("no_such_module.Mine", "method._target_=no_such_module.Mine: no such class"),
+        ("no_such_package.module.Mine", "method._target_=no_such_package.module.Mine: no such class"),
+    ],
+)
+def test_classes_that_there_are_not(target: Any, start: str) -> None:
+    config = to_plain(configured([]))
+    config["method"]["_target_"] = target
+    with pytest.raises(ParameterError) as caught:
+        check(config)
+    assert str(caught.value).startswith(start)
+
+
+def test_what_comes_out() -> None:
+    experiment = check(compose(["seed=3", "runs_dir='~/runs'", TRAINED, "dataset=mmlu_sim", "setup=I"]))
+    assert experiment.seed == experiment.settings.seed == 3
+    assert experiment.runs_dir == Path("~/runs").expanduser()
+    assert experiment.method.target == "l2d.methods.comp_sum.CompSum"
+    assert experiment.method.name == "mild"
+    assert "name" not in experiment.method.arguments
+    assert experiment.method.arguments["rho"]["offset"] == 5.0
+    assert "reads" not in experiment.router.arguments
+    assert experiment.setup.coverage == [0.7, 0.2, 0.1]
+    encoder = experiment.dataset.arguments["encoder"]
+    assert isinstance(encoder, Component)
+    assert (encoder.key, encoder.name) == ("dataset.encoder", "hashed")
+    network, recipe = (experiment.experts.arguments[name] for name in ("network", "recipe"))
+    assert isinstance(network, Component)
+    assert network.partial
+    assert isinstance(recipe, Recipe)
+    assert isinstance(recipe.optimizer, Component)
+    assert recipe.optimizer.partial
+    assert (recipe.compile, experiment.recipe.compile) == ("false", "false")
+    assert "tune" not in experiment.plain
+    assert experiment.plain["recipe"]["compile"] == "false"
+
+
+def test_a_config_that_was_written_and_read_again_is_the_same() -> None:
+    once = check(compose([TRAINED, "trainer.data_on_device=true"]))
+    assert check(dict(once.plain)) == once
+
+
+def test_recipes_and_components_by_themselves() -> None:
+    plain = to_plain(configured([]))
+    assert read_recipe("recipe", plain["recipe"], None).epochs == 15
+    with pytest.raises(ParameterError, match=r"^mine\.recipe=3: "):
+        read_recipe("mine.recipe", 3, None)
+
+
+# Classes of the user's.
+MINE = """
+from pathlib import Path
+
+Path(__file__).with_name("imported").touch()
+
+
+class Named:
+    def __init__(self, *, name: str = "default", about: str = "default", options: dict = {}, parts: list = []):
+        self.name, self.about, self.options, self.parts = name, about, options, parts
+
+
+class Unnamed:
+    def __init__(self, *, options: dict, recipe: dict):
+        self.options, self.recipe = options, recipe
+
+
+class Open:
+    def __init__(self, **others):
+        self.others = others
+
+
+def function(**_): ...
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """my_classes.inner.Named, in a package that leaves a file when it is imported."""
+    inner = tmp_path / "my_classes" / "inner.py"
+    inner.parent.mkdir()
+    inner.write_text(MINE)
+    (inner.parent / "__init__.py").write_text("from pathlib import Path\nPath(__file__).with_name('parent').touch()\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("my_classes", "my_classes.inner"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    read_signature.cache_clear()
+    return inner.parent
+
+
+def imported(folder: Path) -> bool:
+    return (folder / "parent").exists() or (folder / "imported").exists()
+
+
+NESTED = {"name": "inner", "about": {"name": "deep"}, "list": [{"name": "one", "about": 2}]}
+
+
+def test_a_class_that_takes_a_name_gets_it(mine: Path) -> None:
+    node = {
+        "_target_": "my_classes.inner.Named",
+        "name": "given",
+        "about": "told",
+        "options": NESTED,
+        "parts": [NESTED],
+    }
+    component = read_component("dataset", node, None)
+    assert not imported(mine)
+    assert component.name == "given"
+    built = make(component)
+    assert (built.name, built.about, built.options, built.parts) == ("given", "told", NESTED, [NESTED])
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_class_that_takes_none_does_not() -> None:
+    recipe = {"flour": 3}  # only a parameter that is annotated as one is a recipe
+    node = {
+        "_target_": "my_classes.inner.Unnamed",
+        "name": "n",
+        "about": {"title": "N"},
+        "options": NESTED,
+        "recipe": recipe,
+    }
+    component = read_component("dataset", node, None)
+    assert component.name == "n"
+    built = make(component)
+    assert (built.options, built.recipe) == (NESTED, recipe)
+    with pytest.raises(ParameterError, match=r"^dataset\.size: unknown key"):
+        read_component("dataset", {**node, "size": 3}, None)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_class_that_takes_anything_gets_it() -> None:
+    component = read_component("dataset", {"_target_": "my_classes.inner.Open", "name": "n", "size": 3}, None)
+    assert make(component).others == {"size": 3}
+
+
+@pytest.mark.usefixtures("mine")
+def test_components_within_components() -> None:
+    inner = {"_target_": "my_classes.inner.Named", "name": "inner"}
+    node = {"_target_": "my_classes.inner.Named", "name": "outer", "options": {"a": [inner]}, "parts": [inner, 3]}
+    component = read_component("dataset", node, None)
+    assert component.arguments["options"]["a"][0].key == "dataset.options.a[1]"
+    built = make(component)
+    assert [built.options["a"][0].name, built.parts[0].name, built.parts[1]] == ["inner", "inner", 3]
+    wrong = {**node, "parts": [3, {**inner, "size": 3}]}
+    with pytest.raises(ParameterError, match=r"^dataset\.parts\[2\]\.size: "):
+        read_component("dataset", wrong, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "trust", "expected"),
+    [
+        ("l2d.methods.comp_sum.CompSum", [], True),
+        ("l2d.networks.vision.ResNet18", [], True),
+        ("l2d.data.text.tokens.Tokens", [], True),
+        ("torch.optim.Adam", [], True),
+        ("torch.optim.lr_scheduler.StepLR", [], False),
+        ("torch.load", [], False),
+        ("l2d.methods.comp_sum.Method", [], False),  # imported there
+        ("l2d.methods.comp_sum.CompSum.loss", [], False),
+        ("l2d.utils.files.write_text", [], False),
+        ("l2d.data.sheet.write_sheet", [], False),
+        ("l2d.data.sets.prepared.np.save", [], False),
+        ("l2d.data.sheet.Path", [], False),
+        ("l2d.config.schema.Component", [], False),
+        ("l2d.serving.router.Router", [], False),
+        ("os.system", [], False),
+        ("builtins.eval", [], False),
+        ("print", [], False),
+        ("", [], False),
+        ("my_classes.inner.Named", [], False),
+        ("my_classes.inner.Named", ["my_classes.inner"], True),
+        ("my_classes.inner.Named", ["my_classes"], True),
+        ("my_classes.inner.Named", ["my_class"], False),
+        ("my_classes.inner.Named", ["other", "my_classes"], True),
+        ("os.system", ["my_classes"], False),
+        ("my_classes.inner.Named", None, True),
+    ],
+)
+def test_trust(target: str, trust: list[str] | None, expected: bool) -> None:
+    assert is_trusted(target, trust) is expected
+
+
+@pytest.mark.parametrize("place", ["whole", "nested", "listed"])
+def test_what_is_not_trusted_is_never_imported(mine: Path, place: str) -> None:
+    evil = {"name": "evil", "_target_": "my_classes.inner.Named"}
+    config = to_plain(configured(["dataset=mmlu_sim"]))
+    if place == "whole":
+        config["dataset"] = evil
+    else:
+        config["dataset"]["encoder"] = evil if place == "nested" else {"parts": [evil]}
+    experiment = check(config, trust=[])
+    with pytest.raises(L2DError, match=r"^dataset.*--trust my_classes\.inner"):
+        make(experiment.dataset)
+    assert not imported(mine)
+    trusted = check(config, trust=["my_classes"])
+    assert not imported(mine)
+    make(trusted.dataset)
+    assert imported(mine)
+
+
+@pytest.mark.usefixtures("mine")
+def test_only_classes_are_built() -> None:
+    component = read_component("dataset", {"_target_": "my_classes.inner.function"}, ["my_classes"])
+    with pytest.raises(ParameterError, match=r"^dataset\._target_=my_classes\.inner\.function: "):
+        make(component)
+
+
+def search(**changes: Any) -> Any:
+    return {**to_plain(composed(()))["tune"], "search": "paper", **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"search": "random"}, "tune.search=random"),
+        ({"trials": 0}, "tune.trials=0"),
+        ({"folds": 0}, "tune.folds=0"),
+        ({"parallel": 1.5}, "tune.parallel=1.5"),
+        ({"seeds": []}, "tune.seeds"),
+        ({"seeds": [-1]}, "tune.seeds[1]=-1"),
+        ({"final_seeds": [1, 1]}, "tune.final_seeds"),
+        ({"rungs": [0.5, 0.3]}, "tune.rungs"),
+        ({"rungs": [0.5, 0.5]}, "tune.rungs"),
+        ({"rungs": [1.0]}, "tune.rungs[1]=1.0"),
+        ({"search": "coordinate", "values": {"seed": [1]}}, "tune.values"),
+        ({"values": {"method.tau": 3}}, "tune.values.method.tau=3"),
+        ({"values": {"method.tau": []}}, "tune.values: method.tau"),
+        ({"values": {}}, "tune.values={}"),
+        ({"values": {"seed": [3]}}, "tune.values: seed: a search sets it itself"),
+        ({"values": [1]}, "tune.values=[1]"),
+        ({"rungs": None}, "tune.rungs=None"),
+        ({"rungs": 0.3}, "tune.rungs=0.3"),
+        ({"offsets": 3}, "tune.offsets=3"),
+        ({"offsets": ["a"]}, "tune.offsets[1]=a"),
+        ({"seeds": "ab"}, "tune.seeds=ab"),
+        ({"recipe": True}, "tune.recipe: tune.search=paper has no use for it"),
+        ({"totals": [1.0]}, "tune.totals: tune.search=paper has no use for it"),
+        ({"search": "coordinate", "offsets": [1.0]}, "tune.offsets: tune.search=coordinate"),
+        ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets: tune.search=paper with tune.values"),
+    ],
+)
+def test_keys_of_a_search(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        check_search(search(**changes))
+    assert str(caught.value).startswith(said)
+
+
+def test_a_search_that_is_right() -> None:
+    options = check_search(search(search="extended", totals=[1, 2.5], offsets=[-1]))
+    assert (options.search, options.totals, options.seeds) == ("extended", [1, 2.5], [0])
+    assert check_search(compose().tune).search is None

@@ -1,0 +1,188 @@
+"""What a run is called: everything that can change its result, and nothing else."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from l2d.config import compose, to_plain
+from l2d.config.identity import apart, cell_path, choices, expert_identity, places, relevant, settings_of, variant
+from l2d.utils.errors import ParameterError
+
+
+def config(*overrides: str) -> dict[str, Any]:
+    return to_plain(compose(overrides))
+
+
+@pytest.fixture(scope="module")
+def default() -> dict[str, Any]:
+    return config()
+
+
+@pytest.fixture(scope="module")
+def trained() -> dict[str, Any]:
+    return config("experts=trained", "dataset=mmlu_sim", "setup=I", "router=minilm")
+
+
+def changed(plain: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    found = deepcopy(dict(plain))
+    *way, last = key.split(".")
+    node = found
+    for part in way:
+        node = node[part]
+    node[last] = value
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("method.rho.offset", 5),
+        ("method.rho.total", 1),
+        ("recipe.epochs", 15.0),
+        ("seed", 1),
+        ("logger", {"name": "wandb", "project": "x"}),
+        ("runs_dir", "x"),
+        ("data_dir", "y"),
+        ("progress", False),
+        ("force", True),
+        ("dry_run", True),
+        ("stop_after", 3),
+        ("setup.prices", [1, 2, 3, 4, 5]),
+        ("aux_weight", 2.0),
+        ("method.about", {"title": "Another title"}),
+        ("dataset.about", {}),
+        ("tune.trials", 7),
+        ("method._target_", "elsewhere.Moved"),
+        ("router._target_", "elsewhere.Moved"),
+        ("dataset._target_", "elsewhere.Moved"),
+        ("recipe.optimizer._target_", "elsewhere.moved.Adam"),
+    ],
+)
+def test_what_cannot_change_the_result(default: dict[str, Any], key: str, value: Any) -> None:
+    assert variant(changed(default, key, value)) == variant(default)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("method.rho.offset", 4),
+        ("method.rho.offset", "5"),
+        ("decision", "posterior"),
+        ("recipe.epochs", 14),
+        ("router.width", 32),
+        ("router.zero_init", 1),  # true is no number
+        ("checkpoint", "best"),
+        ("validation_fraction", 0.2),
+        ("fold", "1/5"),
+        ("sampling", "over"),
+        ("recipe.precision", "bf16-mixed"),
+        ("recipe.augment", "crop"),
+        ("recipe.ema", 0.9),
+        ("recipe.patience", 3),
+        ("cost.noise", 0.1),
+        ("setup.coverage", [0.5, 0.2, 0.1, 0.1, 0.1]),
+        ("recipe.optimizer.lr", 0.1),
+        ("recipe.optimizer._target_", "torch.optim.AdamW"),
+        ("trainer.deterministic", True),
+        ("aux", "label"),
+        ("method.name", "other"),
+        ("router.name", "other"),
+    ],
+)
+def test_what_can(default: dict[str, Any], key: str, value: Any) -> None:
+    assert variant(changed(default, key, value)) != variant(default)
+
+
+def test_the_aux_weight_counts_where_there_is_an_aux_loss(default: dict[str, Any]) -> None:
+    found = {variant({**default, "aux": "label", "aux_weight": weight}) for weight in (1.0, 2.0)}
+    assert len(found) == 2
+
+
+def backwards(value: Any) -> Any:
+    return {key: backwards(value[key]) for key in reversed(value)} if isinstance(value, dict) else value
+
+
+def test_the_order_of_keys_does_not_count(trained: dict[str, Any]) -> None:
+    assert list(backwards(trained)) != list(trained)
+    assert variant(backwards(trained)) == variant(trained)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["experts", "experts.network", "dataset.encoder", "router.reads", "experts.recipe.optimizer", "cost", "method"],
+)
+def test_moving_a_class_orphans_no_run_and_no_experts(trained: dict[str, Any], key: str) -> None:
+    node = trained
+    for part in key.split("."):
+        node = node[part]
+    moved = changed(trained, f"{key}._target_", f"elsewhere.deep.{node['_target_'].rpartition('.')[2]}")
+    assert variant(moved) == variant(trained)
+    assert cell_path(moved) == cell_path(trained)
+    assert expert_identity(moved) == expert_identity(trained)
+
+
+def test_another_optimizer_is_another_variant(trained: dict[str, Any]) -> None:
+    for key in ("recipe.optimizer._target_", "experts.recipe.optimizer._target_"):
+        assert variant(changed(trained, key, "torch.optim.SGD")) != variant(trained)
+    other = changed(trained, "experts.recipe.optimizer._target_", "torch.optim.SGD")
+    assert expert_identity(other) != expert_identity(trained)
+    assert expert_identity(changed(trained, "recipe.optimizer._target_", "torch.optim.SGD")) == expert_identity(trained)
+
+
+def test_an_expert_may_be_called_about_or_name(default: dict[str, Any]) -> None:
+    """What components say about themselves is left out, and nothing else of that name."""
+    found = {variant(changed(default, "cost.prices", {"about": price, "name": 1.0})) for price in (0.1, 0.2)}
+    assert len(found) == 2
+    assert relevant(changed(default, "cost.prices", {"about": 1, "name": 2}))["cost"]["prices"] == {
+        "about": 1,
+        "name": 2,
+    }
+
+
+def test_where_data_lie_does_not_count() -> None:
+    plain = config("dataset=table", "dataset.path=a.csv")
+    assert variant(plain) == variant(changed(plain, "dataset.path", "b.csv"))
+    assert variant(plain) != variant(changed(plain, "dataset.label", "answer"))
+    models = config("experts=llm", "experts.table=a.csv")
+    assert variant(models) == variant(changed(models, "experts.table", None))
+
+
+def test_path() -> None:
+    plain = config("setup=I", "cost=error_plus_cost", "method=tdef")
+    assert cell_path(plain) == f"digits/I/synthetic/error_plus_cost/tdef/{variant(plain)}"
+    assert len(variant(plain)) == 8
+    assert list(choices(plain)) == ["dataset", "setup", "experts", "cost", "method"]
+
+
+@pytest.mark.parametrize("name", ["a b", "../up", "a/b", "", ".hidden", "ü b"])
+def test_a_name_that_can_be_no_folder(default: dict[str, Any], name: str) -> None:
+    with pytest.raises(ParameterError, match=r"^method\.name"):
+        choices(changed(default, "method.name", name))
+
+
+def test_a_component_without_a_name(default: dict[str, Any]) -> None:
+    found = deepcopy(default)
+    del found["dataset"]["name"]
+    with pytest.raises(ParameterError, match=r"^dataset\.name: is missing"):
+        cell_path(found)
+
+
+def test_settings_are_flat_and_hold_what_counts(default: dict[str, Any]) -> None:
+    found = settings_of(default)
+    assert found["recipe.epochs"] == 15
+    assert found["method.rho.offset"] == 5.0
+    assert found["recipe.optimizer._target_"] == "Adam"
+    assert not {"seed", "runs_dir", "method._target_", "aux_weight"} & found.keys()
+
+
+def test_what_tells_settings_apart() -> None:
+    one, two = {"method.rho": 1, "recipe.epochs": 3, "aux": None}, {"method.rho": 2, "recipe.epochs": 3, "aux": "label"}
+    assert apart([one, two]) == ["rho=1", "aux=label rho=2"]
+    assert apart([one, one]) == ["", ""]
+    assert apart([one, {**one, "method.rho": True}]) == ["rho=1", "rho=True"]
+
+
+def test_places_are_those_that_the_config_has(default: dict[str, Any]) -> None:
+    assert [text.partition("=")[0] for text in places(default)] == ["runs_dir", "data_dir"]

@@ -1,0 +1,342 @@
+"""The cells of a sweep: one per run folder, composed no more often than needed, and the tables that say how they stand."""
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+from tests.metrics_example import example_metrics
+from tests.runs.some_cells import finish, some_cells
+
+from l2d.config import CONF, check, compose, groups, sweep_axes, to_plain
+from l2d.config.hydra_adapter import split_grid
+from l2d.config.identity import places, variant
+from l2d.routing.make import make
+from l2d.runs.cells import compose_all, duration, listing, make_cells, named, results_table, split_method
+from l2d.runs.folder import RunFolder
+from l2d.runs.standing import Standing
+from l2d.utils.files import write_json
+
+Frame = tuple[str, ...]
+
+
+def compose_in(folder: Path) -> Callable[[list[str]], DictConfig]:
+    return lambda overrides: compose([*overrides, f"runs_dir={folder}"])
+
+
+@cache
+def composed(overrides: Frame) -> DictConfig:
+    config = compose(overrides)
+    assert isinstance(config, DictConfig)
+    return config
+
+
+class Counting:
+    """Composes, and counts how often. change: what else becomes of a config."""
+
+    def __init__(self, change: Callable[[list[str], DictConfig], None] = lambda *_: None) -> None:
+        self.change, self.asked = change, list[Frame]()
+
+    def __call__(self, overrides: list[str]) -> DictConfig:
+        self.asked.append(tuple(overrides))
+        config = deepcopy(composed(tuple(overrides)))
+        self.change(overrides, config)
+        return config
+
+
+def directly(frames: list[Frame], counting: Counting) -> dict[Frame, dict[str, Any]]:
+    return {frame: to_plain(counting(list(frame))) for frame in frames}
+
+
+def frames_of(*given: str) -> list[Frame]:
+    """The combinations of an experiment, as `l2d train -m` has them, without seeds."""
+    axes = [f"{key}={value}" for key, value in sweep_axes(given).items() if key != "seed"]
+    return [tuple(overrides) for overrides in split_grid([*axes, *given])]
+
+
+def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_rest() -> None:
+    given = ["experiment=table1_error", "dataset=svhn,cifar10", "setup=I,III", "method=tdef_paper,mild_paper,ce"]
+    frames, counting = frames_of(*given), Counting()
+    assert len(frames) == 12
+    found = compose_all(frames, counting)
+    assert len(counting.asked) == 4 + 2
+    assert list(found) == frames
+    assert found == directly(frames, Counting())
+    assert len({variant(check(config).plain) for config in found.values()}) == 12
+
+
+def test_an_experiment_that_sets_keys_of_the_method() -> None:
+    frames = frames_of(
+        "experiment=rho_size", "dataset=svhn,cifar10", "method.rewards=sum_others", "method.rho.total=1,26"
+    )
+    assert len(frames) == 8
+    counting = Counting()
+    found = compose_all(frames, counting)
+    assert found == directly(frames, Counting())
+    assert {config["method"]["rho"]["offset"] for config in found.values()} == {0.0}
+    assert len(counting.asked) == 2 + 3
+    # The experiment sets it for every method.
+    others = frames_of(
+        "experiment=rho_size",
+        "dataset=svhn,cifar10",
+        "method=mild,mild_paper",
+        "method.rewards=sum_others",
+        "method.rho.total=1",
+        "method.rho.rule=uniform",
+    )
+    assert compose_all(others, Counting()) == directly(others, Counting())
+
+
+METHODS = ("ce", "focal", "ldam")
+SMALL = [(f"setup={setup}", f"method={method}") for setup in ("I", "III", "severe") for method in METHODS]
+
+
+def changes() -> dict[str, Callable[[list[str], DictConfig], None]]:
+    """Files of somebody's own, whose keys concern more than their group."""
+
+    def interpolates(overrides: list[str], config: DictConfig) -> None:
+        if "method=focal" in overrides:
+            config.method.gamma = "${setup.coverage[0]}"
+
+    def is_interpolated(overrides: list[str], config: DictConfig) -> None:
+        if "setup=III" in overrides:
+            OmegaConf.update(config, "cost.noise_kind", "${oc.select:method.name,multiplicative}")
+
+    def sets_the_method(overrides: list[str], config: DictConfig) -> None:
+        if "setup=III" in overrides:
+            OmegaConf.update(config, "method.weighted", True, force_add=True)
+
+    def sets_another_group(overrides: list[str], config: DictConfig) -> None:
+        if "method=focal" in overrides:
+            config.recipe.epochs = 3 if "setup=I" in overrides else 4
+
+    return {one.__name__: one for one in (interpolates, is_interpolated, sets_the_method, sets_another_group)}
+
+
+@pytest.mark.parametrize("which", changes())
+def test_what_does_not_concern_the_method_alone_is_composed_for_each(which: str) -> None:
+    counting = Counting(changes()[which])
+    found = compose_all(SMALL, counting)
+    assert found == directly(SMALL, Counting(changes()[which]))
+    assert 5 < len(counting.asked) < len(SMALL)  # the others are shared all the same
+    assert len({*counting.asked}) == len(counting.asked)
+
+
+def test_combinations_that_are_no_grid() -> None:
+    frames: list[Frame] = [
+        ("setup=I", "method=ce"),
+        ("setup=III", "method=focal"),
+        ("method=focal", "setup=I"),
+        ("setup=I", "method=focal"),
+        ("method=ce", "method.weighted=true"),
+        (),
+    ]
+    assert compose_all(frames, Counting()) == directly(frames, Counting())
+    assert compose_all([], Counting()) == {}
+
+
+def test_what_is_said_of_the_method() -> None:
+    given = ["a=1", "method=ce", "methods=3", "method.x=1", "+method.y=2", "~method.z", "++method.w=1", "b.method=2"]
+    rest, method = split_method(given)
+    assert rest == ("a=1", "methods=3", "b.method=2")
+    assert method == ("method=ce", "method.x=1", "+method.y=2", "~method.z", "++method.w=1")
+
+
+def test_cells_know_where_they_live(tmp_path: Path) -> None:
+    grid = [[f"setup={setup}", f"seed={seed}", "recipe.epochs=7"] for setup in ("I", "III") for seed in (0, 3)]
+    cells = make_cells(grid, compose_in(tmp_path))
+    assert [(cell.names["setup"], cell.seed, cell.epochs) for cell in cells] == [
+        ("I", 0, 7),
+        ("I", 3, 7),
+        ("III", 0, 7),
+        ("III", 3, 7),
+    ]
+    for cell, overrides in zip(cells, grid, strict=True):
+        assert cell.overrides == tuple(overrides)
+        assert cell.run == RunFolder.of(check(compose_in(tmp_path)(overrides)).plain)
+        assert cell.problem == ""
+    assert cells[0].title == "digits I synthetic error mild seed=0"
+
+
+def test_the_seeds_of_a_config_share_it(tmp_path: Path) -> None:
+    counting = Counting()
+    cells = make_cells([[f"seed={seed}", f"runs_dir={tmp_path}"] for seed in range(50)], counting)
+    assert (len(cells), len(counting.asked)) == (50, 1)
+
+
+def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
+    grid = [["method=mild", "seed=1"], ["method=mild_uniform", "seed=1"], ["method=mild", "seed=1"]]
+    cells = make_cells(grid, compose_in(tmp_path))
+    assert [cell.overrides for cell in cells] == [("method=mild", "seed=1")]
+
+
+def test_prices_by_name_and_by_place_are_one_run(tmp_path: Path) -> None:
+    prices = ["[1,0.5,0.1]", "{expert 3: 0.1, expert 1: 1.0, expert 2: 0.5}", "[1,0.1,0.5]"]
+    grid = [["setup=I", "cost=error_plus_cost", f"cost.prices={one}"] for one in prices]
+    assert len(make_cells(grid, compose_in(tmp_path))) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "start"),
+    [
+        ("recipe.epochs=0", "recipe.epochs=0: "),
+        ("recipe.epochs=[1]", "recipe.epochs=[1]: "),
+        ("seed=abc", "seed=abc: "),
+        ("seed=4294967296", "seed=4294967296: "),
+        ("stop_after=x", "stop_after=x: "),
+        ("trainer.devices=2", "trainer.devices: "),
+        ("recipe.compile=False", ""),
+    ],
+)
+def test_a_cell_knows_why_it_cannot_be_run(tmp_path: Path, given: str, start: str) -> None:
+    [cell] = make_cells([[given]], compose_in(tmp_path))
+    assert cell.problem.startswith(start)
+    assert bool(cell.problem) == bool(start)
+    assert "1 missing" in listing([cell])
+
+
+def test_a_sweep_over_data_that_are_not_there(tmp_path: Path) -> None:
+    [cell] = make_cells([["dataset=table", "dataset.path=none.csv"]], compose_in(tmp_path))
+    assert cell.problem.startswith("dataset.path=none.csv: ")
+
+
+def test_workers_get_places_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And come to the same run folder with them, wherever they stand; names of models on the hub are left alone."""
+    (tmp_path / "models" / "a").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    given = ["dataset=mmlu", "dataset.path=q.csv", "experts.models=[models/a,Qwen/x@1]", "experts.table=t.csv"]
+    told = places(to_plain(compose(given)))
+    own = {
+        f"runs_dir='{tmp_path}/runs'",
+        f"data_dir='{tmp_path}/data'",
+        f"dataset.path='{tmp_path}/q.csv'",
+        f"experts.table='{tmp_path}/t.csv'",
+        f"experts.models=['{tmp_path}/models/a','Qwen/x@1']",
+    }
+    assert {*told} - own == {"router.reads.model='minilm'"}
+    encoder = places(to_plain(compose([*given, "router.reads.model=models/a"])))
+    assert {*encoder} - {*told} == {f"router.reads.model='{tmp_path}/models/a'"}
+    here = RunFolder.of(to_plain(compose(given))).path.absolute()
+    monkeypatch.chdir("/")
+    assert RunFolder.of(to_plain(compose([*given, *told]))).path == here
+    assert {*places(to_plain(compose([*given, *told])))} == {*told}
+
+
+def test_listing_and_results(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path, 5)
+    finish(cells[0], 0.2)
+    finish(cells[1], 0.4)
+    for cell in cells[2:4]:
+        cell.run.checkpoints.mkdir(parents=True)
+        (cell.run.checkpoints / "last.ckpt").touch()
+    cells[3].run.pause(2)
+    cells[3] = replace(cells[3], stop_after=2)
+    assert [cell.standing for cell in cells] == [
+        Standing(one) for one in ("finished",) * 2 + ("begun", "paused", "missing")
+    ]
+    assert [cell.done for cell in cells] == [True, True, False, True, False]
+    text = listing(cells)
+    assert "5 runs: 2 finished, 1 paused, 1 begun, 1 missing" in text
+    assert "about 5 min" in text  # three runs of 100 s
+    assert "about 8 min" in listing(cells, force=True)
+    assert "without" not in text
+    header, rows = results_table(cells)
+    assert dict(zip(header, rows[0], strict=True)) == {
+        **cells[0].names,
+        "variant": tmp_path.name,
+        "seeds": "2/5",
+        "deferral loss": "0.3000",
+        "std": "0.1414",
+    }
+    guarded = replace(example_metrics().guarded, deferral_loss=0.3)
+    write_json(cells[1].run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
+    header, rows = results_table(cells)
+    assert dict(zip(header, rows[0], strict=True))["guarded"] == "0.2500"
+
+
+def test_variants_of_one_name_are_told_apart() -> None:
+    """Two noises and two rules of ρ: four cells, four texts, in the listing and in the results."""
+    grid = [
+        [f"method={method}", f"cost.noise={noise}", "seed=0"] for method in ("mild", "mild_paper") for noise in (0, 0.2)
+    ]
+    cells = make_cells(grid, compose)
+    texts = [names[-1] for names in named(cells).values()]
+    assert len(set(texts)) == 4
+    assert "mild (cost.noise=0.2 rho.rule=theory)" in texts
+    assert all(text in listing(cells) for text in texts)
+    assert [row[4] for row in results_table(cells)[1]] == texts
+    assert named(cells[:1])[cells[0]][-1] == "mild"
+
+
+def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
+    """Of another dataset or another number of epochs, a run says nothing."""
+    cells = some_cells(tmp_path)
+    assert "no estimate; 3 without" in listing(cells)
+    finish(cells[0])
+    assert "about 3 min" in listing(cells)
+    other = [cells[0], *(replace(cell, epochs=4) for cell in cells[1:])]
+    assert "no estimate; 2 without" in listing(other)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0, "0 s"), (99, "99 s"), (100, "2 min"), (3599, "60 min"), (5400, "1.5 h")]
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+PAPER_SETS = "cifar10,cifar100,svhn"
+# experiment: datasets, setups, experts, cost
+EXPERIMENTS = {
+    "table1_error": (f"{PAPER_SETS},tiny_imagenet", "I,II,III", "synthetic", "error"),
+    "table1_cost": (f"{PAPER_SETS},tiny_imagenet", "I,II,III", "synthetic", "error_plus_cost"),
+    "table2_error": (PAPER_SETS, "I,II,III", "trained", "error"),
+    "table2_cost": (PAPER_SETS, "I,II,III", "trained", "error_plus_cost"),
+    "table4": (PAPER_SETS, "severe", "trained,synthetic", "error"),
+    "noise": ("cifar10,svhn", "III", "synthetic", "error_plus_cost"),
+}
+
+
+def test_every_experiment_is_known_here() -> None:
+    assert set(groups()["experiment"]) == set(EXPERIMENTS) | {
+        "rho_ablation",
+        "rho_size",
+        "table3",
+        "extreme",
+        "price_curve",
+        "beyond",
+        "beyond_aux",
+    }  # the first two vary ρ
+    assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_experiments_pin_rho(experiment: str) -> None:
+    """A later default of mild must not change a table."""
+    axes = sweep_axes([f"experiment={experiment}"])
+    cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
+    found = (axes["dataset"], *(axes.get(group, cfg[group]["name"]) for group in ("setup", "experts", "cost")))
+    assert found == EXPERIMENTS[experiment]
+    assert len(axes["seed"].split(",")) == 5
+    assert {"mild_paper", "tdef_paper", "mild_uniform", "tdef_uniform"} <= set(axes["method"].split(","))
+    assert to_plain(compose(["method=tdef_paper"]))["method"]["rho"] == 1.0
+    pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
+    assert cfg["method"]["rho"] == pinned
+    text = (CONF / "method" / "mild_paper.yaml").read_text()
+    assert all(f"{key}:" in text for key in pinned)  # said in the file itself, not taken from mild.yaml
+
+
+def test_controls_have_the_mean_of_milds_rho() -> None:
+    costs = torch.rand(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rho = {}
+    for name in ("mild_paper", "mild_uniform", "tdef_uniform"):
+        method = make(check(compose([f"method={name}"])).method, costs=costs, num_classes=4, decision="argmax")
+        rho[name] = method.rho
+    assert rho["mild_paper"].std() > 0
+    for name in ("mild_uniform", "tdef_uniform"):
+        assert torch.allclose(rho[name], rho["mild_paper"].mean().expand(4))

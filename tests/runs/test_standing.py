@@ -1,0 +1,97 @@
+"""Where a run stands is read off its folder, and said without running anything."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.metrics_example import example_metrics
+
+from l2d.config import Experiment, check, compose
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.runs.folder import RunFolder
+from l2d.runs.standing import Standing, answered, standing_of
+from l2d.utils.errors import L2DError
+from l2d.utils.files import write_json
+
+STATES = ("missing", "begun", "paused", "finished")
+
+
+def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
+    """paused: after epoch 2."""
+    run = RunFolder(folder)
+    folder.mkdir(parents=True)
+    if data:
+        (folder / "data.txt").write_text(data + "\n")
+    if state != "missing":
+        run.checkpoints.mkdir()
+        (run.checkpoints / "last.ckpt").touch()
+    if state == "paused":
+        run.pause(2)
+    if state == "finished":
+        write_json(folder / "metrics.json", example_metrics(0.25, p=5).as_json())
+    return run
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_without_a_pause(tmp_path: Path, state: str) -> None:
+    """A pause counts only for those who want to stop there."""
+    expected = "begun" if state == "paused" else state
+    assert standing_of(prepared(tmp_path / "run", state)) is Standing(expected)
+
+
+@pytest.mark.parametrize(("stop_after", "expected"), [(1, "paused"), (2, "paused"), (3, "begun"), (None, "begun")])
+def test_a_pause_counts_for_its_epoch_and_those_before(tmp_path: Path, stop_after: int | None, expected: str) -> None:
+    run = prepared(tmp_path / "run", "paused")
+    assert standing_of(run, stop_after) is Standing(expected)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    assert standing_of(RunFolder(tmp_path / "none"), 1) is Standing.MISSING
+
+
+def test_finished_is_more_than_paused(tmp_path: Path) -> None:
+    run = prepared(tmp_path / "run", "finished")
+    run.pause(2)
+    assert standing_of(run, 2) is Standing.FINISHED
+
+
+def experiment(**changes: Any) -> Experiment:
+    return check(compose([f"{key}={value}" for key, value in changes.items()]))
+
+
+SAID = {  # state: what is said with (nothing, dry_run, force, force and dry_run); None: there is something to do
+    "missing": (None, "missing; nothing was run", None, "missing; nothing was run"),
+    "begun": (None, "begun; nothing was run", None, "begun; nothing was run"),
+    "finished": ("finished already", "finished already", None, "finished; nothing was run"),
+}
+
+
+@pytest.mark.parametrize("state", SAID)
+@pytest.mark.parametrize("which", range(4))
+def test_what_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, which: int) -> None:
+    run = prepared(tmp_path / "run", state)
+    expected = SAID[state][which]
+    asked = experiment(dry_run=str(which in (1, 3)).lower(), force=str(which in (2, 3)).lower())
+    assert answered(asked, run) is (expected is not None)
+    said = capsys.readouterr().out
+    assert said.endswith(f"{run.path}\n" if expected else "")
+    assert (expected or "") in said
+    assert (expected == "finished already") == ("0.25" in said)  # with its result
+
+
+def test_what_is_paused_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepared(tmp_path / "run", "paused")
+    assert answered(experiment(stop_after=1), run)
+    assert "stopped after epoch 2 already (stop_after=1)" in capsys.readouterr().out
+    assert not answered(experiment(stop_after=3), run)
+    assert not answered(experiment(), run)
+
+
+@pytest.mark.parametrize("state", ["finished", "paused"])
+def test_a_result_of_other_data_is_not_taken(tmp_path: Path, state: str) -> None:
+    asked = experiment(dataset="mmlu_sim", stop_after=2)
+    data = data_fingerprint(asked)
+    assert len(data) == 16
+    assert answered(asked, prepared(tmp_path / "same", state, data))
+    with pytest.raises(L2DError, match="other data"):
+        answered(asked, prepared(tmp_path / "other", state, data[::-1]))
