@@ -1,7 +1,9 @@
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,25 @@ from l2d.config import compose
 
 if TYPE_CHECKING:
     from tests.forker import Child, Forker
+
+# What is slow to import.
+LIBRARIES = (
+    *("torch", "torchvision", "pytorch_lightning", "timm", "matplotlib.figure", "optuna", "pydantic"),
+    *("sklearn.datasets", "sklearn.model_selection", "scipy.io", "scipy.stats", "pyarrow.csv", "pyarrow.parquet"),
+)
+
+
+def import_libraries() -> None:
+    """Coverage does not look on: that would take half as long again."""
+    tracing = sys.gettrace()
+    sys.settrace(None)
+    for name in LIBRARIES:
+        import_module(name)
+    sys.settrace(tracing)
+
+
+if sys.gettrace() is not None and "PYTEST_XDIST_WORKER" in os.environ:  # otherwise as tests need them
+    import_libraries()
 
 hypothesis.settings.register_profile("l2d", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("l2d")

@@ -55,26 +55,25 @@ def test_metric_filter_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "words"),
+    ("arguments", "words"),
     [
-        ([], 2, "SOURCE"),
-        (["helm"], 2, "helm"),
-        (["harness", "--out", "t.csv"], 2, "FILE"),
-        (["harness", "a.jsonl"], 2, "--out"),
-        (["routellm", "a.csv", "--metric", "acc", "--out", "t.csv"], 2, "--metric"),
-        (["harness", "--force", "a.jsonl", "--out", "t.csv"], 2, "--force"),
-        (["harness", "a=no.jsonl", "b=no.jsonl", "--out", "t.csv"], "error: no.jsonl: no such file", ""),
-        (["routellm", "no.csv", "--out", "t.csv"], "error: no.csv: no such file", ""),
+        ([], "SOURCE"),
+        (["helm"], "helm"),
+        (["harness", "--out", "t.csv"], "FILE"),
+        (["harness", "a.jsonl"], "--out"),
+        (["routellm", "a.csv", "--metric", "acc", "--out", "t.csv"], "--metric"),
+        (["harness", "--force", "a.jsonl", "--out", "t.csv"], "--force"),
+        (["harness", "a=no.jsonl", "b=no.jsonl", "--out", "t.csv"], "no.jsonl: No such file"),
+        (["routellm", "no.csv", "--out", "t.csv"], "no.csv: no such file"),
     ],
 )
-def test_bad_commands(arguments: list[str], status: int | str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the wrong form: status 2 and the usage. Of the right form: one line."""
+def test_bad_commands(arguments: list[str], words: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
-    code = caught.value.code
-    assert code == status or str(code).startswith(str(status))
-    assert "\n" not in str(code)
-    assert words in capsys.readouterr().err
+    line = str(caught.value.code)
+    assert line.startswith("error: ")
+    assert "\n" not in line
+    assert words in line
 
 
 def test_other_kinds_of_table_are_refused(tmp_path: Path) -> None:

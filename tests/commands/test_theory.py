@@ -158,15 +158,13 @@ def test_mistakes_are_one_line_and_leave_nothing(call: Call, tmp_path: Path, arg
 
 @given(st.integers(0, 9999), st.sampled_from(["sum_others", "complement"]), st.integers(2, 5))
 def test_the_way_back_to_the_deferral_loss(seed: int, kind: str, p: int) -> None:
-    """Lemmas 1 and 2: scale·unit·(mean zero-one loss) + constant is the mean deferral loss of the same scores."""
+    """Lemmas 1 and 2: from the mean zero-one loss of scores to the mean deferral loss of the same scores."""
     rng = np.random.default_rng(seed)
     costs = torch.tensor((rng.random((6, p)) < 0.5) + rng.uniform(0, 0.5, p))
     sample = weighted_sample(costs, kind, cost_scale=float(costs.max()))
     scores = torch.tensor(rng.normal(size=(6, p)))
     loss = float(weighted_zero_one_loss(scores, sample.weights).mean())
-    assert sample.scale * sample.unit * loss + sample.constant == pytest.approx(
-        float(deferral_loss(scores, costs).mean())
-    )
+    assert sample.as_deferral_loss(loss) == pytest.approx(float(deferral_loss(scores, costs).mean()))
     assert float(sample.weights.sum(dim=1).max()) == pytest.approx(1)
 
 
@@ -200,6 +198,9 @@ def test_bound_of_a_router_done_by_hand() -> None:
     assert bound.complexity == pytest.approx(48 / 60 * math.sqrt(37.5), rel=1e-6)
     assert report.rows["Theorem 4.1"]["ρ fixed"].complexity <= bound.complexity * 1.01
     assert (report.error, report.worst, report.training_loss) == (0, 1, 0)
+    # Equal counts and norms: the best ρ with the same sum is 1.5 for both.
+    ratio = report.rademacher["Corollary 4.2, X_j"] / report.best_complexity
+    assert ratio == pytest.approx(math.sqrt((30 / 4 + 30 / 1) / (60 / 1.5**2)))
     assert "VACUOUS" in bound_text(report, small())
 
 

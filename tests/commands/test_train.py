@@ -38,7 +38,7 @@ from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import HistoryLogger
 from l2d.serving import router as route
 from l2d.training import walk
-from l2d.training.score import hold
+from l2d.training.score import RoutedSplit, hold
 from l2d.utils.errors import L2DError
 
 Tiny = Callable[..., DictConfig]
@@ -111,8 +111,8 @@ RIGHT = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64).repe
 def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch.Tensor) -> tuple[Guard, list[int]]:
     """What validation rows make of the decisions on the test rows."""
     split: Any = SimpleNamespace(costs=costs)
-    best = int(costs.mean(dim=0).argmin())
-    guard, decisions = hold(method, (outputs, method.decide(outputs), split), (test, method.decide(test)), best)
+    validation, tested = (RoutedSplit(split, rows, method.decide(rows)) for rows in (outputs, test))
+    guard, decisions = hold(method, validation, tested, best=int(costs.mean(dim=0).argmin()))
     return guard, decisions.tolist()
 
 

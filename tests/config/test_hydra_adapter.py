@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from l2d.config import CONF, compose
 from l2d.config.composing import register_resolvers
 from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep, run_job, split_grid
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,12 @@ def write_method(folder: Path) -> Path:
     file.parent.mkdir(parents=True)
     file.write_text("name: mine\n")
     return folder / "my_conf"
+
+
+@pytest.mark.parametrize("given", [["setup=3"], ["-m", "setup=I,3"], ["-m", "seed=0,1", "setup=3"]])
+def test_a_choice_by_number(given: list[str]) -> None:
+    with pytest.raises(ParameterError, match=r"^setup=3: unknown choice; there are I, II, III"):
+        run(*given)
 
 
 def test_own_configs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from l2d.core import guard
-from l2d.core.guard import Guard, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
+from l2d.core.guard import Guard, HeldOut, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
 
 
 def fitted(utilities: torch.Tensor | None, decisions: torch.Tensor, costs: torch.Tensor) -> Guard:
@@ -267,3 +267,16 @@ def test_offsets_want_two_standard_errors(gains: list[int], kept: bool, monkeypa
     monkeypatch.setattr(guard, "crossed", lambda *_: torch.ones(5, dtype=torch.long))
     found = fitted(torch.tensor([[1.0, 0.0]]).repeat(5, 1), torch.zeros(5, dtype=torch.long), costs)
     assert (found.offsets is not None) == kept
+
+
+def test_a_guard_for_other_prices_by_hand() -> None:
+    """Expert 1 is right on the first three rows of five, expert 2 on the others, and the router knows. Free experts: it gains 0.4
+    over always expert 1. If expert 2 costs 2 more, everything goes to expert 1; if expert 1 does, to expert 2."""
+    errors = torch.tensor([[0, 1]] * 3 + [[1, 0]] * 2, dtype=torch.float64)
+    held_out = HeldOut(errors, errors.float(), errors.mean(dim=0))
+    free = held_out.guard_at(torch.zeros(2))
+    assert (free.constant, free.best) == (None, 0)
+    assert free.gain == pytest.approx(0.4)
+    for prices, best in (([0.0, 2.0], 0), ([2.0, 0.0], 1)):
+        found = held_out.guard_at(torch.tensor(prices))
+        assert (found.constant, found.best, found.gain) == (best, best, 0)

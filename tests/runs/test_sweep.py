@@ -1,6 +1,5 @@
 """Sweeps: what is finished is skipped, what is broken off goes on, nobody does what another does; killed, raced, out of space."""
 
-import json
 import os
 import random
 import shutil
@@ -11,23 +10,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import filelock
-import hydra
 import pytest
-import torch
-from omegaconf import DictConfig
 from tests.conftest import TINY, environment
 from tests.forker import Child
+from tests.runs.some_cells import finish, some_cells
 
-from l2d.config import CONF, compose, groups, launchers, sweep_axes, to_plain
-from l2d.routing.make import make
-from l2d.runs.cells import Cell, listing, named, places, results
-from l2d.runs.cells import make_cells as grid_cells
-from l2d.runs.folder import RunFolder
-from l2d.runs.sweep import ATTEMPTS, Workshop, list_only, run_cells
+from l2d.config import compose, launchers
+from l2d.runs.cells import Cell, make_cells
+from l2d.runs.sweep import (
+    ATTEMPTS,
+    Progress,
+    State,
+    first_progress,
+    list_only,
+    refuse_if_none_can_run,
+    run_cells,
+    step,
+    without_places,
+)
 from l2d.utils.errors import L2DError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -36,15 +38,125 @@ GRID = ["-m", "setup=I,III", "method=tdef,mild", "seed=0,1", "recipe.batch_size=
 HALF = [text for text in GRID if text != "seed=0,1"]
 
 
-def make_cells(folder: Path, n: int = 3) -> list[Cell]:
-    names = {"dataset": "digits", "method": "mild"}
-    return [Cell((f"seed={seed}",), RunFolder(folder / f"seed={seed}"), names, seed, 3) for seed in range(n)]
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    return some_cells(tmp_path / "runs", 1)[0]
 
 
-def finish(cell: Cell, loss: float = 0.25) -> None:
+def hold(cell: Cell) -> filelock.BaseFileLock:
+    """As another process would."""
     cell.run.path.mkdir(parents=True, exist_ok=True)
-    (cell.run.path / "timing.json").write_text(json.dumps({"total_seconds": 100.0}))
-    write_json(cell.run.path / "metrics.json", example_metrics(loss).as_json())
+    lock = filelock.FileLock(cell.run.path / ".lock")
+    lock.acquire()
+    return lock
+
+
+def damage_data(cell: Cell) -> Cell:
+    """Its folder was run on other data."""
+    finish(cell)
+    (cell.run.path / "data.txt").write_text("aaaa\n")
+    return replace(cell, data="bbbb")
+
+
+def test_first_a_cell_is_done_or_to_do(cell: Cell) -> None:
+    assert first_progress(cell, force=False) == Progress(State.TO_DO)
+    finish(cell)
+    assert first_progress(cell, force=False) == Progress(State.DONE)
+    assert first_progress(cell, force=True) == Progress(State.TO_DO, stamp=cell.run.stamp)
+    assert cell.run.stamp > 0
+
+
+def test_first_a_cell_may_have_failed(cell: Cell) -> None:
+    wrong = replace(cell, problem="key=3: too large")
+    for force in (False, True):
+        assert first_progress(wrong, force) == Progress(State.FAILED, reason="key=3: too large")
+    other = damage_data(cell)
+    found = first_progress(other, force=False)
+    assert found.state is State.FAILED
+    assert "other data" in found.reason
+    assert first_progress(other, force=True).state is State.TO_DO
+
+
+def test_what_is_finished_is_done_whatever_is_wrong_with_its_values(cell: Cell) -> None:
+    finish(cell)
+    wrong = replace(cell, problem="key=3: too large")
+    assert first_progress(wrong, force=False).state is State.DONE
+    assert first_progress(wrong, force=True).state is State.FAILED
+
+
+def test_what_was_paused_is_done_for_those_who_wanted_that(cell: Cell) -> None:
+    cell.run.checkpoints.mkdir(parents=True)
+    (cell.run.checkpoints / "last.ckpt").touch()
+    cell.run.pause(2)
+    assert first_progress(cell, force=False).state is State.TO_DO
+    assert first_progress(replace(cell, stop_after=2), force=False).state is State.DONE
+    assert first_progress(replace(cell, stop_after=3), force=False).state is State.TO_DO
+
+
+BEFORE = (Progress(State.TO_DO), Progress(State.HELD), Progress(State.TO_DO, kills=1))
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_step_to_failed_by_an_error(cell: Cell, tmp_path: Path, before: Progress) -> None:
+    """An error counts, whatever else is in the folder."""
+    (tmp_path / "7.started").touch()
+    (tmp_path / "7.error").write_text("key=3: too large\n\nTraceback")
+    finish(cell)
+    assert step(cell, before, tmp_path, 7) == replace(before, state=State.FAILED, reason="key=3: too large")
+    assert step(cell, before, tmp_path, 6).state is State.DONE  # the error was another's
+    assert step(cell, before, tmp_path, None).state is State.DONE
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("number", [None, 0])
+def test_step_to_done(cell: Cell, tmp_path: Path, before: Progress, number: int | None) -> None:
+    """By this process or another, perhaps while it is still held."""
+    lock = hold(cell)
+    finish(cell)
+    assert step(cell, before, tmp_path, number) == replace(before, state=State.DONE)
+    lock.release()
+    assert step(cell, before, tmp_path, number) == replace(before, state=State.DONE)
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("number", [None, 0])
+@pytest.mark.parametrize("started", [False, True])
+def test_step_to_held(cell: Cell, tmp_path: Path, before: Progress, number: int | None, started: bool) -> None:
+    """What another process does is no attempt of ours."""
+    if started:
+        (tmp_path / "0.started").touch()
+    lock = hold(cell)
+    assert step(cell, before, tmp_path, number) == replace(before, state=State.HELD)
+    lock.release()
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_step_to_do_when_its_holder_died_or_it_never_started(cell: Cell, tmp_path: Path, before: Progress) -> None:
+    hold(cell).release()
+    for number in (None, 0):
+        assert step(cell, before, tmp_path, number) == replace(before, state=State.TO_DO)
+
+
+def test_step_from_killed_to_killed_too_often(cell: Cell, tmp_path: Path) -> None:
+    (tmp_path / "0.started").touch()
+    once = step(cell, Progress(State.TO_DO), tmp_path, 0)
+    assert once == Progress(State.TO_DO, kills=1)
+    assert ATTEMPTS == 2
+    twice = step(cell, once, tmp_path, 0, "RuntimeError: gone")
+    assert (twice.state, twice.kills) == (State.FAILED, 2)
+    assert "2 times (RuntimeError: gone)" in twice.reason
+    assert "2 times;" in step(cell, once, tmp_path, 0).reason
+
+
+def test_step_of_a_forced_run(cell: Cell, tmp_path: Path) -> None:
+    """An old result is not taken for the new one."""
+    finish(cell)
+    before = first_progress(cell, force=True)
+    assert step(cell, before, tmp_path, 0) == before
+    (tmp_path / "0.started").touch()
+    assert step(cell, before, tmp_path, 0) == replace(before, kills=1)
+    os.utime(cell.run.path / "metrics.json", ns=(1, 1))
+    assert step(cell, before, tmp_path, 0).state is State.DONE
 
 
 class Launcher:
@@ -55,13 +167,15 @@ class Launcher:
 
     def __call__(self, todo: Sequence[Cell], first: int) -> None:
         self.rounds.append([cell.seed for cell in todo])
+        if len(self.rounds) > 20:
+            pytest.fail("it goes on and on")
         for i, cell in enumerate(todo):
             (self.folder / f"{first + i}.started").touch()
             self.behave(cell, first + i)
 
 
 def test_only_what_is_not_finished_is_launched(tmp_path: Path) -> None:
-    cells = make_cells(tmp_path)
+    cells = some_cells(tmp_path)
     finish(cells[1])
     launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
     assert run_cells(cells, launcher, tmp_path) == {}
@@ -80,7 +194,7 @@ def test_an_error_is_listed_and_not_tried_again(tmp_path: Path) -> None:
             finish(cell)
 
     launcher = Launcher(behave, tmp_path)
-    failed = run_cells(make_cells(tmp_path), launcher, tmp_path)
+    failed = run_cells(some_cells(tmp_path), launcher, tmp_path)
     assert {cell.seed: reason for cell, reason in failed.items()} == {1: "key=3: too large"}
     assert launcher.rounds == [[0, 1, 2]]
 
@@ -94,14 +208,14 @@ def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
             finish(cell)
 
     launcher = Launcher(behave, tmp_path)
-    failed = run_cells(make_cells(tmp_path), launcher, tmp_path)
+    failed = run_cells(some_cells(tmp_path), launcher, tmp_path)
     assert launcher.rounds == [[0, 1, 2], [1, 2]]
     assert [cell.seed for cell in failed] == [2]
     assert f"{ATTEMPTS} times" in failed[next(iter(failed))]
 
 
 def test_a_launcher_that_breaks_does_not_lose_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = make_cells(tmp_path)
+    cells = some_cells(tmp_path)
 
     def behave(cell: Cell, number: int) -> None:
         if number == 1:
@@ -120,7 +234,7 @@ def test_a_run_that_kills_its_worker_does_not_take_the_others_along(tmp_path: Pa
             raise RuntimeError("killed")
         finish(cell)
 
-    failed = run_cells(make_cells(tmp_path, 4), Launcher(behave, tmp_path), tmp_path)
+    failed = run_cells(some_cells(tmp_path, 4), Launcher(behave, tmp_path), tmp_path)
     assert [cell.seed for cell in failed] == [0]
 
 
@@ -128,13 +242,13 @@ def test_a_launcher_that_never_starts_anything_is_given_up(tmp_path: Path) -> No
     def launch(*_: object) -> None:
         raise RuntimeError("no cluster")
 
-    failed = run_cells(make_cells(tmp_path), launch, tmp_path)
+    failed = run_cells(some_cells(tmp_path), launch, tmp_path)
     assert set(failed.values()) == {"never started (RuntimeError: no cluster)"}
 
 
 def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
     """An old result is not taken for the new one."""
-    cells = make_cells(tmp_path, 2)
+    cells = some_cells(tmp_path, 2)
     for cell in cells:
         finish(cell)
 
@@ -149,167 +263,122 @@ def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
 
 
 def test_finished_on_other_data(tmp_path: Path) -> None:
-    [cell] = make_cells(tmp_path, 1)
-    cell = replace(cell, data="bbbb")
-    finish(cell)
-    (cell.run.path / "data.txt").write_text("aaaa\n")
-    failed = run_cells([cell], Launcher(lambda *_: None, tmp_path), tmp_path)
-    assert "was run on other data" in failed[cell]
+    cell = damage_data(some_cells(tmp_path, 1)[0])
+    launcher = Launcher(lambda *_: None, tmp_path)
+    assert "other data" in run_cells([cell], launcher, tmp_path)[cell]
+    assert launcher.rounds == []
 
 
-def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
-    def compose_here(overrides: list[str]) -> DictConfig:
-        return compose([*overrides, f"runs_dir={tmp_path}"])
-
-    cells = grid_cells(
-        [["method=mild", "seed=1"], ["method=mild_uniform", "seed=1"], ["method=mild", "seed=1"]], compose_here
-    )
-    assert [cell.overrides for cell in cells] == [("method=mild", "seed=1")]
+def test_what_cannot_be_run_is_not_launched(tmp_path: Path) -> None:
+    first, second, third = some_cells(tmp_path)
+    wrong = replace(second, problem="key=3: too large")
+    launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
+    assert run_cells([first, wrong, third], launcher, tmp_path) == {wrong: "key=3: too large"}
+    assert launcher.rounds == [[0, 2]]
 
 
-def test_workers_get_places_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And come to the same run folder with them, wherever they stand; names of models on the hub are left alone."""
-    (tmp_path / "models" / "a").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    given = ["dataset=mmlu", "dataset.path=q.csv", "experts.models=[models/a,Qwen/x@1]", "experts.table=t.csv"]
-    told = places(to_plain(compose(given)))
-    assert set(told) == {
-        f"runs_dir='{tmp_path}/runs'",
-        f"data_dir='{tmp_path}/data'",
-        f"dataset.path='{tmp_path}/q.csv'",
-        f"experts.table='{tmp_path}/t.csv'",
-        f"experts.models=['{tmp_path}/models/a','Qwen/x@1']",
-    }
-    encoder = places(to_plain(compose([*given, "router.reads.model=models/a"])))
-    assert {*encoder} - {*told} == {f"router.reads.model='{tmp_path}/models/a'"}
-    here = RunFolder.of(to_plain(compose(given))).path.absolute()
-    monkeypatch.chdir("/")
-    assert RunFolder.of(to_plain(compose([*given, *told]))).path == here
-    assert places(to_plain(compose([*given, *told]))) == ()
+class Elsewhere:
+    """Another process that holds a cell for some looks at it, then finishes it or dies."""
+
+    def __init__(self, cell: Cell, monkeypatch: pytest.MonkeyPatch, *, dies: bool, looks: int = 3) -> None:
+        self.cell, self.dies, self.looks, self.lock = cell, dies, looks, hold(cell)
+        monkeypatch.setattr("l2d.runs.sweep.time.sleep", self.sleep)
+
+    def sleep(self, _: float) -> None:
+        self.looks -= 1
+        if self.looks == 0:
+            self.end()
+        if self.looks < -20:
+            pytest.fail("it waits for ever")
+
+    def end(self) -> None:
+        if not self.dies:
+            finish(self.cell)
+        self.lock.release()
+
+    def holds(self, cell: Cell) -> bool:
+        return cell is self.cell and self.lock.is_locked
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_what_another_process_holds_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool) -> None:
+def test_what_another_process_holds_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dies: bool
+) -> None:
     """It finishes, or it dies and its run is taken over."""
-    monkeypatch.setattr("l2d.runs.sweep.POLL_SECONDS", 0.01)
-    cells = make_cells(tmp_path, 2)
-    cells[0].run.path.mkdir(parents=True)
-    lock = filelock.FileLock(cells[0].run.path / ".lock")
-    lock.acquire()
-    asleep: list[float] = []
+    cells = some_cells(tmp_path, 2)
+    other = Elsewhere(cells[0], monkeypatch, dies=dies)
+    launcher = Launcher(lambda cell, _: None if other.holds(cell) else finish(cell), tmp_path)
+    assert run_cells(cells, launcher, tmp_path) == {}
+    assert launcher.rounds == ([[0, 1], [0]] if dies else [[0, 1]])
+    assert all(cell.run.finished for cell in cells)
+    assert capsys.readouterr().out.count("another process works on 1 of the runs") == 1
 
-    def sleep(seconds: float) -> None:
-        asleep.append(seconds)
-        if len(asleep) == 3:
-            if not dies:
-                finish(cells[0])
-            lock.release()
 
-    monkeypatch.setattr("l2d.runs.sweep.time.sleep", sleep)
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_another_process_holds_is_not_forgotten_while_a_killed_run_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
+    """Two cells, one held, the other killed once: the held one is waited for, and run if its holder dies."""
+    cells = some_cells(tmp_path, 2)
+    other = Elsewhere(cells[0], monkeypatch, dies=dies)
+    attempts: list[int] = []
 
     def behave(cell: Cell, _: int) -> None:
-        if not (cell.seed == 0 and lock.is_locked):
+        attempts.append(cell.seed)
+        killed = cell.seed == 1 and attempts.count(1) == 1
+        if not killed and not other.holds(cell):
             finish(cell)
 
     launcher = Launcher(behave, tmp_path)
     assert run_cells(cells, launcher, tmp_path) == {}
-    assert launcher.rounds == ([[0, 1], [0]] if dies else [[0, 1]])
+    assert launcher.rounds == [[0, 1], [1], *([[0]] if dies else [])]
     assert all(cell.run.finished for cell in cells)
 
 
-def test_listing_and_results(tmp_path: Path) -> None:
-    cells = make_cells(tmp_path, 4)
-    finish(cells[0], 0.2)
-    finish(cells[1], 0.4)
-    (cells[2].run.path / "checkpoints").mkdir(parents=True)
-    (cells[2].run.path / "checkpoints" / "last.ckpt").touch()
-    text = listing(cells)
-    assert "2 finished, 1 begun, 1 missing" in text
-    assert "about 3 min" in text  # two runs of 100 s
-    assert "about 7 min" in listing(cells, force=True)
-    assert "2 without" not in text
-    header, rows = results(cells)
-    assert dict(zip(header, rows[0], strict=True)) == {
-        **cells[0].names,
-        "variant": tmp_path.name,
-        "seeds": "2/4",
-        "deferral loss": "0.3000",
-        "std": "0.1414",
-    }
-    guarded = dataclasses.replace(example_metrics().guarded, deferral_loss=0.3)
-    write_json(cells[1].run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
-    header, rows = results(cells)
-    assert dict(zip(header, rows[0], strict=True))["guarded"] == "0.2500"
+def test_a_holder_that_dies_between_two_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cell joins the next round."""
+    cells = some_cells(tmp_path, 2)
+    other = Elsewhere(cells[0], monkeypatch, dies=True)
+    attempts: list[int] = []
+
+    def behave(cell: Cell, _: int) -> None:
+        attempts.append(cell.seed)
+        if attempts.count(1) == 2 and other.lock.is_locked:
+            other.end()
+        if attempts.count(1) != 1 and not other.holds(cell) and cell.seed == 1:
+            finish(cell)
+        if attempts.count(0) == 2:
+            finish(cells[0])
+
+    launcher = Launcher(behave, tmp_path)
+    assert run_cells(cells, launcher, tmp_path) == {}
+    assert launcher.rounds == [[0, 1], [1], [0]]
 
 
-def test_variants_of_one_name_are_told_apart() -> None:
-    """Two noises and two rules of ρ: four cells, four texts, in the listing and in the results."""
-    grid = [
-        [f"method={method}", f"cost.noise={noise}", "seed=0"] for method in ("mild", "mild_paper") for noise in (0, 0.2)
+def test_a_launcher_that_starts_nothing_is_given_up_though_another_process_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = some_cells(tmp_path, 2)
+    Elsewhere(cells[0], monkeypatch, dies=False)
+    rounds: list[int] = []
+
+    def launch(todo: Sequence[Cell], _: int) -> None:
+        rounds.append(len(todo))
+        if len(rounds) > 20:
+            pytest.fail("it goes on and on")
+        raise RuntimeError("no cluster")
+
+    failed = run_cells(cells, launch, tmp_path)
+    assert failed == {cells[1]: "never started (RuntimeError: no cluster)"}
+    assert rounds == [2, 1, 1]  # in the first, the held one was found out
+    assert cells[0].run.finished
+
+
+def test_what_workers_are_told_beside_is_not_shown() -> None:
+    assert without_places(["seed=1", "runs_dir='/a'", "experts.models=['/b']", "method.rho=1"]) == [
+        "seed=1",
+        "method.rho=1",
     ]
-    cells = grid_cells(grid, lambda overrides: compose(overrides))
-    texts = [names[-1] for names in named(cells).values()]
-    assert len(set(texts)) == 4
-    assert "mild (cost.noise=0.2 rho.rule=theory)" in texts
-    assert all(text in listing(cells) for text in texts)
-    assert [row[4] for row in results(cells)[1]] == texts
-    assert named(cells[:1])[cells[0]][-1] == "mild"
-
-
-def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
-    assert "no estimate; 3 without a finished neighbour" in listing(make_cells(tmp_path))
-
-
-PAPER_SETS = "cifar10,cifar100,svhn"
-# experiment: datasets, setups, experts, cost
-EXPERIMENTS = {
-    "table1_error": (f"{PAPER_SETS},tiny_imagenet", "I,II,III", "synthetic", "error"),
-    "table1_cost": (f"{PAPER_SETS},tiny_imagenet", "I,II,III", "synthetic", "error_plus_cost"),
-    "table2_error": (PAPER_SETS, "I,II,III", "trained", "error"),
-    "table2_cost": (PAPER_SETS, "I,II,III", "trained", "error_plus_cost"),
-    "table4": (PAPER_SETS, "severe", "trained,synthetic", "error"),
-    "noise": ("cifar10,svhn", "III", "synthetic", "error_plus_cost"),
-}
-
-
-def test_every_experiment_is_known_here() -> None:
-    assert set(groups()["experiment"]) == set(EXPERIMENTS) | {
-        "rho_ablation",
-        "rho_size",
-        "table3",
-        "extreme",
-        "price_curve",
-        "beyond",
-        "beyond_aux",
-    }  # the first two vary ρ
-    assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
-
-
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_experiments_pin_rho(experiment: str) -> None:
-    """A later default of mild must not change a table."""
-    axes = sweep_axes([f"experiment={experiment}"])
-    cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
-    found = (axes["dataset"], *(axes.get(group, cfg[group]["name"]) for group in ("setup", "experts", "cost")))
-    assert found == EXPERIMENTS[experiment]
-    assert len(axes["seed"].split(",")) == 5
-    assert {"mild_paper", "tdef_paper", "mild_uniform", "tdef_uniform"} <= set(axes["method"].split(","))
-    assert to_plain(compose(["method=tdef_paper"]))["method"]["rho"] == 1.0
-    pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
-    assert cfg["method"]["rho"] == pinned
-    text = (Path(__file__).parents[2] / "conf" / "method" / "mild_paper.yaml").read_text()
-    assert all(f"{key}:" in text for key in pinned)  # said in the file itself, not taken from mild.yaml
-
-
-def test_controls_have_the_mean_of_milds_rho() -> None:
-    costs = torch.rand(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rho = {}
-    for name in ("mild_paper", "mild_uniform", "tdef_uniform"):
-        method = make(compose([f"method={name}"]).method, costs=costs, num_classes=4, decision="argmax")
-        rho[name] = method.rho
-    assert rho["mild_paper"].std() > 0
-    for name in ("mild_uniform", "tdef_uniform"):
-        assert torch.allclose(rho[name], rho["mild_paper"].mean().expand(4))
 
 
 def finished(folder: Path) -> dict[str, bytes]:
@@ -341,16 +410,11 @@ def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
     assert finished(tmp_path / "chaos") == reference
     assert all((tmp_path / "chaos" / name).stat().st_mtime_ns == stamp for name, stamp in written.items())
     again = command(*GRID, "runs_dir=chaos", "dry_run=true")
-    assert "8 finished, 0 begun, 0 missing" in again.stdout
+    assert "8 runs: 8 finished; " in again.stdout
 
 
-def dry(folder: Path, *grid: Sequence[str], force: bool = False) -> None:
-    """Hydra's part stood in for."""
-
-    def compose_here(overrides: list[str]) -> DictConfig:
-        return compose([*overrides, f"runs_dir={folder}"])
-
-    list_only(cast(Workshop, SimpleNamespace(compose=compose_here, grid=grid, config=SimpleNamespace(force=force))))
+def cells_in(folder: Path, grid: Sequence[Sequence[str]]) -> list[Cell]:
+    return make_cells(grid, lambda overrides: compose([*overrides, f"runs_dir={folder}"]))
 
 
 def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,26 +425,35 @@ def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixt
         for seed in (0, 1, 2**32)
     ]
     with pytest.raises(L2DError, match=r"^11 of the combinations would fail$"):
-        dry(tmp_path, *grid)
+        list_only(cells_in(tmp_path, grid), force=False)
     listed, _, said = capsys.readouterr().out.partition("would fail:\n")
     assert "18 missing" in listed
     assert "  recipe.epochs=0 trainer.devices=1: recipe.epochs=0: must be at least 1\n" in said
-    assert said.count(": seed=4294967296: must be between 0 and 4294967295\n") == 4
-    assert said.count(": trainer.devices: a sweep gives each run one device;") == 4
-    assert said.count(": trainer.devices=0: must be at least 1\n") == 1
+    assert said.count(": recipe.epochs=0: must be at least 1\n") == 6
+    assert said.count(": seed=4294967296: must be less than 4294967296\n") == 2
+    assert said.count(": trainer.devices: a sweep gives each run one device;") == 1
+    assert said.count(": trainer.devices=0: must be at least 1\n") == 2
 
 
 def test_what_is_finished_would_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grid = [("recipe.epochs=0", f"seed={seed}") for seed in (0, 1)]
-    cells = grid_cells(grid, lambda overrides: compose([*overrides, f"runs_dir={tmp_path}"]))
+    cells = cells_in(tmp_path, [("recipe.epochs=0", f"seed={seed}") for seed in (0, 1)])
     finish(cells[0])
+    refuse_if_none_can_run(cells, force=False)
+    for act in (list_only, refuse_if_none_can_run):
+        with pytest.raises(L2DError, match=r"1 of the combinations|recipe\.epochs=0"):
+            act(cells, force=True)
     with pytest.raises(L2DError, match="would fail"):
-        dry(tmp_path, *grid)
+        list_only(cells, force=False)
     finish(cells[1])
-    dry(tmp_path, *grid)
+    list_only(cells, force=False)
     assert "2 finished" in capsys.readouterr().out
-    with pytest.raises(L2DError, match="would fail"):
-        dry(tmp_path, *grid, force=True)
+
+
+def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path) -> None:
+    cells = cells_in(tmp_path, [(f"recipe.epochs={epochs}",) for epochs in (0, -1, 3)])
+    refuse_if_none_can_run(cells, force=False)
+    with pytest.raises(L2DError, match=r"^recipe\.epochs=0: "):
+        refuse_if_none_can_run(cells[:2], force=False)
 
 
 @pytest.mark.slow
@@ -389,7 +462,9 @@ def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None
     ended = [sweep.wait() for sweep in sweeps]
     assert [one.returncode for one in ended] == [0, 0, 0], [one.stderr for one in ended]
     assert len(finished(tmp_path / "runs")) == 4
-    trained = sum(one.stdout.count("always the majority expert") - one.stdout.count("nothing done") for one in ended)
+    trained = sum(
+        one.stdout.count("always the majority expert") - one.stdout.count("finished already (") for one in ended
+    )
     assert trained == 4
 
 
@@ -402,7 +477,7 @@ def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Pat
     sweep.kill(signal.SIGINT)
     ended = sweep.wait()
     assert ended.returncode == -signal.SIGINT
-    assert "interrupted; the same command goes on" in ended.stderr
+    assert "interrupted; the same command resumes" in ended.stderr
     assert command(*HALF, "recipe.epochs=2").returncode == 0
     assert len(finished(tmp_path / "runs")) == 4
 
@@ -512,8 +587,7 @@ def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
 def test_launchers_compose(name: str) -> None:
     """Each says in its first line what it is for, and fits the plugin it builds upon."""
     assert launchers()[name]
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        cfg = hydra.compose("train", overrides=[f"hydra/launcher={name}"], return_hydra_config=True)
+    cfg = compose([f"hydra/launcher={name}"], with_hydra=True)
     target = cfg.hydra.launcher._target_
     assert target.startswith("hydra_plugins.")
     if name.startswith("gpus_"):

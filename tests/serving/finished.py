@@ -20,7 +20,7 @@ from l2d.routing.build import make_dataset, make_router, make_splits
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.serving.exported import FILE, write_weights
-from l2d.training.score import hold
+from l2d.training.score import RoutedSplit, hold
 from l2d.training.walk import describe, train
 from l2d.utils.files import write_json
 
@@ -143,6 +143,6 @@ def held(splits: Splits, router: RouterModule) -> tuple[Guard, torch.Tensor]:
     """The guard of the run, and what it would decide on its test rows."""
     with torch.no_grad():
         validation, test = router(splits.validation.inputs), router(splits.test.inputs)
-    decisions = [router.method.decide(outputs) for outputs in (validation, test)]
-    best = best_single(splits.train_costs)
-    return hold(router.method, (validation, decisions[0], splits.validation), (test, decisions[1]), best)
+    parts = ((splits.validation, validation), (splits.test, test))
+    routed = [RoutedSplit(split, outputs, router.method.decide(outputs)) for split, outputs in parts]
+    return hold(router.method, *routed, best_single(splits.train_costs))

@@ -199,6 +199,27 @@ def test_modules_of_ones_own_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     sys.modules.pop("my_methods")
 
 
+ENCODER = """
+import numpy as np
+from l2d.data.text.encoders import Hashed
+
+class Longer(Hashed):
+    def embed(self, texts):
+        return super().embed([text + "!" for text in texts])
+"""
+
+
+def test_an_encoder_of_ones_own_is_named_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_encoder.py").write_text(ENCODER)
+    monkeypatch.syspath_prepend(tmp_path)
+    weights, description = read_weights(folder / FILE)
+    write_weights(folder / FILE, weights, replace(description, encoder={"_target_": "my_encoder.Longer"}))
+    assert "--trust my_encoder" in refused(lambda: Router.load(folder))
+    assert "my_encoder" not in sys.modules
+    assert Router.load(folder, trust=["my_encoder"]).route(PROMPTS)
+    sys.modules.pop("my_encoder")
+
+
 def test_trust_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,7 +1,6 @@
 """Searches ask for the right trials, learn from what they are told, and ask for the same ones again when begun anew."""
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,10 +10,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.config import compose
+from l2d.config import SearchSettings, check_search, compose
 from l2d.core.rewards import sum_others
 from l2d.core.rho import build_rho
-from l2d.tuning.strategies import Ask, Options, Search, Space, begin, written
+from l2d.tuning.strategies import Ask, Search, Space, begin_search, written
 from l2d.utils.errors import L2DError
 
 RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
@@ -25,12 +24,12 @@ def space(rho: Any = RULE) -> Space:
     return Space(rho, COSTS, sum_others(COSTS))
 
 
-def options(**changes: Any) -> Options:
+def options(**changes: Any) -> SearchSettings:
     known: dict[str, Any] = {
         "search": "paper", "offsets": None, "totals": None, "values": None, "trials": 40, "recipe": False,
         "rungs": [], "parallel": 1, "seeds": [0], "folds": 1, "final_seeds": [0, 1], "ablation": False,
     }  # fmt: skip
-    return Options(**known | changes)
+    return check_search(known | changes)
 
 
 def follow(search: Search, value: Callable[[Ask], float]) -> list[Ask]:
@@ -52,7 +51,7 @@ def rho_of(settings: Mapping[str, Any]) -> list[float]:
 
 
 def test_the_papers_grid_keeps_positive_rho_only() -> None:
-    asked = follow(begin(options(), space()), lambda _: 0.0)
+    asked = follow(begin_search(options(), space()), lambda _: 0.0)
     assert [ask.settings for ask in asked] == [
         {"method.rho.total": 1.0, "method.rho.offset": offset} for offset in range(6)
     ]
@@ -60,7 +59,7 @@ def test_the_papers_grid_keeps_positive_rho_only() -> None:
 
 @pytest.mark.parametrize("total", [3.0, 10.0, 30.0])
 def test_negative_offsets_where_the_total_allows_them(total: float) -> None:
-    asked = follow(begin(options(), space({**RULE, "total": total})), lambda _: 0.0)
+    asked = follow(begin_search(options(), space({**RULE, "total": total})), lambda _: 0.0)
     shares = torch.tensor([6.0, 3.0, 1.0], dtype=torch.float64) ** (1 / 3)
     least = float(total * (shares / shares.sum()).min())
     assert [ask.settings["method.rho.offset"] for ask in asked] == [k for k in range(-5, 6) if least + k > 0]
@@ -68,21 +67,21 @@ def test_negative_offsets_where_the_total_allows_them(total: float) -> None:
 
 def test_a_temperature_is_searched_over_the_same_sizes() -> None:
     """TDEF at total/p + offset: as many trials as MILD, and the mean of MILD's ρ in each."""
-    mild = follow(begin(options(), space()), lambda _: 0.0)
-    tdef = follow(begin(options(), space(1.0)), lambda _: 0.0)
+    mild = follow(begin_search(options(), space()), lambda _: 0.0)
+    tdef = follow(begin_search(options(), space(1.0)), lambda _: 0.0)
     assert [ask.settings["method.rho"] for ask in tdef] == [
         pytest.approx(sum(rho_of(ask.settings)) / 3, abs=1e-3) for ask in mild
     ]
 
 
 def test_extended_grid_goes_up_to_fifty_in_both() -> None:
-    asked = follow(begin(options(search="extended"), space()), lambda _: 0.0)
+    asked = follow(begin_search(options(search="extended"), space()), lambda _: 0.0)
     pairs = [(ask.settings["method.rho.total"], ask.settings["method.rho.offset"]) for ask in asked]
     assert len(pairs) == len(set(pairs)) == 42
     assert max(pairs) == (50.0, 50.0)
     assert min(pairs) == (1.0, 0.0)
     few = options(search="extended", totals=[2.0], offsets=[-1.0, 0.0, 3.0])
-    assert len(follow(begin(few, space()), lambda _: 0.0)) == 2
+    assert len(follow(begin_search(few, space()), lambda _: 0.0)) == 2
 
 
 def test_coordinate_search_finds_each_experts_own() -> None:
@@ -91,7 +90,7 @@ def test_coordinate_search_finds_each_experts_own() -> None:
     def value(ask: Ask) -> float:
         return sum((math.log(a) - math.log(b)) ** 2 for a, b in zip(rho_of(ask.settings), target, strict=True))
 
-    asked = follow(begin(options(search="coordinate", trials=100), space()), value)
+    asked = follow(begin_search(options(search="coordinate", trials=100), space()), value)
     best = min(asked, key=value)
     assert asked[0].settings == {"method.rho.values": [pytest.approx(v, rel=1e-3) for v in rho_of(RULE)]}
     assert all(0.8 < a / b < 1.25 for a, b in zip(rho_of(best.settings), target, strict=True))
@@ -101,14 +100,14 @@ def test_coordinate_search_finds_each_experts_own() -> None:
 @pytest.mark.parametrize("trials", [1, 2, 7])
 def test_coordinate_search_keeps_to_its_budget(trials: int) -> None:
     falling = iter(range(1000, 0, -1))
-    asked = follow(begin(options(search="coordinate", trials=trials), space()), lambda _: float(next(falling)))
+    asked = follow(begin_search(options(search="coordinate", trials=trials), space()), lambda _: float(next(falling)))
     assert len(asked) == trials
 
 
 def test_coordinate_search_without_gain_ends_after_a_round() -> None:
-    asked = follow(begin(options(search="coordinate"), space()), lambda _: 0.0)
+    asked = follow(begin_search(options(search="coordinate"), space()), lambda _: 0.0)
     assert len(asked) == 1 + 3 * 4
-    one = follow(begin(options(search="coordinate"), space(1.0)), lambda _: 0.0)
+    one = follow(begin_search(options(search="coordinate"), space(1.0)), lambda _: 0.0)
     assert [ask.settings["method.rho"] for ask in one] == [1.0, 0.5, 0.7071, 1.414, 2.0]
 
 
@@ -116,7 +115,7 @@ def test_optuna_starts_where_the_method_is_and_asks_the_same_again() -> None:
     def value(ask: Ask) -> float:
         return abs(math.log(rho_of(ask.settings)[0] / 30))
 
-    first, again = (follow(begin(options(search="optuna", trials=15), space()), value) for _ in range(2))
+    first, again = (follow(begin_search(options(search="optuna", trials=15), space()), value) for _ in range(2))
     assert first == again
     assert len(first) == 15
     assert rho_of(first[0].settings) == pytest.approx(rho_of(RULE), rel=1e-3)
@@ -128,7 +127,7 @@ def test_optuna_leaves_the_worse_half_early() -> None:
     def value(ask: Ask) -> float:
         return rho_of(ask.settings)[0]
 
-    asked = follow(begin(options(search="optuna", trials=20, rungs=[0.3, 0.6]), space()), value)
+    asked = follow(begin_search(options(search="optuna", trials=20, rungs=[0.3, 0.6]), space()), value)
     by_trial: dict[tuple[str, ...], list[float]] = {}
     for ask in asked:
         by_trial.setdefault(ask.overrides, []).append(ask.until)
@@ -142,7 +141,7 @@ def test_optuna_leaves_the_worse_half_early() -> None:
 
 def test_optuna_over_recipe_values_and_failures() -> None:
     own = options(search="optuna", trials=8, parallel=3, recipe=True, values={"method.tau": [0.5, 1.0]})
-    asked = follow(begin(own, None), lambda ask: math.inf if ask.settings["method.tau"] == 0.5 else 1.0)
+    asked = follow(begin_search(own, None), lambda ask: math.inf if ask.settings["method.tau"] == 0.5 else 1.0)
     assert len(asked) == 8
     for ask in asked:
         assert 1e-4 <= ask.settings["recipe.optimizer.lr"] <= 1e-2
@@ -152,7 +151,7 @@ def test_optuna_over_recipe_values_and_failures() -> None:
 
 def test_own_values_are_a_grid() -> None:
     asked = follow(
-        begin(options(values={"method.scale": [10, 30], "method.max_margin": [0.1, 0.5]}), None), lambda _: 0.0
+        begin_search(options(values={"method.scale": [10, 30], "method.max_margin": [0.1, 0.5]}), None), lambda _: 0.0
     )
     assert [tuple(ask.settings.values()) for ask in asked] == [(10, 0.1), (10, 0.5), (30, 0.1), (30, 0.5)]
 
@@ -169,41 +168,10 @@ def test_overrides_compose() -> None:
     assert written(True) == "true"
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"search": "random"}, "tune.search=random"),
-        ({"trials": 0}, "tune.trials=0"),
-        ({"folds": 0}, "tune.folds=0"),
-        ({"parallel": 1.5}, "tune.parallel=1.5"),
-        ({"seeds": []}, "tune.seeds"),
-        ({"final_seeds": [1, 1]}, "tune.final_seeds"),
-        ({"rungs": [0.5, 0.3]}, "tune.rungs"),
-        ({"rungs": [1.0]}, "tune.rungs"),
-        ({"search": "coordinate", "values": {"seed": [1]}}, "tune.values"),
-        ({"values": {"method.tau": 3}}, "tune.values: method.tau"),
-        ({"values": {"seed": [3]}}, "tune.values: seed: a search sets it itself"),
-        ({"values": [1]}, "tune.values=[1]"),
-        ({"rungs": None}, "tune.rungs=None"),
-        ({"rungs": 0.3}, "tune.rungs=0.3"),
-        ({"offsets": 3}, "tune.offsets=3"),
-        ({"offsets": ["a"]}, "tune.offsets=['a']"),
-        ({"seeds": "ab"}, "tune.seeds=ab"),
-        ({"recipe": True}, "tune.recipe: tune.search=paper has no use for it"),
-        ({"totals": [1.0]}, "tune.totals: tune.search=paper has no use for it"),
-        ({"search": "coordinate", "offsets": [1.0]}, "tune.offsets: tune.search=coordinate"),
-        ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets: tune.search=paper with tune.values"),
-    ],
-)
-def test_bad_options(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(L2DError, match=re.escape(said)):
-        options(**changes)
-
-
 def test_nothing_to_search_is_said() -> None:
     with pytest.raises(L2DError, match="has no ρ"):
-        begin(options(), None)
+        begin_search(options(), None)
     with pytest.raises(L2DError, match="has no ρ"):
-        next(begin(options(search="optuna"), None))
+        next(begin_search(options(search="optuna"), None))
     with pytest.raises(L2DError, match=r"tune\.offsets"):
-        begin(options(offsets=[-3.0]), space())
+        begin_search(options(offsets=[-3.0]), space())

@@ -126,7 +126,7 @@ def test_interrupted_search_goes_on(tmp_path: Path, start: Callable[..., Child],
         (["method=hinge", "tune.ablation=true"], "tune.ablation=true: takes MILD apart, not method=hinge"),
         (["method=mild,ce"], "has no ρ to search"),  # before mild's search is run
         (["++stop_after=1"], "stop_after: a search sets it itself"),
-        (["trainer.devices=2"], "trainer.devices: a sweep gives each run one device"),
+        (["trainer.devices=2"], "trainer.devices: a search gives each run one device"),
     ],
     ids=str,
 )
@@ -140,14 +140,32 @@ def test_mistakes_are_answered_in_one_line(given: list[str], said: str, tmp_path
 
 
 def test_dry_run_lists_the_trials(tmp_path: Path, command: Command) -> None:
+    """Without a word it is the paper's grid of MILD with the paper's ρ."""
     out = told(command(*FEW, "dry_run=true", name="tune"))
-    assert "6 runs: 0 finished, 0 begun, 6 missing" in out
+    assert "6 runs: 6 missing" in out
+    assert "then what wins: 1 runs at most" in out
+    assert told(command(*FEW, "method=mild_paper", "tune.search=paper", "dry_run=true", name="tune")) == out
+    assert told(command(*FEW, "method=mild", "dry_run=true", name="tune")) != out
+    assert not runs(tmp_path)
+
+
+def test_an_experiment_may_be_a_search(tmp_path: Path, command: Command) -> None:
+    """By either command, and without -m it is told."""
+    given = ["experiment=rho_ablation", *FEW, "dry_run=true"]
+    out = told(command(*given, name="tune"))
+    assert "then what wins and its controls: 7 runs at most" in out
+    assert told(command("-m", *given)) == out
+    alone = command(*given)
+    assert (alone.returncode, alone.stdout) == (1, "")
+    assert alone.stderr.strip() == "error: experiment=rho_ablation: is a sweep; put -m before it"
+    other = command(*FEW, "tune.search=paper")
+    assert other.stderr.startswith("error: tune.search=paper: ")
     assert not runs(tmp_path)
 
 
 def test_a_list_trains_no_experts(tmp_path: Path, command: Command) -> None:
     out = told(command(*FEW, "experts=trained", "tune.seeds=[7]", "dry_run=true", name="tune"))
-    assert "6 runs: 0 finished, 0 begun, 6 missing" in out
+    assert "6 runs: 6 missing" in out
     assert not list(tmp_path.glob("runs/experts/*"))
 
 
@@ -182,7 +200,7 @@ def test_an_experiments_own_search_and_epochs(command: Command) -> None:
     assert "2 runs" in out
     out = told(command(*FEW, "experiment=rho_ablation", "dry_run=true", "tune.offsets=[0,5]", name="tune"))
     assert "a search by paper" in out
-    assert "2 runs: 0 finished" in out
+    assert "2 runs: 2 missing" in out
 
 
 def test_hydras_own_flags(command: Command) -> None:
@@ -191,4 +209,4 @@ def test_hydras_own_flags(command: Command) -> None:
 
 def test_help(command: Command) -> None:
     out = told(command("--help", name="tune", tiny=False))
-    assert "tune.search: null # paper:" in out
+    assert "tune.search=paper " in out

@@ -6,14 +6,14 @@ import subprocess
 import sys
 
 import pytest
-from hydra.errors import ConfigCompositionException
+from hydra.errors import ConfigCompositionException, HydraException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from tests.conftest import environment
 
 from l2d.config import compose
-from l2d.utils.errors import L2DError
-from l2d.utils.user_errors import answering, one_line
+from l2d.utils.errors import Busy, L2DError, ParameterError
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, is_mistake, one_line
 
 
 def without_a_reader(*command: str) -> subprocess.Popen[str]:
@@ -44,14 +44,18 @@ def test_what_a_command_ends_with(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert capsys.readouterr().out == "done\n"
     cases = {
         L2DError("key=1: must\nbe 2"): "error: key=1: must be 2",
-        FileNotFoundError(2, "No such file", "a.csv"): "error: [Errno 2] No such file: 'a.csv'",
+        FileNotFoundError(2, "No such file", "a.csv"): "error: a.csv: No such file",
+        OverrideParseException(
+            "a=b=c[", "no viable alternative\nat input"
+        ): "error: a=b=c[: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\"",
     }
     for error, said in cases.items():
         with pytest.raises(SystemExit) as caught, answering():
             raise error
         assert caught.value.code == said
-    with pytest.raises(ZeroDivisionError), answering():
-        raise ZeroDivisionError
+    for bug in (ZeroDivisionError(), OSError("which file?"), OSError(28, "No space left on device")):
+        with pytest.raises(type(bug)), answering():
+            raise bug
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(L2DError), answering():
         raise L2DError("key=1: must be 2")
@@ -66,22 +70,69 @@ def test_ctrl_c_ends_by_the_signal_so_that_a_loop_around_the_command_ends_too() 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("recipe.emma=0.9", "Could not override 'recipe.emma'.: Key 'emma' not in 'Recipe'; did you mean ema?"),
-        ("method.rho.ofset=3", "; did you mean offset?"),
-        ("dataset.labels=topic", "Key 'labels' is not in struct; there are _target_, fast, name, paper"),
+        ("recipe.emma=0.9", "recipe.emma: unknown key; did you mean ema?"),
+        ("method.rho.ofset=3", "method.rho.ofset: unknown key; did you mean offset?"),
+        ("dataset.labels=topic", "dataset.labels: unknown key; there are name, _target_, about"),
+        ("method=mildd", "method=mildd: unknown choice; did you mean mild?"),
+        ("setup=z", "setup=z: unknown choice; there are I, II, III, llama, llm, mixtral, own, severe"),
+        ("setup", "setup: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\""),
+        (
+            "runs_dir=~/x",
+            "runs_dir=~/x: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\"",
+        ),
     ],
 )
-def test_a_key_that_there_is_not(given: str, said: str) -> None:
-    with pytest.raises(ConfigCompositionException) as caught:
+def test_what_is_said_of_a_mistake_on_the_command_line(given: str, said: str) -> None:
+    with pytest.raises(HydraException) as caught:
         compose([given])
-    assert one_line(caught.value).endswith(said)
+    assert is_mistake(caught.value)
+    assert one_line(caught.value) == said
 
 
-def test_a_key_that_there_is_says_nothing_more() -> None:
+def test_a_group_that_there_is_not() -> None:
+    with pytest.raises(HydraException) as caught:
+        compose(["methods=mild"])
+    assert one_line(caught.value).startswith("methods: unknown key; did you mean method?")
+
+
+def test_other_errors_of_hydra_say_what_and_why() -> None:
     with pytest.raises(OmegaConfBaseException) as missing:
         OmegaConf.to_container(OmegaConf.create({"a": "???"}), throw_on_missing=True)
     with pytest.raises(ConfigCompositionException) as scalar:
         compose(["dataset.name.x=3"])
-    for caught in (missing, scalar):
-        assert "there are" not in one_line(caught.value)
-        assert "did you mean" not in one_line(caught.value)
+    with pytest.raises(ConfigCompositionException) as merged:
+        compose(["method.rho=[1,2]"])
+    for caught, words in ((missing, "a"), (scalar, "dataset.name.x"), (merged, "method.rho=[1,2]")):
+        line = one_line(caught.value)
+        assert words in line
+        assert "\n" not in line
+        assert "there are" not in line
+        assert "did you mean" not in line
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (L2DError("a"), True),
+        (Busy("a"), True),
+        (OSError(2, "No such file", "a.csv"), True),
+        (OSError(28, "No space left on device"), False),
+        (TypeError("a"), False),
+        (KeyError("a"), False),
+    ],
+)
+def test_bugs_are_no_mistakes(error: Exception, expected: bool) -> None:
+    assert is_mistake(error) is expected
+
+
+def test_flags_are_refused_in_one_line() -> None:
+    parser = OneLineParser(prog="l2d some")
+    parser.add_argument("--number", type=int)
+    for given in (["--nmber", "3"], ["--number", "x"], ["--numb", "3"]):
+        with pytest.raises(L2DError, match=r"--n.*; see l2d some --help$"):
+            parser.parse_args(given)
+
+
+def test_a_parameter_that_was_a_flag_is_told_as_one() -> None:
+    with pytest.raises(ParameterError, match=r"^--test-split=3: too large$"), given_as_flags():
+        raise ParameterError("test_split", "too large", 3)

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2d.data.imported import RecordedOutcomes, harness_outcomes, model_of_file, routellm_outcomes
+from l2d.data.imported import harness_outcomes, model_of_file, routellm_outcomes
 from l2d.data.sheet import write_sheet
-from l2d.utils.user_errors import answering
+from l2d.utils.user_errors import OneLineParser, answering
 
 ABOUT = """Turn recorded outcomes of language models into a table for dataset=table.
 
@@ -26,35 +26,36 @@ MODEL_response are left out. If there are several files, each is a subject."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    options = import_parser().parse_args(arguments)
     with answering():
+        options = import_parser().parse_args(arguments)
         if options.source == "harness":
             outcomes = harness_outcomes([named_file(text) for text in options.files], options.metric, options.filter)
         else:
-            outcomes = routellm_outcomes([Path(text).expanduser() for text in options.files])
-        out = Path(options.out).expanduser()
-        write_sheet(out, outcomes.columns)
-        describe_import(outcomes, out)
+            outcomes = routellm_outcomes([Path(text) for text in options.files])
+        columns = outcomes.columns
+        write_sheet(options.out, columns)
+        for note in outcomes.notes:
+            print(note, file=sys.stderr)
+        shares = {name: sum(cells) / len(cells) for name, cells in columns.items() if name.startswith("correct_")}
+        right = ", ".join(f"{name.removeprefix('correct_')} {share:.1%}" for name, share in shares.items())
+        print(f"{options.out}: {len(columns['id']):,} questions; right: {right}")
+        by_subject = " dataset.category=subject" if "subject" in columns else ""
+        print(f"l2d train dataset=table dataset.path={options.out} dataset.text=prompt{by_subject}")
 
 
 def import_parser() -> argparse.ArgumentParser:
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="l2d import", description=ABOUT, epilog=EXAMPLES, formatter_class=plain)
+    parser = OneLineParser(prog="l2d import", description=ABOUT, epilog=EXAMPLES)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    harness = sources.add_parser(
-        "harness", help="sample files of lm-evaluation-harness", description=HARNESS, formatter_class=plain
-    )
-    harness.add_argument(
-        "files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and what to call its model"
-    )
+    harness = sources.add_parser("harness", help="sample files of lm-evaluation-harness", description=HARNESS)
+    harness.add_argument("files", nargs="+", metavar="[NAME=]FILE", help="a samples_*.jsonl file, and its model's name")
     harness.add_argument("--metric", help="which metric says right or wrong; acc or exact_match if not given")
     harness.add_argument("--filter", help="which filter's rows to take, if there are several")
-    routellm = sources.add_parser(
-        "routellm", help="response files of RouteLLM", description=ROUTELLM, formatter_class=plain
-    )
+    routellm = sources.add_parser("routellm", help="response files of RouteLLM", description=ROUTELLM)
     routellm.add_argument("files", nargs="+", metavar="FILE", help="a .csv file")
     for source in (harness, routellm):
-        source.add_argument("--out", required=True, metavar="TABLE", help="the .csv or .parquet file to write")
+        source.add_argument(
+            "--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write"
+        )
     return parser
 
 
@@ -63,14 +64,4 @@ def named_file(text: str) -> tuple[str, Path]:
     name, equals, rest = text.partition("=")
     if equals and not Path(text).exists():
         return name, Path(rest).expanduser()
-    file = Path(text).expanduser()
-    return model_of_file(file), file
-
-
-def describe_import(outcomes: RecordedOutcomes, out: Path) -> None:
-    for note in outcomes.notes:
-        print(note, file=sys.stderr)
-    right = ", ".join(f"{name} {share:.1%}" for name, share in outcomes.shares_right().items())
-    print(f"{out}: {len(outcomes.columns['id']):,} questions; right: {right}")
-    by_subject = " dataset.category=subject" if "subject" in outcomes.columns else ""
-    print(f"l2d train dataset=table dataset.path={out} dataset.text=prompt{by_subject}")
+    return model_of_file(Path(text)), Path(text)

@@ -1,44 +1,29 @@
 """l2d report [FOLDER] [experiment=NAME] [key=value ...]: tables, LaTeX and a page of finished runs."""
 
-import argparse
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.page import html_page
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
-from l2d.analysis.report.tables import latex_tables, markdown_tables
+from l2d.analysis.report.tables import html_page, latex_tables, markdown_tables
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
 from l2d.utils.user_errors import OneLineParser, answering
 
+USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=value ...]"
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
 Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex."""
+WORDS = """FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the cells of
+that sweep are shown (default: all finished runs)"""
 EXAMPLES = """examples:
   l2d report                                     everything in runs/
   l2d report runs/svhn/III                       one setup
   l2d report runs/.../seed=0                     one run: the folder that l2d train printed
   l2d report runs experiment=table1_error        the cells of a sweep, those still missing marked
   l2d report runs experiment=table1_error dataset=digits setup=I,III seed=0,1,2"""
-
-
-def report_parser() -> argparse.ArgumentParser:
-    parser = OneLineParser(
-        prog="l2d report",
-        usage="l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=value ...]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-    )
-    parser.add_argument(
-        "words",
-        nargs="*",
-        metavar="FOLDER, key=value",
-        help="FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the"
-        " cells of that sweep are shown (default: all finished runs)",
-    )
-    return parser
 
 
 def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], root: Path) -> list[FinishedCell]:
@@ -49,19 +34,17 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
     from l2d.runs.cells import compose_all, without_seed
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
-    seeds: dict[tuple[str, ...], tuple[int, ...]] = {}  # by the other overrides
+    seeds: dict[tuple[str, ...], list[int]] = defaultdict(list)  # by the other overrides
     for given in split_grid([*axes, *overrides]):
         others = without_seed(given)
-        [seed] = [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
-        seeds[others] = (*seeds.get(others, ()), seed)
+        seeds[others] += [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
     found = {cell.names: cell for cell in finished}
-    # By name: two choices, such as mild and mild_paper, may be one cell.
-    cells: dict[tuple[str, ...], FinishedCell] = {}
+    cells: dict[tuple[str, ...], FinishedCell] = {}  # two choices, such as mild and mild_paper, may be one cell
     for others, config in compose_all(list(seeds), compose).items():
         names = tuple(cell_path(check(config).plain).split("/"))
         known = found.get(names, FinishedCell(names, root.joinpath(*names)))
         runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}
-        cells[names] = FinishedCell(names, known.folder, seeds[others], runs)
+        cells[names] = FinishedCell(names, known.folder, tuple(seeds[others]), runs)
     return list(cells.values())
 
 
@@ -73,14 +56,11 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     if not overrides:
         return finished
     inside = (folder.parent if folder.name.startswith("seed=") else folder).absolute()
-    root = finished[0].folder.absolute().parents[5]
-    cells = [
-        cell for cell in cells_of_sweep(overrides, finished, root) if cell.folder.absolute().is_relative_to(inside)
-    ]
+    swept = cells_of_sweep(overrides, finished, finished[0].folder.absolute().parents[5])
+    cells = [cell for cell in swept if cell.folder.absolute().is_relative_to(inside)]
     if not any(cell.runs for cell in cells):
-        others = sum(len(cell.runs) for cell in finished)
         raise L2DError(
-            f"{folder}: no finished run of this sweep; {others} finished with other settings"
+            f"{folder}: no finished run of this sweep; {sum(len(cell.runs) for cell in finished)} finished with other settings"
             " (l2d train -m ... dry_run=true lists what is looked for)"
         )
     return cells
@@ -95,19 +75,21 @@ def write_report(words: Sequence[str]) -> str:
     cells = chosen_cells(folder, overrides)
     entries, out = summarise(cells), folder / "report"
     files = {
-        "index.html": html_page(entries, cells, " ".join(overrides) or str(folder), titles()),
-        "tables.md": markdown_tables(entries, titles()),
-        "tables.tex": latex_tables(entries, titles()),
+        out / "index.html": html_page(entries, cells, " ".join(overrides) or str(folder), titles()),
+        out / "tables.md": markdown_tables(entries, titles()),
+        out / "tables.tex": latex_tables(entries, titles()),
     }
     out.mkdir(exist_ok=True)
-    for name, text in files.items():
-        write_text(out / name, text)
+    for file, text in files.items():
+        write_text(file, text)
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
     said = f"{runs} runs, {len(cells)} cells{without}; {time.monotonic() - started:.1f} s"
-    return "\n".join([said, *(str(out / name) for name in files)])
+    return "\n".join([said, *map(str, files)])
 
 
 def main(arguments: list[str]) -> None:
+    parser = OneLineParser(prog="l2d report", usage=USAGE, description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument("words", nargs="*", metavar="FOLDER, key=value", help=WORDS)
     with answering("interrupted; the same command starts again"):
-        print(write_report(report_parser().parse_args(arguments).words))
+        print(write_report(parser.parse_args(arguments).words))

@@ -62,7 +62,9 @@ def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
-    if isinstance(experts := found.get("experts"), Mapping) and "recipe" in experts:  # they are trained by one of their own
+    if (
+        isinstance(experts := found.get("experts"), Mapping) and "recipe" in experts
+    ):  # they are trained by one of their own
         found["experts"] = {**experts, **normalised({"recipe": experts["recipe"]})}
     return found
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import version
@@ -16,10 +17,11 @@ from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError, unknown
 
 VERSION_BASE = "1.3"
 
@@ -39,8 +41,19 @@ def run_job(
     options = parser.parse_args(list(arguments))
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
+    _refuse_numbered_choices(Path(conf), options.overrides)
     with _full_errors():
         _run_hydra(options, parser, job, conf, config_name)
+
+
+def _refuse_numbered_choices(conf: Path, overrides: Sequence[str]) -> None:
+    """setup=3: Hydra refuses it without a word about where."""
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        group, value = override.key_or_group, override.value()
+        for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
+            if isinstance(choice, int | float) and (conf / group).is_dir():
+                known = sorted(file.stem for file in (conf / group).glob("*.yaml"))
+                raise ParameterError(group, unknown("choice", str(choice), known), choice)
 
 
 @contextmanager

@@ -12,22 +12,12 @@ from l2d.core.results import Baselines, CategoryScore, ExpertAlone, GuardedScore
 from l2d.core.rho import cheapest_counts
 
 
-def deferral_ratios(decisions: Tensor, p: int) -> list[float]:
-    """The share of the inputs sent to each of the p experts."""
-    return (torch.bincount(decisions, minlength=p).double() / len(decisions)).tolist()
-
-
 def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
     """decisions int [N], costs [N, p] of the same rows, prices β [p] or, where they differ between rows, [N, p]."""
     cost = paid(costs.double(), decisions).mean()
     price = paid(prices.double().expand_as(costs), decisions).mean()
-    return Score(float(cost), float(cost - price), float(price), deferral_ratios(decisions, costs.shape[1]))
-
-
-def random_score(costs: Tensor, prices: Tensor) -> Score:
-    """What an expert drawn uniformly for each input costs in expectation (exact, nothing is drawn)."""
-    cost, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
-    return Score(float(cost), float(cost - price), float(price), [1 / p] * p)
+    ratios = torch.bincount(decisions, minlength=costs.shape[1]).double() / len(decisions)
+    return Score(float(cost), float(cost - price), float(price), ratios.tolist())
 
 
 def best_single(train_costs: Tensor) -> int:
@@ -35,20 +25,18 @@ def best_single(train_costs: Tensor) -> int:
     return int(train_costs.double().mean(dim=0).argmin())
 
 
-def majority(train_costs: Tensor) -> int:
-    """The expert that is cheapest most often on the training split, ties to the first."""
-    return int(cheapest_counts(train_costs).argmax())
-
-
 def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> Baselines:
+    """majority: the expert that is cheapest most often on the training split; random: in expectation, nothing is drawn."""
+
     def always(k: int) -> Score:
         return score(torch.full((len(costs),), k), costs, prices)
 
+    cost, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
     return Baselines(
         oracle=score(cheapest(costs), costs, prices),
         best_single=always(best_single(train_costs)),
-        random=random_score(costs, prices),
-        majority=always(majority(train_costs)),
+        random=Score(float(cost), float(cost - price), float(price), [1 / p] * p),
+        majority=always(int(cheapest_counts(train_costs).argmax())),
     )
 
 

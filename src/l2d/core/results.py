@@ -22,20 +22,16 @@ class _Strict:
 
 @dataclass(frozen=True)
 class Score(_Strict):
-    """deferral_loss = error_rate + mean_price. ratios: the share of the inputs sent to each expert."""
-
-    deferral_loss: float
+    deferral_loss: float  # error_rate + mean_price
     error_rate: float
     mean_price: float
-    ratios: list[float]
+    ratios: list[float]  # the share of the inputs sent to each expert
 
 
 @dataclass(frozen=True)
 class Baselines(_Strict):
-    """What a router is compared with; best_single and majority are chosen on training costs."""
-
     oracle: Score
-    best_single: Score
+    best_single: Score  # chosen on training costs, as is the majority's
     random: Score
     majority: Score
 
@@ -49,19 +45,17 @@ class ExpertAlone(_Strict):
 
 @dataclass(frozen=True)
 class GuardEvidence(_Strict):
-    """On validation rows: the router's mean gain over the best single expert, paired, and its standard error (None: one row)."""
+    """On validation rows."""
 
     best_constant: str
-    gain: float
-    standard_error: float | None
+    gain: float  # of the router over the best single expert, mean of paired differences
+    standard_error: float | None  # None: one row
 
 
 @dataclass(frozen=True)
 class GuardedScore(Score):
-    """The score with the guard. constant: the expert that gets every input; offsets: added to the experts' scores; or neither."""
-
-    constant: str | None
-    offsets: list[float] | None
+    constant: str | None  # the expert that gets every input
+    offsets: list[float] | None  # added to the experts' scores
     validation: GuardEvidence
 
     @property
@@ -114,40 +108,35 @@ class Capabilities(_Strict):
 
 @dataclass(frozen=True)
 class RoutingMetrics(Score):
-    """Everything that follows from the routing of one split. confusion: row = the oracle's expert, column = the router's.
-
-    collapsed_expert: counted from 1; None where the router has not collapsed. prices: means, where they differ between rows.
-    """
+    """Everything that follows from the routing of one split."""
 
     baselines: Baselines
-    confusion: list[list[int]]
-    collapsed_expert: int | None
-    prices: list[float]
+    confusion: list[list[int]]  # row: the oracle's expert, column: the router's
+    collapsed_expert: int | None  # counted from 1; None: the router has not collapsed
+    prices: list[float]  # means, where they differ between rows
     experts: list[ExpertAlone]
 
 
 @dataclass(frozen=True)
 class RunMetrics(RoutingMetrics):
-    """The content of metrics.json; scores are of the test split unless they say otherwise. calibration: [weight, mean estimate,
-    observed share] of each bin. method_buffers: what the method keeps beside the network's weights."""
+    """The content of metrics.json; scores are of the test split unless they say otherwise."""
 
     schema_version: Literal[1]
     capabilities: Capabilities
     validation: Score
     guarded: GuardedScore
     decision: str
-    method_buffers: dict[str, Any]
+    method_buffers: dict[str, Any]  # what the method keeps beside the network's weights
     rows: RowCounts
     checkpoint: str
     epochs: int
     kept_epoch: int
     by_category: dict[str, CategoryScore] | None = None
     by_decision: dict[str, DecisionLosses] | None = None
-    calibration: list[list[float]] | None = None
+    calibration: list[list[float]] | None = None  # weight, mean estimate and observed share of each bin
     extreme: ExtremeShares | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain dicts and lists, for write_json."""
         optional = {field.name for field in fields(self) if field.default is None}
         return {key: value for key, value in asdict(self).items() if value is not None or key not in optional}
 

@@ -3,7 +3,8 @@ and correct_NAME for every model."""
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ NOT_METRICS = ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps"
 # ORG__MODEL/samples_TASK_TIME.jsonl is how lm-evaluation-harness names its files.
 SAMPLES_FILE = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")
 
-Columns = dict[str, Sequence[Any]]
+Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -26,24 +27,16 @@ class RecordedOutcomes:
     columns: Columns
     notes: list[str] = field(default_factory=list)
 
-    def shares_right(self) -> dict[str, float]:
-        """By model."""
-        models = [name.removeprefix("correct_") for name in self.columns if name.startswith("correct_")]
-        return {name: sum(self.columns[f"correct_{name}"]) / len(self.columns["id"]) for name in models}
-
 
 @dataclass(frozen=True)
 class HarnessSample:
-    """A model's answer to one question. doc: the document that the prompt was made from, as JSON."""
+    """A model's answer to one question. doc: the document that the prompt was made from."""
 
     prompt: str
     subject: str | None
     answer: str | None
     correct: float
-    doc: str
-
-
-Samples = Mapping[str, HarnessSample]  # by id
+    doc: Any
 
 
 def harness_outcomes(
@@ -55,39 +48,23 @@ def harness_outcomes(
     models: dict[str, dict[str, HarnessSample]] = {}
     for model, file in files:
         samples = models.setdefault(model, {})
-        for doc_id, sample in read_samples(file, metric, filter).items():
-            key = f"{_task(file)}/{doc_id}" if several_tasks else doc_id
+        for where, row in _rows_of_filter(file, filter):
+            if "doc_id" not in row:
+                raise L2DError(f"{where}: no doc_id; is it a samples_*.jsonl of lm-evaluation-harness?")
+            key = f"{_task(file)}/{row['doc_id']}" if several_tasks else str(row["doc_id"])
             if key in samples:
-                raise L2DError(f"{file}: a second row of {model} with id {key}; name models with NAME=FILE")
-            samples[key] = sample
+                raise L2DError(f"{where}: a second row of {model} with id {key}; name models with NAME=FILE")
+            samples[key] = _sample(row, _task(file), metric, where)
     if len(models) < 2:
         raise L2DError(f"all files are of one model, {', '.join(models)}; name models with NAME=FILE")
     return _joined(models)
 
 
-def read_samples(file: Path, metric: str | None, filter: str | None) -> dict[str, HarnessSample]:
-    """By doc_id."""
-    samples: dict[str, HarnessSample] = {}
-    for number, row in _rows_of_filter(file, filter):
-        where = f"{file}: line {number:,}"
-        if "doc_id" not in row:
-            raise L2DError(f"{where}: no doc_id; is it a samples_*.jsonl of lm-evaluation-harness?")
-        key = str(row["doc_id"])
-        if key in samples:
-            raise L2DError(f"{where}: a second row with doc_id {key}")
-        target = row.get("target")
-        samples[key] = HarnessSample(
-            prompt=_prompt(row, where),
-            subject=_subject(row) or _task(file) or None,
-            answer=target if target is None or isinstance(target, str) else json.dumps(target),
-            correct=_correctness(row, metric, where),
-            doc=json.dumps(row.get("doc"), sort_keys=True),
-        )
-    return samples
-
-
-def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[int, dict[str, Any]]]:
-    rows = [(number, row) for number, row in _json_lines(file) if filter is None or row.get("filter") == filter]
+def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str, Any]]]:
+    """(file and line, for messages; the line's object)."""
+    lines = enumerate(file.read_bytes().split(b"\n"), start=1)
+    whole = [(where := f"{file}: line {number:,}", _json_object(line, where)) for number, line in lines if line.strip()]
+    rows = [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
     if not rows:
         raise L2DError(f"{file}: no rows{'' if filter is None else f' of filter {filter}'}")
     if len(filters := sorted({str(row.get("filter")) for _, row in rows})) > 1:
@@ -95,46 +72,30 @@ def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[int, dict[str,
     return rows
 
 
-def _json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(number of the line, its object), of the lines that are not blank."""
-    _check_is_file(file)
-    try:
-        lines = file.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise L2DError(f"{file}: not UTF-8 ({error.reason})") from error
-    except OSError as error:
-        raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise L2DError(f"{file}: line {number:,}: not JSON ({error.msg})") from error
-        if not isinstance(row, dict):
-            raise L2DError(f"{file}: line {number:,}: not a JSON object")
-        yield number, row
+def _json_object(line: bytes, where: str) -> dict[str, Any]:
+    with suppress(ValueError):  # no JSON, or not in UTF-8
+        if isinstance(row := json.loads(line), dict):
+            return row
+    raise L2DError(f"{where}: not a JSON object")
 
 
-def _prompt(row: dict[str, Any], where: str) -> str:
-    """What the model read before its answer. If every choice is a request of its own, the first one's."""
-    arguments = row.get("arguments")
-    if isinstance(arguments, dict) and isinstance(arguments.get("gen_args_0"), dict):
-        prompt = arguments["gen_args_0"].get("arg_0")
-    elif isinstance(arguments, list) and arguments and isinstance(arguments[0], list) and arguments[0]:
-        prompt = arguments[0][0]  # as older versions wrote it
-    else:
+def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> HarnessSample:
+    arguments, doc, target = row.get("arguments"), row.get("doc"), row.get("target")
+    try:  # if every choice is a request of its own, the first one's; older versions wrote lists
+        prompt = arguments["gen_args_0"]["arg_0"] if isinstance(arguments, dict) else arguments[0][0]  # type: ignore[index]
+    except (LookupError, TypeError):
         prompt = None
     if not isinstance(prompt, str) or not prompt.strip():
         raise L2DError(f"{where}: no prompt in arguments")
-    return prompt
-
-
-def _subject(row: dict[str, Any]) -> str | None:
-    """As the documents of MMLU have it, or those of MMLU-Pro."""
-    doc = row.get("doc")
+    # As the documents of MMLU have it, or those of MMLU-Pro.
     named = [doc.get(key) for key in ("subject", "category")] if isinstance(doc, dict) else []
-    return next((name for name in named if isinstance(name, str) and name.strip()), None)
+    return HarnessSample(
+        prompt=prompt,
+        subject=next((name for name in (*named, task) if isinstance(name, str) and name.strip()), None),
+        answer=target if target is None or isinstance(target, str) else json.dumps(target),
+        correct=_correctness(row, metric, where),
+        doc=doc,
+    )
 
 
 def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
@@ -149,70 +110,52 @@ def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
     return float(value)
 
 
-def _joined(models: Mapping[str, Samples]) -> RecordedOutcomes:
-    """The questions that all models were asked, in the first model's order."""
-    first = next(iter(models.values()))
+def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcomes:
+    """The questions that all models were asked, in the first model's order. models: samples by id, by model."""
+    (name, first), *others = models.items()
     keys = [key for key in first if all(key in samples for samples in models.values())]
     if not keys:
-        ids = "; ".join(f"{name}: {listed(list(samples), 3)}" for name, samples in models.items())
+        ids = "; ".join(f"{model}: {listed(list(samples), 3)}" for model, samples in models.items())
         raise L2DError(f"no id is common to all models ({ids})")
-    columns: Columns = {"id": keys, "prompt": [first[key].prompt for key in keys]}
-    for name in ("subject", "answer"):
-        cells = [getattr(first[key], name) for key in keys]
-        if None not in cells:
-            columns[name] = cells
-    for name, samples in models.items():
-        columns[f"correct_{name}"] = _whole([samples[key].correct for key in keys])
-    return RecordedOutcomes(columns, _notes(models, keys))
-
-
-def _notes(models: Mapping[str, Samples], keys: Sequence[str]) -> list[str]:
     notes = []
     if left_out := len(set().union(*models.values())) - len(keys):
         notes.append(f"{left_out:,} questions are left out: not all models were asked them")
-    if reworded := sum(_reworded(models, key) for key in keys):
-        kept = next(iter(models))
-        notes.append(f"{reworded:,} prompts differ from model to model (chat templates?); those of {kept} are kept")
-    return notes
-
-
-def _reworded(models: Mapping[str, Samples], key: str) -> int:
-    """How many models read another prompt than the first. Their documents must be the same."""
-    (first, samples), *others = models.items()
-    differ = [name for name, other in others if other[key].prompt != samples[key].prompt]
-    for name in differ:
-        if samples[key].doc == "null" or models[name][key].doc != samples[key].doc:
-            raise L2DError(f"id {key}: {first} and {name} were asked different questions")
-    return len(differ)
+    reworded = [(key, other) for other, samples in others for key in keys if samples[key].prompt != first[key].prompt]
+    for key, other in reworded:
+        if first[key].doc is None or models[other][key].doc != first[key].doc:
+            raise L2DError(f"id {key}: {name} and {other} were asked different questions")
+    if reworded:
+        notes.append(
+            f"{len(reworded):,} prompts differ from model to model (chat templates?); those of {name} are kept"
+        )
+    columns: Columns = {"id": keys, "prompt": [first[key].prompt for key in keys]}
+    for part in ("subject", "answer"):
+        cells = [getattr(first[key], part) for key in keys]
+        if None not in cells:
+            columns[part] = cells
+    columns |= {f"correct_{model}": [samples[key].correct for key in keys] for model, samples in models.items()}
+    return RecordedOutcomes(columns, notes)
 
 
 def routellm_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     """CSV files of RouteLLM's evaluations: a column prompt, and one of True and False per model. Of several files each is a
     subject."""
-    columns: dict[str, list[Any]] = {}
+    columns: Columns = {}
     for file in files:
         part = _responses(file, one_of_several=len(files) > 1)
         if columns and list(part) != list(columns):
             raise L2DError(f"{file}: other models than in {files[0]}: {listed([n for n in part if n not in columns])}")
         for name, cells in part.items():
             columns.setdefault(name, []).extend(cells)
-    ids = columns["id"]
-    if len(set(ids)) < len(ids):
-        raise L2DError(f"two rows with one id; are two of the files called {listed(sorted({f.stem for f in files}))}?")
-    return RecordedOutcomes(dict(columns))
+    return RecordedOutcomes(columns)
 
 
 def _responses(file: Path, one_of_several: bool) -> Columns:
     """Columns called MODEL_response are left out."""
-    _check_is_file(file)
     sheet = read_sheet(file, ["prompt"])
     if "prompt" not in sheet.columns:
         raise L2DError(f"{file}: no column prompt; there are {listed(sheet.names)}")
     names = [name for name in sheet.names if name != "prompt" and not name.endswith("_response")]
-    if len(names) < 2:
-        raise L2DError(
-            f"{file}: needs two or more columns of True and False beside prompt, has {listed(names) or 'none'}"
-        )
     part: Columns = {"id": list(range(len(sheet))), "prompt": sheet.texts("prompt")}
     if one_of_several:
         part["id"] = [f"{file.stem}/{row}" for row in part["id"]]
@@ -220,7 +163,7 @@ def _responses(file: Path, one_of_several: bool) -> Columns:
     for name in names:
         values = sheet.numbers(name)
         sheet.refuse(name, "neither True nor False", (values != 0) & (values != 1))
-        part[f"correct_{name}"] = _whole(values.tolist())
+        part[f"correct_{name}"] = values.tolist()
     return part
 
 
@@ -232,13 +175,3 @@ def model_of_file(file: Path) -> str:
 def _task(file: Path) -> str:
     found = SAMPLES_FILE.fullmatch(file.stem)
     return found[1] if found else ""
-
-
-def _check_is_file(file: Path) -> None:
-    if not file.is_file():
-        raise L2DError(f"{file}: no such file (looked for in {Path.cwd()})")
-
-
-def _whole(values: list[float]) -> list[float] | list[int]:
-    """0 and 1 instead of 0.0 and 1.0, if there is nothing else."""
-    return [int(value) for value in values] if all(value in (0, 1) for value in values) else values

@@ -120,4 +120,3 @@ def check_numbers(values: np.ndarray, columns: Sequence[str]) -> None:
         row, place = wrong[0].tolist()
         what = "empty or not a number" if np.isnan(values[row, place]) else "too large for 32 bits"
         raise L2DError(f"query {row + 1}: column {columns[place]}: {what}")
-

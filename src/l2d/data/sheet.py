@@ -1,7 +1,9 @@
 """A CSV or Parquet file as columns of numbers or words. Errors name the file, the column and the rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from l2d.utils.files import write_atomically
 SHOWN = 12  # names or rows in a message
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
+TEXT = ("string", "large_string")  # types of pyarrow
 TRUTH = {"true": 1.0, "false": 0.0}
 WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
@@ -47,28 +50,26 @@ class Sheet:
 
     def numbers(self, column: str) -> np.ndarray:
         """float64 [n]; false is 0, true is 1."""
-        cells = self.columns[column]
-        self.refuse(column, "empty", missing(cells))
-        values = floats(cells)
+        values = floats(self._filled(column))
         self.refuse(column, "not a number, nor true or false", np.isnan(values))
         self.refuse(column, "not finite", np.isinf(values))
         return values
 
     def words(self, column: str) -> list[str]:
         """Cells to be compared with each other: 3, 3.0 and " 3" are the same word."""
-        cells = self.columns[column]
-        self.refuse(column, "empty", missing(cells))
-        return [cell_word(cell) for cell in cells.to_pylist()]
+        return [cell_word(cell) for cell in self._filled(column).to_pylist()]
 
     def texts(self, column: str) -> list[str]:
         """Cells as they are written."""
-        from pyarrow import types
-
-        cells = self.columns[column]
-        if not (types.is_string(cells.type) or types.is_large_string(cells.type)):
+        cells = self._filled(column)
+        if str(cells.type) not in TEXT:
             raise L2DError(f"{self.path}: column {column}: not text but {cells.type}")
-        self.refuse(column, "empty", missing(cells))
         return [str(cell) for cell in cells.to_pylist()]
+
+    def _filled(self, column: str) -> Any:
+        """Its cells, none of them empty."""
+        self.refuse(column, "empty", missing(self.columns[column]))
+        return self.columns[column]
 
     def is_numeric(self, column: str) -> bool:
         """Whether all cells that are not empty are numbers. If most but not all are, it is a slip and refused."""
@@ -87,11 +88,9 @@ class Sheet:
         found = np.flatnonzero(bad)
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
         first = str(self.columns[column][int(found[0])].as_py())
-        said = "" if what.startswith("empty") else f", the first is {first[:40]!r}"
-        raise L2DError(
-            f"{self.path}: column {column}: {what} in {len(rows):,} of {len(self):,} rows:"
-            f" {listed(rows)}{said} {COUNTED}"
-        )
+        said = "" if what == "empty" else f", the first is {first[:40]!r}"
+        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {COUNTED}"
+        raise L2DError(f"{self.path}: column {column}: {what} {where}")
 
 
 def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
@@ -102,21 +101,16 @@ def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
 
 def missing(cells: Any) -> np.ndarray:
     """Which cells are empty: nothing, NaN, or these words."""
-    from pyarrow import types
-
-    if types.is_floating(cells.type):
-        return np.asarray(cells.is_null(nan_is_null=True))
-    if types.is_string(cells.type) or types.is_large_string(cells.type):
+    if str(cells.type) in TEXT:
         return np.array([cell is None or cell.strip().lower() in EMPTY for cell in cells.to_pylist()], dtype=bool)
-    return np.asarray(cells.is_null())
+    return np.asarray(cells.is_null(nan_is_null=True))
 
 
 def floats(cells: Any) -> np.ndarray:
     """float64 [n], NaN where a cell is empty or not a number."""
     import pyarrow as pa
 
-    kind = cells.type
-    if any(is_kind(kind) for is_kind in (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)):
+    if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         return np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
     return np.array([cell_number(cell) for cell in cells.to_pylist()], dtype=np.float64)
 
@@ -152,21 +146,25 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     if problem := file_problem(path):
         raise L2DError(f"{path}: {problem}")
     import pyarrow as pa
+    from pyarrow import parquet
 
     try:
-        table = _read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
+        is_csv = path.suffix.lower() == ".csv"
+        table = _read_csv(path, texts) if is_csv else parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
     _check_header(path, table.column_names)
     if not table.num_rows:
         raise L2DError(f"{path}: no rows below the header")
-    return Sheet(path, {name: _plain(cells) for name, cells in zip(table.column_names, table.columns, strict=True)})
+    columns = {}
+    for name, cells in zip(table.column_names, table.columns, strict=True):
+        if not name.startswith("__index_level_"):  # of pandas, as are dictionaries
+            columns[name] = cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
+    return Sheet(path, columns)
 
 
 def read_header(path: Path) -> Sheet:
     """The columns' names without their cells."""
-    import csv
-
     try:
         if path.suffix.lower() == ".parquet":
             from pyarrow import parquet
@@ -175,7 +173,7 @@ def read_header(path: Path) -> Sheet:
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
                 names = next(csv.reader(lines), [])
-    except (OSError, ValueError, csv.Error) as error:  # pyarrow's are of the first two
+    except ValueError as error:  # pyarrow's too
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
     _check_header(path, names)
     return Sheet(path, dict.fromkeys(names))
@@ -184,73 +182,38 @@ def read_header(path: Path) -> Sheet:
 def _check_header(path: Path, names: list[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")
-    if nameless := [place for place, name in enumerate(names, start=1) if not name.strip()]:
-        raise L2DError(
-            f"{path}: column {listed(nameless)} has no name in the header; pandas writes such a column unless told"
-            " to_csv(index=False)"
-        )
-    if spaced := [name for name in names if name != name.strip()]:
-        raise L2DError(f"{path}: spaces around the name of column {listed([repr(name) for name in spaced])}")
-
-
-def _plain(cells: Any) -> Any:
-    from pyarrow import types
-
-    return cells.cast(cells.type.value_type) if types.is_dictionary(cells.type) else cells
-
-
-def _read_parquet(path: Path) -> Any:
-    from pyarrow import parquet
-
-    table = parquet.ParquetFile(path).read()
-    return table.drop_columns([name for name in table.column_names if name.startswith("__index_level_")])  # of pandas
+    if odd := [repr(name) for name in names if not name or name != name.strip()]:
+        raise L2DError(f"{path}: column {listed(odd)}: no name, or spaces around it; in pandas, to_csv(index=False)")
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     import pyarrow as pa
-    from pyarrow import csv
+    from pyarrow import csv as arrow_csv
 
     content = path.read_bytes()
-    if not content.strip():
-        raise L2DError(f"{path}: is empty")
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
-    ragged: list[Any] = []
-
-    def skip(row: Any) -> str:
-        ragged.append(row)
-        return "skip"
-
-    table = csv.read_csv(
+    return arrow_csv.read_csv(
         pa.BufferReader(content),
         # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
-        read_options=csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
-        parse_options=csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())),
+        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
+        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())),
     )
-    if ragged:
-        rows = [row.number - 1 for row in ragged]  # the header is a row too
-        raise L2DError(
-            f"{path}: not the header's {ragged[0].expected_columns} cells in {len(rows):,} of"
-            f" {table.num_rows + len(rows):,} rows: {listed(rows)}; the first has {ragged[0].actual_columns} {COUNTED}"
-        )
-    return table
 
 
 def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     """A .csv or .parquet file of these columns, whole or absent."""
     import pyarrow as pa
-    from pyarrow import csv, parquet
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
 
-    writers: dict[str, Callable[[Any, Path], None]] = {".csv": csv.write_csv, ".parquet": parquet.write_table}
+    writers = {".csv": arrow_csv.write_csv, ".parquet": parquet.write_table}
     if path.suffix.lower() not in writers:
         raise L2DError(f"{path}: must end in .csv or .parquet")
     table = pa.table({name: pa.array(list(cells)) for name, cells in columns.items()})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, lambda temporary: writers[path.suffix.lower()](table, temporary))
-    except OSError as error:
-        raise L2DError(f"{path}: cannot be written ({error.strerror or error})") from error
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, partial(writers[path.suffix.lower()], table))

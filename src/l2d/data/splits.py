@@ -1,6 +1,7 @@
 """Which rows are for training, validation and test."""
 
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -10,13 +11,15 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from l2d.data.arrays import Arrays
+from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
+
+SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
 
 
 def groups_of_equal_texts(texts: list[str]) -> Tensor:
     """int [n]: equal numbers for texts that are equal up to white space."""
-    numbers: dict[str, int] = {}
-    return torch.tensor([numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts])
+    return torch.from_numpy(np.unique([" ".join(text.split()) for text in texts], return_inverse=True)[1])
 
 
 def draw_whole_groups(
@@ -25,12 +28,9 @@ def draw_whole_groups(
     """Sorted rows (kept, held out) such that no group is on both sides: groups are drawn, by the label of their first row."""
     if groups is None:
         return draw(labels)
-    _, number = groups.unique(return_inverse=True)
-    latest = torch.full((int(number.max()) + 1,), len(number))
-    first = latest.scatter_reduce(0, number, torch.arange(len(number)), "amin")
-    order = first.argsort()  # in the order of the rows: if every group is one row, this is the draw without groups
-    _, held_out = draw(labels[first[order]])
-    return _sides(torch.zeros(len(first), dtype=torch.bool).index_fill(0, order[held_out], True)[number])
+    first = torch.from_numpy(np.sort(np.unique(groups.numpy(), return_index=True)[1]))
+    _, held_out = draw(labels[first])  # groups in the order of their rows: if each is one row, this is draw(labels)
+    return _sides(torch.isin(groups, groups[first[held_out]]))
 
 
 def _sides(held_out: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,6 +67,22 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
         return _sides(torch.from_numpy(np.isin(np.arange(len(order)), order[number - 1 :: of])))
 
     return draw_whole_groups(deal, arrays.train_labels, arrays.groups)
+
+
+def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Rows of training and validation, rows of test, and which of the former are validation, if any."""
+    words = [word.lower() for word in sheet.words(column)]
+    sheet.refuse(column, f"none of {', '.join(SPLIT_WORDS)}", np.array([word not in SPLIT_WORDS for word in words]))
+    said = np.array([SPLIT_WORDS[word] for word in words])
+    for need in ("train", "test"):
+        if need not in said:
+            raise ParameterError("split", f"no row is {need}; there are {', '.join(sorted(set(said)))}", column)
+    rows, test = (torch.from_numpy(np.flatnonzero(part)) for part in (said != "test", said == "test"))
+    if groups is not None and (again := int(torch.isin(groups[test], groups[said == "train"]).sum())):
+        repeated = f"{again:,} of {len(test):,} test rows have the text of a training row"
+        print(f"warning: split={column}: {repeated}", file=sys.stderr)
+    validation = torch.from_numpy(np.flatnonzero(said[rows] == "validation"))
+    return rows, test, validation if len(validation) else None
 
 
 def stratified_split(

@@ -48,9 +48,7 @@ class RunFolder:
         if not file.exists():
             raise L2DError(f"{self.path}: not a run's folder (no config.yaml); give one of runs/.../seed=<s>")
         if not self.finished:
-            raise L2DError(
-                f"{self.path}: this run is not finished; the same l2d train command resumes it"
-            )
+            raise L2DError(f"{self.path}: this run is not finished; the same l2d train command resumes it")
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError):
@@ -108,7 +106,7 @@ class RunFolder:
 
     @property
     def batch_parts(self) -> int:
-        """In how many parts its batches have to come, as found out when memory did not suffice for fewer."""
+        """Number of micro-batches per batch, raised after running out of memory."""
         return max(1, self._number("batch_parts.txt", 1))
 
     def divide_batches(self, parts: int) -> None:
@@ -152,14 +150,13 @@ class RunFolder:
         write_text(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
 
     def check_data(self, fingerprint: str) -> None:
-        """Refuse to go on with, or to take for finished, what was begun on other data."""
+        """A run is never resumed or reused on different data."""
         file = self.path / "data.txt"
         known = file.read_text(encoding="utf-8").strip() if file.exists() else ""
         if known and fingerprint and known != fingerprint:
             raise L2DError(
-                f"data_dir, dataset.path or experts.models: {self.path} was run on other data or with other weights in a"
-                " model's folder; use another dataset.name or runs_dir,"
-                " or force=true to re-run it"
+                f"{self.path}: was run on other data, or with other weights in a model's folder (data_dir, dataset.path,"
+                " experts.models); use another dataset.name or runs_dir, or force=true to re-run it"
             )
         if fingerprint and not known and not self.finished:
             write_text(file, fingerprint + "\n")

@@ -3,18 +3,12 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from l2d.core.results import GuardEvidence, RowCounts, RunMetrics, Score
+from l2d.core.results import ExtremeShares, GuardEvidence, RowCounts, RunMetrics, Score
 from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-ROWS = {
-    "oracle": "oracle",
-    "best_single": "best single expert",
-    "random": "random expert",
-    "majority": "always the majority expert",
-}
 # In multiples of the validation rows there are: with fewer, the gain is as good as shown; with more, it is as good as none.
 WORTH = (1.5, 100)
 FEW = 3  # categories shown of those where routing gains the most, and of those where it gains the least
@@ -22,34 +16,38 @@ FEW = 3  # categories shown of those where routing gains the most, and of those 
 
 def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is compared with."""
-    scores: dict[str, Score] = {"router": metrics}
-    if metrics.guarded.changes_decisions:
-        scores["router, guarded"] = metrics.guarded
-    scores |= {title: getattr(metrics.baselines, name) for name, title in ROWS.items()}
-    header = ["test split", "deferral loss", "error rate", "mean price"]
-    return [*header, *(expert.name for expert in metrics.experts)], [
-        [name, *_cells(row)] for name, row in scores.items()
+    baselines = metrics.baselines
+    scores: dict[str, Score] = {
+        "router": metrics,
+        **({"router, guarded": metrics.guarded} if metrics.guarded.changes_decisions else {}),
+        "oracle": baselines.oracle,
+        "best single expert": baselines.best_single,
+        "random expert": baselines.random,
+        "always the majority expert": baselines.majority,
+    }
+    header = ["test split", "deferral loss", "error rate", "mean price", *(expert.name for expert in metrics.experts)]
+    rows = [
+        [name, *_fixed(row.deferral_loss, row.error_rate, row.mean_price), *(f"{ratio:.1%}" for ratio in row.ratios)]
+        for name, row in scores.items()
     ]
+    return header, rows
 
 
-def _cells(score: Score) -> list[str]:
-    losses = (score.deferral_loss, score.error_rate, score.mean_price)
-    return [*(f"{value:.4f}" for value in losses), *(f"{ratio:.1%}" for ratio in score.ratios)]
+def _fixed(*values: float) -> list[str]:
+    return [f"{value:.4f}" for value in values]
 
 
 def format_table(metrics: RunMetrics) -> str:
-    """The table as aligned text, and beneath it what a reader has to know: each part says nothing where there is nothing to say."""
+    """The table as aligned text, and beneath it what a reader has to know."""
     lines = aligned(*result_table(metrics)).splitlines()
     lines.insert(4 if metrics.guarded.changes_decisions else 3, lines[1])
-    for said in (epoch_line, collapse_warning, guard_line, extreme_line, category_lines):
-        lines += said(metrics)
-    return "\n".join(lines)
-
-
-def epoch_line(metrics: RunMetrics) -> list[str]:
-    if metrics.kept_epoch == metrics.epochs:
-        return []
-    return [f"checkpoint={metrics.checkpoint}: the weights are those of epoch {metrics.kept_epoch} of {metrics.epochs}"]
+    kept, epochs = metrics.kept_epoch, metrics.epochs
+    if kept != epochs:
+        lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
+    lines += [*collapse_warning(metrics), guard_line(metrics)]
+    if metrics.extreme is not None:
+        lines.append(extreme_line(metrics.extreme))
+    return "\n".join([*lines, *category_lines(metrics)])
 
 
 def collapse_warning(metrics: RunMetrics) -> list[str]:
@@ -57,7 +55,11 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
     if metrics.collapsed_expert is None:
         return []
     k = metrics.collapsed_expert - 1
-    name, tries = metrics.experts[k].name, remedies(metrics)
+    name, tries = metrics.experts[k].name, []
+    if metrics.decision == "argmax" and metrics.capabilities.has_posterior:
+        tries.append("decision=posterior")
+    if metrics.rho:
+        tries.append("one ρ for all or a larger one (method.rho)")
     if not tries and metrics.guarded.constant == name:
         return []
     return [
@@ -66,60 +68,44 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
     ]
 
 
-def remedies(metrics: RunMetrics) -> list[str]:
-    """What a method can try against a collapse."""
-    tries = []
-    if metrics.decision == "argmax" and metrics.capabilities.has_posterior:
-        tries.append("decision=posterior")
-    if metrics.rho:
-        tries.append("one ρ for all or a larger one (method.rho)")
-    return tries
-
-
-def guard_line(metrics: RunMetrics) -> list[str]:
+def guard_line(metrics: RunMetrics) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
     error = "unknown" if seen.standard_error is None else f"{seen.standard_error:.4f}"
     gain = f"{seen.gain:+.4f} ± {error} per input"
     if guarded.constant is not None:
-        return [
+        return (
             f"guard: sends everything to {guarded.constant}; on validation the router's gain over that, {gain}"
             f" ({metrics.rows.validation:,} rows), is not more than one standard error; l2d route --raw asks the router instead"
             f"{rows_to_tell(metrics.rows, seen)}"
-        ]
+        )
     if guarded.offsets is None:
-        return [f"guard: leaves the router as it is; on validation its gain over always {seen.best_constant} is {gain}"]
+        return f"guard: leaves the router as it is; on validation its gain over always {seen.best_constant} is {gain}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
-    return [
+    return (
         f"guard: adds offsets to the experts' scores ({offsets}); on validation the router's gain over always"
         f" {seen.best_constant} is then {gain}; l2d route --raw leaves them out"
-    ]
+    )
 
 
 def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:
     """From how many validation rows on the gain would exceed one standard error, which shrinks with the root of their number."""
-    if seen.standard_error is None or not seen.gain > 0:
-        return ""
-    n, (least, most) = rows.validation, WORTH
     gain, error = seen.gain, seen.standard_error
-    needed = n * (error / gain) ** 2
-    if not least * n < needed <= most * n:
+    if error is None or not gain > 0 or not WORTH[0] < (error / gain) ** 2 <= WORTH[1]:
         return ""
-    step = 10 ** (len(str(int(needed))) - 2) if needed >= 10 else 1
+    needed = rows.validation * (error / gain) ** 2
+    step = 10 ** max(0, len(str(int(needed))) - 2)  # two digits are enough
     about = math.ceil(needed / step) * step
-    how = "raise validation_fraction" if about < n + rows.train else "more than there are"
+    how = "raise validation_fraction" if about < rows.validation + rows.train else "more than there are"
     return f"; with about {about:,} validation rows a gain of this size would be ({how})"
 
 
-def extreme_line(metrics: RunMetrics) -> list[str]:
-    found = metrics.extreme
-    if found is None:
-        return []
+def extreme_line(found: ExtremeShares) -> str:
     prices = ", ".join(f"{price:g}" for price in found.prices)
-    return [
+    return (
         f"cost=extreme: prices {prices}; the oracle gives {found.expert} {found.share_train:.1%} of the training rows"
         f" (target {found.target:.0%}) and {found.share_test:.1%} of the test rows"
-    ]
+    )
 
 
 def category_lines(metrics: RunMetrics) -> list[str]:
@@ -128,11 +114,10 @@ def category_lines(metrics: RunMetrics) -> list[str]:
     if len(found) < 2:
         return []
     gains = {name: row.best_single - row.deferral_loss for name, row in found.items()}
-    rows = []
-    for name in sorted(found, key=lambda name: -gains[name]):
-        row = found[name]
-        losses = [f"{loss:.4f}" for loss in (row.deferral_loss, row.best_single, row.oracle)]
-        rows.append([name, str(row.rows), *losses, f"{gains[name]:+.4f}"])
+    rows = [
+        [name, str(row.rows), *_fixed(row.deferral_loss, row.best_single, row.oracle), f"{gains[name]:+.4f}"]
+        for name, row in sorted(found.items(), key=lambda item: -gains[item[0]])
+    ]
     if len(rows) > 2 * FEW:
         rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * 5]]
     text = aligned(["category", "rows", "router", "best single expert", "oracle", "gain"], rows)
@@ -146,18 +131,14 @@ def run_figure(metrics: RunMetrics) -> "Figure":
     picture = Figure(figsize=(10, 4), layout="constrained")
     bars, grid = picture.subplots(1, 2)
     names = [expert.name.removeprefix("expert ") for expert in metrics.experts]
-    _draw_shares(bars, metrics, names)
+    for shift, label, score in ((-0.2, "router", metrics), (0.2, "oracle", metrics.baselines.oracle)):
+        shares = [100 * ratio for ratio in score.ratios]
+        bars.bar([i + shift for i in range(len(names))], shares, width=0.4, label=label)
+    bars.set_xticks(range(len(names)), names)
+    bars.set(xlabel="expert", ylabel="inputs sent to it (%)", title=f"deferral loss {metrics.deferral_loss:.4f}")
+    bars.legend()
     _draw_confusion(grid, metrics.confusion, names)
     return picture
-
-
-def _draw_shares(axes: Any, metrics: RunMetrics, names: list[str]) -> None:
-    positions = range(len(names))
-    for shift, label, score in ((-0.2, "router", metrics), (0.2, "oracle", metrics.baselines.oracle)):
-        axes.bar([i + shift for i in positions], [100 * ratio for ratio in score.ratios], width=0.4, label=label)
-    axes.set_xticks(list(positions), names)
-    axes.set(xlabel="expert", ylabel="inputs sent to it (%)", title=f"deferral loss {metrics.deferral_loss:.4f}")
-    axes.legend()
 
 
 def _draw_confusion(axes: Any, counts: list[list[int]], names: list[str]) -> None:

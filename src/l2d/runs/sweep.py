@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from l2d.config.hydra_adapter import compose_for, quiet_launchers, split_grid
 from l2d.config.identity import PLACES
-from l2d.runs.cells import Cell, listing, make_cells, results_table
+from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned
 
@@ -69,7 +69,7 @@ def sweep(shop: Workshop) -> None:
     if shop.config.dry_run:
         list_only(cells, bool(shop.config.force))
         return
-    refuse_if_none_can_run(cells)
+    refuse_if_none_can_run(cells, bool(shop.config.force))
     folder = shop.open()
     failed = shop.run(cells, folder)
     header, rows = results_table(cells)
@@ -81,9 +81,14 @@ def sweep(shop: Workshop) -> None:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
 
 
-def refuse_if_none_can_run(cells: Sequence[Cell]) -> None:
-    if cells and all(cell.problem for cell in cells):
+def refuse_if_none_can_run(cells: Sequence[Cell], force: bool) -> None:
+    if cells and all(would_fail(cell, force) for cell in cells):
         raise L2DError(cells[0].problem)
+
+
+def would_fail(cell: Cell, force: bool) -> bool:
+    """Because of its values. What is finished already is not run."""
+    return bool(cell.problem) and (force or not cell.done)
 
 
 def failure_lines(failed: dict[Cell, str]) -> list[str]:
@@ -112,9 +117,9 @@ def list_only(cells: Sequence[Cell], force: bool) -> None:
     """What there is to do, and what of it would be refused for its values."""
     print(listing(cells, force))
     wrong = {
-        tuple(text for text in cell.overrides if not text.startswith(("dry_run=", "seed="))): cell.problem
+        tuple(text for text in without_seed(cell.overrides) if not text.startswith("dry_run=")): cell.problem
         for cell in cells
-        if cell.problem and (force or not cell.done)
+        if would_fail(cell, force)
     }
     if wrong:
         print("\nwould fail:\n" + "\n".join(f"  {' '.join(said)}: {problem}" for said, problem in wrong.items()))
@@ -142,12 +147,11 @@ class Progress:
 
 
 def first_progress(cell: Cell, force: bool) -> Progress:
+    if cell.done and not force:
+        reason = other_data(cell)
+        return Progress(State.FAILED if reason else State.DONE, reason=reason)
     stamp = cell.run.stamp if force else 0
-    if cell.problem:
-        return Progress(State.FAILED, stamp, reason=cell.problem)
-    if not force and (reason := other_data(cell)):
-        return Progress(State.FAILED, stamp, reason=reason)
-    return Progress(State.DONE if cell.done and not force else State.TO_DO, stamp)
+    return Progress(State.FAILED if cell.problem else State.TO_DO, stamp, reason=cell.problem)
 
 
 def is_done(cell: Cell, stamp: int) -> bool:

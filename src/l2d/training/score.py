@@ -20,18 +20,14 @@ from l2d.utils.errors import L2DError
 
 @dataclass(frozen=True)
 class Scored:
-    """arrays: of the test rows, for test.npz. held_out: what a guard for other prices would be fitted to."""
-
     metrics: RunMetrics
-    arrays: dict[str, Tensor]
+    arrays: dict[str, Tensor]  # of the test rows, for test.npz
     guard: Guard
-    held_out: dict[str, Tensor]
+    held_out: dict[str, Tensor]  # what a guard for other prices would be fitted to
 
 
 @dataclass(frozen=True)
 class RoutedSplit:
-    """A split, the router's outputs for its rows and its decisions."""
-
     split: Split
     outputs: Tensor
     decisions: Tensor
@@ -50,15 +46,11 @@ def score_router(
     # Experts that learned the training rows by heart are not compared there.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     best = metrics_.best_single(chosen_on)
-    guard, guarded = hold(
-        method, (validation.outputs, validation.decisions, splits.validation), (test.outputs, test.decisions), best
-    )
+    guard, guarded = hold(method, validation, test, best)
     costs, prices, names = splits.test.costs, splits.test.prices, splits.panel.names
     metrics = RunMetrics(
         **vars(metrics_.routing_metrics(test.decisions, splits.train_costs, costs, prices, names)),
-        **about_the_run(router, splits),
-        **details(method, splits, validation, test),
-        validation=validation.score(validation.decisions),
+        **about_the_run(router, splits, validation, test),
         guarded=metrics_.guarded_score(guard, guarded, costs, prices, names),
         checkpoint=checkpoint,
         epochs=trainer.current_epoch,
@@ -76,34 +68,28 @@ def route_split(trainer: pl.Trainer, router: RouterModule, split: Split, batches
     return RoutedSplit(split, outputs, router.method.decide(outputs))
 
 
-def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
-    """What needs no scores."""
-    method = router.method
+def about_the_run(router: RouterModule, splits: Splits, validation: RoutedSplit, test: RoutedSplit) -> dict[str, Any]:
+    """All but the routing of the test split. What only some runs have is None in the others."""
+    method, groups = router.method, splits.categories
     return {
         "schema_version": SCHEMA_VERSION,
         "capabilities": Capabilities(**method.capabilities(), reads_text=bool(router.network.reads_text)),
         "decision": method.decision,
         "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
         "rows": RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
+        "validation": validation.score(validation.decisions),
+        "by_decision": by_decision(method, validation, test) if method.has_posterior else None,
+        "by_category": groups and metrics_.by_category(groups, test.decisions, splits.train_costs, test.split.costs),
+        "calibration": calibration_on(method, test),
         "extreme": splits.cost_facts,
     }
 
 
-def details(method: Method, splits: Splits, validation: RoutedSplit, test: RoutedSplit) -> dict[str, Any]:
-    """What only some runs have."""
-    found: dict[str, Any] = {"calibration": calibration_on(method, test)}
-    if splits.categories is not None:
-        found["by_category"] = metrics_.by_category(
-            splits.categories, test.decisions, splits.train_costs, test.split.costs
-        )
-    if method.has_posterior:
-        found["by_decision"] = {
-            name: DecisionLosses(
-                *(part.score(method.decide(part.outputs, name)).deferral_loss for part in (validation, test))
-            )
-            for name in DECISIONS
-        }
-    return found
+def by_decision(method: Method, validation: RoutedSplit, test: RoutedSplit) -> dict[str, DecisionLosses]:
+    def loss(part: RoutedSplit, decision: str) -> float:
+        return part.score(method.decide(part.outputs, decision)).deferral_loss
+
+    return {name: DecisionLosses(loss(validation, name), loss(test, name)) for name in DECISIONS}
 
 
 def calibration_on(method: Method, test: RoutedSplit) -> list[list[float]] | None:
@@ -111,9 +97,8 @@ def calibration_on(method: Method, test: RoutedSplit) -> list[list[float]] | Non
     if method.has_posterior:
         return metrics_.calibration(method.posterior(test.outputs), method.mass(test.split.costs))
     expected = method.expected_errors(test.outputs)
-    if expected is None:
-        return None
-    return metrics_.calibration_of_chances(expected, test.split.costs - test.split.prices)
+    errors = test.split.costs - test.split.prices
+    return None if expected is None else metrics_.calibration_of_chances(expected, errors)
 
 
 def kept_arrays(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
@@ -137,10 +122,8 @@ def held_out(method: Method, outputs: Tensor, splits: Splits, chosen_on: Tensor)
     return {name: value.contiguous() for name, value in vars(kept).items()}
 
 
-def hold(
-    method: Method, validation: tuple[Tensor, Tensor, Split], test: tuple[Tensor, Tensor], best: int
-) -> tuple[Guard, Tensor]:
+def hold(method: Method, validation: RoutedSplit, test: RoutedSplit, best: int) -> tuple[Guard, Tensor]:
     """The guard that validation rows ask for, and its decisions on the test rows. best: the best single expert."""
-    outputs, decisions, split = validation
-    guard = fit_guard(method.utilities(outputs) if method.by_argmax else None, decisions, split.costs, best)
-    return guard, guard.decide(method.utilities(test[0]), test[1])
+    utilities = method.utilities(validation.outputs) if method.by_argmax else None
+    guard = fit_guard(utilities, validation.decisions, validation.split.costs, best)
+    return guard, guard.decide(method.utilities(test.outputs), test.decisions)

@@ -22,8 +22,10 @@ from l2d.config import SearchSettings, check, check_search
 from l2d.config.checking import SET_BY_SEARCH
 from l2d.config.identity import choices, variant
 from l2d.core.rewards import rewards_of
+from l2d.methods.comp_sum import CompSum
 from l2d.routing.build import make_method, make_splits
 from l2d.routing.fingerprints import with_listed_prices
+from l2d.routing.make import find
 from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
@@ -82,9 +84,9 @@ class Study:
         self.title = " ".join(choices(self.config).values())
         self.trials: dict[tuple[str, ...], Trial] = {}
         method = self.config["method"]
-        if options.ablation and not ("rewards" in method and isinstance(method.get("rho"), Mapping)):
-            problem = "takes apart a method with rewards and a rule for ρ"
-            raise L2DError(f"tune.ablation=true: {problem}, not method={method['name']}; use method=mild_paper")
+        by_rule = isinstance(method.get("rho"), Mapping)
+        if options.ablation and not (by_rule and issubclass(find(self.experiment.method), CompSum)):
+            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
         with under(f"method={method['name']}"):
             self.search = begin_search(options, self.space())
             self.asks = next(self.search)

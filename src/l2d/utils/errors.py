@@ -24,7 +24,8 @@ class ParameterError(L2DError):
 
     def __init__(self, parameter: str, problem: str, value: object = NO_VALUE) -> None:
         self.parameter, self.problem, self.value = parameter, problem, value
-        super().__init__(f"{parameter}{'' if value is NO_VALUE else f'={value}'}: {problem}")
+        named = parameter if value is NO_VALUE else f"{parameter}={value}"
+        super().__init__(f"{named}: {problem}" if named else problem)
 
     def under(self, key: str) -> "ParameterError":
         """The same error of `key.parameter`. An empty parameter means the whole object."""
@@ -50,4 +51,5 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """What is wrong with a key, a choice or a command: the one that may have been meant, or all that there are."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    return f"unknown {what}; " + (f"did you mean {close[0]}?" if close else f"there are {', '.join(names) or 'none'}")
+    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}" if names else ""
+    return f"unknown {what}{hint}"

@@ -93,7 +93,6 @@ SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "unknown key",
     "too_short": "must have at least {min_length} entries",
-    "unexpected_keyword_argument": "unknown key",
 }
 
 PLAIN = ("float", "int", "str", "bool", "none")
@@ -112,7 +111,7 @@ def check_value(parameter: str, value: object, kind: Any) -> None:
         sentence = SENTENCES.get(deepest["type"])
         problem = sentence.format(**_whole_numbers(deepest.get("ctx", {}))) if sentence else deepest["msg"]
         numbered = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path]
-        value = NO_VALUE if deepest["type"] == "missing" else deepest["input"]
+        value = NO_VALUE if deepest["type"] in ("missing", "extra_forbidden") else deepest["input"]
         raise ParameterError(parameter + "".join(numbered), problem, value) from None
 
 

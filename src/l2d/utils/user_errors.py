@@ -79,8 +79,10 @@ def one_line(error: BaseException) -> str:
         return f"{error.override}: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\""
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    first = lines[0] if lines else type(error).__name__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, L2DError):
+        return " ".join(lines)  # a value may have several
+    first = lines[0]
     reason = str(cause).splitlines()[0] if isinstance(error, HydraException) and str(cause) else ""
     return f"{first}: {reason}" if reason and reason not in first else first
 

@@ -18,10 +18,9 @@ from tests.run_folders import baselines_of, write_run, write_small_table
 
 from l2d.analysis.report.averages import lower_hull, paired_interval
 from l2d.analysis.report.compare import as_in_the_paper, summarise
-from l2d.analysis.report.page import TEMPLATE, html_page
 from l2d.analysis.report.paper import paper_results, paper_rho
 from l2d.analysis.report.read import read_cells
-from l2d.analysis.report.tables import latex_tables, markdown_tables, tex_escaped
+from l2d.analysis.report.tables import PAGE, TEX, html_page, latex_tables, markdown_tables
 from l2d.core.results import ExpertAlone
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -266,7 +265,7 @@ def test_markdown_and_latex(runs: Path) -> None:
     for line in tex.splitlines():
         if line.endswith(r"\\") and "multicolumn" not in line:
             assert line.count("&") - line.count(r"\&") == 7, line
-    assert tex_escaped("a_b%{c}\\") == r"a\_b\%\{c\}\textbackslash{}"
+    assert "a_b%{c}\\".translate(TEX) == r"a\_b\%\{c\}\textbackslash{}"
 
 
 def test_names_without_a_title_stay_what_they_are(runs: Path) -> None:
@@ -335,7 +334,7 @@ def test_the_page_in_a_browser(runs: Path, tmp_path: Path) -> None:
     file = tmp_path / "index.html"
     file.write_text(html_page(summarise(cells), cells, "runs", TITLES), encoding="utf-8")
     shown = in_browser(file, "", tmp_path)
-    assert shown.count("<figcaption>") - TEMPLATE.read_text().count("<figcaption>") == 6
+    assert shown.count("<figcaption>") - PAGE.read_text().count("<figcaption>") == 6
     assert "SVHN · setup I · synthetic · error · mild" in html.unescape(shown)
     column = "[...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('deferral loss'))"
     order = "document.title = [...document.querySelectorAll('tbody tr')].map((r) => r.cells[4].textContent).join('|')"

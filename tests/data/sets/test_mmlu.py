@@ -199,9 +199,8 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetched once; what was fetched is read like any other table, without outcomes."""
     prompts = [multiple_choice_prompt(f"q{i}", list("wxyz")) for i in range(9)]
     assert prompts[0] == "q0\nA. w\nB. x\nC. y\nD. z"
-    rows = [{"id": str(i), "subject": "s", "prompt": prompt, "answer": "A"} for i, prompt in enumerate(prompts)]
-    asked = [rows]
-    monkeypatch.setattr(mmlu, "hub_rows", asked.pop)
+    asked = [{"id": list("012345678"), "subject": ["s"] * 9, "prompt": prompts, "answer": ["A"] * 9}]
+    monkeypatch.setattr(mmlu, "hub_questions", asked.pop)
     dataset = MMLU(**{**DEFAULTS, "experts": None})
     known = dataset.fingerprint(tmp_path)
     assert len(known) == 16
@@ -238,10 +237,8 @@ def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setattr(mmlu, "is_kept", lambda *_, **__: True)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: str(file))
     prompt = "Which?\nA. w\nB. x\nC. y\nD. z"
-    assert mmlu.hub_rows() == [
-        {"id": "0", "subject": "law", "prompt": prompt, "answer": "A"},
-        {"id": "1", "subject": "law", "prompt": prompt, "answer": "D"},
-    ]
+    columns = {"id": ["0", "1"], "subject": ["law"] * 2, "prompt": [prompt] * 2, "answer": ["A", "D"]}
+    assert mmlu.hub_questions() == columns
 
 
 def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,8 @@ from tests.running import assembled, build, train
 from l2d.config import compose
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.arrays import Arrays
-from l2d.data.sets.table import Table, class_numbers
+from l2d.data.sets.outcomes import class_numbers
+from l2d.data.sets.table import Table
 from l2d.data.sheet import Sheet, cell_word, read_sheet
 from l2d.data.splits import split
 from l2d.data.text.encoders import HASHES, Hashed
@@ -318,9 +319,8 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "images that are not there": (GOOD, {"image": "note"}, ["column note", "no such file", "'some text'"]),
     "no experts": (without("correct_a", "correct_b"), {}, ["no experts", "correct_NAME", "there are id, x, y, note"]),
     "one expert": (without("correct_b"), {}, ["only one expert, a", "two or more"]),
-    "two outcomes": ({**GOOD, "cost_a": [0] * 10}, {}, ["correct_a and cost_a", "one outcome", "price_a"]),
-    "nameless expert": ({**GOOD, "correct_": [0] * 10}, {}, ["column correct_", "no expert's name"]),
-    "price of nobody": ({**GOOD, "price_z": [1] * 10}, {}, ["column price_z", "unknown expert", "a, b"]),
+    "two outcomes": ({**GOOD, "cost_a": [0] * 10}, {}, ["correct_a and cost_a", "one outcome"]),
+    "an expert twice": (GOOD, {"experts": ["correct_a", "a"]}, ["correct_a and correct_a", "one outcome per expert"]),
     "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b", "all experts"]),
     "negative price": (
         {**GOOD, "price_a": [1] * 10, "price_b": [0, -1] * 5},
@@ -370,12 +370,10 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, Sequence[str]]] = {
     "no features": (without("x", "y"), {}, "features", ["no numeric column"]),
     "empty list of features": (GOOD, {"features": []}, "features", ["no numeric column"]),
     "unknown feature": (GOOD, {"features": ["z"]}, "features=z", ["no such column", "x, y"]),
-    "a feature twice": (GOOD, {"features": ["x", "x"]}, "features", ["x more than once"]),
     "the answer as a feature": (GOOD, {"features": ["correct_a"]}, "features=correct_a", ["must not see"]),
     "unknown text": (GOOD, {"text": "query"}, "text=query", ["no such column"]),
     "images with features": (GOOD, {"image": "note", "features": ["x"]}, "image=note", ["features"]),
     "unknown expert": (GOOD, {"experts": ["correct_a", "gpt"]}, "experts=gpt", ["no such column"]),
-    "an expert twice": (GOOD, {"experts": ["x", "x"]}, "experts", ["x more than once"]),
     "outcome without experts": (GOOD, {"outcome": "cost"}, "outcome=cost", ["experts"]),
     "predictions without a label": (LABELLED, {}, "label", ["prediction_p"]),
     "unknown label": (LABELLED, {"label": "lable"}, "label=lable", ["no such column"]),
@@ -435,24 +433,24 @@ def test_names_may_be_numbers(tmp_path: Path) -> None:
 BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     "not there": (None, "t.csv", ["no such file"]),
     "another kind": (b"x", "t.xlsx", [".csv or .parquet"]),
-    "empty": (b"", "t.csv", ["is empty"]),
-    "blank": (b"\n\n", "t.csv", ["is empty"]),
+    "empty": (b"", "t.csv", ["Empty CSV file"]),
+    "blank": (b"\n\n", "t.csv", ["Empty CSV file"]),
     "only a header": (b"x,correct_a,correct_b\n", "t.csv", ["no rows"]),
     "rows too long and too short": (
         b"x,correct_a,correct_b\n1,0,1\n2,0\n3,0,1\n4,0,1,1\n",
         "t.csv",
-        ["header's 3 cells", "2 of 4 rows: 2, 4;", "the first has 2"],
+        ["Row #3: Expected 3 columns, got 2"],
     ),
     "a column twice": (b"x,x,correct_a,correct_b\n1,1,0,1\n", "t.csv", ["more than one column is called x"]),
-    "a nameless column": (b",x,correct_a,correct_b\n0,1,0,1\n", "t.csv", ["column 1", "no name", "index=False"]),
-    "semicolons": (b"x;correct_a;correct_b\n1;0;1\n", "t.csv", ["no experts", "commas"]),
+    "a nameless column": (b",x,correct_a,correct_b\n0,1,0,1\n", "t.csv", ["column ''", "no name", "index=False"]),
+    "semicolons": (b"x;correct_a;correct_b\n1;0;1\n", "t.csv", ["no experts", "there are x;correct_a;correct_b"]),
     "Latin-1": ("x,correct_a,correct_b\n1,0,1\nß,1,0\n".encode("latin-1"), "t.csv", ["not UTF-8", "line 3"]),
     "UTF-16": ("x,correct_a,correct_b\n1,0,1\n".encode("utf-16"), "t.csv", ["not UTF-8", "line 1"]),
     "Parquet in name only": (b"x,correct_a,correct_b\n1,0,1\n", "t.parquet", ["cannot be read"]),
     "an unclosed quote": (
         b'x,note,correct_a,correct_b\n1,"a,0,1\n2,b,0,1\n',
         "t.csv",
-        ["header's 4 cells", "1 of 1 rows: 1;"],
+        ["Row #2: Expected 4 columns"],
     ),
 }
 
@@ -482,7 +480,7 @@ def test_damaged_images_are_named(tmp_path: Path) -> None:
     for i in range(10):
         (tmp_path / f"{i}.png").write_bytes(b"not an image")
     cells = {**GOOD, "file": [f"{i}.png" for i in range(10)]}
-    with pytest.raises(L2DError, match=r"column file: not an image .* 10 of 10 rows: 1, 2, .*'0\.png'"):
+    with pytest.raises(L2DError, match=r"column file: .* not an image .* 10 of 10 rows: 1, 2, .*'0\.png'"):
         load(write(tmp_path, cells), image="file")
 
 
@@ -612,7 +610,7 @@ def test_a_finished_run_does_not_hide_a_missing_file(tiny: Tiny, tmp_path: Path)
 
 
 def test_spaces_around_a_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match="spaces around the name of column 'correct_a '"):
+    with pytest.raises(L2DError, match=r"column 'correct_a ': .*spaces around"):
         read_sheet(write(tmp_path, {"correct_a ": [1], "correct_b": [0]}))
 
 

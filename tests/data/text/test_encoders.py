@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from l2d.config.signatures import check_arguments, read_signature
-from l2d.data.text import frozen, tokens
+from l2d.data.text import encoders, tokens
 from l2d.data.text.encoders import Embeddings, Hashed
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -94,7 +94,7 @@ def test_long_texts_are_cut_and_memory_is_shared(
 ) -> None:
     plain = embeddings(encoder).encode([*TEXTS, "war " * 100_000], tmp_path)
     assert np.isfinite(plain).all()
-    real = frozen.load_encoder
+    real = encoders.load_encoder
 
     class Small(torch.nn.Module):
         def __init__(self, network: torch.nn.Module) -> None:
@@ -106,7 +106,7 @@ def test_long_texts_are_cut_and_memory_is_shared(
                 raise torch.OutOfMemoryError
             return self.network(input_ids=input_ids, **others)
 
-    monkeypatch.setattr(frozen, "load_encoder", lambda *given: (real(*given)[0], Small(real(*given)[1])))
+    monkeypatch.setattr(encoders, "load_encoder", lambda *given: (real(*given)[0], Small(real(*given)[1])))
     np.testing.assert_allclose(embeddings(encoder).embed([*TEXTS, "war " * 100_000]), plain, atol=1e-5)
     assert "trying 1" in capsys.readouterr().err
 
@@ -129,14 +129,14 @@ class Cramped(torch.nn.Module):
 def test_out_of_memory_on_a_cpu(
     encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tokenizer, network = frozen.load_encoder(str(encoder))
+    tokenizer, network = encoders.load_encoder(str(encoder))
     plain = embeddings(encoder).embed(TEXTS)
-    monkeypatch.setattr(frozen, "load_encoder", lambda *_: (tokenizer, Cramped(network, 1)))
+    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 1)))
     np.testing.assert_allclose(embeddings(encoder, batch_size=4).embed(TEXTS), plain, atol=1e-5)
     said = capsys.readouterr()
     assert said.err.splitlines()[:2] == [f"out of memory with {n} texts at a time; trying {n // 2}" for n in (4, 2)]
     assert not said.out  # l2d.route writes its CSV there
-    monkeypatch.setattr(frozen, "load_encoder", lambda *_: (tokenizer, Cramped(network, 0)))
+    monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, 0)))
     with pytest.raises(ParameterError, match=r"^max_length=32: .*out of memory"):
         embeddings(encoder).embed(TEXTS)
     monkeypatch.setattr(Cramped, "forward", lambda *_, **__: torch.zeros(2) @ torch.zeros(3))

@@ -10,7 +10,7 @@ import torch
 from tests.tiny_encoders import write_encoder
 
 from l2d.data.text import pretrained
-from l2d.data.text.frozen import load_encoder
+from l2d.data.text.encoders import load_encoder
 from l2d.data.text.pretrained import MINILM, MINILM_PACKAGE, from_pretrained, is_kept, loading, locate, unreachable
 from l2d.data.text.tokens import load_tokenizer
 from l2d.utils.errors import L2DError, ParameterError

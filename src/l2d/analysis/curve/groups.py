@@ -15,14 +15,11 @@ OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 
 @dataclass(frozen=True, eq=False)
 class CurveGroup:
-    """Cells that differ in cost.scale alone, by it. cascade: the cell whose estimates a confidence cascade goes by. repriced: by
-    method, those whose estimates do for all prices."""
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # one for each of NAMED
     name: str
-    cells: dict[float, FinishedCell]
-    cascade: FinishedCell | None
-    repriced: dict[str, FinishedCell]
+    cells: dict[float, FinishedCell]  # by cost.scale, in which alone they differ
+    cascade: FinishedCell | None  # whose estimates a confidence cascade goes by
+    repriced: dict[str, FinishedCell]  # by method: those whose estimates do for all prices
 
 
 def scale_of(cell: FinishedCell) -> float | None:

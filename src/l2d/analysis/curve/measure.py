@@ -1,5 +1,6 @@
 """What the runs of a group decided on the test split, and what they estimated."""
 
+import sys
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,58 +23,48 @@ Estimates = dict[int, tuple[Floats, Floats]]  # by seed: what was estimated and 
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """One run on the test split. errors, scores and preference, what it decides by: [N, p]; prices, times its scale: [p] or [N, p];
-    expected: of the errors [N, p], None where prices differ between rows and were learned with them."""
+    """One run on the N rows of the test split."""
 
-    errors: Floats
-    prices: Floats
+    errors: Floats  # [N, p]
+    prices: Floats  # times its scale; [p] or [N, p]
     decisions: Ints
     scores: Floats
-    expected: Floats | None
-    preference: Floats
+    expected: Floats | None  # of the errors [N, p]; None where prices differ between rows and were learned with them
+    preference: Floats  # what it decides by [N, p]
     metrics: RunMetrics
 
 
 @dataclass(frozen=True)
 class MeasuredGroup:
-    """A group's runs by scale and seed, the experts' errors by seed, and the list's prices. chances: P(correct); expected: of the
-    errors, by method; held_out: the same of validation rows."""
-
-    runs: dict[float, dict[int, MeasuredRun]]
-    errors: dict[int, Floats]
-    prices: Floats
+    runs: dict[float, dict[int, MeasuredRun]]  # by scale and seed
+    errors: dict[int, Floats]  # the experts', by seed
+    prices: Floats  # the list's
     models: list[str]
-    chances: Estimates
-    expected: dict[str, Estimates]
-    held_out: dict[str, Estimates]
+    chances: Estimates  # P(correct), for a cascade
+    expected: dict[str, Estimates]  # errors, by method
+    held_out: dict[str, Estimates]  # the same on validation rows
 
 
 def measure_group(group: CurveGroup) -> MeasuredGroup:
     """What a group's runs decided; a line that says which of them do not belong together."""
-    check_same_data(group)
+    cells = [*group.cells.values(), *group.repriced.values(), *([group.cascade] if group.cascade is not None else [])]
+    files = [cell.run_folder(seed) / "data.txt" for cell in cells for seed in cell.runs]
+    if len({file.read_text(encoding="utf-8").strip() for file in files if file.exists()}) > 1:
+        raise L2DError(f"{group.name}: its runs are of different data (data.txt)")
     runs = {scale: read_runs(cell) for scale, cell in group.cells.items()}
     if not max(runs):
         raise L2DError(f"{group.name}: cost.scale=0 alone does not say what models cost; train with cost.scale=1")
     dearest = next(iter(runs[max(runs)].values()))
-    errors = errors_by_seed(group, runs)
-    found = {name: expected_errors(cell) for name, cell in group.repriced.items()}
-    expected = {name: estimates for name, estimates in found.items() if estimates}
+    expected = {name: estimates for name, cell in group.repriced.items() if (estimates := expected_errors(cell))}
     return MeasuredGroup(
         runs=runs,
-        errors=errors,
+        errors=errors_by_seed(group, runs),
         prices=dearest.prices / max(runs),
         models=[expert.name for expert in dearest.metrics.experts],
         chances={} if group.cascade is None else chances_by_seed(group.cascade),
         expected=expected,
         held_out={name: validation_estimates(group.repriced[name], seeds) for name, seeds in expected.items()},
     )
-
-
-def check_same_data(group: CurveGroup) -> None:
-    cells = [*group.cells.values(), *group.repriced.values(), *([group.cascade] if group.cascade is not None else [])]
-    files = [cell.run_folder(seed) / "data.txt" for cell in cells for seed in cell.runs]
-    if len({file.read_text(encoding="utf-8").strip() for file in files if file.exists()}) > 1:
-        raise L2DError(f"{group.name}: its runs are of different data (data.txt)")
 
 
 def errors_by_seed(group: CurveGroup, runs: dict[float, dict[int, MeasuredRun]]) -> dict[int, Floats]:
@@ -94,20 +85,18 @@ def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
     file, metrics = cell.run_folder(seed) / "test.npz", cell.runs[seed]
     try:
         with np.load(file) as saved:
-            arrays = {
-                name: values if name == "decisions" else values.astype(np.float64) for name, values in saved.items()
-            }
+            arrays = {name: values.astype(np.float64) for name, values in saved.items()}
     except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true re-runs it") from error
     prices, expected = arrays["prices"], arrays.get("expected_errors")
     decided_by = "posterior" if metrics.decision == "posterior" else "scores"
     preference = arrays[decided_by] if expected is None else -(expected + prices)
     errors = np.round(arrays["costs"] - prices, 12) + 0.0  # without rounding errors, and no negative zero
-    return MeasuredRun(errors, prices, arrays["decisions"], arrays["scores"], expected, preference, metrics)
+    decisions = arrays["decisions"].astype(np.int64)
+    return MeasuredRun(errors, prices, decisions, arrays["scores"], expected, preference, metrics)
 
 
 def chances_by_seed(cell: FinishedCell) -> Estimates:
-    """P(correct), for a cascade, as a run estimates it."""
     return {
         seed: (chances_of(run.scores, float(run.metrics.method_buffers["reward_scale"]), run.prices), run.errors)
         for seed, run in read_runs(cell).items()
@@ -115,7 +104,14 @@ def chances_by_seed(cell: FinishedCell) -> Estimates:
 
 
 def expected_errors(cell: FinishedCell) -> Estimates:
-    return {seed: (run.expected, run.errors) for seed, run in read_runs(cell).items() if run.expected is not None}
+    found = {seed: (run.expected, run.errors) for seed, run in read_runs(cell).items() if run.expected is not None}
+    if not found:
+        print(
+            f"{cell.folder}: prices differ between rows and were learned with the errors, so it takes no other prices: a point,"
+            " no curve",
+            file=sys.stderr,
+        )
+    return found
 
 
 def validation_estimates(cell: FinishedCell, seeds: Iterable[int]) -> Estimates:

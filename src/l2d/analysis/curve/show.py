@@ -85,10 +85,10 @@ def curve_figure(curve: Curve) -> "Figure":
     axes, summary = picture.subplots(), curve.summary
     for kind, style in STYLES.items():
         if marks := curve.of(kind):
-            axes.plot(*_price_and_percent(marks), label=LABELS[kind], **style)
+            axes.plot(*_xy(marks), label=LABELS[kind], **style)
     for method, colour in zip(sorted(summary["repriced"]), cycle(COLOURS), strict=False):
         marks = [mark for mark in curve.of("repriced") if mark.name == method]
-        axes.plot(*_price_and_percent(marks), color=colour, label=curve_label(method))
+        axes.plot(*_xy(marks), color=colour, label=curve_label(method))
     _draw_router(axes, curve)
     _draw_models(axes, curve.of("single"))
     seeds = sorted({mark.seeds for mark in curve.of("router")})
@@ -99,27 +99,22 @@ def curve_figure(curve: Curve) -> "Figure":
     return picture
 
 
-def _price_and_percent(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
+def _xy(marks: Sequence[Mark]) -> tuple[list[float], list[float]]:
     in_order = sorted(marks, key=lambda mark: mark.point)
     return [mark.price for mark in in_order], [100 * mark.error for mark in in_order]
 
 
 def _draw_router(axes: Any, curve: Curve) -> None:
     router = sorted(curve.of("router"), key=lambda mark: mark.point)
+    yerr, xerr = [100 * (mark.error_std or 0.0) for mark in router], [mark.price_std or 0.0 for mark in router]
     label = f"router ({curve.summary['method']})"
-    bars = {
-        "xerr": [mark.price_std or 0.0 for mark in router],
-        "yerr": [100 * (mark.error_std or 0.0) for mark in router],
-    }
-    axes.errorbar(
-        *_price_and_percent(router), **bars, marker="o", markersize=4, capsize=2, color="tab:blue", label=label
-    )
+    axes.errorbar(*_xy(router), yerr, xerr, marker="o", markersize=4, capsize=2, color="tab:blue", label=label)
 
 
 def _draw_models(axes: Any, models: Sequence[Mark]) -> None:
-    axes.plot(*_price_and_percent(models), "ks", label="one model for all")
+    axes.plot(*_xy(models), "ks", label="one model for all")
     middle = (min(mark.price for mark in models) + max(mark.price for mark in models)) / 2
     for mark in models:  # names stay inside the frame
         side, shift = ("left", (4, 4)) if mark.price <= middle else ("right", (-6, -12))
-        place = (mark.price, 100 * mark.error)
-        axes.annotate(mark.name, place, xytext=shift, textcoords="offset points", ha=side, fontsize=8)
+        at = (mark.price, 100 * mark.error)
+        axes.annotate(mark.name, at, xytext=shift, textcoords="offset points", ha=side, fontsize=8)

@@ -22,12 +22,11 @@ Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and pric
 
 @dataclass(frozen=True)
 class Mark:
-    """A point of the curve, mean over seeds. kind: router, single, mixture, cascade, repriced, oracle. at: cost.scale, threshold or
-    λ. name: of a model, or of the method that was repriced."""
+    """A point of the curve, mean over seeds."""
 
-    kind: str
-    name: str
-    at: float | None
+    kind: str  # router, single, mixture, cascade, repriced, oracle
+    name: str  # of a model, or of the method that was repriced
+    at: float | None  # cost.scale, threshold or λ
     price: float
     error: float
     seeds: int
@@ -52,7 +51,10 @@ class Curve:
 
 
 def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
-    models, prices = model_marks(measured), measured.prices
+    prices = measured.prices
+    by_seed = [points.singles(errors, prices) for errors in measured.errors.values()]
+    by_model = zip(measured.models, zip(*by_seed, strict=True), strict=True)
+    models = [mean_mark("single", name, None, found) for name, found in by_model]
     hull = lower_hull(mark.point for mark in models)
     known = {seed: (errors, errors) for seed, errors in measured.errors.items()}
     marks = [
@@ -69,13 +71,6 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
 def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point], **more: Any) -> Mark:
     (price, price_std), (error, error_std) = (mean_std(values) for values in zip(*found, strict=True))
     return Mark(kind, name, at, price, error, len(found), price_std, error_std, **more)
-
-
-def model_marks(measured: MeasuredGroup) -> list[Mark]:
-    """Each model by itself."""
-    by_seed = [points.singles(errors, measured.prices) for errors in measured.errors.values()]
-    by_model = zip(measured.models, zip(*by_seed, strict=True), strict=True)
-    return [mean_mark("single", name, None, found) for name, found in by_model]
 
 
 def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Estimates, prices: Floats) -> list[Mark]:
@@ -159,7 +154,13 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
     wanted = REACHED * (1 - models[strong][1])
     drawn = points_by_curve(marks)
     by_seed = area_by_seed(measured) if "router" in drawn else []
-    return runs_behind(group, measured) | {
+    return {
+        **dict(zip(NAMED, group.names, strict=True)),
+        "runs": {f"{scale:g}": str(cell.folder) for scale, cell in group.cells.items()},
+        "scales": list(measured.runs),
+        "seeds": sorted(measured.errors),
+        "cascade": None if group.cascade is None else str(group.cascade.folder),
+        "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in singles],
         "strong": measured.models[strong],
@@ -168,16 +169,4 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "accuracy_to_reach": wanted,
         "price_to_reach": {kind: points.price_to_reach(found, wanted) for kind, found in drawn.items()},
         "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
-    }
-
-
-def runs_behind(group: CurveGroup, measured: MeasuredGroup) -> dict[str, Any]:
-    """Which runs a curve is made of."""
-    return {
-        **dict(zip(NAMED, group.names, strict=True)),
-        "runs": {f"{scale:g}": str(cell.folder) for scale, cell in group.cells.items()},
-        "scales": list(measured.runs),
-        "seeds": sorted(measured.errors),
-        "cascade": None if group.cascade is None else str(group.cascade.folder),
-        "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
     }

@@ -32,23 +32,20 @@ def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
     }
 
 
-def price_label(cell: FinishedCell) -> str:
-    return " ".join(
-        f"{key.removeprefix('cost.')}={value}"
-        for key, value in cell.settings.items()
-        if key.startswith("cost.prices") or (key == "cost.scale" and value != 1)
-    )
-
-
 def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[FinishedCell]]:
     """Costs of one name but different prices are not compared: their prices become part of the cost's name."""
-    prices: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    prices: dict[tuple[str, ...], dict[FinishedCell, str]] = defaultdict(dict)
     for cell in cells:
-        prices[cell.block].add(price_label(cell))
+        prices[cell.block][cell] = " ".join(
+            f"{key.removeprefix('cost.')}={value}"
+            for key, value in cell.settings.items()
+            if key.startswith("cost.prices") or (key == "cost.scale" and value != 1)
+        )
     blocks: dict[tuple[str, ...], list[FinishedCell]] = defaultdict(list)
     for cell in cells:
-        said = f" ({price_label(cell)})" if len(prices[cell.block]) > 1 else ""
-        blocks[(*cell.block[:3], cell.block[3] + said)].append(cell)
+        told = prices[cell.block]
+        cost = f"{cell.block[3]} ({told[cell]})" if len({*told.values()}) > 1 else cell.block[3]
+        blocks[(*cell.block[:3], cost)].append(cell)
     return blocks
 
 
@@ -62,15 +59,10 @@ def has_papers_rho(settings: Mapping[str, Any], method: str) -> bool:
 
 def as_in_the_paper(settings: Mapping[str, Any], method: str) -> bool:
     """Whether the paper's number is for this variant: clean costs, listed prices, experts asked about rows they learned from."""
-    usual = {
-        "cost.noise": 0,
-        "cost.scale": 1,
-        "experts.cross_fit": 1,
-        "aux": "none",
-        "sampling": "none",
-        "recipe.ema": 0,
-    }
-    return all(settings.get(key, value) == value for key, value in usual.items()) and has_papers_rho(settings, method)
+    zero = all(settings.get(key, 0) == 0 for key in ("cost.noise", "recipe.ema"))
+    one = all(settings.get(key, 1) == 1 for key in ("cost.scale", "experts.cross_fit"))
+    none = all(settings.get(key, "none") == "none" for key in ("aux", "sampling"))
+    return zero and one and none and has_papers_rho(settings, method)
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:

@@ -3,6 +3,7 @@
 import csv
 import glob
 import os
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,11 +25,11 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, whe
 
 @dataclass(frozen=True, eq=False)
 class FinishedCell:
-    """All finished seeds of one setting. names: one for each of LEVELS. wanted: the seeds that were asked for."""
+    """All finished seeds of one setting."""
 
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # one for each of LEVELS
     folder: Path
-    wanted: tuple[int, ...] = ()
+    wanted: tuple[int, ...] = ()  # the seeds that were asked for
     runs: dict[int, RunMetrics] = field(default_factory=dict)
 
     @property
@@ -70,23 +71,16 @@ class FinishedCell:
 
 
 def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The folder that a command was given, "runs" where there is none, and the other words, which are key=value.
-
-    Folders of runs have a "=" in them too: seed=0. But no key has a "/", other than those of Hydra.
-    """
-
-    def is_folder(word: str) -> bool:
-        key, equals, _ = word.partition("=")
-        return not equals or Path(word).is_dir() or ("/" in key and not key.startswith("hydra/"))
-
-    folders = [word for word in words if is_folder(word)]
+    """The folder that a command was given, "runs" where there is none, and the other words, which are key=value."""
+    # Folders of runs have a "=" in them too: seed=0. But no key has a "/", other than those of Hydra.
+    folders = [word for word in words if not re.match(r"(hydra/)?[^/]*=", word) or Path(word).is_dir()]
     if len(folders) > 1:
         raise L2DError(f"{folders[1]}: one folder at a time; {folders[0]} was given before")
     given = os.path.normpath(*folders or ["runs"])
     folder = Path(os.path.abspath(given) if given.startswith(".") else given)  # noqa: PTH100 (links keep their names)
     if not folder.is_dir():
         raise L2DError(f"{folder}: no such folder; l2d train makes runs/")
-    return folder, [word for word in words if not is_folder(word)]
+    return folder, [word for word in words if word not in folders]
 
 
 def read_cells(folder: Path) -> list[FinishedCell]:

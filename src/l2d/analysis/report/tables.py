@@ -1,13 +1,22 @@
-"""The tables as Markdown and as LaTeX (booktabs, in the paper's layout)."""
+"""What a report writes: tables as Markdown and as LaTeX (booktabs, in the paper's layout), and one self-contained page, whose script
+(page.html) draws tables and plots of the data inside it."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
+
+from l2d.analysis.report.averages import lower_hull
+from l2d.analysis.report.paper import BLOCK
+from l2d.analysis.report.read import FinishedCell
 
 Row = Mapping[str, Any]  # an entry of compare.summarise
 Titles = Mapping[str, Mapping[str, str]]  # what people call a name of a group: l2d.config.titles
+PAGE = Path(__file__).with_name("page.html")
+DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
 TEX = str.maketrans(
     {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
@@ -68,7 +77,7 @@ def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
 def _latex_head(caption: str, p: int) -> list[str]:
     return [
         r"\begin{table}[t]",
-        rf"  \caption{{{tex_escaped(caption)}.}}",
+        rf"  \caption{{{caption.translate(TEX)}.}}",
         r"  \centering",
         rf"  \begin{{tabular}}{{lllll{'r' * p}}}",
         r"    \toprule",
@@ -83,14 +92,39 @@ def _latex_cells(row: Row, best: float, first: bool, p: int, titles: Titles) -> 
     known, loss = row["paper"], with_std(row["mean"], row.get("std"), r"$\pm$")
     ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios", [])]
     return [
-        tex_escaped(row["label"]),
-        f"({tex_escaped(row['setup'])})" if first else "",
-        tex_escaped(titled(titles, "dataset", row["dataset"])) if first else "",
+        row["label"].translate(TEX),
+        f"({row['setup'].translate(TEX)})" if first else "",
+        titled(titles, "dataset", row["dataset"]).translate(TEX) if first else "",
         (rf"\textbf{{{loss}}}" if row["mean"] == best else loss) + (r"$^\dagger$" if row["few"] else ""),
         with_std(known["mean"], known["std"], r"$\pm$") if known else "--",
         *ratios,
         *["--"] * (p - len(ratios)),
     ]
+
+
+def html_page(entries: Sequence[Row], cells: Sequence[FinishedCell], title: str, titles: Titles) -> str:
+    curves = {str(cell.folder): cell.learning_curve() for cell in cells}
+    data = {
+        "title": title,
+        "runs": sum(len(cell.runs) for cell in cells),
+        "entries": [{**entry, "curve": curves.get(entry.get("folder", ""), [])} for entry in entries],
+        "hulls": hulls_by_block(entries),
+        "names": titles,
+    }
+    rounded = json.loads(json.dumps(data, allow_nan=False), parse_float=lambda text: round(float(text), DIGITS))
+    # a "<" could end the script element that the data stand in
+    text = json.dumps(rounded, separators=(",", ":")).replace("<", "\\u003c")
+    return PAGE.read_text(encoding="utf-8").replace("__DATA__", text)
+
+
+def hulls_by_block(entries: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
+    """Per block: what mixtures of single experts reach, as (price, error), by the first entry with the most seeds."""
+    routers = [entry for entry in reversed(entries) if entry.get("experts_alone")]
+    most = {"/".join(entry[key] for key in BLOCK): entry for entry in sorted(routers, key=lambda entry: entry["seeds"])}
+    return {
+        block: lower_hull((expert["price"], expert["error_rate"]) for expert in entry["experts_alone"])
+        for block, entry in most.items()
+    }
 
 
 def titled(titles: Titles, group: str, name: str) -> str:
@@ -126,7 +160,3 @@ def guarded_text(row: Row) -> str:
 def grouped(entries: Sequence[Row], *keys: str) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
     key = itemgetter(*keys)
     return ((found, list(members)) for found, members in groupby(sorted(entries, key=key), key))
-
-
-def tex_escaped(text: str) -> str:
-    return text.translate(TEX)

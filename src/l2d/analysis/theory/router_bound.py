@@ -24,12 +24,15 @@ MONTE_CARLO, BY_EXPERT, ONE_NORM = "Theorem 4.1", "Corollary 4.2, X_j", "Corolla
 
 @dataclass(frozen=True)
 class WeightedSample:
-    """The weights of bounds.py, and how to get back to the deferral loss: DL = scale·unit·loss + constant."""
+    """The weights of bounds.py, and what leads back from a weighted loss to the deferral loss."""
 
     weights: Tensor
     scale: float
     unit: float
     constant: float
+
+    def as_deferral_loss(self, loss: float) -> float:
+        return self.scale * self.unit * loss + self.constant
 
 
 def weighted_sample(costs: Tensor, kind: str, cost_scale: float = 1.0) -> WeightedSample:
@@ -210,10 +213,10 @@ def _vacuous(report: BoundReport, m: int) -> list[str]:
 
 
 def _informative(report: BoundReport) -> str:
-    least, sample = report.least, report.sample
+    least = report.least
     if least.total >= report.worst:
         return f"NEXT TO VACUOUS: the smallest bound, {least.total:.4g}, is no better than the worst routing of S."
-    in_costs = sample.scale * sample.unit * least.total + sample.constant
+    in_costs = report.sample.as_deferral_loss(least.total)
     return (
         f"Not vacuous: the smallest bound is {least.total:.4g}. As a deferral loss that is {in_costs:.4f} (the lemmas' constant is"
         f" estimated on S). On S itself the deferral loss is {report.training_loss:.4f}."

@@ -1,7 +1,5 @@
-"""CIFAR-10, CIFAR-100, CIFAR-100N, SVHN and Tiny ImageNet: downloaded once, verified, prepared.
-
-Light: torch and torchvision are imported when a set is read, not when one is named.
-"""
+"""CIFAR-10, CIFAR-100, CIFAR-100N, SVHN and Tiny ImageNet: downloaded once, verified, prepared. Light: torch and torchvision are
+imported when a set is read, not when one is named."""
 
 import sys
 from collections.abc import Sequence
@@ -13,14 +11,8 @@ from urllib.error import URLError
 import numpy as np
 
 from l2d.data.arrays import Arrays
-from l2d.data.sets.prepared import (
-    ARRAY_NAMES,
-    ImageArrays,
-    is_prepared,
-    load_prepared,
-    prepared_fingerprint,
-    write_prepared,
-)
+from l2d.data.sets import prepared
+from l2d.data.sets.prepared import ImageArrays
 from l2d.utils.errors import L2DError
 from l2d.utils.files import TEMPORARY, alone
 
@@ -34,14 +26,14 @@ class ImageSet:
 
     def fingerprint(self, data_dir: Path) -> str:
         """Of the prepared arrays; empty before there are any."""
-        return prepared_fingerprint(data_dir / self.name)
+        return prepared.prepared_fingerprint(data_dir / self.name)
 
     def load(self, data_dir: Path) -> Arrays:
         """The prepared arrays; prepares them first if needed."""
         folder = data_dir / self.name
-        if not is_prepared(folder):
+        if not prepared.is_prepared(folder):
             self.prepare(data_dir)
-        return load_prepared(folder, self.num_classes)
+        return prepared.load_prepared(folder, self.num_classes)
 
     def prepare(self, data_dir: Path) -> None:
         """One process does it; others wait and then find it done."""
@@ -50,9 +42,9 @@ class ImageSet:
         with alone(data_dir / f".{self.name}.lock", f"another process is preparing {self.name}; waiting for it"):
             for left in folder.glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
                 left.unlink(missing_ok=True)
-            if not is_prepared(folder):
+            if not prepared.is_prepared(folder):
                 print(f"preparing {self.name} in {folder}", file=sys.stderr)
-                write_prepared(folder, self.find(data_dir), self.num_classes)
+                prepared.write_prepared(folder, self.find(data_dir), self.num_classes)
 
     def find(self, data_dir: Path) -> ImageArrays:
         """The raw arrays: from files that are there, or from the network."""
@@ -83,7 +75,7 @@ def image_arrays(images: Sequence[Any], labels: Sequence[Any]) -> ImageArrays:
     """images, labels: of the training and of the test split."""
     pixels = [np.ascontiguousarray(part) for part in images]
     classes = [np.asarray(part).astype(np.uint8) for part in labels]
-    return dict(zip(ARRAY_NAMES, (pixels[0], classes[0], pixels[1], classes[1]), strict=True))
+    return dict(zip(prepared.ARRAY_NAMES, (pixels[0], classes[0], pixels[1], classes[1]), strict=True))
 
 
 class CIFAR10(ImageSet):
@@ -175,4 +167,6 @@ class TinyImageNet(ImageSet):
         return image_arrays([images[:n], images[n:]], [labels[:n], labels[n:]])
 
     def is_whole(self, folder: Path) -> bool:
-        return tuple(len(list(folder.glob(f"{part}/*.JPEG"))) for part in ("train/*/images", "val/images")) == self.sizes
+        return (
+            tuple(len(list(folder.glob(f"{part}/*.JPEG"))) for part in ("train/*/images", "val/images")) == self.sizes
+        )

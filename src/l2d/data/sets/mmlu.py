@@ -6,10 +6,10 @@ import numpy as np
 
 from l2d.data.sets.outcomes import OUTCOMES, Expert
 from l2d.data.sets.table import Table
-from l2d.data.sheet import Sheet
+from l2d.data.sheet import Sheet, write_sheet
 from l2d.data.text.pretrained import Unreachable, is_kept, unreachable
 from l2d.utils.errors import ParameterError
-from l2d.utils.files import alone, write_atomically
+from l2d.utils.files import alone
 
 LETTERS = ("A", "B", "C", "D")
 HUB, HUB_FILE = "cais/mmlu", "all/test-00000-of-00001.parquet"
@@ -30,19 +30,15 @@ class MMLU(Table):
             file.parent.mkdir(parents=True, exist_ok=True)
             with alone(file.with_suffix(".lock"), "waiting for another process to fetch MMLU"):
                 if not file.exists():
-                    write_questions(hub_rows(), file)
+                    write_sheet(file, hub_questions())
         return file
 
     def _experts(self, sheet: Sheet) -> list[Expert]:
         columns = [name for name in sheet.names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
         experts = super()._experts(sheet) if self.experts is not None or columns else []
         if self._by_subject and (not experts or any(expert.outcome == "prediction" for expert in experts)):
-            raise ParameterError(
-                "label",
-                "models answer with letters, which cannot be compared with it; use label=answer, or a file that says where"
-                " each model is right (columns correct_NAME)",
-                self.label,
-            )
+            problem = "models answer with letters, not with it; use label=answer, or a file with columns correct_NAME"
+            raise ParameterError("label", problem, self.label)
         return experts
 
     @property
@@ -63,8 +59,8 @@ def multiple_choice_prompt(question: str, choices: list[str]) -> str:
     return "\n".join([question, *(f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=True))])
 
 
-def hub_rows() -> list[dict[str, str]]:
-    """The hub's test set as id, subject, prompt and answer."""
+def hub_questions() -> dict[str, list[str]]:
+    """The columns of the hub's test set."""
     from huggingface_hub import hf_hub_download
     from pyarrow import parquet
 
@@ -74,24 +70,11 @@ def hub_rows() -> list[dict[str, str]]:
         rows = parquet.read_table(hf_hub_download(HUB, HUB_FILE, repo_type="dataset")).to_pylist()
     except Exception as error:  # the hub's client has a dozen kinds
         why = str(error) if isinstance(error, Unreachable) else type(error).__name__
-        raise ParameterError(
-            "path",
-            f"missing, and {HUB} could not be fetched: {why}; give a CSV or Parquet file with the columns prompt, subject"
-            " and answer",
-        ) from error
-    return [
-        {
-            "id": str(number),
-            "subject": row["subject"],
-            "prompt": multiple_choice_prompt(row["question"], row["choices"]),
-            "answer": LETTERS[row["answer"]],
-        }
-        for number, row in enumerate(rows)
-    ]
-
-
-def write_questions(rows: list[dict[str, str]], file: Path) -> None:
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    write_atomically(file, lambda path: parquet.write_table(pa.Table.from_pylist(rows), path))
+        problem = f"missing, and {HUB} could not be fetched: {why}; give a file with columns prompt, subject and answer"
+        raise ParameterError("path", problem) from error
+    return {
+        "id": [str(number) for number in range(len(rows))],
+        "subject": [row["subject"] for row in rows],
+        "prompt": [multiple_choice_prompt(row["question"], row["choices"]) for row in rows],
+        "answer": [LETTERS[row["answer"]] for row in rows],
+    }

@@ -6,6 +6,7 @@ imply different outcomes.)
 """
 
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,16 +24,8 @@ PATTERNS = ((1, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (1
 CHANCES = (0.312, 0.15, 0.06, 0.068, 0.06, 0.26, 0.04, 0.05)
 # Kinds of questions, hard ones first: the transport below deals them the patterns in this order.
 QUESTION_KINDS = (
-    ("algebra", True),
-    ("arithmetic", True),
-    ("world history", True),
-    ("logic", True),
-    ("geography", True),
-    ("logic", False),
-    ("world history", False),
-    ("algebra", False),
-    ("arithmetic", False),
-    ("geography", False),
+    *((topic, True) for topic in ("algebra", "arithmetic", "world history", "logic", "geography")),
+    *((topic, False) for topic in ("logic", "world history", "algebra", "arithmetic", "geography")),
 )
 SKILL = 0.8  # of the outcomes, the share that follows the kind of question; the rest are the same for all kinds
 TEST_SHARE = 1 / 3
@@ -68,7 +61,6 @@ class MMLUSim:
 
     def load(self, data_dir: Path) -> Arrays:
         import torch
-        from torch import Tensor
 
         from l2d.data.splits import draw_whole_groups, groups_of_equal_texts, stratified_split
 
@@ -83,10 +75,7 @@ class MMLUSim:
         subjects = sorted(set(topics))
         by_letter = self.label == "answer"
         groups = groups_of_equal_texts(texts)
-
-        def draw(labels: Tensor) -> tuple[Tensor, Tensor]:
-            return stratified_split(labels, TEST_SHARE, seed=0)
-
+        draw = partial(stratified_split, fraction=TEST_SHARE, seed=0)
         train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
         with under("encoder"):
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))

@@ -1,11 +1,12 @@
-"""What the experts of a table did: which columns say it, as errors and prices."""
+"""What the columns of a table say: what its experts did and cost, and the classes of its labels."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from l2d.data.sheet import Sheet, listed
+from l2d.data.arrays import Answers
+from l2d.data.sheet import Sheet, cell_number, listed
 from l2d.utils.errors import L2DError, ParameterError
 
 Outcome = Literal["correct", "prediction", "cost"]
@@ -24,75 +25,49 @@ class Expert:
 
 def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> list[Expert]:
     """The columns correct_NAME, prediction_NAME and cost_NAME of the file; or `columns`, which all hold `outcome`."""
-    by_name = [
-        Expert(column.removeprefix(f"{kind}_"), column, kind)
-        for column in sheet.names
-        for kind in OUTCOMES
-        if column.startswith(f"{kind}_")
-    ]
-    experts = by_name if columns is None else _named_experts(sheet, columns, outcome)
-    _check_experts(sheet, experts)
-    known = {expert.name for expert in (*experts, *by_name)}
-    for column in sheet.names:
-        if column.startswith(PRICE) and column.removeprefix(PRICE) not in known:
-            raise L2DError(
-                f"{sheet.path}: column {column}: the price of an unknown expert; there are {listed(sorted(known))}"
-            )
-    return experts
-
-
-def _named_experts(sheet: Sheet, columns: list[str], outcome: Outcome) -> list[Expert]:
-    """A column may be named in full (correct_gpt) or by its expert (gpt)."""
-    experts = []
-    for name in columns:
-        full = f"{outcome}_{name}"
-        column = full if name not in sheet.columns and full in sheet.columns else name
-        sheet.check_column("experts", column)
-        experts.append(Expert(column.removeprefix(f"{outcome}_"), column, outcome))
-    return experts
-
-
-def _check_experts(sheet: Sheet, experts: list[Expert]) -> None:
+    if columns is not None:
+        experts = [_named_expert(sheet, name, outcome) for name in columns]
+    else:
+        kinds = [(column, kind) for column in sheet.names for kind in OUTCOMES if column.startswith(f"{kind}_")]
+        experts = [Expert(column.removeprefix(f"{kind}_"), column, kind) for column, kind in kinds]
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
-        hint = "; are the cells separated by commas?" if len(sheet.names) == 1 else ""
         raise L2DError(
             f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or cost_NAME, or name"
-            f" the columns in `experts`; there are {listed(sheet.names)}{hint}"
+            f" the columns in `experts`; there are {listed(sheet.names)}"
         )
-    columns: dict[str, str] = {}
-    for expert in experts:
-        if not expert.name:
-            raise L2DError(f"{sheet.path}: column {expert.column}: has no expert's name after it")
-        if expert.name in columns:
-            raise L2DError(
-                f"{sheet.path}: columns {columns[expert.name]} and {expert.column}: one outcome per expert; a price is called"
-                f" {PRICE}{expert.name}"
-            )
-        columns[expert.name] = expert.column
+    names = [expert.name for expert in experts]
+    if twice := " and ".join(expert.column for expert in experts if names.count(expert.name) > 1):
+        raise L2DError(f"{sheet.path}: columns {twice}: one outcome per expert; a price is called {PRICE}NAME")
+    return experts
 
 
-def errors_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> np.ndarray:
-    """float64 [n, p]: 1 − correctness, 1[prediction ≠ label], or the cost as it is."""
-    return np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
+def _named_expert(sheet: Sheet, name: str, outcome: Outcome) -> Expert:
+    """A column may be named in full (correct_gpt) or by its expert (gpt)."""
+    full = f"{outcome}_{name}"
+    column = full if name not in sheet.columns and full in sheet.columns else name
+    sheet.check_column("experts", column)
+    return Expert(column.removeprefix(f"{outcome}_"), column, outcome)
+
+
+def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> Answers:
+    import torch
+
+    errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
+    prices = _prices(sheet, experts)
+    return Answers(torch.from_numpy(errors), prices=None if prices is None else torch.from_numpy(prices))
 
 
 def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
-    if expert.outcome == "prediction":
-        return _wrong_predictions(sheet, expert, labels)
-    values = sheet.numbers(expert.column)
+    """float64 [n]: 1 − correctness, 1[prediction ≠ label], or the cost as it is."""
     if expert.outcome == "cost":
-        sheet.refuse(expert.column, "negative", values < 0)
-        return values
-    sheet.refuse(expert.column, "not between 0 (wrong) and 1 (right)", (values < 0) | (values > 1))
-    return 1 - values
-
-
-def _wrong_predictions(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
+        return _amounts(sheet, expert.column)
+    if expert.outcome == "correct":
+        values = sheet.numbers(expert.column)
+        sheet.refuse(expert.column, "not between 0 (wrong) and 1 (right)", (values < 0) | (values > 1))
+        return 1 - values
     if labels is None:
-        raise ParameterError(
-            "label", f"missing; the predictions in column {expert.column} need a column to compare with"
-        )
+        raise ParameterError("label", f"missing; predictions in column {expert.column} need a column to compare with")
     predictions = sheet.words(expert.column)
     if not set(predictions) & set(labels):
         raise L2DError(
@@ -102,7 +77,7 @@ def _wrong_predictions(sheet: Sheet, expert: Expert, labels: list[str] | None) -
     return np.array([said != true for said, true in zip(predictions, labels, strict=True)], dtype=np.float64)
 
 
-def prices_of(sheet: Sheet, experts: list[Expert]) -> np.ndarray | None:
+def _prices(sheet: Sheet, experts: list[Expert]) -> np.ndarray | None:
     """float64 [n, p] if all experts have a price column, None if none has."""
     columns = [f"{PRICE}{expert.name}" for expert in experts]
     absent = [column for column in columns if column not in sheet.columns]
@@ -110,7 +85,24 @@ def prices_of(sheet: Sheet, experts: list[Expert]) -> np.ndarray | None:
         return None
     if absent:
         raise L2DError(f"{sheet.path}: no column {listed(absent)}; all experts have a price column or none has")
-    prices = [sheet.numbers(column) for column in columns]
-    for column, values in zip(columns, prices, strict=True):
-        sheet.refuse(column, "negative", values < 0)
-    return np.stack(prices, axis=1)
+    return np.stack([_amounts(sheet, column) for column in columns], axis=1)
+
+
+def _amounts(sheet: Sheet, column: str) -> np.ndarray:
+    """float64 [n], none negative."""
+    values = sheet.numbers(column)
+    sheet.refuse(column, "negative", values < 0)
+    return values
+
+
+def class_numbers(words: list[str] | None, n: int) -> tuple[np.ndarray, int]:
+    """Labels as 0, 1, … (numbers by size, then words), int64 [n], and how many classes there are; −1 and 0 without labels."""
+    if words is None:
+        return np.full(n, -1), 0
+
+    def place(word: str) -> tuple[bool, float, str]:
+        value = cell_number(word)
+        return (True, 0.0, word) if np.isnan(value) else (False, value, word)
+
+    classes = {word: k for k, word in enumerate(sorted(set(words), key=place))}
+    return np.array([classes[word] for word in words]), len(classes)

@@ -13,12 +13,8 @@ from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically, write_json
 
 ARRAY_NAMES = ("train_images", "train_labels", "test_images", "test_labels")
+AGAIN = "delete meta.json and the .npy files beside it and prepare it again"  # raw files may be there too and must stay
 ImageArrays = dict[str, np.ndarray]  # by the names of ARRAY_NAMES
-
-
-def again(folder: Path) -> str:
-    """What to do about a damaged set. Raw files may be in the same folder and must stay."""
-    return f"delete the .npy files and meta.json in {folder} and prepare it again"
 
 
 def is_prepared(folder: Path) -> bool:
@@ -32,14 +28,11 @@ def write_prepared(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in ARRAY_NAMES:
         write_atomically(folder / f"{name}.npy", partial(np.save, arr=arrays[name]))
-    write_meta(folder, arrays, num_classes)
+    write_meta(folder, num_classes)
 
 
-def write_meta(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
-    files = {
-        f"{name}.npy": {"sha256": file_sha256(folder / f"{name}.npy"), "shape": list(arrays[name].shape)}
-        for name in ARRAY_NAMES
-    }
+def write_meta(folder: Path, num_classes: int) -> None:
+    files = {f"{name}.npy": {"sha256": file_sha256(folder / f"{name}.npy")} for name in ARRAY_NAMES}
     write_json(folder / "meta.json", {"num_classes": num_classes, "files": files})
 
 
@@ -52,13 +45,13 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
     for name, sha256 in (dict.fromkeys(ARRAY_NAMES) if by_hand else checksums(folder)).items():
         file = folder / f"{name}.npy"
         if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):
-            raise L2DError(f"{file}: missing or damaged; {again(folder)}")
+            raise L2DError(f"{file}: missing or damaged; {AGAIN}")
         # "c": private pages, so that torch may take them for writable; nothing reaches the file
         arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
     check_arrays(folder, arrays, num_classes)
     if by_hand:
         with suppress(OSError):  # the folder may be read-only
-            write_meta(folder, arrays, num_classes)
+            write_meta(folder, num_classes)
     images = [torch.from_numpy(arrays[name]) for name in ("train_images", "test_images")]
     labels = [torch.from_numpy(arrays[name].astype(np.int64)) for name in ("train_labels", "test_labels")]
     return Arrays(images[0], labels[0], images[1], labels[1], num_classes)
@@ -71,7 +64,9 @@ def check_arrays(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
         images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
         found = f"{images.dtype} {list(images.shape)}"
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or images.shape[1:] != shape:
-            raise L2DError(f"{folder}/{split}_images.npy: expected uint8 images [N, H, W, C] of one shape, found {found}")
+            raise L2DError(
+                f"{folder}/{split}_images.npy: expected uint8 images [N, H, W, C] of one shape, found {found}"
+            )
         whole = labels.shape == (len(images),) and labels.dtype.kind in "iu" and len(labels) > 0
         if not whole or labels.min() < 0 or labels.max() >= num_classes:
             raise L2DError(f"{folder}/{split}_labels.npy: expected {len(images)} integers in 0..{num_classes - 1}")
@@ -83,7 +78,7 @@ def checksums(folder: Path) -> dict[str, str]:
         files = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["files"]
         return {name: files[f"{name}.npy"]["sha256"] for name in ARRAY_NAMES}
     except (ValueError, KeyError, TypeError) as error:
-        raise L2DError(f"{folder / 'meta.json'}: damaged; {again(folder)}") from error
+        raise L2DError(f"{folder / 'meta.json'}: damaged; {AGAIN}") from error
 
 
 def prepared_fingerprint(folder: Path) -> str:

@@ -1,23 +1,29 @@
-"""Bring your own: a CSV or Parquet file with a row per example and a column per expert.
+"""Bring your own: a CSV or Parquet file with a row per example and a column per expert. Light: torch is imported by
+`load` alone, so that a finished run is recognised at once."""
 
-Light: torch is imported by `load` alone, so that a finished run is recognised at once.
-"""
+from __future__ import annotations
 
 import hashlib
 import sys
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from l2d.data.arrays import Arrays, Seen, divided_arrays
-from l2d.data.sets.outcomes import OUTCOMES, PRICE, Expert, find_experts
-from l2d.data.sheet import Sheet, cell_number, file_problem, listed, read_header, read_sheet
+from l2d.data.sets.outcomes import OUTCOMES, PRICE, Expert, answers_of, class_numbers, find_experts
+from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet
 from l2d.data.text.encoders import Encoder
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 GIVES_AWAY = ("label", "target", "answer")  # columns that are hardly meant for the router
+# Columns that are never a router's unless named: what experts did and cost, and what is known only after the answer.
+AFTERWARDS = (PRICE, "answer_", "probability_", "tokens_", "seconds_", *(f"{outcome}_" for outcome in OUTCOMES))
 
 
 class Table:
@@ -56,8 +62,9 @@ class Table:
         if only is not None and category is None:
             raise ParameterError("only", "needs a column of categories; name it in `category`", only)
         self.path = None if path is None else Path(path).expanduser()
-        self.experts, self.features = _column_names("experts", experts), _column_names("features", features)
-        self.only = _column_names("only", only)
+        self.experts, self.features, self.only = (
+            None if names is None else [str(name) for name in names] for names in (experts, features, only)
+        )
         self.text, self.image, self.label, self.category, self.split = (
             None if column is None else str(column) for column in (text, image, label, category, split)
         )
@@ -65,12 +72,8 @@ class Table:
 
     def fingerprint(self, data_dir: Path) -> str:
         """Of the file's bytes, and of the encoder that reads its text. Images that it names may change unnoticed."""
-        file = self._file(data_dir)
         reads = self.encoder.identity() if self.encoder is not None and self.text is not None else ""
-        try:
-            return hashlib.sha256(file.read_bytes() + reads.encode()).hexdigest()[:16]
-        except OSError as error:
-            raise ParameterError("path", f"cannot be read ({error.strerror})", file) from error
+        return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """Off the file's header alone."""
@@ -79,33 +82,31 @@ class Table:
     def load(self, data_dir: Path) -> Arrays:
         import torch
 
-        from l2d.data.sets import table_arrays
+        from l2d.data.inputs import sheet_inputs
+        from l2d.data.splits import groups_of_equal_texts
 
         sheet = self._rows(read_sheet(self._file(data_dir), self._texts))
         experts = self._experts(sheet)
         roles = self._roles(sheet, experts)
         seen = Seen(tuple(self._features(sheet, roles)), self.text, self.image)
         words = None if self.label is None else sheet.words(self.label)
-        numbers, num_classes = self._labels(sheet, words)
-        labels = torch.from_numpy(numbers)
+        classes, num_classes = self._labels(sheet, words)
         texts = None if self.text is None else sheet.texts(self.text)
-        groups = table_arrays.row_groups(texts, len(sheet))
-        validation = None
-        if self.split is None:
-            train, test = table_arrays.drawn_test_rows(sheet, labels, groups, self.test_fraction)
-        else:
-            train, test, validation = table_arrays.rows_of_split_column(sheet, self.split, groups)
-        inputs = table_arrays.table_inputs(sheet, seen, self.image_size, self.encoder, data_dir)
+        groups = None if texts is None else groups_of_equal_texts(texts)
+        train, test, validation = self._divided(sheet, torch.from_numpy(classes), groups)
+        size = (self.image_size, self.image_size, 3)
+        with under("encoder"):  # which a table with text has
+            inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
         self._describe(sheet, experts, [*seen.features, *self._texts], roles)
         return divided_arrays(
             inputs,
-            labels,
+            torch.from_numpy(classes),
             num_classes,
             train=train,
             test=test,
             validation=validation,
             experts=tuple(expert.name for expert in experts),
-            answers=table_arrays.table_answers(sheet, experts, words) if experts else None,
+            answers=answers_of(sheet, experts, words) if experts else None,
             groups=groups,
             categories=None if self.category is None else sheet.words(self.category),
             texts=texts,
@@ -124,19 +125,30 @@ class Table:
         return self.path
 
     def _rows(self, sheet: Sheet) -> Sheet:
-        """Those of the categories to keep."""
-        refuse_repeated_ids(sheet)
-        if self.category is None:
+        """Those of the categories to keep. A row that is there twice might be trained on and tested on."""
+        if "id" in sheet.columns:
+            ids = [str(value) for value in sheet.columns["id"].to_pylist()]
+            repeated = ~np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
+            sheet.refuse("id", "an id that an earlier row has (rename the column if it is no id)", repeated)
+        if self.category is None or self.only is None:
             return sheet
         sheet.check_column("category", self.category)
-        if self.only is None:
-            return sheet
         found = sheet.words(self.category)
         if unknown := [name for name in self.only if name not in found]:
-            raise ParameterError(
-                "only", f"no row has {self.category}={unknown[0]}; there are {listed(sorted(set(found)))}", unknown[0]
-            )
+            problem = f"no row has {self.category}={unknown[0]}; there are {listed(sorted(set(found)))}"
+            raise ParameterError("only", problem, unknown[0])
         return sheet.take(np.array([category in self.only for category in found]))
+
+    def _divided(self, sheet: Sheet, labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Rows of training and validation, rows of test (the same for every seed), and which of the former are validation."""
+        from l2d.data.splits import draw_whole_groups, rows_of_split_column, stratified_split
+
+        if self.split is not None:
+            return rows_of_split_column(sheet, self.split, groups)
+        if "split" in sheet.columns:
+            raise ParameterError("split", "the table has a column split; say split=split, or rename the column")
+        draw = partial(stratified_split, fraction=self.test_fraction, seed=0, parameter="test_fraction", strict=False)
+        return *draw_whole_groups(draw, labels, groups), None
 
     def _experts(self, sheet: Sheet) -> list[Expert]:
         return find_experts(sheet, self.experts, self.outcome)
@@ -149,11 +161,9 @@ class Table:
         """{column: what it is}, of those that a router must not see."""
         roles = {expert.column: f"what {expert.name} did" for expert in experts}
         for role, column in (("label", self.label), ("category", self.category), ("split", self.split)):
-            if column is None:
+            if column is None or (role == "category" and column == self.label):  # both at once is fine
                 continue
             sheet.check_column(role, column)
-            if role == "category" and column == self.label:  # results may be broken down by the label
-                continue
             if column in roles:
                 raise ParameterError(role, f"that column is {roles[column]} already", column)
             roles[column] = f"the {role}"
@@ -163,32 +173,25 @@ class Table:
         """The columns of numbers that a router sees."""
         named = [("text", self.text), ("image", self.image), *(("features", name) for name in self.features or [])]
         for parameter, column in named:
-            if column is None:
-                continue
-            sheet.check_column(parameter, column)
-            if column in roles:
-                raise ParameterError(parameter, f"that is {roles[column]}, which a router must not see", column)
-        found = self.features or []
-        if self.features is None and not self._texts:
-            found = self._free_features(sheet, roles)
+            if column is not None:
+                sheet.check_column(parameter, column)
+                if column in roles:
+                    raise ParameterError(parameter, f"that is {roles[column]}, which a router must not see", column)
+        by_name = self.features is not None or self._texts
+        found = self.features or [] if by_name else self._free_features(sheet, roles)
         if not found and not self._texts:
-            raise ParameterError(
-                "features", "no numeric column is left for a router to see; name some, or text or image"
-            )
+            raise ParameterError("features", "no numeric column is left to see; name some, or text or image")
         return found
 
     def _free_features(self, sheet: Sheet, roles: dict[str, str]) -> list[str]:
         if self.experts is not None and not all(name.startswith(f"{self.outcome}_") for name in self.experts):
-            raise ParameterError(
-                "features",
-                "missing; say which columns the router may see, since the outcomes of experts that are not in `experts` look"
-                " like any other number",
-            )
-        free = [name for name in sheet.names if name not in roles and may_be_input(name) and sheet.is_numeric(name)]
+            problem = "missing; name them, since outcomes of experts that are left out look like any other number"
+            raise ParameterError("features", problem)
+        others = [name for name in sheet.names if name not in roles and name.lower() != "id"]
+        free = [name for name in others if not name.startswith(AFTERWARDS) and sheet.is_numeric(name)]
         if telling := [name for name in free if name.lower() in GIVES_AWAY]:
-            raise ParameterError(
-                "features", f"the router would see column {telling[0]}; say label={telling[0]}, or list the features"
-            )
+            problem = f"the router would see column {telling[0]}; say label={telling[0]}, or list the features"
+            raise ParameterError("features", problem)
         return free
 
     def _describe(self, sheet: Sheet, experts: list[Expert], inputs: list[str], roles: dict[str, str]) -> None:
@@ -196,54 +199,5 @@ class Table:
         prices = [f"{PRICE}{expert.name}" for expert in experts]
         rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices)]
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
-        unused = f"; not used: {listed(rest)}" if rest else ""
-        print(
-            f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {listed(inputs, 60)}{unused}",
-            file=sys.stderr,
-        )
-
-
-def _column_names(parameter: str, columns: list[str | int] | None) -> list[str] | None:
-    if columns is None:
-        return None
-    names = [str(column) for column in columns]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ParameterError(parameter, f"names {listed(twice)} more than once")
-    return names
-
-
-def may_be_input(column: str) -> bool:
-    """Not ids, nor outcomes and prices of experts that were left out, nor what is known only after the answer."""
-    known_later = (
-        "answer_",
-        "probability_",
-        "tokens_",
-        "seconds_",
-    )  # in the tables that language models' answers are kept in
-    return column.lower() != "id" and not column.startswith(
-        (PRICE, *known_later, *(f"{outcome}_" for outcome in OUTCOMES))
-    )
-
-
-def class_numbers(words: list[str] | None, n: int) -> tuple[np.ndarray, int]:
-    """Labels as 0, 1, … (numbers by size, then words), int64 [n], and how many classes there are; −1 and 0 without labels."""
-    if words is None:
-        return np.full(n, -1), 0
-    classes = {word: k for k, word in enumerate(sorted(set(words), key=_in_order))}
-    return np.array([classes[word] for word in words]), len(classes)
-
-
-def _in_order(word: str) -> tuple[bool, float, str]:
-    """Numbers first, by size: 10 comes after 9."""
-    value = cell_number(word)
-    return value != value, 0.0 if value != value else value, word
-
-
-def refuse_repeated_ids(sheet: Sheet) -> None:
-    """A row that is there twice might be trained on and tested on."""
-    if "id" not in sheet.columns:
-        return
-    ids = np.array([str(value.as_py()) for value in sheet.columns["id"]])
-    repeated = np.ones(len(ids), dtype=bool)
-    repeated[np.unique(ids, return_index=True)[1]] = False
-    sheet.refuse("id", "an id that an earlier row has (rename the column if it does not identify rows)", repeated)
+        seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
+        print(f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {seen}", file=sys.stderr)

@@ -1,9 +1,5 @@
-"""Text as numbers for a router: hashed pieces of words, or the embeddings of a frozen encoder, computed once and kept.
-
-Light: torch, transformers and scikit-learn are imported when a text is read.
-"""
-
-from __future__ import annotations
+"""Text as numbers for a router: hashed pieces of words, or the embeddings of a frozen encoder, computed once and kept. Light:
+torch, transformers and scikit-learn are imported when a text is read."""
 
 import hashlib
 import json
@@ -11,17 +7,16 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from tqdm import tqdm
 
-from l2d.data.text.pretrained import identity_of
-from l2d.data.text.tokens import note_of_cut, say_once
+from l2d.data.text.pretrained import from_pretrained, identity_of, loading, locate
+from l2d.data.text.tokens import load_tokenizer, longer, note_of_cut, say_once
+from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
-
-if TYPE_CHECKING:
-    from l2d.data.text.frozen import FrozenEncoder
 
 HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
 
@@ -79,37 +74,84 @@ class Embeddings:
         file = data_dir / "embeddings" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npy"
         file.parent.mkdir(parents=True, exist_ok=True)
         with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
-            if (kept := read_kept(file)) is not None:
-                return kept
+            if file.exists():
+                try:
+                    kept: np.ndarray = np.load(file, allow_pickle=False)
+                    return kept
+                except (OSError, ValueError, EOFError):
+                    print(f"{file}: damaged; embedding the texts again", file=sys.stderr)
             found = self.embed(texts)
             say_once(self.note)
             write_atomically(file, lambda path: np.save(path, found, allow_pickle=False))
         return found
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        self._frozen.cut.clear()
-        found = self._frozen.embed(texts, self.batch_size, self.progress)
-        self.note = note_of_cut(sum(text in self._frozen.cut for text in texts), len(texts), self.max_length)
+        """float32 [n, F]. Equal texts are embedded once."""
+        import torch
+
+        different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of like length: little padding
+        batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
+        hidden = not self.progress or len(batches) < 20
+        cut: set[str] = set()
+        with torch.inference_mode():
+            bar = tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden)
+            found = np.concatenate([self._embed_batch(batch, cut) for batch in bar])
+        self.note = note_of_cut(sum(text in cut for text in texts), len(texts), self.max_length)
+        rows = {text: i for i, text in enumerate(different)}
+        return found[[rows[text] for text in texts]]
+
+    def _embed_batch(self, batch: list[str], cut: set[str]) -> np.ndarray:
+        """In halves, if memory does not suffice. Texts that have more tokens than max_length are put into `cut`."""
+        from l2d.utils.out_of_memory import is_out_of_memory
+
+        try:
+            return self._mean_states(batch, cut)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+        # Only here is the exception gone, and with it what was allocated.
+        if len(batch) == 1:
+            problem = f"{self.model} runs out of memory with one text; lower it"
+            raise ParameterError("max_length", problem, self.max_length)
+        half = (len(batch) + 1) // 2
+        tqdm.write(f"out of memory with {len(batch)} texts at a time; trying {half}", file=sys.stderr)
+        return np.concatenate([self._embed_batch(part, cut) for part in (batch[:half], batch[half:])])
+
+    def _mean_states(self, batch: list[str], cut: set[str]) -> np.ndarray:
+        from torch.nn.functional import normalize
+
+        tokenizer, network = self._loaded
+        words = tokenizer(batch, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
+        cut.update(longer(tokenizer, batch, words["attention_mask"].sum(1).tolist(), self.max_length))
+        words = words.to(next(network.parameters()).device)
+        mask = words["attention_mask"][..., None].float()
+        states = network(**words).last_hidden_state.float()
+        mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+        found: np.ndarray = normalize(mean, dim=-1).cpu().numpy()
         return found
 
     @cached_property
-    def _frozen(self) -> FrozenEncoder:
+    def _loaded(self) -> tuple[Any, Any]:
         """Once for all queries: loading takes longer than a thousand of them."""
-        from l2d.data.text.frozen import FrozenEncoder
+        import torch
 
-        return FrozenEncoder(self.model, self.max_length)
+        tokenizer, network = load_encoder(self.model)
+        return tokenizer, network.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
     def identity(self) -> str:
         return json.dumps(identity_of(self.model))
 
 
-def read_kept(file: Path) -> np.ndarray | None:
-    """The embeddings in a file, or None if it is missing or damaged."""
-    if not file.exists():
-        return None
-    try:
-        found: np.ndarray = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        print(f"{file}: damaged; embedding the texts again", file=sys.stderr)
-        return None
-    return found
+def load_encoder(model: str) -> tuple[Any, Any]:
+    """Tokenizer and network. Its parameter is called `model`, as that of the encoders."""
+    import torch
+
+    tokenizer = load_tokenizer(model)
+    with loading("model", model) as transformers:
+        network = from_pretrained(transformers.AutoModel, locate(model), dtype=torch.float32)
+    if tokenizer.pad_token is None:  # GPT-2 and its kin; which token pads does not matter: the mask hides it
+        if tokenizer.eos_token is None:
+            raise ParameterError("model", "its tokenizer has no token to pad with; choose another encoder", model)
+        tokenizer.pad_token = tokenizer.eos_token
+        tokenizer.padding_side = "right"  # positions stay those of a text alone
+    return tokenizer, network

@@ -1,7 +1,4 @@
-"""Models of transformers by name: from a folder, from the hub's local cache, or from the hub.
-
-Light: transformers and the hub's client are imported when a model is loaded.
-"""
+"""Models of transformers by name: from a folder, from the hub's local cache, or from the hub. Light until one is loaded."""
 
 from __future__ import annotations
 

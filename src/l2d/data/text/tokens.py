@@ -1,7 +1,5 @@
-"""Text as tokens, for a router that is an encoder itself and learns how to read it; and which texts have too many of them.
-
-Light: transformers is imported when a text is read.
-"""
+"""Text as tokens, for a router that is an encoder itself and learns how to read it. Light: transformers is imported when a text is
+read."""
 
 from __future__ import annotations
 

@@ -1,0 +1,183 @@
+"""The front door: help that lists everything, mistakes in one line, the nearest command."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conftest import environment
+
+from l2d.commands import experts, prepare, train, tune
+from l2d.commands.hydra_command import HydraCommand, HydraJob, help_text, run_hydra_command
+from l2d.commands.main import COMMANDS, main
+from l2d.config import SearchSettings, Settings, groups, launchers
+from l2d.utils.errors import L2DError, ParameterError
+
+HYDRA_COMMANDS = {"train": train.COMMAND, "tune": tune.COMMAND, "experts": experts.COMMAND, "prepare": prepare.COMMAND}
+
+
+@pytest.fixture(scope="module")
+def helps() -> dict[str, str]:
+    return {name: help_text(command) for name, command in HYDRA_COMMANDS.items()}
+
+
+@pytest.mark.parametrize("name", HYDRA_COMMANDS)
+def test_help_names_every_choice_and_what_it_means(helps: dict[str, str], name: str) -> None:
+    listed = helps[name].partition("\ndefaults: ")[0]
+    for group, options in groups().items():
+        if group == "experiment" and name == "experts":
+            assert "\n  experiment\n" not in listed  # which has no such group
+            continue
+        assert f"\n  {group}\n" in listed
+        for choice, meaning in options.items():
+            assert f"\n    {choice:<17} {meaning}\n" in f"{listed}\n"
+    for choice, meaning in launchers().items():
+        assert f"\n    {choice:<17} {meaning}\n" in f"{listed}\n"
+
+
+@pytest.mark.parametrize("name", HYDRA_COMMANDS)
+def test_help_names_every_key_its_default_and_its_meaning(helps: dict[str, str], name: str) -> None:
+    keys = helps[name].partition("\nkeys:\n")[2].partition("\nexamples:\n")[0].splitlines()
+    found = {line.split("=")[0].strip(): line for line in keys if "=" in line}
+    for field in fields(Settings):
+        assert found[field.name].endswith(f"  {field.metadata['help']}")
+    searched = {f"tune.{field.name}": field.metadata["help"] for field in fields(SearchSettings)}
+    assert searched.keys() <= found.keys() if name == "tune" else not searched.keys() & found.keys()
+    if name == "tune":
+        assert all(found[key].endswith(meaning) for key, meaning in searched.items())
+        assert found["tune.search"].split()[0] == "tune.search=paper"
+        assert found["tune.rungs"].strip().startswith("tune.rungs=[0.3, 0.6] ")
+    shown = {key: found[key].split()[0] for key in ("seed", "fold", "progress", "validation_fraction")}
+    assert [*shown.values()] == ["seed=0", "fold=null", "progress=true", "validation_fraction=0.1"]
+
+
+def test_help_names_the_defaults(helps: dict[str, str]) -> None:
+    defaults = {name: text.partition("\ndefaults: ")[2].splitlines()[0] for name, text in helps.items()}
+    assert defaults["train"].startswith(
+        "cost=error dataset=digits experts=synthetic logger=csv method=mild recipe=small router=resnet18_slim setup=III"
+    )
+    assert "method=mild_paper" in defaults["tune"]
+    assert "experts=trained" in defaults["experts"]
+
+
+@pytest.mark.parametrize("name", HYDRA_COMMANDS)
+def test_help_says_how_it_is_called(helps: dict[str, str], name: str) -> None:
+    assert f"\nusage: l2d {name} " in helps[name]
+    assert f"  l2d {name} --cfg job " in helps[name]
+    assert "HYDRA_FULL_ERROR=1" in helps[name]
+    for line in HYDRA_COMMANDS[name].examples:
+        assert f"\n  {line}\n" in helps[name]
+
+
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_comes_whatever_else_is_said(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["train", "seed=3", flag])
+    assert "usage: l2d train" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [[], ["--help"], ["-h"]])
+def test_the_commands_are_listed(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    main(given)
+    out = capsys.readouterr().out
+    for name, (_, meaning) in COMMANDS.items():
+        assert f"\n  {name:<9}  {meaning}" in out
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("trian", "did you mean train?"),
+        ("experst", "did you mean experts?"),
+        ("--verbose", "there are train, tune,"),
+        ("qqq", "there are train, tune,"),
+    ],
+)
+def test_a_command_that_there_is_not(given: str, said: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([given])
+    assert str(caught.value).startswith(f"error: {given}: unknown command; {said}")
+
+
+def test_arguments_are_not_read_off_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["elsewhere", "--bogus"]
+    monkeypatch.setattr(sys, "argv", arguments)
+    main(["train", "--cfg", "job", "seed=7"])
+    assert "\nseed: 7\n" in capsys.readouterr().out
+    assert sys.argv is arguments
+    assert arguments == ["elsewhere", "--bogus"]
+
+
+COMMAND = HydraCommand("train", "train", "A test.", [])
+
+
+def ended(job: Callable[[Any], Any], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        run_hydra_command(COMMAND, job, arguments)
+    assert isinstance(caught.value.code, str)
+    return caught.value.code
+
+
+def fails(error: BaseException) -> Callable[[Any], Any]:
+    def job(_: Any) -> None:
+        raise error
+
+    return job
+
+
+def test_what_a_job_ends_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    assert ended(fails(ParameterError("tau", "too small", 3))) == "error: tau=3: too small"
+    assert ended(fails(FileNotFoundError(2, "No such file", "a.csv"))) == "error: a.csv: No such file"
+    assert ended(fails(L2DError("x")), "sed=3").startswith("error: sed: unknown key")
+    assert ended(fails(L2DError("x")), "--bogus") == "error: unrecognized arguments: --bogus"
+    assert ended(fails(SystemExit("please install foo"))) == "please install foo"
+    for bug in (ZeroDivisionError(), TypeError("x"), OSError("which file?")):
+        with pytest.raises(type(bug)):
+            run_hydra_command(COMMAND, fails(bug), [])
+    assert "HYDRA_FULL_ERROR" not in os.environ
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_whole_story_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(ParameterError):
+        run_hydra_command(COMMAND, fails(ParameterError("tau", "too small", 3)), [])
+
+
+def test_a_job_can_be_sent_to_another_process() -> None:
+    import pickle
+
+    job = pickle.loads(pickle.dumps(HydraJob(train.COMMAND.__class__, full=True)))
+    assert job.full
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ("method=mildd", "method=mildd"),
+        ("recipe.epohcs=1", "recipe.epohcs"),
+        ("method.rewards=foo", "method.rewards=foo"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, given: str, key: str) -> None:
+    """In a process of its own, as people start it: alone, in a sweep, in a search, and by the old name."""
+    for program in (["l2d", "train"], ["l2d", "train", "-m", "seed=0,1"], ["l2d", "tune"], ["l2d.train"]):
+        done = subprocess.run(
+            [sys.executable, "-m", *program, given],
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (1, ""), program
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"error: {key}: ")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,61 @@
+"""One line that names the parameter; the layers above add their keys."""
+
+import pytest
+
+from l2d.utils.errors import Busy, L2DError, ParameterError, check_choice, under, unknown
+
+
+def test_the_line() -> None:
+    assert str(ParameterError("tau", "must not be negative", -1)) == "tau=-1: must not be negative"
+    assert str(ParameterError("tau", "is missing")) == "tau: is missing"
+    assert str(ParameterError("tau", "must be a number", None)) == "tau=None: must be a number"
+    assert issubclass(ParameterError, L2DError)
+    assert issubclass(Busy, L2DError)
+
+
+def test_keys_are_added_from_the_inside_out() -> None:
+    with pytest.raises(ParameterError) as caught, under("experts"), under("network"):
+        raise ParameterError("width", "must be even", 3)
+    assert str(caught.value) == "experts.network.width=3: must be even"
+    assert (caught.value.parameter, caught.value.problem, caught.value.value) == (
+        "experts.network.width",
+        "must be even",
+        3,
+    )
+
+
+def test_the_whole_object_may_be_at_fault_and_no_key_is_no_key() -> None:
+    with pytest.raises(ParameterError, match=r"^method: has no rho$"), under(""), under("method"):
+        raise ParameterError("", "has no rho")
+
+
+def test_the_cause_stays() -> None:
+    cause = ZeroDivisionError()
+    with pytest.raises(ParameterError) as caught, under("method"):
+        raise ParameterError("tau", "too small", 0) from cause
+    assert caught.value.__cause__ is cause
+
+
+def test_other_errors_are_left_alone() -> None:
+    for error in (L2DError("as it is"), ZeroDivisionError()):
+        with pytest.raises(type(error)) as caught, under("method"):
+            raise error
+        assert caught.value is error
+
+
+def test_choices() -> None:
+    check_choice("kind", "a", ("a", "b"))
+    with pytest.raises(ParameterError, match=r"^kind=c: .*a, b$"):
+        check_choice("kind", "c", ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "said"),
+    [
+        ("epohcs", ["epochs", "batch_size"], "unknown key; did you mean epochs?"),
+        ("zzz", ["b", "a"], "unknown key; there are b, a"),
+        ("zzz", [], "unknown key"),
+    ],
+)
+def test_what_may_have_been_meant(name: str, known: list[str], said: str) -> None:
+    assert unknown("key", name, known) == said
