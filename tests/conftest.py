@@ -60,7 +60,7 @@ def on_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")  # before fixtures that a file's tests share
 def _one_thread() -> None:
     """Tests that start processes would otherwise slow each other many times over."""
     import torch

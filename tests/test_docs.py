@@ -2,12 +2,13 @@
 
 import importlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from l2d.config import compose, groups, to_plain
+from l2d.config import check, compose, groups
 from l2d.runs.folder import RunFolder
 from tests.mutations import MUTATIONS
 from tests.package_map import FILE, MARKED, package_map
@@ -77,6 +78,14 @@ def test_contributing_names_what_exists() -> None:
         assert not name or re.search(rf"^(def|class) {name}\b", found.read_text(encoding="utf-8"), re.MULTILINE), name
 
 
+def test_contributing_says_why_each_dependency_is_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(one for group in project["optional-dependencies"].values() for one in group)]
+    names = {re.split(r"[<>=\[]", one)[0] for one in wanted} - {"l2d", "ray"}  # ray comes with its launcher
+    table = FILE.read_text(encoding="utf-8").split("## Dependencies")[1]
+    assert {name for name in names if not re.search(rf"^\| [^|]*\b{name}\b", table, re.MULTILINE)} == set()
+
+
 def test_ci_and_hooks_call_make_targets() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
@@ -91,8 +100,7 @@ QUERIES = [
     "dataset=table",
     "dataset.path=table.csv",
     "dataset.name=queries",
-    "cost=error_plus_cost",
-    "cost.prices=columns",
+    "cost=columns",
 ]
 SHOWN = {
     "README.md": [[], [*QUERIES, "dataset.text=query", "method=one_vs_all", "checkpoint=best"]],
@@ -105,6 +113,6 @@ SHOWN = {
 @pytest.mark.parametrize("document", SHOWN)
 def test_documents_name_the_folders_that_runs_have(document: str) -> None:
     text = (ROOT / document).read_text(encoding="utf-8")
-    wanted = {str(RunFolder.of(to_plain(compose(overrides))).path) for overrides in SHOWN[document]}
+    wanted = {str(RunFolder.of(check(compose(overrides)).plain).path) for overrides in SHOWN[document]}
     found = {path.rstrip("`") for path in re.findall(r"runs/\w+/\w+/\w+/\w+/\w+/[0-9a-f]{8}/seed=\d+", text)}
     assert found == wanted

@@ -6,16 +6,17 @@ import re
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from l2d.config import CONF, Recipe
-from l2d.config.signatures import OTHERS, Parameter, check_arguments, find_class, read_signature
+from l2d.config.signatures import OTHERS, Parameter, check_arguments, find_class, may_exist, read_signature
 from l2d.utils import parameters
 from l2d.utils.errors import ParameterError
 
@@ -40,6 +41,12 @@ def imported(target: str) -> type[Any]:
     return found
 
 
+def signature(target: str) -> Mapping[str, Parameter]:
+    read = read_signature(target)
+    assert read is not None
+    return read
+
+
 def real_kinds(cls: type[Any]) -> dict[str, Any]:
     """The annotations of a constructor, also where they are texts whose names are imported for type checkers alone."""
     function = cls.__init__
@@ -61,7 +68,7 @@ def test_there_are_classes_to_look_at() -> None:
 
 @pytest.mark.parametrize("target", configured())
 def test_the_source_says_what_the_class_says(target: str) -> None:
-    cls, read = imported(target), read_signature(target)
+    cls, read = imported(target), signature(target)
     real = inspect.signature(cls).parameters
     assert find_class(target) is not None
     if cls.__init__ is object.__init__:
@@ -83,7 +90,7 @@ def test_no_annotation_with_bounds_goes_unread(target: str) -> None:
     cls = imported(target)
     if cls.__init__ is object.__init__:
         return
-    kinds, read = real_kinds(cls), read_signature(target)
+    kinds, read = real_kinds(cls), signature(target)
     unread = {name: kinds[name] for name, one in read.items() if one.kind is Any and kinds.get(name, Any) is not Any}
     for name, kind in unread.items():
         assert not plain_kinds(kind), f"{target}: {name} is {kind}, which is a matter of values and could be checked"
@@ -132,6 +139,19 @@ class Nothing:
     pass
 
 
+class Empty(Nothing):
+    pass
+
+
+class Foreign(some.Base):
+    pass
+
+
+@dataclass
+class Generated:
+    size: int
+
+
 raise RuntimeError("never imported")
 """
 PARTS = """
@@ -174,9 +194,37 @@ def test_an_inherited_constructor_is_followed_across_modules(package: str) -> No
     for place in ("flat.Inherits", "inner.Inherits", "Renamed", "inner.parts.Other"):
         assert read_signature(f"{package}.{place}") == expected, place
     assert read_signature(f"{package}.Own") == read_signature(f"{package}.inner.Own") != {}
-    assert "gamma" in read_signature(f"{package}.flat.Theirs")
-    assert read_signature(f"{package}.flat.Nothing") == {}
+    assert "gamma" in signature(f"{package}.flat.Theirs")
     assert package not in sys.modules
+
+
+def test_no_parameters_are_not_the_same_as_unknown_ones(package: str) -> None:
+    for name, expected in {"Nothing": {}, "Empty": {}, "Foreign": None, "Generated": None, "Absent": None}.items():
+        assert read_signature(f"{package}.flat.{name}") == expected, name
+
+
+def test_optimizers_of_torch() -> None:
+    for name in ("Adam", "AdamW", "SGD"):
+        assert list(signature(f"torch.optim.{name}")) == [*inspect.signature(getattr(torch.optim, name)).parameters]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("l2d.methods.focal.Focal", True),
+        ("l2d.methods.focal.Focall", False),
+        ("l2d.methods.Focal", False),
+        ("torch.optim.Adam", True),
+        ("json.JSONDecoder", True),
+        ("json.nothing.Here", False),
+        ("no_such_module.Mine", False),
+        ("__main__.Mine", True),
+        ("Mine", False),
+        ("", False),
+    ],
+)
+def test_what_may_exist(target: str, expected: bool) -> None:
+    assert may_exist(target) is expected
 
 
 def test_only_the_very_module_of_a_class_counts(package: str) -> None:
@@ -184,7 +232,7 @@ def test_only_the_very_module_of_a_class_counts(package: str) -> None:
     assert find_class(f"{package}.Own") is None
     for target in ("l2d.data.sets.prepared.np.save", "l2d.utils.files.write_text", "Own", "", "no_such.thing.Here"):
         assert find_class(target) is None
-        assert read_signature(target) == {}
+        assert read_signature(target) is None
     assert find_class("__main__.Mine") is None
     assert find_class("l2d.methods.focal.inner.Focal") is None  # a module has no modules in it
 

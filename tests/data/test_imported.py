@@ -154,7 +154,7 @@ def test_what_harness_refuses(tmp_path: Path, lines: list[str], words: str) -> N
 
 
 def test_a_missing_metric_names_those_present(tmp_path: Path) -> None:
-    row = {**sample(0), "f1": 0.5, "bleu": 0.1}
+    row = {**sample(0), "f1": 0.5, "bleu": 0.1, "metrics": ["f1", "bleu"]}
     del row["acc"]
     with pytest.raises(L2DError, match=r"^metric: .*a\.jsonl: line 1 .*acc or exact_match.* f1, bleu$"):
         harness_outcomes(two(tmp_path, [row], [row]))

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.data.sampling import resample
+from l2d.data.splits import resample
 
 groups = st.lists(st.integers(0, 3), min_size=1, max_size=40).map(torch.tensor)
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from tests.tiny_encoders import KINDS, write_encoder
 
-from l2d.data.text.tokens import PADDING, Tokens, load_tokenizer
+from l2d.data.text.pretrained import load_tokenizer
+from l2d.data.text.tokens import PADDING, Tokens
 from l2d.networks.heads import CosineHead
 from l2d.networks.text import KEPT, TextEncoder
 from l2d.utils.errors import ParameterError

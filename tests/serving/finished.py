@@ -144,5 +144,5 @@ def held(splits: Splits, router: RouterModule) -> tuple[Guard, torch.Tensor]:
     with torch.no_grad():
         validation, test = router(splits.validation.inputs), router(splits.test.inputs)
     parts = ((splits.validation, validation), (splits.test, test))
-    routed = [RoutedSplit(split, outputs, router.method.decide(outputs)) for split, outputs in parts]
-    return hold(router.method, *routed, best_single(splits.train_costs))
+    held_out, asked = (RoutedSplit(split, outputs, router.method.decide(outputs)) for split, outputs in parts)
+    return hold(router.method, held_out, asked, best_single(splits.train_costs))

@@ -162,8 +162,8 @@ def show_bound(options: argparse.Namespace) -> None:
 def show_consistency(options: argparse.Namespace) -> None:
     if options.random and (options.p is not None or options.rho is not None):
         raise ParameterError("--random", "draws p and rho itself; leave out --p and --rho", options.random)
-    rho = options.rho or RHO
-    p = distribution(options.p or P, len(rho))
+    p, rho = options.p or P, options.rho or RHO
+    check_distribution(p, len(rho))
     from l2d.analysis.theory.consistency_text import consistency_text, random_cases_text
 
     if options.random:
@@ -175,14 +175,15 @@ def show_consistency(options: argparse.Namespace) -> None:
 
 def draw_simplex(options: argparse.Namespace) -> None:
     path = picture_path(options.out)
-    marked = None if options.p is None else [distribution(options.p, 3)]
+    if options.p is not None:
+        check_distribution(options.p, 3)
     from l2d.analysis.theory.simplex import simplex_figure, simplex_regions, simplex_text
 
     rho = _tensor(options.rho)
     with given_as_flags():
         found = simplex_regions(rho, options.size)
     print(simplex_text(rho, found))
-    write_picture(path, simplex_figure(rho, found, None if marked is None else _tensor(marked)))
+    write_picture(path, simplex_figure(rho, found, None if options.p is None else _tensor([options.p])))
 
 
 def draw_figure1(options: argparse.Namespace) -> None:
@@ -194,12 +195,11 @@ def draw_figure1(options: argparse.Namespace) -> None:
     write_picture(path, figure1_picture(world))
 
 
-def distribution(p: Sequence[float], experts: int) -> list[float]:
+def check_distribution(p: Sequence[float], experts: int) -> None:
     if abs(sum(p) - 1) > 1e-6:
         raise ParameterError("--p", f"the sum is {sum(p):g}, not 1", _listed(p))
     if len(p) != experts:
         raise ParameterError("--p", f"{len(p)} values for {experts} margins in --rho", _listed(p))
-    return [one / sum(p) for one in p]
 
 
 def picture_path(out: str) -> Path:

@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answers:
-    """What p experts did on n rows.
-
-    errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data. Where known, predictions int64 [n, p] and the prices
-    of each row [n, p].
-    """
+    """What p experts did on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data. Where known,
+    predictions int64 [n, p] and the prices of each row [n, p]."""
 
     errors: Tensor
     predictions: Tensor | None = None

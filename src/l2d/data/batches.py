@@ -14,15 +14,12 @@ EVAL_BATCH = 2048
 EVAL_TEXTS = 64  # of 256 tokens each, a batch's attention takes about 100 MB a layer
 WINDOW = 50  # batches whose texts are sorted by length together: enough for like lengths, few enough to stay random
 MULTIPLE = 8  # lengths are rounded up to a multiple of it, as the GPU's tiles are
-Drawn = tuple[Tensor, Tensor | None]
+Drawn = tuple[Tensor, Tensor | None]  # an order, and its augmentation
 
 
 class Inputs:
-    """A set's inputs for a device: copied there whole (resident), or sent batch by batch through pinned memory.
-
-    lengths: tokens of each text, None if the inputs are not text. They stay on the CPU, so that cutting a batch does not make the
-    device wait.
-    """
+    """A set's inputs for a device: copied there whole (resident), or sent batch by batch through pinned memory. lengths: tokens of
+    each text, None if the inputs are not text. They stay on the CPU, so that cutting a batch does not make the device wait."""
 
     def __init__(self, inputs: Tensor, device: torch.device, resident: bool) -> None:
         self.device, self.resident = device, resident
@@ -58,9 +55,7 @@ def width_of(lengths: Tensor) -> int:
 
 def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """The same positions, in batches of like length. Batches are in random order; positions that fill no batch stay at the end.
-
-    order [n]: random positions. lengths [n]: by position.
-    """
+    order [n]: random positions. lengths [n]: by position."""
     number = len(order) // size
     full, rest = order[: number * size], order[number * size :]
     windows = [part[lengths[part].argsort(stable=True)] for part in full.split(WINDOW * size)]
@@ -85,15 +80,28 @@ def divided(batch: slice, number: int) -> list[slice]:
     return [slice(start, end) for start, end in zip([batch.start, *ends], ends, strict=False)]
 
 
+def micro_batches(n: int, size: int, number: int, parts: int) -> tuple[list[slice], list[float]]:
+    """The micro-batches of n rows in `number` batches of at most `size` rows, and their weights."""
+    batches = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    if len(batches) != number:  # a rank with one row less would finish a step early
+        batches = divided(slice(0, n), number)
+    slices, weights = [], []
+    for batch in batches:
+        rows = batch.stop - batch.start
+        cut = divided(batch, -(-parts * rows // size))
+        slices += cut
+        weights += [(part.stop - part.start) * parts / rows for part in cut]
+    return slices, weights
+
+
 class Batches:
     """Every row exactly once a pass. All batches have the same size but the last, which is smaller by less than their number.
 
     Even batches leave no tail of one or two rows, on which batch normalisation fails or misleads, and one size means one
     compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the CPU: a resumed run
     sees the same batches as an unbroken one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own rows of the
-    common order; `batch_size` is that of all ranks together.
-
-    Texts: a batch is cut to its longest, and in training holds texts of like length.
+    common order; `batch_size` is that of all ranks together. A batch of texts is cut to its longest, and in training holds texts of
+    like length.
 
     parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has as few as are no
     larger. `weights`: what each micro-batch counts, by its rows; over a batch they add up to `parts`.
@@ -124,9 +132,9 @@ class Batches:
         self._ahead: tuple[int, Drawn] | None = None
         share = -(-len(rows) // world)
         # at most one batch per row of the rank with the fewest rows: all ranks make the same number of steps
-        self.number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
-        self.batch_size = max(1, -(-share // self.number))
-        self.slices, self.weights = self._cut(len(range(rank, len(rows), world)), parts)
+        number = max(1, min(-(-share // max(1, batch_size // world)), len(rows) // world))
+        self.batch_size = max(1, -(-share // number))
+        self.slices, self.weights = micro_batches(len(range(rank, len(rows), world)), self.batch_size, number, parts)
 
     # Lightning passes the epoch to `loader.sampler.set_epoch` alone, and expects a loader with a sampler to have a batch_sampler.
     batch_sampler = None
@@ -174,16 +182,3 @@ class Batches:
             generator = torch.Generator().manual_seed(derive_seed(self.seed, "augment", epoch))
             draws = draw_augmentation(n, self.pad, generator)[self.rank :: self.world]
         return order[self.rank :: self.world], draws
-
-    def _cut(self, n: int, parts: int) -> tuple[list[slice], list[float]]:
-        """The micro-batches of n rows, and their weights."""
-        whole = [slice(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
-        if len(whole) != self.number:  # a rank with one row less would finish a step early
-            whole = divided(slice(0, n), self.number)
-        slices, weights = [], []
-        for batch in whole:
-            rows = batch.stop - batch.start
-            cut = divided(batch, -(-parts * rows // self.batch_size))
-            slices += cut
-            weights += [(part.stop - part.start) * parts / rows for part in cut]
-        return slices, weights

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from l2d.data.sheet import listed, read_sheet
 from l2d.utils.errors import L2DError, ParameterError
 
 METRICS = ("acc", "exact_match")  # in this order, if none is named
-NOT_METRICS = ("doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics")
 # ORG__MODEL/samples_TASK_TIME.jsonl is how lm-evaluation-harness names its files.
 SAMPLES_FILE = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")
 
@@ -25,7 +24,7 @@ class RecordedOutcomes:
     """notes: what the user should know about how the columns were made."""
 
     columns: Columns
-    notes: list[str] = field(default_factory=list)
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,8 @@ def harness_outcomes(
 
 def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str, Any]]]:
     """(file and line, for messages; the line's object)."""
-    lines = enumerate(file.read_bytes().split(b"\n"), start=1)
-    whole = [(where := f"{file}: line {number:,}", _json_object(line, where)) for number, line in lines if line.strip()]
+    lines = [(f"{file}: line {number:,}", line) for number, line in enumerate(file.read_bytes().split(b"\n"), start=1)]
+    whole = [(where, _json_object(line, where)) for where, line in lines if line.strip()]
     rows = [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
     if not rows:
         raise L2DError(f"{file}: no rows{'' if filter is None else f' of filter {filter}'}")
@@ -102,8 +101,8 @@ def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
     names = METRICS if metric is None else (metric,)
     found = next((name for name in names if name in row), None)
     if found is None:
-        there = [key for key in row if key not in NOT_METRICS and not key.endswith("_hash")]
-        raise ParameterError("metric", f"{where} has no {' or '.join(names)}; choose one of {listed(there) or 'none'}")
+        there = listed(row.get("metrics") or list(row))
+        raise ParameterError("metric", f"{where} has no {' or '.join(names)}; choose one of {there}")
     value = row[found]
     if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
         raise L2DError(f"{where}: {found} is {str(value)[:40]}; must be between 0 (wrong) and 1 (right)")
@@ -147,7 +146,7 @@ def routellm_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
             raise L2DError(f"{file}: other models than in {files[0]}: {listed([n for n in part if n not in columns])}")
         for name, cells in part.items():
             columns.setdefault(name, []).extend(cells)
-    return RecordedOutcomes(columns)
+    return RecordedOutcomes(columns, notes=[])
 
 
 def _responses(file: Path, one_of_several: bool) -> Columns:

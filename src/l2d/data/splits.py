@@ -1,4 +1,4 @@
-"""Which rows are for training, validation and test."""
+"""Which rows are for training, validation and test; over- and undersampling of the training rows."""
 
 import math
 import sys
@@ -92,17 +92,24 @@ def stratified_split(
 
     parameter: the caller's name for the fraction. Not strict: classes are ignored if there are too many or one has a single row.
     """
-    classes = labels.numpy() if strict or _can_stratify(labels, fraction) else None
+    n, sizes = len(labels), labels.unique(return_counts=True)[1]
+    room = min(math.ceil(fraction * n), n - math.ceil(fraction * n))  # for a row of each class, on both sides
+    classes = labels.numpy() if strict or (len(sizes) <= room and int(sizes.min()) >= 2) else None
     try:
-        parts = train_test_split(np.arange(len(labels)), test_size=fraction, stratify=classes, random_state=seed)
+        parts = train_test_split(np.arange(n), test_size=fraction, stratify=classes, random_state=seed)
     except ValueError as error:
         raise ParameterError(parameter, str(error), fraction) from error
     kept, held_out = (torch.from_numpy(np.sort(rows)) for rows in parts)
     return kept, held_out
 
 
-def _can_stratify(labels: Tensor, fraction: float) -> bool:
-    """Whether each class has two rows, and both sides have room for a row of each class."""
-    sizes = labels.unique(return_counts=True)[1]
-    held_out = math.ceil(fraction * len(labels))
-    return int(sizes.min()) >= 2 and len(sizes) <= min(held_out, len(labels) - held_out)
+def resample(groups: Tensor, sampling: str, rng: np.random.Generator) -> Tensor:
+    """Sorted positions that make all groups equally large. groups int [n] -> int [m]. over: as large as the largest; every row is
+    kept, and rows of smaller groups are drawn again, with replacement. under: as small as the smallest, without replacement."""
+    members = [np.flatnonzero(groups.numpy() == group) for group in np.unique(groups.numpy())]
+    sizes = [len(rows) for rows in members]
+    if sampling == "over":
+        members = [np.append(rows, rng.choice(rows, max(sizes) - len(rows))) for rows in members]
+    else:
+        members = [rng.choice(rows, min(sizes), replace=False) for rows in members]
+    return torch.from_numpy(np.sort(np.concatenate(members)))

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from l2d.data.text.pretrained import dtype_key, from_pretrained, loading, locate
-from l2d.data.text.tokens import PADDING, load_tokenizer
+from l2d.data.text.pretrained import dtype_key, from_pretrained, load_tokenizer, loading, locate
+from l2d.data.text.tokens import PADDING
 from l2d.networks.heads import make_head
 from l2d.networks.network import Network
 from l2d.utils.errors import ParameterError

@@ -12,8 +12,7 @@ from l2d.core.costs import cheapest, check_costs, expert_costs, noisy
 from l2d.core.results import ExtremeShares
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
-from l2d.data.sampling import resample
-from l2d.data.splits import split
+from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
 from l2d.methods.method import Evidence

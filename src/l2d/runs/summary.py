@@ -1,9 +1,10 @@
 """A run's result for a reader: the table under a finished run, and its picture. Made from metrics.json's content alone."""
 
 import math
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import TYPE_CHECKING
 
-from l2d.core.results import ExtremeShares, GuardEvidence, RowCounts, RunMetrics, Score
+from l2d.core.results import GuardEvidence, RowCounts, RunMetrics, Score
 from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
@@ -26,11 +27,10 @@ def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
         "always the majority expert": baselines.majority,
     }
     header = ["test split", "deferral loss", "error rate", "mean price", *(expert.name for expert in metrics.experts)]
-    rows = [
+    return header, [
         [name, *_fixed(row.deferral_loss, row.error_rate, row.mean_price), *(f"{ratio:.1%}" for ratio in row.ratios)]
         for name, row in scores.items()
     ]
-    return header, rows
 
 
 def _fixed(*values: float) -> list[str]:
@@ -45,8 +45,11 @@ def format_table(metrics: RunMetrics) -> str:
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
     lines += [*collapse_warning(metrics), guard_line(metrics)]
-    if metrics.extreme is not None:
-        lines.append(extreme_line(metrics.extreme))
+    if (found := metrics.extreme) is not None:
+        lines.append(
+            f"cost=extreme: prices {', '.join(f'{price:g}' for price in found.prices)}; the oracle gives {found.expert}"
+            f" {found.share_train:.1%} of the training rows (target {found.target:.0%}) and {found.share_test:.1%} of the test rows"
+        )
     return "\n".join([*lines, *category_lines(metrics)])
 
 
@@ -91,21 +94,13 @@ def guard_line(metrics: RunMetrics) -> str:
 def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:
     """From how many validation rows on the gain would exceed one standard error, which shrinks with the root of their number."""
     gain, error = seen.gain, seen.standard_error
-    if error is None or not gain > 0 or not WORTH[0] < (error / gain) ** 2 <= WORTH[1]:
+    if error is None or not gain > 0 or not WORTH[0] < (times := (error / gain) ** 2) <= WORTH[1]:
         return ""
-    needed = rows.validation * (error / gain) ** 2
+    needed = times * rows.validation
     step = 10 ** max(0, len(str(int(needed))) - 2)  # two digits are enough
     about = math.ceil(needed / step) * step
     how = "raise validation_fraction" if about < rows.validation + rows.train else "more than there are"
     return f"; with about {about:,} validation rows a gain of this size would be ({how})"
-
-
-def extreme_line(found: ExtremeShares) -> str:
-    prices = ", ".join(f"{price:g}" for price in found.prices)
-    return (
-        f"cost=extreme: prices {prices}; the oracle gives {found.expert} {found.share_train:.1%} of the training rows"
-        f" (target {found.target:.0%}) and {found.share_test:.1%} of the test rows"
-    )
 
 
 def category_lines(metrics: RunMetrics) -> list[str]:
@@ -130,23 +125,18 @@ def run_figure(metrics: RunMetrics) -> "Figure":
 
     picture = Figure(figsize=(10, 4), layout="constrained")
     bars, grid = picture.subplots(1, 2)
-    names = [expert.name.removeprefix("expert ") for expert in metrics.experts]
+    names, places = [expert.name.removeprefix("expert ") for expert in metrics.experts], range(len(metrics.experts))
     for shift, label, score in ((-0.2, "router", metrics), (0.2, "oracle", metrics.baselines.oracle)):
-        shares = [100 * ratio for ratio in score.ratios]
-        bars.bar([i + shift for i in range(len(names))], shares, width=0.4, label=label)
-    bars.set_xticks(range(len(names)), names)
+        bars.bar([i + shift for i in places], [100 * ratio for ratio in score.ratios], width=0.4, label=label)
+    bars.set_xticks(places, names)
     bars.set(xlabel="expert", ylabel="inputs sent to it (%)", title=f"deferral loss {metrics.deferral_loss:.4f}")
     bars.legend()
-    _draw_confusion(grid, metrics.confusion, names)
+    shares = [[count / max(1, sum(row)) for count in row] for row in metrics.confusion]
+    grid.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for i, j in product(places, places):
+        colour = "white" if shares[i][j] > 0.6 else "black"
+        grid.text(j, i, str(metrics.confusion[i][j]), ha="center", va="center", color=colour)
+    grid.set_xticks(places, names)
+    grid.set_yticks(places, names)
+    grid.set(xlabel="router's expert", ylabel="oracle's expert", title="test inputs")
     return picture
-
-
-def _draw_confusion(axes: Any, counts: list[list[int]], names: list[str]) -> None:
-    shares = [[count / max(1, sum(row)) for count in row] for row in counts]
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for i, row in enumerate(counts):
-        for j, count in enumerate(row):
-            axes.text(j, i, str(count), ha="center", va="center", color="white" if shares[i][j] > 0.6 else "black")
-    axes.set_xticks(range(len(names)), names)
-    axes.set_yticks(range(len(names)), names)
-    axes.set(xlabel="router's expert", ylabel="oracle's expert", title="test inputs")

@@ -16,6 +16,7 @@ from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.learning.learner import make_trainer, speed
 from l2d.learning.progress import EpochsFromOne, on_a_terminal
 from l2d.learning.timing import Timer
+from l2d.networks.network import Network
 from l2d.routing.advice import advice
 from l2d.routing.assemble import Splits
 from l2d.routing.build import make_data, make_router, make_splits, switched_off
@@ -106,6 +107,7 @@ def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: Router
         run.clear()
     run.check_data(data_fingerprint(experiment))
     run.write_config(experiment.plain)
+    assert isinstance(router.network, Network)
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
     if off := switched_off(experiment):
         print(f"no GPU here: running with {off}")

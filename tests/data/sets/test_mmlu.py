@@ -64,7 +64,7 @@ def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
 
 
 def test_what_the_simulation_refuses() -> None:
-    signature = read_signature("l2d.data.sets.mmlu_sim.MMLUSim")
+    signature = read_signature("l2d.data.sets.mmlu_sim.MMLUSim") or {}
     check_arguments({"questions": 100, "label": "subject"}, signature)
     for argument, value in (("questions", 99), ("label", "topic")):
         with pytest.raises(ParameterError) as caught:

@@ -415,7 +415,7 @@ def test_a_wrong_argument_is_named(case: str, tmp_path: Path) -> None:
     ],
 )
 def test_the_signature_says_what_arguments_may_be(argument: str, wrong: object, right: object) -> None:
-    signature = read_signature("l2d.data.sets.table.Table")
+    signature = read_signature("l2d.data.sets.table.Table") or {}
     check_arguments({argument: right}, signature)
     with pytest.raises(ParameterError) as caught:
         check_arguments({argument: wrong}, signature)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from l2d.config.signatures import check_arguments, read_signature
-from l2d.data.text import encoders, tokens
+from l2d.data.text import encoders
 from l2d.data.text.encoders import Embeddings, Hashed
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -191,7 +191,7 @@ def test_what_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_signature_says_what_arguments_may_be() -> None:
-    signature = read_signature("l2d.data.text.encoders.Embeddings")
+    signature = read_signature("l2d.data.text.encoders.Embeddings") or {}
     check_arguments({"max_length": 8, "batch_size": 1, "model": "minilm"}, signature)
     for argument, value in (("max_length", 7), ("batch_size", 0), ("model", None)):
         with pytest.raises(ParameterError) as caught:
@@ -213,7 +213,7 @@ def test_how_many_were_cut_is_said_where_they_are_read(
     encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A text is [CLS], its words, [SEP]: six words fill 8 tokens and seven are cut. Equal texts are embedded once and counted twice."""
-    tokens.say_once.cache_clear()
+    encoders.say_once.cache_clear()
     six, seven = "war " * 6, "war " * 7
     reader = embeddings(encoder, max_length=8)
     reader.embed(["war", six])

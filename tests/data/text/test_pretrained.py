@@ -11,8 +11,16 @@ from tests.tiny_encoders import write_encoder
 
 from l2d.data.text import pretrained
 from l2d.data.text.encoders import load_encoder
-from l2d.data.text.pretrained import MINILM, MINILM_PACKAGE, from_pretrained, is_kept, loading, locate, unreachable
-from l2d.data.text.tokens import load_tokenizer
+from l2d.data.text.pretrained import (
+    MINILM,
+    MINILM_PACKAGE,
+    from_pretrained,
+    is_kept,
+    load_tokenizer,
+    loading,
+    locate,
+    unreachable,
+)
 from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
@@ -78,7 +86,7 @@ def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("transformers.__version__", version)  # by name: making models may replace the module
     from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
-    assert given == {"revision": "r", "local_files_only": True, key: torch.float16}
+    assert given == {"revision": "r", "trust_remote_code": False, "local_files_only": True, key: torch.float16}
 
 
 def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:

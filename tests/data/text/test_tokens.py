@@ -8,9 +8,10 @@ import torch
 from tests.tiny_encoders import write_encoder, write_tokenizer
 
 from l2d.config.signatures import check_arguments, read_signature
-from l2d.data.text import tokens
+from l2d.data.text import encoders, tokens
 from l2d.data.text.encoders import Embeddings
-from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of, load_tokenizer
+from l2d.data.text.pretrained import load_tokenizer
+from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of
 from l2d.utils.errors import L2DError, ParameterError
 
 pytest.importorskip("transformers")
@@ -48,7 +49,7 @@ def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
 def test_bad_lengths(encoder: Path) -> None:
     with pytest.raises(ParameterError, match=r"^max_length=65: .* 64 tokens"):
         Tokens(model=str(encoder), max_length=65).embed(["war"])
-    signature = read_signature("l2d.data.text.tokens.Tokens")
+    signature = read_signature("l2d.data.text.tokens.Tokens") or {}
     check_arguments({"max_length": 8}, signature)
     with pytest.raises(ParameterError, match=r"^max_length=7: .*at least 8"):
         check_arguments({"max_length": 7}, signature)
@@ -71,7 +72,7 @@ def test_how_many_were_cut_is_said_once(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
-    tokens.say_once.cache_clear()
+    encoders.say_once.cache_clear()
     reader = Tokens(model=str(encoder), max_length=8)
     for _ in range(2):
         reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)

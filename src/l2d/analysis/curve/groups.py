@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import variant
@@ -34,17 +33,13 @@ def find_groups(cells: Sequence[FinishedCell]) -> list[CurveGroup]:
     found: dict[str, dict[float, FinishedCell]] = {}
     for cell in cells:
         if (scale := scale_of(cell)) is not None:
-            shared = json.dumps([cell.names[:5], settings_but(cell, SCALE)], sort_keys=True)
+            shared = json.dumps([cell.names[:5], cell.settings_but(SCALE)], sort_keys=True)
             found.setdefault(shared, {})[scale] = cell
     return [
         _group(dict(sorted(members.items())), cells)
         for members in found.values()
         if len(members) > 1 or any(cell.capabilities.takes_prices_later for cell in members.values())
     ]
-
-
-def settings_but(cell: FinishedCell, *prefixes: str) -> dict[str, Any]:
-    return {key: value for key, value in cell.settings.items() if not key.startswith(prefixes)}
 
 
 def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) -> CurveGroup:
@@ -68,8 +63,8 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
 
 def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> list[FinishedCell]:
     """The cells with the group's data, router and recipe; those that learned errors alone before those with prices in them."""
-    wanted = settings_but(of, *OF_THE_DECISION)
+    wanted = of.settings_but(*OF_THE_DECISION)
     usable = [
-        cell for cell in cells if cell.names[:3] == of.names[:3] and settings_but(cell, *OF_THE_DECISION) == wanted
+        cell for cell in cells if cell.names[:3] == of.names[:3] and cell.settings_but(*OF_THE_DECISION) == wanted
     ]
     return sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != of.names[:4], cell.names))

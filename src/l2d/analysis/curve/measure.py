@@ -1,11 +1,9 @@
 """What the runs of a group decided on the test split, and what they estimated."""
 
 import sys
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from zipfile import BadZipFile
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -86,7 +84,7 @@ def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
     try:
         with np.load(file) as saved:
             arrays = {name: values.astype(np.float64) for name, values in saved.items()}
-    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
+    except Exception as error:  # of zipfile, zlib and numpy
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true re-runs it") from error
     prices, expected = arrays["prices"], arrays.get("expected_errors")
     decided_by = "posterior" if metrics.decision == "posterior" else "scores"

@@ -43,8 +43,7 @@ def multipliers(prices: Floats) -> Floats:
 
 
 def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
-    """argmin_k error_k + λ·β_k of each row: of the errors themselves the oracle's, no routing has a smaller mean of that; of
-    estimates of them, a router's that takes any prices."""
+    """argmin_k error_k + λ·β_k of each row: the oracle's by the errors themselves, by estimates those of a router."""
     return (errors + multiplier * prices).argmin(axis=1)
 
 
@@ -71,11 +70,8 @@ def line(points: Iterable[Point]) -> tuple[Floats, Floats]:
 
 
 def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
-    """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model: the area under the straight lines through
-    the points and both ends, by price, divided by its width; None where all prices are one.
-
-    A straight line is what mixing two neighbours at random gives. With no points, the mean of the ends' accuracies.
-    """
+    """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model, along straight lines through the points and
+    both ends: a line is what mixing two neighbours at random gives. None where all prices are one."""
     low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
     if not high > low:
         return None

@@ -67,13 +67,10 @@ def as_in_the_paper(settings: Mapping[str, Any], method: str) -> bool:
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
     """The paper's tdef that differs from a cell in the method alone."""
-
-    def rest(one: FinishedCell) -> dict[str, Any]:
-        return {key: value for key, value in one.settings.items() if not key.startswith("method.")}
-
+    rest = cell.settings_but("method.")
     for other in members:
         usable = other.method == REFERENCE and other.runs and other is not cell
-        if usable and has_papers_rho(other.settings, REFERENCE) and rest(other) == rest(cell):
+        if usable and has_papers_rho(other.settings, REFERENCE) and other.settings_but("method.") == rest:
             return other
     return None
 

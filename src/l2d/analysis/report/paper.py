@@ -9,7 +9,6 @@ from typing import Any
 BLOCK = ("dataset", "setup", "experts", "cost")  # what methods are compared within
 
 
-@cache
 def _paper_rows() -> list[dict[str, str]]:
     with (Path(__file__).parent / "paper.csv").open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
@@ -18,15 +17,13 @@ def _paper_rows() -> list[dict[str, str]]:
 @cache
 def paper_results() -> dict[tuple[str, ...], dict[str, Any]]:
     """The paper's numbers by (dataset, setup, experts, cost, method). The first table to give a cell counts."""
-    return {
-        tuple(row[key] for key in (*BLOCK, "method")): {
-            "mean": float(row["mean"]),
-            "std": float(row["std"]),
-            "ratios": [float(ratio) / 100 for ratio in row["ratios"].split()],
-        }
-        for row in reversed(_paper_rows())
-        if row["mean"] and row["table"].isdigit()
-    }
+    found: dict[tuple[str, ...], dict[str, Any]] = {}
+    for row in _paper_rows():
+        if row["mean"] and row["table"].isdigit():
+            ratios = [float(ratio) / 100 for ratio in row["ratios"].split()]
+            known = {"mean": float(row["mean"]), "std": float(row["std"]), "ratios": ratios}
+            found.setdefault(tuple(row[key] for key in (*BLOCK, "method")), known)
+    return found
 
 
 def paper_rho(block: Sequence[str], method: str) -> dict[str, float] | None:

@@ -59,6 +59,9 @@ class FinishedCell:
     def settings(self) -> dict[str, Any]:
         return settings_of(self.config)
 
+    def settings_but(self, *prefixes: str) -> dict[str, Any]:
+        return {key: value for key, value in self.settings.items() if not key.startswith(prefixes)}
+
     def learning_curve(self) -> list[tuple[int, float]]:
         """Validation deferral loss by epoch, mean over the seeds that have that epoch."""
         losses: dict[int, list[float]] = defaultdict(list)

@@ -1,5 +1,4 @@
-"""What a report writes: tables as Markdown and as LaTeX (booktabs, in the paper's layout), and one self-contained page, whose script
-(page.html) draws tables and plots of the data inside it."""
+"""What a report writes: tables as Markdown and LaTeX (in the paper's layout), and one self-contained page (page.html)."""
 
 import json
 import math
@@ -112,7 +111,7 @@ def html_page(entries: Sequence[Row], cells: Sequence[FinishedCell], title: str,
         "names": titles,
     }
     rounded = json.loads(json.dumps(data, allow_nan=False), parse_float=lambda text: round(float(text), DIGITS))
-    # a "<" could end the script element that the data stand in
+    # A "<" could end the script element that the data stand in.
     text = json.dumps(rounded, separators=(",", ":")).replace("<", "\\u003c")
     return PAGE.read_text(encoding="utf-8").replace("__DATA__", text)
 

@@ -4,8 +4,6 @@ from pathlib import Path
 
 from l2d.data.arrays import Arrays, Seen
 
-WHITE = 16  # the largest pixel value
-
 
 class Digits:
     """20 % of each class are the test split, the same for every seed."""
@@ -23,4 +21,5 @@ class Digits:
         images = torch.from_numpy(digits.images).to(torch.uint8)[..., None]
         labels = torch.from_numpy(digits.target).long()
         train, test = stratified_split(labels, 0.2, seed=0)
-        return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10, seen=Seen(white=WHITE))
+        seen = Seen(white=16)  # the largest pixel value
+        return Arrays(images[train], labels[train], images[test], labels[test], num_classes=10, seen=seen)

@@ -60,11 +60,11 @@ class ImageSet:
             own.mkdir(exist_ok=True)
             return self.read(own, download=True)
         except (URLError, OSError, RuntimeError) as error:
-            raise L2DError(
-                f"{self.name}: {found} in {own} or {data_dir}, and the download failed ({' '.join(str(error).split())});"
-                f" with network, run l2d prepare dataset={self.name} data_dir={data_dir}, or set data_dir to a folder that"
-                " has them"
-            ) from error
+            problem = f"{found} in {own} or {data_dir}, and the download failed ({' '.join(str(error).split())})"
+            advice = (
+                f"with network, run l2d prepare dataset={self.name} data_dir={data_dir}, or choose another data_dir"
+            )
+            raise L2DError(f"{self.name}: {problem}; {advice}") from error
 
     def read(self, root: Path, download: bool) -> ImageArrays:
         """Decode the raw files in `root`. Without `download`, RuntimeError or FileNotFoundError if they are missing or damaged."""
@@ -103,10 +103,8 @@ class CIFAR100(CIFAR10):
 
 
 class CIFAR100N(CIFAR100):
-    """The training images of CIFAR-100, from its folder. 20 % of each class are the test split, the same for every seed.
-
-    CIFAR-100N's annotators labelled these 50,000 and none of CIFAR-100's test images.
-    """
+    """The training images of CIFAR-100, from its folder: its annotators labelled these and no test images. 20 % of each class are
+    the test split, the same for every seed."""
 
     def fingerprint(self, data_dir: Path) -> str:
         whole = super().fingerprint(data_dir)

@@ -23,12 +23,11 @@ SIMULATED = ("strong (simulated)", "medium (simulated)", "tiny (simulated)")
 PATTERNS = ((1, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (1, 0, 1), (0, 0, 1))
 CHANCES = (0.312, 0.15, 0.06, 0.068, 0.06, 0.26, 0.04, 0.05)
 # Kinds of questions, hard ones first: the transport below deals them the patterns in this order.
-QUESTION_KINDS = (
+QUESTION_KINDS: tuple[tuple[str, bool], ...] = (
     *((topic, True) for topic in ("algebra", "arithmetic", "world history", "logic", "geography")),
     *((topic, False) for topic in ("logic", "world history", "algebra", "arithmetic", "geography")),
 )
 SKILL = 0.8  # of the outcomes, the share that follows the kind of question; the rest are the same for all kinds
-TEST_SHARE = 1 / 3
 
 PEOPLE = ("Anna", "Ben", "Carla", "David", "Emeka", "Farah", "Goran", "Hanna", "Ivan", "Julia")
 GOODS = ("apples", "tickets", "books", "bricks", "litres of milk", "metres of rope", "stamps", "chairs")
@@ -66,7 +65,7 @@ class MMLUSim:
 
         rng = stream(0, "mmlu_sim")
         kinds, patterns = simulated_outcomes(self.questions, rng)
-        texts = [simulated_question(*QUESTION_KINDS[kind], rng) for kind in kinds]
+        texts = [simulated_question(*QUESTION_KINDS[int(kind)], rng) for kind in kinds]
         letters = torch.from_numpy(rng.integers(0, 4, self.questions))
         right = torch.tensor(PATTERNS, dtype=torch.bool)[torch.from_numpy(patterns)]
         wrong = (letters[:, None] + torch.from_numpy(rng.integers(1, 4, right.shape))) % 4
@@ -75,7 +74,7 @@ class MMLUSim:
         subjects = sorted(set(topics))
         by_letter = self.label == "answer"
         groups = groups_of_equal_texts(texts)
-        draw = partial(stratified_split, fraction=TEST_SHARE, seed=0)
+        draw = partial(stratified_split, fraction=1 / 3, seed=0)
         train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
         with under("encoder"):
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))

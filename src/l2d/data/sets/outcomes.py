@@ -25,11 +25,11 @@ class Expert:
 
 def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> list[Expert]:
     """The columns correct_NAME, prediction_NAME and cost_NAME of the file; or `columns`, which all hold `outcome`."""
-    if columns is not None:
-        experts = [_named_expert(sheet, name, outcome) for name in columns]
-    else:
+    if columns is None:
         kinds = [(column, kind) for column in sheet.names for kind in OUTCOMES if column.startswith(f"{kind}_")]
-        experts = [Expert(column.removeprefix(f"{kind}_"), column, kind) for column, kind in kinds]
+    else:
+        kinds = [(_outcome_column(sheet, name, outcome), outcome) for name in columns]
+    experts = [Expert(column.removeprefix(f"{kind}_"), column, kind) for column, kind in kinds]
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         raise L2DError(
@@ -42,12 +42,12 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
     return experts
 
 
-def _named_expert(sheet: Sheet, name: str, outcome: Outcome) -> Expert:
+def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
     """A column may be named in full (correct_gpt) or by its expert (gpt)."""
-    full = f"{outcome}_{name}"
-    column = full if name not in sheet.columns and full in sheet.columns else name
-    sheet.check_column("experts", column)
-    return Expert(column.removeprefix(f"{outcome}_"), column, outcome)
+    if name not in sheet.columns and f"{outcome}_{name}" in sheet.columns:
+        return f"{outcome}_{name}"
+    sheet.check_column("experts", name)
+    return name
 
 
 def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> Answers:

