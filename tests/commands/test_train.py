@@ -32,7 +32,7 @@ from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.method import Method
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.routing.assemble import Splits
-from l2d.routing.build import make_dataset
+from l2d.routing.build import make_dataset, make_router
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import HistoryLogger
@@ -152,7 +152,7 @@ def test_a_rule_of_its_own_is_not_shifted() -> None:
 def test_a_sweeps_runs_do_not_pile_up_in_memory(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Any]] = []
 
-    build = walk.make_router
+    build = make_router
 
     def watched(experiment: Experiment, splits: Splits, parts: int) -> RouterModule:
         assert not any(router() for router in alive)

@@ -199,7 +199,8 @@ def test_an_inherited_constructor_is_followed_across_modules(package: str) -> No
 
 
 def test_no_parameters_are_not_the_same_as_unknown_ones(package: str) -> None:
-    for name, expected in {"Nothing": {}, "Empty": {}, "Foreign": None, "Generated": None, "Absent": None}.items():
+    cases: dict[str, Any] = {"Nothing": {}, "Empty": {}, "Foreign": None, "Generated": None, "Absent": None}
+    for name, expected in cases.items():
         assert read_signature(f"{package}.flat.{name}") == expected, name
 
 

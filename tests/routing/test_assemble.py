@@ -122,11 +122,11 @@ def test_extreme_prices_are_those_of_clean_training_rows() -> None:
     assert found is not None
     assert data.prices is not None
     assert found == other.cost_facts
-    assert data.prices.tolist() == found["prices"]
-    assert found["expert"] == "expert 1"
+    assert data.prices.tolist() == found.prices
+    assert found.expert == "expert 1"
     share = float((cheapest(data.train.costs) == 0).double().mean())
-    assert found["share_train"] == pytest.approx(share)
-    assert found["share_test"] == pytest.approx(float((cheapest(data.test.costs) == 0).double().mean()))
+    assert found.share_train == pytest.approx(share)
+    assert found.share_test == pytest.approx(float((cheapest(data.test.costs) == 0).double().mean()))
     assert abs(share - 0.95) < 0.06
     assert build().cost_facts is None
 

@@ -81,7 +81,7 @@ def people(coverage: list[float], number: int) -> tuple[str, ...]:
     arrays = Arrays(torch.zeros(10, 1), labels, torch.zeros(10, 1), labels, 10)
     experts = HumanExperts(dataset="cifar10", people=number, machine=SyntheticExperts())
     said = labels[:, None].expand(10, number)
-    experts._answers = lambda _: (said, said)  # type: ignore[method-assign]
+    experts._answers = lambda request: (said, said)  # type: ignore[method-assign] # noqa: ARG005
     request = ExpertRequest(arrays, labels, coverage, 0, Cache(Path()), Path(), ComputeOptions())
     return experts.panel(request).names
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from omegaconf import DictConfig
@@ -71,7 +71,7 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
             asked.append(arguments)
             return logged_in
 
-    def effective(mode: str) -> str:
+    def effective(mode: Literal["auto", "online", "offline"]) -> str:
         tracker = WandbTracker(info, project="l2d", entity=None, mode=mode)
         tracker.wandb = Wandb  # type: ignore[assignment]
         return tracker._effective_mode()

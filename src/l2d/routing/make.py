@@ -51,7 +51,8 @@ def blaming_dataset(experiment: Experiment) -> Iterator[None]:
 
 def make_factory(component: Component) -> Callable[..., Any]:
     """The class with the component's own arguments, to be called with more."""
-    return partial(find(component), **{name: built(value) for name, value in component.arguments.items()})
+    found: Callable[..., Any] = find(component)
+    return partial(found, **{name: built(value) for name, value in component.arguments.items()})
 
 
 def built(value: Any) -> Any:

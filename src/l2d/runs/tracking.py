@@ -161,9 +161,7 @@ class WandbTracker(CsvTracker):
             for expert, ours, best in zip(experts, metrics.ratios, oracle.ratios, strict=True)
             for who, ratio in (("router", ours), ("oracle", best))
         ]
-        pairs = [
-            (i, j) for i, row in enumerate(metrics.confusion) for j, count in enumerate(row) for _ in range(count)
-        ]
+        pairs = [(i, j) for i, row in enumerate(metrics.confusion) for j, count in enumerate(row) for _ in range(count)]
         wandb = self.wandb
         self.run.log(
             {
