@@ -98,8 +98,9 @@ def test_names_are_known_before_there_are_experts(given: list[str], tiny: Tiny) 
     assert expert_names(check(cfg)) == assembled(cfg).panel.names
 
 
-def test_language_models_are_called_by_the_last_part_of_their_path() -> None:
-    models = "experts.models=[org/big@main, /somewhere/small]"
+def test_language_models_are_called_by_the_last_part_of_their_path(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    models = f"experts.models=[org/big@main, {tmp_path / 'small'}]"
     assert expert_names(check(compose(["dataset=mmlu", models]))) == ("big", "small")
 
 

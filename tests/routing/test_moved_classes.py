@@ -12,6 +12,7 @@ from tests.running import assembled, build, folder_of
 import l2d.data.sets.digits
 import l2d.experts.synthetic
 import l2d.methods.cross_entropy
+import l2d.networks.vision
 from l2d.config import check
 from l2d.routing.build import expert_cache
 
@@ -28,6 +29,7 @@ def moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (l2d.methods.cross_entropy, "CrossEntropy"),
         (l2d.data.sets.digits, "Digits"),
         (l2d.experts.synthetic, "SyntheticExperts"),
+        (l2d.networks.vision, "ResNet18"),
     ):
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
         assert f"class {name}" in source
@@ -62,8 +64,8 @@ def nested(tiny: Tiny, *overrides: str) -> Any:
 @pytest.mark.usefixtures("moved")
 def test_the_same_of_classes_within_the_experts(tiny: Tiny) -> None:
     here = nested(tiny)
-    assert nested(tiny, "experts.network._target_=attic.networks.Residual", *MOVED[1:2]) == here
-    for other in ("experts.network.width=3", "experts.network.name=other", "experts.fraction=0.02", "experts.seed=1"):
+    assert nested(tiny, "experts.network._target_=attic.vision.OldResNet18", *MOVED[1:2]) == here
+    for other in ("experts.network.width=8", "experts.network.name=other", "experts.fraction=0.02", "experts.seed=1"):
         assert nested(tiny, other) != here
     assert nested(tiny, "experts.recipe.optimizer._target_=torch.optim.Adamax") != here
 

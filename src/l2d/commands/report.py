@@ -31,6 +31,7 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
     from l2d.config import check, compose, sweep_axes
     from l2d.config.hydra_adapter import split_grid
     from l2d.config.identity import cell_path
+    from l2d.routing.fingerprints import with_listed_prices
     from l2d.runs.cells import compose_all, without_seed
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]
@@ -41,7 +42,7 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
     found = {cell.names: cell for cell in finished}
     cells: dict[tuple[str, ...], FinishedCell] = {}  # two choices, such as mild and mild_paper, may be one cell
     for others, config in compose_all(list(seeds), compose).items():
-        names = tuple(cell_path(check(config).plain).split("/"))
+        names = tuple(cell_path(with_listed_prices(check(config)).plain).split("/"))
         known = found.get(names, FinishedCell(names, root.joinpath(*names)))
         runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}
         cells[names] = FinishedCell(names, known.folder, tuple(seeds[others]), runs)

@@ -102,9 +102,9 @@ class Study:
                 f"{self.title}: a search by {self.options.search}, beginning with{more}\n{listing([*cells.values()])}"
             )
             rows = 1 + (len(CONTROLS) if self.options.ablation else 0)
-            print(
-                f"then what wins{' and its controls' if rows > 1 else ''}: {rows * len(self.options.final_seeds)} runs at most"
-            )
+            number = rows * len(self.options.final_seeds)
+            what = "what wins and its controls" if rows > 1 else "what wins"
+            print(f"then {what}: {number} {'run' if number == 1 else 'runs'} at most")
             return
         print(f"\n{self.title}: search by validation deferral loss ({self.options.search}), into {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
