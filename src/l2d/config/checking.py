@@ -57,15 +57,15 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
 
 
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of a search, and with one way to write what the command line may give as true, false or a word."""
+    """Without the keys of a search, and with one way to write what the command line may give as true, false or a word: also in
+    the recipes of experts, and of the machines beside people."""
     found = {key: value for key, value in plain.items() if key != "tune"}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
-    if (
-        isinstance(experts := found.get("experts"), Mapping) and "recipe" in experts
-    ):  # they are trained by one of their own
-        found["experts"] = {**experts, **normalised({"recipe": experts["recipe"]})}
+    for group in ("experts", "machine"):
+        if isinstance(values := found.get(group), Mapping):
+            found[group] = normalised(values)
     return found
 
 
