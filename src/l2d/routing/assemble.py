@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -112,14 +113,7 @@ def assemble(
         raise ParameterError("setup.coverage", f"{len(panel.names)} expert; routing needs at least 2", coverage)
     with under("cost"):
         prices = None if cost.by_row else cost.prices(panel, train)
-
-        def part(source: Tensor, rows: Tensor, answers: Answers, labels: Tensor) -> Split:
-            answers = answers[rows]
-            paid = cost.row_prices(answers) if prices is None else prices
-            costs = expert_costs(answers.errors, paid)
-            check_costs(costs)
-            return Split(source, rows, answers, costs, paid, labels[rows])
-
+        part = partial(priced_split, cost, prices)
         whole = part(arrays.train_inputs, train, panel.train, arrays.train_labels)
         held_out = part(arrays.train_inputs, validation, panel.train, arrays.train_labels)
         everything = torch.arange(len(arrays.test_labels))
@@ -128,7 +122,7 @@ def assemble(
     if cost.noise:
         costs = noisy(whole.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
         whole = replace(whole, costs=costs)
-    evidence = None
+    evidence: Evidence | None = None
     if division.with_evidence:
         evidence, held_out = take_evidence(whole, held_out, panel.learned)
     return Splits(
@@ -146,6 +140,17 @@ def assemble(
         cache=known,
         expert_seconds=expert_seconds,
     )
+
+
+def priced_split(
+    cost: Cost, prices: Tensor | None, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor
+) -> Split:
+    """prices: β [p]; None where each row has its own. The rest is of all rows of `source`."""
+    answers = answers[rows]
+    paid = cost.row_prices(answers) if prices is None else prices
+    costs = expert_costs(answers.errors, paid)
+    check_costs(costs)
+    return Split(source, rows, answers, costs, paid, labels[rows])
 
 
 def sampled(whole: Split, division: Division) -> Split:

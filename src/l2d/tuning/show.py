@@ -4,16 +4,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter, ScalarFormatter
+from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.report.averages import mean_std, paired_interval
 from l2d.analysis.report.paper import paper_rho
 from l2d.analysis.report.tables import with_std
 from l2d.runs.cells import Cell
 from l2d.tuning.strategies import Ask
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass
@@ -69,8 +69,11 @@ def ablation_table(
     return "\n".join(lines)
 
 
-def trials_figure(trials: Sequence[Trial], title: str) -> Figure:
+def trials_figure(trials: Sequence[Trial], title: str) -> "Figure":
     """Validation deferral loss against the mean ρ, and in the order of the trials with the best so far."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter, ScalarFormatter
+
     picture = Figure(figsize=(10, 4), layout="constrained")
     against, order = picture.subplots(1, 2)
     with_rho = [trial for trial in trials if trial.whole and trial.rho]

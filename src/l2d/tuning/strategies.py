@@ -4,13 +4,13 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from l2d.config import SearchSettings
-from l2d.core.rho import build_rho
 from l2d.utils.errors import L2DError, ParameterError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -41,8 +41,8 @@ class Space:
     """What of a method's ρ there is to search: rho as its config has it, costs [N, p] and rewards [N, p] of the training split."""
 
     rho: float | Mapping[str, Any]
-    costs: Tensor
-    rewards: Tensor
+    costs: "Tensor"
+    rewards: "Tensor"
 
     @property
     def by_rule(self) -> bool:
@@ -50,16 +50,19 @@ class Space:
 
     def start(self) -> list[float]:
         """ρ as it is: one number per expert, or one for all."""
-        if isinstance(self.rho, Mapping):
-            return [float(value) for value in build_rho(self.rho, self.costs, self.rewards)]
-        return [float(self.rho)]
+        return self.follow(self.rho) if isinstance(self.rho, Mapping) else [float(self.rho)]
+
+    def follow(self, rule: Mapping[str, Any]) -> list[float]:
+        """ρ by a rule, one number per expert."""
+        from l2d.core.rho import build_rho
+
+        return [float(value) for value in build_rho(rule, self.costs, self.rewards)]
 
     def at(self, total: float, offset: float) -> dict[str, Any] | None:
         """The settings for ρ = total·share + offset, a temperature having equal shares; None where some ρ would not be positive."""
         if isinstance(self.rho, Mapping):
             try:
-                rule = {**self.rho, "values": None, "total": total, "offset": offset}
-                build_rho(rule, self.costs, self.rewards)
+                self.follow({**self.rho, "values": None, "total": total, "offset": offset})
             except L2DError:
                 return None
             settings = {"method.rho.total": total, "method.rho.offset": offset}

@@ -16,14 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from l2d.config import SearchSettings, check, check_search
 from l2d.config.checking import SET_BY_SEARCH
 from l2d.config.identity import choices, variant
-from l2d.core.rewards import rewards_of
-from l2d.methods.comp_sum import CompSum
-from l2d.routing.build import make_method, make_splits
 from l2d.routing.fingerprints import with_listed_prices
 from l2d.routing.make import find
 from l2d.runs.cells import Cell, listing
@@ -84,14 +79,20 @@ class Study:
         self.title = " ".join(choices(self.config).values())
         self.trials: dict[tuple[str, ...], Trial] = {}
         method = self.config["method"]
-        by_rule = isinstance(method.get("rho"), Mapping)
-        if options.ablation and not (by_rule and issubclass(find(self.experiment.method), CompSum)):
+        if options.ablation and not self.is_mild():
             raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
         with under(f"method={method['name']}"):
             self.search = begin_search(options, self.space())
             self.asks = next(self.search)
         self.workers: Path | None = None
         self.rounds = 0
+
+    def is_mild(self) -> bool:
+        """Whether the method is one whose parts can be told apart: rewards, size and imbalance of ρ."""
+        from l2d.methods.comp_sum import CompSum
+
+        by_rule = isinstance(self.config["method"].get("rho"), Mapping)
+        return by_rule and issubclass(find(self.experiment.method), CompSum)
 
     def run(self) -> None:
         search, asks = self.search, self.asks
@@ -137,6 +138,11 @@ class Study:
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
         first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
         experiment = check(self.shop.compose([*self.overrides, *first]))
+        import torch  # only now: a mistake is answered before
+
+        from l2d.core.rewards import rewards_of
+        from l2d.routing.build import make_method, make_splits
+
         # Nothing is trained for a list: as if all experts were cheapest equally often.
         if experiment.settings.dry_run and experiment.setup.coverage is not None:
             costs = 1 - torch.eye(len(experiment.setup.coverage))

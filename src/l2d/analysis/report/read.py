@@ -103,7 +103,15 @@ def read_cells(folder: Path) -> list[FinishedCell]:
             raise L2DError(f"{run}: runs are kept in {'/'.join(f'<{level}>' for level in LEVELS)}/seed=<s>")
         seed = int(run.name.removeprefix("seed="))
         cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
-    return [cells[names] for names in sorted(cells)]
+    return [cells[names] for names in sorted(cells) if _has_config(cells[names])]
+
+
+def _has_config(cell: FinishedCell) -> bool:
+    try:
+        return isinstance(cell.config, dict)
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        print(f"warning: {cell.folder}: config.yaml cannot be read ({type(error).__name__}); left out", file=sys.stderr)
+        return False
 
 
 def _seed_folders(folder: Path) -> list[Path]:

@@ -47,7 +47,10 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
         if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):
             raise L2DError(f"{file}: missing or damaged; {AGAIN}")
         # "c": private pages, so that torch may take them for writable; nothing reaches the file
-        arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
+        try:
+            arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
+        except ValueError as error:
+            raise L2DError(f"{file}: not a readable array ({error}); {AGAIN}") from error
     check_arrays(folder, arrays, num_classes)
     if by_hand:
         with suppress(OSError):  # the folder may be read-only
