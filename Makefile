@@ -24,7 +24,7 @@ install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (on
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
 	$(BIN)/l2d train $(ARGS)
 
-test: $(STAMP) ## all tests; fails below 95 % line coverage of src/l2d, unless ARGS choose some of them
+test: $(STAMP) ## all tests, with the line coverage of src/l2d, unless ARGS choose some of them
 	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),--cov)
 
 test-unit: $(STAMP) ## the quick tests only

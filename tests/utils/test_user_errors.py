@@ -20,9 +20,10 @@ def without_a_reader(*command: str) -> subprocess.Popen[str]:
     """Its output goes into a pipe that nobody reads any more, as after `| head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
+    buffered = {key: value for key, value in environment().items() if key != "PYTHONUNBUFFERED"}
     try:
         return subprocess.Popen(
-            [sys.executable, *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=environment()
+            [sys.executable, *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=buffered
         )
     finally:
         os.close(writer)

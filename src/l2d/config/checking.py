@@ -9,13 +9,13 @@ from l2d.config.composing import to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
 from l2d.config.signatures import Parameter, check_arguments, find_class, may_exist, read_signature
 from l2d.utils.errors import ParameterError, under, unknown
+from l2d.utils.identity import DIRECTIVES
 from l2d.utils.parameters import check_value
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
 # Keys of a component that are not for its class, unless it has a parameter of that name. about: metadata; reads: how text gets to
 # a router, which the dataset asks for.
 METADATA = ("name", "about", "reads")
-DIRECTIVES = ("_target_", "_partial_")
 # What the run itself adds to the arguments of a component, by the last part of its key.
 ADDED = {
     "method": ("costs", "num_classes", "decision"),
@@ -154,7 +154,8 @@ def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
         return True
     if OWN_ROOMS.fullmatch(target):
         return find_class(target) is not None
-    return any(target.startswith(f"{module}.") for module in trust)
+    # What a trusted module merely imports is not part of it.
+    return any(target.startswith(f"{module}.") for module in trust) and find_class(target) is not None
 
 
 def check_together(experiment: Experiment) -> None:

@@ -83,6 +83,11 @@ def absolute(key: str, value: Any) -> Any:
     return value if named else str(path.absolute())
 
 
+def quoted(text: str) -> str:
+    """As an override of Hydra's has it, whatever characters are in it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def places(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The keys that name a place, as overrides with absolute paths; those alone that the config has."""
     said = []
@@ -91,7 +96,7 @@ def places(config: Mapping[str, Any]) -> tuple[str, ...]:
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
-            words = ",".join(f"'{one}'" for one in _listed(absolute(key, value)))
+            words = ",".join(quoted(str(one)) for one in _listed(absolute(key, value)))
             said.append(f"{key}=[{words}]" if isinstance(value, list) else f"{key}={words}")
     return tuple(said)
 

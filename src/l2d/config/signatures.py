@@ -115,7 +115,7 @@ def _home(module: str, name: str) -> str:
 
 
 def _kind(annotation: ast.expr | None) -> Any:
-    if annotation is None:
+    if annotation is None or "tuple[" in ast.unparse(annotation):  # a file has lists, no tuples
         return Any
     try:
         return eval(ast.unparse(annotation), {"__builtins__": BUILTINS}, _Names())

@@ -88,7 +88,7 @@ def load_network(model: str, pretrained: bool) -> Any:
             net = from_pretrained(transformers.AutoModel, where, dtype=torch.float32)
         else:
             config = from_pretrained(transformers.AutoConfig, where)
-            net = transformers.AutoModel.from_config(config, **{dtype_key(): torch.float32})
+            net = transformers.AutoModel.from_config(config, trust_remote_code=False, **{dtype_key(): torch.float32})
     if net.config.is_encoder_decoder or not hasattr(net.config, "hidden_size"):
         raise ParameterError("model", "not an encoder of text; choose one such as BERT, MiniLM or DeBERTa", model)
     if getattr(net, "pooler", None) is not None:  # never used: training on several devices refuses unused weights

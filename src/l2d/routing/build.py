@@ -121,7 +121,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
 def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.Module:
     """With the statistics of the training inputs, where it takes them."""
     offered: dict[str, Any] = {"num_outputs": method.num_outputs, "head": method.head}
-    if {"mean", "std"} & parameters_of(experiment.router):
+    if {"mean", "std"} & parameters_of(experiment.router, ("mean", "std")):
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
     network: nn.Module = make(experiment.router, **offered)
     return network

@@ -1,7 +1,7 @@
 """From a component of the config to the object it describes: the one place where classes are looked up by name."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,7 @@ from l2d.utils.errors import L2DError, ParameterError
 def make(component: Component, **offered: Any) -> Any:
     """The object, from its own arguments and, of what the run offers, what its constructor takes."""
     factory = make_factory(component)
-    taken = parameters_of(component)
+    taken = parameters_of(component, offered)
     with blaming(component):
         return factory(**{name: value for name, value in offered.items() if name in taken})
 
@@ -93,6 +93,8 @@ def _parents(module: str) -> list[str]:
     return [".".join(parts[:number]) for number in range(1, len(parts))]
 
 
-def parameters_of(component: Component) -> set[str]:
-    """The names of the constructor's parameters."""
-    return {*inspect.signature(find(component)).parameters}
+def parameters_of(component: Component, offered: Iterable[str] = ()) -> set[str]:
+    """The names of the constructor's parameters; one with **others takes all that is offered."""
+    found = inspect.signature(find(component)).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in found.values())
+    return {*found, *(offered if takes_all else ())}

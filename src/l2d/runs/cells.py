@@ -2,6 +2,7 @@
 
 import re
 import statistics
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -176,7 +177,11 @@ def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
         key = (*names, cell.variant)
         wanted[key] += 1
         if cell.run.finished:
-            metrics = cell.run.metrics()
+            try:
+                metrics = cell.run.metrics()
+            except L2DError as error:  # one damaged file must not cost the table of a sweep
+                print(f"warning: {error}", file=sys.stderr)
+                continue
             found[key].append(metrics.deferral_loss)
             guarded[key].append(metrics.guarded.deferral_loss)
     rows = [[*key, f"{len(found[key])}/{number}", *mean_and_spread(found[key])] for key, number in wanted.items()]

@@ -14,7 +14,7 @@ from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from l2d.config.hydra_adapter import compose_for, quiet_launchers, split_grid
-from l2d.config.identity import PLACES
+from l2d.config.identity import PLACES, quoted
 from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned
@@ -57,7 +57,7 @@ class Workshop:
             self.config.hydra.sweep.dir = str(folder)
 
         def launch(todo: Sequence[Cell], first: int) -> None:
-            said = f"hydra.sweep.dir='{folder}'"
+            said = f"hydra.sweep.dir={quoted(str(folder))}"
             self.launcher.launch([[*cell.overrides, *cell.places, said] for cell in todo], initial_job_idx=first)
 
         return run_cells(cells, launch, folder, bool(self.config.force))
@@ -225,7 +225,7 @@ def launched(launch: Launch, todo: Sequence[Cell], number: int) -> str:
 def other_data(cell: Cell) -> str:
     """Why a finished run cannot be taken for this one, or nothing."""
     try:
-        if cell.run.finished:
+        if cell.done:
             cell.run.check_data(cell.data)
     except L2DError as error:
         return str(error)

@@ -68,6 +68,7 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer) -> RunMetrics 
 
     with holding(run):
         if is_main_process() and run.finished and not force:  # by another process, meanwhile
+            run.check_data(data_fingerprint(experiment))
             say_finished(run)
             return run.metrics()
         begin(experiment, run, splits, router)

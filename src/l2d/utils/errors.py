@@ -27,6 +27,10 @@ class ParameterError(L2DError):
         named = parameter if value is NO_VALUE else f"{parameter}={value}"
         super().__init__(f"{named}: {problem}" if named else problem)
 
+    def __reduce__(self) -> tuple[type["ParameterError"], tuple[object, ...]]:
+        """Launchers send errors from one process to another."""
+        return ParameterError, (self.parameter, self.problem, *(() if self.value is NO_VALUE else (self.value,)))
+
     def under(self, key: str) -> "ParameterError":
         """The same error of `key.parameter`. An empty parameter means the whole object."""
         return ParameterError(".".join(part for part in (key, self.parameter) if part), self.problem, self.value)

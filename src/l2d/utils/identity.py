@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-DIRECTIVES = ("_target_", "_partial_", "_convert_")
+DIRECTIVES = ("_target_", "_partial_", "_convert_", "_recursive_")
 
 
 def without_class_paths(config: Any) -> Any:

@@ -100,10 +100,12 @@ PLAIN = ("float", "int", "str", "bool", "none")
 
 def check_value(parameter: str, value: object, kind: Any) -> None:
     """Refuse a value that is not of this kind: an annotation, perhaps with bounds."""
-    from pydantic import ValidationError
+    from pydantic import PydanticUserError, ValidationError
 
     try:
         _adapter(kind).validate_python(value)
+    except PydanticUserError:
+        return  # an annotation that is no type to check by, such as one in quotes: only the class knows what it takes
     except ValidationError as errors:
         found = errors.errors(include_url=False)
         deepest = max(found, key=lambda error: len(error["loc"]))  # of a union, the branch that fits best

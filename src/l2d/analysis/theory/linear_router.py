@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from l2d.config import check
+from l2d.config.identity import choices
 from l2d.data.batches import eval_batch
 from l2d.learning.learner import on_gpu
 from l2d.methods.method import Method
@@ -41,7 +42,11 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
     """places: the data_dir and runs_dir to use, if they were moved since the run. trust: as for Router.load."""
     folder = RunFolder(run)
     # The sample is the training split itself, each row once, whatever sampling the run trained with.
-    experiment = check({**folder.config(), "sampling": "none", **places}, trust=trust)
+    config = folder.config()
+    if isinstance(experts := config.get("experts"), dict) and "table" in experts:
+        config["experts"] = {**experts, "table": None}  # nothing is written where a run's config says
+    experiment = check({**config, "sampling": "none", **places}, trust=trust)
+    choices(experiment.plain)  # its names become folders
     router = Router.load(run, "cuda" if on_gpu(experiment.trainer.accelerator) else "cpu", trust=trust)
     check_linear(router.network, router.method, len(router.experts))
     folder.check_data(data_fingerprint(experiment))
