@@ -35,7 +35,7 @@ from l2d.routing.assemble import Splits
 from l2d.routing.build import make_dataset, make_router
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
-from l2d.runs.tracking import HistoryLogger
+from l2d.runs.history import HistoryLogger
 from l2d.serving import router as route
 from l2d.training import walk
 from l2d.training.score import RoutedSplit, hold

@@ -12,7 +12,8 @@ from omegaconf import DictConfig
 from tests.running import folder_of, train
 
 from l2d.config import check, compose
-from l2d.runs.tracking import HistoryLogger, RunInfo, WandbTracker
+from l2d.runs.history import HistoryLogger
+from l2d.runs.tracking import RunInfo, WandbTracker
 from l2d.utils.errors import L2DError
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import check
-from l2d.routing.fingerprints import with_listed_prices
+from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.utils.errors import L2DError, ParameterError
@@ -45,6 +45,7 @@ def train_job(cfg: Any) -> None:
         run = RunFolder.of(experiment.plain)
         if answered(experiment, run):
             return
+        data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
         from l2d.learning.learner import ended_by_signals
         from l2d.training.walk import train
 

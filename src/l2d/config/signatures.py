@@ -82,7 +82,7 @@ def _tree(module: str) -> ast.Module:
     spec = _spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return ast.Module([], [])
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
 
 
 def _spec(module: str) -> ModuleSpec | None:

@@ -1,6 +1,5 @@
 """Where a run's curves and results go while it runs. The only file that knows Weights & Biases."""
 
-import csv
 import os
 import secrets
 import sys
@@ -8,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
-
-from pytorch_lightning.loggers import Logger, WandbLogger
-from pytorch_lightning.utilities import rank_zero_only
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from l2d.core.results import RunMetrics
 from l2d.runs.summary import collapse_warning, result_table
 from l2d.utils.errors import L2DError
-from l2d.utils.files import write_atomically, write_text
+from l2d.utils.files import write_text
+
+if TYPE_CHECKING:
+    from pytorch_lightning.loggers import Logger
 
 
 @dataclass(frozen=True)
@@ -30,46 +29,6 @@ class RunInfo:
     config: dict[str, Any]
 
 
-class HistoryLogger(Logger):
-    """One row per epoch in history.csv, always whole. Logging an epoch again, as a resumed run does, drops what came after."""
-
-    def __init__(self, file: Path) -> None:
-        super().__init__()
-        self.file = file
-        self.rows: dict[int, dict[str, Any]] = {}
-        if file.exists():
-            with file.open(newline="", encoding="utf-8") as lines:
-                self.rows = {int(row["epoch"]): row for row in csv.DictReader(lines)}
-
-    @property
-    def name(self) -> str:
-        return "history"
-
-    @property
-    def version(self) -> str:
-        return ""
-
-    def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """config.yaml has them."""
-
-    @rank_zero_only
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        epoch = int(metrics["epoch"]) + 1
-        row = self.rows.get(epoch, {})
-        self.rows = {e: kept for e, kept in self.rows.items() if e < epoch}
-        self.rows[epoch] = (
-            row | {key: value for key, value in metrics.items() if key != "epoch"} | {"epoch": epoch, "step": step}
-        )
-        write_atomically(self.file, self._write)
-
-    def _write(self, path: Path) -> None:
-        names = sorted({key for row in self.rows.values() for key in row} - {"epoch", "step"})
-        with path.open("w", newline="", encoding="utf-8") as lines:
-            writer = csv.DictWriter(lines, ["epoch", "step", *names])
-            writer.writeheader()
-            writer.writerows(self.rows.values())
-
-
 class CsvTracker:
     """The curves in the run folder, and nothing else. Every tracker does at least this."""
 
@@ -77,7 +36,9 @@ class CsvTracker:
         self.info = info
 
     @property
-    def loggers(self) -> list[Logger]:
+    def loggers(self) -> "list[Logger]":
+        from l2d.runs.history import HistoryLogger  # Lightning's, which takes seconds to import
+
         return [HistoryLogger(self.info.folder / "history.csv")]
 
     def report(self, metrics: RunMetrics) -> None:
@@ -149,7 +110,9 @@ class WandbTracker(CsvTracker):
         return file.read_text(encoding="utf-8").strip()
 
     @property
-    def loggers(self) -> list[Logger]:
+    def loggers(self) -> "list[Logger]":
+        from pytorch_lightning.loggers import WandbLogger
+
         return [*super().loggers, WandbLogger(experiment=self.run)]
 
     def report(self, metrics: RunMetrics) -> None:
