@@ -484,9 +484,16 @@ def test_what_is_not_trusted_is_never_imported(mine: Path, place: str) -> None:
 
 @pytest.mark.usefixtures("mine")
 def test_only_classes_are_built() -> None:
-    component = read_component("dataset", {"_target_": "my_classes.inner.function"}, ["my_classes"])
+    component = read_component("dataset", {"_target_": "my_classes.inner.function"}, None)
     with pytest.raises(ParameterError, match=r"^dataset\._target_=my_classes\.inner\.function: "):
         make(component)
+    assert not is_trusted("my_classes.inner.function", ["my_classes"])
+
+
+def test_what_a_trusted_module_imports_is_not_part_of_it() -> None:
+    """With `from subprocess import Popen` in a module, its Popen is not the module's to build."""
+    assert not is_trusted("tests.running.RunFolder", ["tests"])
+    assert is_trusted("tests.forker.Child", ["tests"])
 
 
 def search(**changes: Any) -> Any:
