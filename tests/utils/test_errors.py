@@ -1,5 +1,7 @@
 """One line that names the parameter; the layers above add their keys."""
 
+import pickle
+
 import pytest
 
 from l2d.utils.errors import Busy, L2DError, ParameterError, check_choice, under, unknown
@@ -59,3 +61,13 @@ def test_choices() -> None:
 )
 def test_what_may_have_been_meant(name: str, known: list[str], said: str) -> None:
     assert unknown("key", name, known) == said
+
+
+@pytest.mark.parametrize(
+    "error", [ParameterError("tau", "must not be negative", -1), ParameterError("tau", "is missing")]
+)
+def test_a_parameter_error_travels_between_processes(error: ParameterError) -> None:
+    """A launcher's worker sends it back pickled."""
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.parameter, again.problem) == (str(error), error.parameter, error.problem)
+    assert str(again.under("method")) == str(error.under("method"))
