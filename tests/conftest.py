@@ -1,4 +1,5 @@
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from omegaconf import DictConfig
 
 from l2d.config import compose
+from l2d.utils import interrupts
 
 if TYPE_CHECKING:
     from tests.forker import Child, Forker
@@ -66,6 +68,15 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_as_before() -> Iterator[None]:
+    """A command run within a test remembers every Ctrl-C; a later test that presses it must not end the tests after it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+    interrupts._pressed = False
 
 
 @pytest.fixture

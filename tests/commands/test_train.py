@@ -498,7 +498,7 @@ BAD = {
     "method.rho.offset=inf": "method.rho.offset=inf",
     "method.rho=null": "method.rho=",
     "method.rho.groups=[4,5]": "method.rho.groups",
-    "+method.rho.ofset=1": "method.rho.ofset=1: unknown key",
+    "+method.rho.ofset=1": "method.rho.ofset: unknown key",
     "router.width=abc": "router.width=abc",
     "router.zero_init=1": "router.zero_init=1",
     "recipe.precision=foo": "recipe.precision=foo",
