@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from l2d.utils.errors import Busy, L2DError, ParameterError, check_choice, under, unknown
+from l2d.utils.errors import Busy, L2DError, ParameterError, under, unknown
 
 
 def test_the_line() -> None:
@@ -43,12 +43,6 @@ def test_other_errors_are_left_alone() -> None:
         with pytest.raises(type(error)) as caught, under("method"):
             raise error
         assert caught.value is error
-
-
-def test_choices() -> None:
-    check_choice("kind", "a", ("a", "b"))
-    with pytest.raises(ParameterError, match=r"^kind=c: .*a, b$"):
-        check_choice("kind", "c", ("a", "b"))
 
 
 @pytest.mark.parametrize(

@@ -45,12 +45,6 @@ def under(key: str) -> Iterator[None]:
         raise error.under(key) from error.__cause__
 
 
-def check_choice(parameter: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is not one of `choices`."""
-    if value not in choices:
-        raise ParameterError(parameter, f"unknown; choose one of {', '.join(choices)}", value)
-
-
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """What is wrong with a key, a choice or a command: the one that may have been meant, or all that there are."""
     names = list(known)
