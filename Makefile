@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Two test processes, one thread each; a file's tests stay together.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 STAMP := $(VENV)/.installed
+# Tests start many processes, and each would compile the same files.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test test-unit lint bench-digits clean

@@ -1,17 +1,22 @@
+import contextlib
+import gc
+import io
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import coverage
 import hypothesis
 import pytest
 from omegaconf import DictConfig
 
+from l2d.commands.main import main
 from l2d.config import compose
 from l2d.utils import interrupts
 
@@ -53,6 +58,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
         items.sort(key=lambda item: item.path.stem not in LONGEST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Coverage leaves most slow tests alone: it doubles their time, and the others see nearly every line. (The mark no_cover does
+    nothing where pytest-xdist is used: of the two measurements that pytest-cov begins there it pauses one.)"""
+    stopped, aside = [], item.get_closest_marker("slow") and not item.get_closest_marker("measured")
+    while aside and (measuring := coverage.Coverage.current()) is not None:
+        measuring.stop()
+        stopped.append(measuring)
+    result = yield
+    for measuring in reversed(stopped):
+        measuring.start()
+    return result
+
+
+def pytest_collection_finish() -> None:
+    """Every run collects garbage before it begins. What is imported is none, and there is much of it."""
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
 
 
 @cache
@@ -99,17 +127,37 @@ def start(tmp_path: Path, forker: "Forker") -> Callable[..., "Child"]:
     """Start a command, tiny, as a person would, in an empty folder."""
 
     def run(*arguments: str, name: str = "train", tiny: bool = True, cwd: Path = tmp_path) -> "Child":
-        flags = [argument for argument in arguments if argument.startswith("-")]  # Hydra wants them first
-        given = [name, *flags, *(TINY if tiny else []), *(argument for argument in arguments if argument not in flags)]
-        return forker.start(given, cwd)
+        return forker.start(given_to(name, arguments, tiny), cwd)
 
     return run
 
 
 @pytest.fixture
-def command(start: Callable[..., "Child"]) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run it to its end."""
-    return lambda *arguments, **options: start(*arguments, **options).wait()
+def command(
+    start: Callable[..., "Child"], tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run it to its end; within this process if coverage is to see it."""
+    if request.node.get_closest_marker("measured") is None:
+        return lambda *arguments, **options: start(*arguments, **options).wait()
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments, name="train", tiny=True: run_inside(given_to(name, arguments, tiny))
+
+
+def given_to(name: str, arguments: Sequence[str], tiny: bool) -> list[str]:
+    flags = [argument for argument in arguments if argument.startswith("-")]  # Hydra wants them first
+    return [name, *flags, *(TINY if tiny else []), *(argument for argument in arguments if argument not in flags)]
+
+
+def run_inside(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    code, out, err = 0, io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as leave:
+            code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+            if isinstance(leave.code, str):
+                print(leave.code, file=sys.stderr)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
 
 
 def environment() -> dict[str, str]:

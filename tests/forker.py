@@ -5,6 +5,8 @@ output, dies by any signal.
 """
 
 import contextlib
+import gc
+import io
 import json
 import os
 import pkgutil
@@ -15,18 +17,15 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import coverage
-
 import l2d
+from l2d.config import check, compose
 from tests.conftest import environment, import_libraries
+from tests.metrics_example import example_metrics
 
-MEASURED = "COVERAGE_PROCESS_CONFIG"
-MEASURED_RUNS = 3  # of each test: more of them find no more lines, and take longer for being measured
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -59,13 +58,12 @@ class Forker:
         self.server = subprocess.Popen(
             [sys.executable, "-m", "tests.forker"],
             cwd=ROOT,
-            env=environment() | measured(),
+            env=environment(),
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         self.number = 0
-        self.runs: Counter[str] = Counter()  # by test
         self.outputs = tempfile.TemporaryDirectory()
 
     def ask(self, request: dict[str, object]) -> dict[str, int | None]:
@@ -78,16 +76,7 @@ class Forker:
     def start(self, arguments: list[str], cwd: Path) -> Child:
         self.number += 1
         out, err = (Path(self.outputs.name, f"{self.number}.{name}") for name in ("out", "err"))
-        test, *_ = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")
-        self.runs[test] += 1
-        request: dict[str, object] = {
-            "measured": self.runs[test] <= MEASURED_RUNS,
-            "arguments": arguments,
-            "cwd": str(cwd),
-            "out": str(out),
-            "err": str(err),
-        }
-        pid = self.ask(request)["pid"]
+        pid = self.ask({"arguments": arguments, "cwd": str(cwd), "out": str(out), "err": str(err)})["pid"]
         assert pid
         return Child(self, arguments, pid, out, err)
 
@@ -98,13 +87,6 @@ class Forker:
         assert self.server.stdout
         self.server.stdout.close()
         self.outputs.cleanup()
-
-
-def measured() -> dict[str, str]:
-    """Where the tests measure coverage, what has the server and its children do so too: they fork and end by os._exit
-    (pyproject.toml: tool.coverage.run.patch)."""
-    own = coverage.Coverage.current()
-    return {} if own is None else {MEASURED: own.config.serialize()}
 
 
 def serve() -> None:
@@ -137,12 +119,21 @@ def import_everything() -> None:
     import torch
 
     torch.set_num_threads(1)
+    warm_up()
+    gc.freeze()  # every run collects garbage before it begins, and what is imported is none
+
+
+def warm_up() -> None:
+    """What takes longer the first time: composing, data, drawing. (Not training: a child of a process that has trained cannot.)"""
+    from l2d.routing.build import make_router, make_splits
+    from l2d.runs.summary import run_figure
+
+    experiment = check(compose())
+    make_router(experiment, make_splits(experiment))
+    run_figure(example_metrics()).savefig(io.BytesIO())
 
 
 def run(request: dict[str, Any]) -> None:
-    os.environ.pop(MEASURED, None)  # processes that the command starts would measure their imports, for seconds
-    if not request["measured"]:
-        sys.settrace(None)
     code = 1
     try:
         os.setsid()

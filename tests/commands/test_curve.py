@@ -52,6 +52,7 @@ def test_what_is_written(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [row["name"] for row in rows if row["kind"] == "single"] == ["model 0", "model 1", "model 2"]
 
 
+@pytest.mark.slow
 def test_any_folder_with_a_curve_in_it(tmp_path: Path) -> None:
     """Of a method that takes any prices one seed's folder is enough, from wherever."""
     folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)

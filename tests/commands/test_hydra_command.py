@@ -130,6 +130,7 @@ def fails(error: BaseException) -> Callable[[Any], Any]:
     return job
 
 
+@pytest.mark.slow
 def test_what_a_job_ends_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
@@ -158,6 +159,7 @@ def test_a_job_can_be_sent_to_another_process() -> None:
     assert job.full
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "key"),
     [

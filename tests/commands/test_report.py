@@ -70,6 +70,7 @@ def test_the_folder_one_is_in(runs: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert {file.name for file in (runs / "report").iterdir()} == FILES
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
     assert "nowhere: no such folder" in dies_of("nowhere")
     assert "seed=9: no such folder" in dies_of(f"{runs}/svhn/I/synthetic/error/mild/bbbb/seed=9")
@@ -129,6 +130,7 @@ def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.startswith("1 runs, 1 cells;")
 
 
+@pytest.mark.slow
 def test_it_answers_at_once(runs: Path) -> None:
     """No torch, no matplotlib, no scipy.stats, each of which takes a second or more to import."""
     heavy = {"torch", "matplotlib", "scipy.stats", "sklearn", "pytorch_lightning"}

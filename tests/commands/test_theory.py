@@ -108,6 +108,8 @@ def test_random_cases_follow_the_seed(call: Call) -> None:
     assert one != call(*given, "4")
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) -> None:
     assert "simplex.png" in call("simplex", "--size", "10")
     given = ("--rho", "1", "2", "3", "--p", "0.2", "0.3", "0.5", "--out", "regions.svg")
@@ -294,6 +296,7 @@ def slow_margin_loss(trained: LinearRouter, rho: list[float]) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 def test_bound_of_a_trained_run(tiny: Callable[..., DictConfig], call: Call) -> None:
     """The router that comes back is the one that was scored, with averaged weights and without its auxiliary head. Its features and
     head give its outputs on the training split, the printed empirical loss is that of loops over the split, and a run that is not

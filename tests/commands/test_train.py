@@ -45,6 +45,7 @@ Tiny = Callable[..., DictConfig]
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.slow
 def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     """Steps so large that the router is worth something after three epochs, and offsets make it worth more."""
     cfg = tiny("cost=error_plus_cost", "router.width=4", "recipe.optimizer.lr=0.02")
@@ -95,6 +96,7 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     assert f"{metrics['deferral_loss']:.4f}" in out
 
 
+@pytest.mark.slow
 def test_extreme_prices_are_in_the_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
     metrics = train(tiny("setup=I", "cost=extreme", "recipe.epochs=1"))
     found = metrics["extreme"]
@@ -322,6 +324,7 @@ def test_a_router_that_learned_the_label_beside_is_asked_without_it(tiny: Tiny) 
         assert not np.allclose(saved["scores"], scores)
 
 
+@pytest.mark.slow
 def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
     cfg = tiny("checkpoint=best", *LIVELY)
     metrics = train(cfg)
@@ -334,6 +337,7 @@ def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
     assert last["validation"]["deferral_loss"] == pytest.approx(curve[-1], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other test rows, all of a class that is not the best single expert's, the trained weights, everything logged on the way
     and what guards the decisions stay the same: a router that has not learned enough is replaced by one expert."""
@@ -447,6 +451,7 @@ def test_killed_with_patience_or_an_average(
         assert (folder(cfg) / file).read_bytes() == (steady[name] / file).read_bytes(), file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [["recipe.epochs=3"], ["recipe.epochs=1", "recipe.batch_size=2048"]])
 def test_diverging_training_is_one_line_and_not_finished(steps: list[str], tiny: Tiny) -> None:
     """Also when it is the very last step that diverges, whose loss is never seen in training."""

@@ -41,6 +41,7 @@ def test_arguments_are_those_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not GlobalHydra.instance().is_initialized()
 
 
+@pytest.mark.slow
 def test_many_runs() -> None:
     given = ["hydra/sweeper=basic", "hydra.sweep.dir=.", "seed=1,2"]
     assert [(one["seed"], one["sweep"]) for one in run("-m", *given)] == [(1, True), (2, True)]
@@ -111,6 +112,7 @@ def test_a_run_composes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(composed) == 1
 
 
+@pytest.mark.slow
 def test_files_are_read_once_and_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = compose(["method=tdef", "method.rho=3", "+method.extra=1", "seed=3", "tune.trials=3", "~force"])
     assert changed.method.rho == changed.seed == changed.tune.trials == 3

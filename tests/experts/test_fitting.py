@@ -22,6 +22,7 @@ from l2d.experts.partition import class_owners
 from l2d.utils.seeding import stream
 
 
+@pytest.mark.slow
 @given(st.integers(0, 999), st.sampled_from([0.0, 0.01, 0.1, 1.0]), st.integers(0, 2))
 def test_its_classes_and_a_fraction_of_the_others(seed: int, fraction: float, k: int) -> None:
     rng = np.random.default_rng(seed)
@@ -55,6 +56,7 @@ def test_folds_are_a_partition(number: int, seed: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cross_fit", [1, 2, 5])
 def test_cross_fit_never_asks_about_a_row_it_trained_on(
     cross_fit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +91,7 @@ def test_cross_fit_never_asks_about_a_row_it_trained_on(
             assert len(rows) > 0.5 * len([row for row in ask.train.tolist() if int(arrays.train_labels[row]) == 9])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [256, 300])
 def test_predictions_are_kept_whole_however_many_classes(
     classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +115,7 @@ def test_predictions_are_kept_whole_however_many_classes(
     assert kept.dtype == (np.uint8 if classes == 256 else np.uint16)  # no larger than needed
 
 
+@pytest.mark.slow
 def test_validation_rows_teach_nothing(tmp_path: Path) -> None:
     """With every validation image and label replaced, the experts say the same about all other rows."""
     whole = Digits().load(Path())

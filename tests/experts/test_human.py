@@ -212,6 +212,7 @@ def test_from_config_to_costs(dataset: str, data_dir: Path) -> None:
     assert sum(map(len, splits)) == published
 
 
+@pytest.mark.slow
 def test_a_trained_machine_is_made_once_with_and_without_people(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_routers_seeds_share_their_experts(tiny: Callable[..., DictConfig], tm
     assert len(list((tmp_path / "runs" / "experts").glob("*/entry.json"))) == 2
 
 
+@pytest.mark.slow
 def test_what_makes_another_entry(tiny: Callable[..., DictConfig]) -> None:
     """Everything the predictions follow from, and nothing else."""
 
@@ -164,6 +165,7 @@ def test_keys_are_named_where_they_stand() -> None:
         assert str(caught.value).startswith(f"{key}: ")
 
 
+@pytest.mark.slow
 def test_options_of_the_data_make_another_entry() -> None:
     """Other columns of the same table are other inputs and other labels; where the table lies does not matter."""
     table = ["dataset=table", "dataset.path=a.csv", "setup=severe", "experts=trained"]
@@ -188,6 +190,7 @@ def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[...
 
 
 @pytest.mark.slow
+@pytest.mark.measured
 def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     """A table with every expert on every split; a second time nothing is trained; a router finds them."""
     arguments = [*TINY, BATCH]

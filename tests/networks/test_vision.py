@@ -17,6 +17,7 @@ def build(name: str, *overrides: str, channels: int = 3, head: str = "linear") -
     return network
 
 
+@pytest.mark.slow
 def test_is_resnet18() -> None:
     """torchvision's ResNet-18 has 11,689,512 weights; less its 1000-class layer (513,000) plus ours (2,565) is what ours must have
     with the 7×7 stem. The 3×3 stem has 64·3·(49 − 9) fewer."""

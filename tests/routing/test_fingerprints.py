@@ -35,6 +35,7 @@ def table(folder: Path, *experts: str, ending: str = "csv") -> str:
     return f"dataset.path={folder / f'table.{ending}'}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_list_and_a_mapping_are_one_run(ending: str, tiny: Tiny, tmp_path: Path) -> None:
     given = ["dataset=table", table(tmp_path, "a", "b", "c", ending=ending), "cost=error_plus_cost"]

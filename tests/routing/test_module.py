@@ -221,6 +221,7 @@ def test_a_second_head_is_learned_beside_and_left_behind(
         assert torch.equal(plain.eval()(batch[0]), router.eval()(batch[0]))
 
 
+@pytest.mark.slow
 def test_cosine_and_constant_schedules(tiny: Callable[..., DictConfig]) -> None:
     """Half-way through a cosine the rate is half of what it was; a constant one does not move."""
     cosine, _ = fit(tiny(), steps=6)

@@ -61,6 +61,7 @@ def nested(tiny: Tiny, *overrides: str) -> Any:
     return expert_cache(check(tiny("experts=trained", *overrides)), renew=False).entry
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("moved")
 def test_the_same_of_classes_within_the_experts(tiny: Tiny) -> None:
     here = nested(tiny)

@@ -123,6 +123,7 @@ def test_same_seed_same_bytes_killed_or_not(make: Make, tmp_path: Path, monkeypa
     assert (folder(broken) / KEPT / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_out_of_memory_is_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")

@@ -59,6 +59,7 @@ def frames_of(*given: str) -> list[Frame]:
     return [tuple(overrides) for overrides in split_grid([*axes, *given])]
 
 
+@pytest.mark.slow
 def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_rest() -> None:
     given = ["experiment=table1_error", "dataset=svhn,cifar10", "setup=I,III", "method=tdef_paper,mild_paper,ce"]
     frames, counting = frames_of(*given), Counting()
@@ -70,6 +71,7 @@ def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_res
     assert len({variant(check(config).plain) for config in found.values()}) == 12
 
 
+@pytest.mark.slow
 def test_an_experiment_that_sets_keys_of_the_method() -> None:
     frames = frames_of(
         "experiment=rho_size", "dataset=svhn,cifar10", "method.rewards=sum_others", "method.rho.total=1,26"

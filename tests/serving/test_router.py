@@ -77,6 +77,7 @@ def agree(choices: list[Choice], router: Router, saved: dict[str, np.ndarray]) -
     assert all(choice.expected_costs is None for choice in choices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["digits", "features", "texts", "questions"])
 def test_decides_as_the_run_did(which: str, request: pytest.FixtureRequest) -> None:
     ran: Ran = request.getfixturevalue(which)

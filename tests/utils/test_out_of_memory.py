@@ -234,6 +234,7 @@ def test_forced_it_begins_with_whole_batches(
     assert RunFolder(folder(cfg)).timing()["batch_parts"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("no"), RuntimeError("DefaultCPUAllocator: not enough memory")]
 )
@@ -251,6 +252,7 @@ def test_too_large_in_the_smallest_parts_is_one_line(
     assert said(capsys.readouterr().out) == [(15, 15, 2, 8)]
 
 
+@pytest.mark.slow
 def test_other_errors_are_not_taken_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")

@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
 SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the paper's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", SHARES)
 def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
     data = assembled(compose(["dataset=mmlu_sim", f"cost={cost}"]))
@@ -87,6 +88,7 @@ def test_skill_depends_on_the_question() -> None:
     assert max(rates) - min(rates) > 0.5
 
 
+@pytest.mark.slow
 def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
     overrides = [
         "dataset=mmlu_sim",
@@ -250,6 +252,7 @@ def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: p
     assert "warning: split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_setups_bring_their_experts(tmp_path: Path) -> None:
     assert compose(["dataset=mmlu"]).experts.name == "llm"
     assert compose(["dataset=mmlu", "setup=llama"]).experts.name == "table"

@@ -524,6 +524,7 @@ def test_what_goes_by_the_label_names_the_key(override: str, tmp_path: Path) -> 
         build(compose(given))
 
 
+@pytest.mark.slow
 def test_a_router_learns_a_table(tiny: Tiny, tmp_path: Path) -> None:
     path = write(tmp_path, separable(600))
     overrides = ["dataset=table", f"dataset.path={path}", "dataset.name=mine", "router.width=32"]
@@ -534,6 +535,7 @@ def test_a_router_learns_a_table(tiny: Tiny, tmp_path: Path) -> None:
     assert list((tmp_path / "runs" / "mine" / "own" / "table" / "error" / "mild").iterdir())
 
 
+@pytest.mark.slow
 def test_another_file_in_the_same_place_is_noticed(tiny: Tiny, tmp_path: Path) -> None:
     path = write(tmp_path, separable(100))
     config = tiny("dataset=table", f"dataset.path={path}", "recipe.epochs=1")
@@ -551,6 +553,7 @@ def test_every_method_does_without_labels(method: str, tiny: Tiny, tmp_path: Pat
     assert 0 <= metrics["deferral_loss"] <= 1
 
 
+@pytest.mark.slow
 def test_a_table_with_images_trains_an_image_router(tiny: Tiny, tmp_path: Path) -> None:
     for i in range(10):
         Image.new("RGB", (16, 16), color=(25 * i, 0, 0)).save(tmp_path / f"{i}.png")
@@ -602,6 +605,7 @@ def test_columns_that_give_the_answer_away_are_not_taken_in_silence(
     assert caught.value.parameter == parameter
 
 
+@pytest.mark.slow
 def test_a_finished_run_does_not_hide_a_missing_file(tiny: Tiny, tmp_path: Path) -> None:
     path = write(tmp_path, separable(100))
     train(tiny("dataset=table", f"dataset.path={path}", "recipe.epochs=1"))

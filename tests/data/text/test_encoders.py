@@ -89,6 +89,7 @@ def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatc
     assert len(calls) == 4
 
 
+@pytest.mark.slow
 def test_long_texts_are_cut_and_memory_is_shared(
     encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def predictions(panel: Panel) -> list[list[int]]:
     return torch.cat([panel.train.predictions, panel.test.predictions]).tolist()
 
 
+@pytest.mark.slow
 def test_the_panel(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The letters of the slow reference; errors are 1 where they are not the label; a second time no model is loaded."""
     prompts = questions(14)
@@ -138,6 +139,7 @@ def test_renewed_after_a_kill_everything_is_asked_again(
     assert again == [4, 1, 4, 1, 4]
 
 
+@pytest.mark.slow
 def test_two_at_once_ask_once(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data, loaded = arrays(questions(14)), []
 

@@ -24,6 +24,7 @@ from l2d.experts.llm.scoring import (
 from l2d.utils.errors import L2DError, ParameterError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("letters", "chat"),
     [(LETTERS, False), (LETTERS, True), (["one", "two", "three", "thirteen"], False), (["1", "10", "11"], True)],
@@ -195,6 +196,7 @@ def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> N
     assert not again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [torch.OutOfMemoryError("no"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
@@ -217,6 +219,7 @@ def test_out_of_memory_means_smaller_batches(model: Any, error: Exception, capsy
     assert "going on with 2" in said
 
 
+@pytest.mark.slow
 def test_out_of_memory_with_one_question(model: Any) -> None:
     def before(_: int) -> None:
         raise torch.OutOfMemoryError("no")
@@ -252,6 +255,7 @@ def test_other_errors_are_not_hidden(model: Any) -> None:
         score_letters(Wrapped(model, before), make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
 def test_a_smaller_batch_is_kept_over_a_kill(model: Any, tmp_path: Path) -> None:
     """The longest 5 need batches of 2; broken off after them, the others get batches of 2 as well, as if unbroken."""
