@@ -735,7 +735,7 @@ def test_signals_say_how_to_go_on(
 
 @pytest.mark.slow
 def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_path: Path) -> None:
-    arguments = ["recipe.epochs=12", "recipe.batch_size=128", "checkpoint=best"]
+    arguments = ["recipe.epochs=9", "recipe.batch_size=128", "checkpoint=best"]
     whole = command(*arguments, "runs_dir=whole")
     assert whole.returncode == 0, whole.stderr
     process = start(*arguments, "runs_dir=killed")

@@ -34,7 +34,7 @@ from l2d.utils.errors import L2DError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 Start = Callable[..., Child]
-GRID = ["-m", "setup=I,III", "method=tdef,mild", "seed=0,1", "recipe.batch_size=256"]
+GRID = ["-m", "setup=I,III", "method=tdef,mild", "seed=0,1"]
 HALF = [text for text in GRID if text != "seed=0,1"]
 
 

@@ -86,7 +86,6 @@ def test_folds_and_pruning(tmp_path: Path, command: Command) -> None:
     assert result(tmp_path, "optuna")[1] == found
 
 
-@pytest.mark.measured
 def test_ablation_is_one_command(tmp_path: Path, command: Command) -> None:
     few = ["tune.offsets=[0,5]", "tune.final_seeds=[0,1]", "recipe.epochs=1"]
     out = told(command("-m", "experiment=rho_ablation", *few))
@@ -183,7 +182,6 @@ def test_folders_of_many_rounds_have_short_names(tmp_path: Path) -> None:
         assert len(folder.name) < 20
 
 
-@pytest.mark.measured
 def test_what_is_asked_for_again_stays_whole(tmp_path: Path, command: Command) -> None:
     """More trials than there are settings: each is run once, and one that was run to its end stays so."""
     given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=25", "tune.rungs=[0.4]"]
