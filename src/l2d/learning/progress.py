@@ -14,6 +14,6 @@ class EpochsFromOne(TQDMProgressBar):
         self.train_progress_bar.set_description(f"Epoch {trainer.current_epoch + 1}/{trainer.max_epochs}")
 
 
-def on_a_terminal() -> bool:
-    """Whether somebody can watch a bar: Lightning's bars go to stdout."""
-    return sys.stdout.isatty()
+def is_watched() -> bool:
+    """Whether somebody can watch a bar, which Lightning writes to stdout: on a terminal or in a notebook."""
+    return sys.stdout.isatty() or "ipykernel" in sys.modules

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from l2d.config import Experiment, Recipe
 from l2d.config.identity import expert_identity
 from l2d.costs.cost import Cost
-from l2d.data.arrays import channel_statistics, content_of
+from l2d.data.arrays import Arrays, channel_statistics, content_of
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions
 from l2d.learning.learner import MakeOptimizer, speed
@@ -27,11 +27,16 @@ from l2d.utils.seeding import derive_seed
 
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
     """dataset -> experts -> costs."""
-    settings, dataset = experiment.settings, make_dataset(experiment)
+    dataset = make_dataset(experiment)
     with blaming_dataset(experiment):
         arrays = dataset.load(experiment.data_dir)
         data = dataset.fingerprint(experiment.data_dir) or content_of(arrays)
-    experts, cost = make(experiment.experts), make(experiment.cost)
+    return assemble_rows(experiment, arrays, data, expert_cache(experiment, renew=renew_experts))
+
+
+def assemble_rows(experiment: Experiment, arrays: Arrays, data: str, cache: Cache) -> Splits:
+    """experts -> costs, for rows that are there. data: their fingerprint."""
+    settings, experts, cost = experiment.settings, make(experiment.experts), make(experiment.cost)
     assert isinstance(cost, Cost)
     method: type[Method] = find(experiment.method)
     return assemble(
@@ -42,7 +47,7 @@ def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Split
         coverage=experiment.setup.coverage,
         data=data,
         data_dir=experiment.data_dir,
-        cache=expert_cache(experiment, renew=renew_experts),
+        cache=cache,
         compute=ComputeOptions(
             accelerator=experiment.trainer.accelerator,
             deterministic=experiment.trainer.deterministic,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LOCK = ".lock"
+SAVED = "router.json"  # of a router that was saved by itself, without a run
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class RunFolder:
             raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
 
     def config(self) -> dict[str, Any]:
-        """The config of a finished run; a line that says what is wrong where there is none."""
+        """The config of a finished run or a saved router; a line that says what is wrong where there is none."""
         if not self.path.is_dir():
             raise L2DError(f"{self.path}: no such folder; give one of runs/.../seed=<s>")
         file = self.path / "config.yaml"
         if not file.exists():
             raise L2DError(f"{self.path}: not a run's folder (no config.yaml); give one of runs/.../seed=<s>")
-        if not self.finished:
+        if not self.finished and not (self.path / SAVED).exists():
             raise L2DError(f"{self.path}: this run is not finished; the same l2d train command resumes it")
         try:
             content = yaml.safe_load(file.read_text(encoding="utf-8"))

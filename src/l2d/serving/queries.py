@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from l2d.data.given import is_frame
 from l2d.data.inputs import Embed, array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
 from l2d.data.sheet import Sheet, listed, read_sheet
 from l2d.serving.exported import RouterDescription
@@ -21,10 +22,13 @@ def query_inputs(queries: Sequence[Any] | np.ndarray | Tensor, about: RouterDesc
         raise L2DError("queries: must be a list, also for a single query")
     if isinstance(queries, Tensor):
         queries = queries.cpu().numpy()
+    if is_frame(queries):
+        queries = queries.to_dict("records")
     if isinstance(queries, np.ndarray):
         if about.seen.text is not None:
             raise L2DError(f"queries: an array; this router sees {about.sees}")
-        return array_inputs(queries, about.shape, about.seen.features)
+        flat = queries.ndim == 3 and about.shape[-1:] == (1,)  # images without a dimension for their one channel
+        return array_inputs(queries[..., None] if flat else queries, about.shape, about.seen.features)
     kinds, seen = {_kind(query) for query in queries}, about.seen
     if kinds <= {"text", "path"} and about.kind == "image":
         return image_inputs(queries, about.shape, seen.white)

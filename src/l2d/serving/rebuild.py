@@ -24,6 +24,7 @@ from l2d.utils.errors import L2DError, ParameterError
 class RebuiltRun:
     """encoder: None for routers that read no text. held_out: None for methods whose prices cannot change."""
 
+    config: Mapping[str, Any]
     method: Method
     network: Network
     description: RouterDescription
@@ -52,6 +53,7 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
         raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
     held_out = part_of(weights, HELD_OUT)
     return RebuiltRun(
+        config=experiment.plain,
         method=method,
         network=network,
         description=description,

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,11 +13,17 @@ from torch import Tensor
 from l2d.core.decisions import at_least_float32
 from l2d.core.guard import Guard
 from l2d.data.batches import eval_parts
+from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
 from l2d.serving.exported import RETRAIN
 from l2d.serving.queries import file_inputs, query_inputs
 from l2d.serving.rebuild import RebuiltRun, rebuild_run
+from l2d.serving.saved import read_validation, save_router
+from l2d.serving.score import RouterScore, score_decisions
 from l2d.utils.errors import L2DError, ParameterError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Prices = Sequence[float] | Mapping[str, float]
 
@@ -44,8 +50,9 @@ class Router:
     def __init__(self, run: RebuiltRun, device: str = "cpu", *, raw: bool = False) -> None:
         self.network, self.encoder, self.device, self.raw = run.network.to(device).eval(), run.encoder, device, raw
         self.method: Method = run.method.to(device).eval()
-        self.description, self.held_out = run.description, run.held_out
+        self.config, self.description, self.held_out = run.config, run.description, run.held_out
         self.guard: Guard = run.description.guard
+        self.validation: RouterScore | None = None
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
@@ -54,7 +61,14 @@ class Router:
         raw: decide without the guard. trust: modules of your own whose classes the run uses; others than these and l2d's are not
         built, so a folder from somebody else cannot run code.
         """
-        return cls(rebuild_run(Path(run).expanduser(), trust), device, raw=raw)
+        folder = Path(run).expanduser()
+        router = cls(rebuild_run(folder, trust), device, raw=raw)
+        router.validation = read_validation(folder)
+        return router
+
+    def save(self, folder: str | Path) -> None:
+        """Write the router into a folder of its own, for `Router.load` and `l2d route`. An earlier one in that folder is replaced."""
+        save_router(self, Path(folder).expanduser())
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -109,6 +123,39 @@ class Router:
         inputs, ids = file_inputs(Path(path).expanduser(), self.description, self._embed)
         return [replace(choice, id=known) for choice, known in zip(self._choose(inputs), ids, strict=True)]
 
+    def decide(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
+        """The number of the chosen expert for each query, counted from 0, int64 [n]."""
+        return self.decide_inputs(query_inputs(queries, self.description, self._embed))
+
+    def decide_inputs(self, inputs: Tensor) -> Tensor:
+        """The same for inputs as the network takes them."""
+        return self._decisions(self.scores(inputs).to(self.device))[1].cpu()
+
+    def score(
+        self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
+    ) -> RouterScore:
+        """How good the choices are on queries whose costs are known.
+
+        Args:
+            queries: As for `route`.
+            costs: [n, p], one column per expert. Give this, or `errors` and `prices`.
+            errors: [n, p].
+            prices: [p] or [n, p].
+
+        Returns:
+            Deferral loss, shares, oracle and best single expert, with 95 % intervals.
+        """
+        wrong, given = read_outcomes(costs, errors, prices)
+        return score_decisions(self.decide(queries), wrong if given is None else wrong + given, self.experts)
+
+    def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Figure":
+        """A picture of what each way of choosing costs and of who is asked: on these queries, or on the rows that were held out."""
+        if queries is not None:
+            return self.score(queries, costs, errors=errors, prices=prices).plot()
+        if self.validation is None:
+            raise L2DError("this router came without a score on held-out rows; give queries and costs")
+        return self.validation.plot()
+
     def scores(self, inputs: Tensor) -> Tensor:
         """The network's outputs for inputs as it was trained on, [n, num_outputs], in the batches that the run was scored in."""
         with torch.inference_mode():
@@ -117,9 +164,8 @@ class Router:
 
     def _choose(self, inputs: Tensor) -> list[Choice]:
         outputs = self.scores(inputs).to(self.device)
+        own, decisions = self._decisions(outputs)
         with torch.inference_mode():
-            own = self.method.decide(outputs)
-            decisions = own if self.raw else self.guard.decide(self.method.utilities(outputs), own)
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
             expected = self.method.expected_costs(outputs)
         return [
@@ -132,6 +178,12 @@ class Router:
                 strict=True,
             )
         ]
+
+    def _decisions(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Without and with the guard."""
+        with torch.inference_mode():
+            own = self.method.decide(outputs)
+            return own, own if self.raw else self.guard.decide(self.method.utilities(outputs), own)
 
     def _changed(self, before: int, chosen: int) -> str | None:
         if before == chosen:

@@ -1,8 +1,8 @@
 """The walk of a run: assemble, build, fit, score, write."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytorch_lightning as pl
@@ -14,7 +14,7 @@ from l2d.core.results import RunMetrics
 from l2d.data.batches import even_batch
 from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.learning.learner import make_trainer, speed
-from l2d.learning.progress import EpochsFromOne, on_a_terminal
+from l2d.learning.progress import EpochsFromOne, is_watched
 from l2d.learning.timing import Timer
 from l2d.networks.network import Network
 from l2d.routing.advice import advice
@@ -39,39 +39,55 @@ class OutOfMemory(Exception):
     """The run's folder now says that batches are cut into more micro-batches."""
 
 
-def train(experiment: Experiment, run: RunFolder | None = None) -> RunMetrics | None:
+@dataclass(frozen=True)
+class Source:
+    """Where a run's rows come from, and the fingerprint of the data they were made from. By default the config says it."""
+
+    splits: Callable[[Experiment], Splits] = make_splits
+    fingerprint: Callable[[Experiment], str] = data_fingerprint
+
+
+def train(
+    experiment: Experiment,
+    run: RunFolder | None = None,
+    source: Source = Source(),  # noqa: B008 (frozen)
+    tell: Callable[[str], None] = print,
+) -> RunMetrics | None:
     """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None: stopped early, as stop_after asked.
 
-    After running out of memory the run goes on as a killed one would, with smaller micro-batches.
+    tell: what is done with each line for the user. After running out of memory the run goes on as a killed one would, with smaller
+    micro-batches.
     """
     run, timer = run or RunFolder.of(experiment.plain), Timer()
     while True:
         try:
-            return attempt(experiment, run, timer)
+            return attempt(experiment, run, timer, source, tell)
         except OutOfMemory:
             experiment = replace(experiment, settings=replace(experiment.settings, force=False))
 
 
-def attempt(experiment: Experiment, run: RunFolder, timer: Timer) -> RunMetrics | None:
+def attempt(
+    experiment: Experiment, run: RunFolder, timer: Timer, source: Source, tell: Callable[[str], None]
+) -> RunMetrics | None:
     force = experiment.settings.force
     forget_earlier_runs()
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
     parts = 1 if force else run.batch_parts
     if parts > 1:  # they are only known to be right for the same data
-        run.check_data(data_fingerprint(experiment))
+        run.check_data(source.fingerprint(experiment))
 
-    splits = make_splits(experiment)
+    splits = source.splits(experiment)
     timer.leave_out(splits.expert_seconds)
     data = make_data(experiment, splits, parts)
     router = make_router(experiment, splits, parts)
 
     with holding(run):
         if is_main_process() and run.finished and not force:  # by another process, meanwhile
-            run.check_data(data_fingerprint(experiment))
+            run.check_data(source.fingerprint(experiment))
             say_finished(run)
             return run.metrics()
-        begin(experiment, run, splits, router)
+        begin(experiment, run, source, splits, router, tell)
         with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
             checkpoint = EpochCheckpoint(
                 run.checkpoints,
@@ -89,6 +105,8 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer) -> RunMetrics 
             scored = score_router(trainer, router, data, experiment.settings.checkpoint, kept)
             tracker.report(scored.metrics)
         write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
+        if is_main_process():
+            tell(f"\n{format_table(scored.metrics)}\n\n{run.path}")
     return scored.metrics
 
 
@@ -102,18 +120,25 @@ def holding(run: RunFolder) -> AbstractContextManager[None]:
 
 
 @rank_zero_only
-def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule) -> None:
+def begin(
+    experiment: Experiment,
+    run: RunFolder,
+    source: Source,
+    splits: Splits,
+    router: RouterModule,
+    tell: Callable[[str], None],
+) -> None:
     """The folder, with what is known before training, and what there is to say of the settings."""
     if experiment.settings.force:
         run.clear()
-    run.check_data(data_fingerprint(experiment))
+    run.check_data(source.fingerprint(experiment))
     run.write_config(experiment.plain)
     assert isinstance(router.network, Network)
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
     if off := switched_off(experiment):
-        print(f"no GPU here: running with {off}")
+        tell(f"no GPU here: running with {off}")
     for line in advice(experiment, router.method, splits.panel.names):
-        print(line)
+        tell(line)
 
 
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
@@ -141,7 +166,7 @@ def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Itera
 
 
 def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any], data: DeferralData) -> pl.Trainer:
-    bars = experiment.settings.progress and on_a_terminal()
+    bars = experiment.settings.progress and is_watched()
     return make_trainer(
         accelerator=experiment.trainer.accelerator,
         devices=experiment.trainer.devices,
@@ -190,7 +215,6 @@ def write(
     write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     run.finish(scored.metrics.as_json(), arrays, timing)
-    print(f"\n{format_table(scored.metrics)}\n\n{run.path}")
 
 
 def describe(experiment: Experiment, splits: Splits, scored: Scored) -> RouterDescription:

@@ -1,0 +1,78 @@
+"""A router as a scikit-learn estimator."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from l2d.api.fit import fit
+from l2d.data.given import as_array, read_outcomes
+from l2d.serving.router import Router
+
+
+class RouterEstimator(BaseEstimator):
+    """A router with scikit-learn's interface: costs [n, p] are the target, predictions are numbers of experts, counted from 0.
+
+    Args:
+        method: The loss, as for `l2d.fit`.
+        router: The network, as for `l2d.fit`.
+        epochs: Passes over the rows.
+        batch_size: Rows per step.
+        learning_rate: Of the optimizer.
+        validation_fraction: The share of the rows that is held out for the guard.
+        seed: Of everything drawn.
+        accelerator: auto, cpu or gpu.
+        progress: Whether to show a progress bar.
+        options: Any other key of `l2d train`.
+
+    Example:
+        >>> import numpy as np, l2d
+        >>> from sklearn.model_selection import GridSearchCV
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(200, 2))
+        >>> costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)
+        >>> search = GridSearchCV(l2d.RouterEstimator(), {"epochs": [1, 20]}, scoring=l2d.deferral_scorer, cv=2)
+        >>> search.fit(X, costs).best_params_
+        {'epochs': 20}
+    """
+
+    def __init__(
+        self,
+        method: str = "mild",
+        router: str | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        validation_fraction: float = 0.1,
+        seed: int = 0,
+        accelerator: str = "auto",
+        progress: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method, self.router, self.epochs, self.batch_size = method, router, epochs, batch_size
+        self.learning_rate, self.validation_fraction, self.seed = learning_rate, validation_fraction, seed
+        self.accelerator, self.progress, self.options = accelerator, progress, options
+
+    def fit(self, X: Any, y: Any, labels: Sequence[Any] | None = None) -> "RouterEstimator":
+        """Train on inputs X and costs y [n, p]."""
+        self.router_: Router = fit(X, y, labels=labels, **self.get_params())
+        self.experts_ = self.router_.experts
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The number of the chosen expert for each input, counted from 0."""
+        check_is_fitted(self)
+        return self.router_.decide(X).numpy()
+
+    def score(self, X: Any, y: Any) -> float:
+        """Minus the deferral loss, so that more is better."""
+        return deferral_scorer(self, X, y)
+
+
+def deferral_scorer(estimator: Any, X: Any, y: Any) -> float:
+    """Minus the mean cost of what an estimator predicts, for `scoring=` of scikit-learn's searches. y: costs [n, p]."""
+    costs, _ = read_outcomes(y, None, None)
+    chosen = as_array(estimator.predict(X))
+    return -float(costs.numpy()[np.arange(len(chosen)), chosen].mean())

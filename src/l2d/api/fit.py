@@ -1,0 +1,144 @@
+"""`l2d.fit`: a router from arrays. The walk is that of `l2d train`, in a folder that is gone afterwards."""
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from l2d.config import Component, Experiment, check, compose
+from l2d.data.arrays import Answers
+from l2d.data.given import Matrix, expert_names, kind_of, make_arrays, read_inputs, read_outcomes
+from l2d.experts.cache import Cache
+from l2d.routing.build import assemble_rows
+from l2d.routing.make import make
+from l2d.runs.folder import RunFolder
+from l2d.serving.router import Router
+from l2d.serving.score import score_decisions
+from l2d.training.walk import Source, train
+from l2d.utils.seeding import random_state_kept
+
+# For each kind of input: the router and its recipe, unless the caller says otherwise.
+ROUTERS = {"rows": ("mlp", "table"), "texts": ("mlp", "table"), "images": ("resnet18_slim", "small")}
+
+
+def fit(
+    X: Any,
+    costs: Matrix | None = None,
+    *,
+    errors: Matrix | None = None,
+    prices: Matrix | None = None,
+    labels: Sequence[Any] | None = None,
+    experts: Sequence[str] | None = None,
+    text: str | None = None,
+    method: str = "mild",
+    router: str | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+    accelerator: str = "auto",
+    progress: bool = True,
+    options: Mapping[str, Any] | None = None,
+) -> Router:
+    """Train a router that sends each input to the expert with the least expected cost.
+
+    Nothing is written to disk, and the caller's random state stays as it was. The training is that of `l2d train`: a share of the
+    rows is held out for validation, and the guard that is fitted to those rows sends everything to the best single expert unless
+    the router is clearly better.
+
+    Args:
+        X: The inputs: numbers [n, features] as an array, a tensor or a DataFrame; images as uint8 [n, height, width, channels]; or
+            a list of texts.
+        costs: [n, p], what each of the p experts would cost on each input, 0 or more. Give this, or `errors` and `prices`.
+        errors: [n, p], how wrong each expert is: 0 or 1, or a loss.
+        prices: [p], or [n, p] where they differ between inputs, in units of one error.
+        labels: The true class of each input, for methods that learn it (plugin, label_regression).
+        experts: Their names. Default: the columns of a DataFrame of costs, or expert 1, expert 2, …
+        text: The column of a DataFrame that holds a text.
+        method: The loss, a name of `l2d train --help`: mild, tdef, ce, plugin, …
+        router: The network, a name of `l2d train --help`. Default: mlp for numbers and texts, resnet18_slim for images.
+        epochs: Passes over the rows.
+        batch_size: Rows per step.
+        learning_rate: Of the optimizer.
+        validation_fraction: The share of the rows that is held out.
+        seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.
+        accelerator: auto, cpu or gpu.
+        progress: Whether to show a progress bar, in a terminal or a notebook.
+        options: Any other key of `l2d train`, such as {"method.rho.offset": 2, "decision": "posterior"}.
+
+    Returns:
+        The router. `router.validation` says how it does on the held-out rows.
+
+    Example:
+        >>> import numpy as np, l2d
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.normal(size=(300, 2))
+        >>> costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1)  # each expert is right on one half
+        >>> router = l2d.fit(X, costs, epochs=30, progress=False)
+        >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
+        ['expert 1', 'expert 2']
+    """
+    wrong, paid = read_outcomes(costs, errors, prices)
+    names = expert_names(costs if errors is None else errors, experts, wrong.shape[1])
+    given = {
+        "method": method,
+        "seed": seed,
+        "validation_fraction": validation_fraction,
+        "progress": progress,
+        "trainer.accelerator": accelerator,
+        "recipe.epochs": epochs,
+        "recipe.batch_size": batch_size,
+        "recipe.optimizer.lr": learning_rate,
+    }
+    experiment = make_experiment(kind_of(X, text), router, None if paid is None else paid.tolist(), given, options or {})
+    inputs, seen, groups = read_inputs(X, text, embedder(experiment))
+    by_row = paid if paid is not None and paid.ndim == 2 else None
+    arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row), labels)
+    splits = assemble_rows(experiment, arrays, "", Cache(Path("unused")))
+    # Judged on the validation rows: the test rows are the caller's, who has them.
+    source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "")
+    with tempfile.TemporaryDirectory(prefix="l2d-") as place, random_state_kept():
+        run = RunFolder(Path(place))
+        train(experiment, run, source, tell=lambda _: None)
+        found = Router.load(run.path)
+    held_out = splits.validation
+    found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names)
+    return found
+
+
+def make_experiment(
+    kind: str, router: str | None, prices: list[Any] | None, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> Experiment:
+    """The checked settings: those of a table, with the defaults of this kind of input."""
+    network, recipe = ROUTERS[kind]
+    overrides = ["dataset=table", f"router={router or network}"]
+    if router is None:
+        overrides.append(f"recipe={recipe}")
+    if prices is None:
+        overrides.append("cost=error")
+    elif isinstance(prices[0], list):
+        overrides.append("cost=columns")
+    else:
+        overrides += ["cost=error_plus_cost", f"cost.prices={json.dumps(prices)}"]
+    said = {key: value for key, value in given.items() if value is not None}
+    overrides += [f"{key}={written(value)}" for key, value in {**said, **options}.items()]
+    return check(compose(overrides))
+
+
+def written(value: Any) -> str:
+    """As Hydra's command line takes it."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{written(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(written(one) for one in value) + "]"
+    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
+
+
+def embedder(experiment: Experiment) -> Any:
+    """What turns texts into inputs, or None where the router reads none."""
+    encoder = experiment.dataset.arguments.get("encoder")
+    return make(encoder).embed if isinstance(encoder, Component) else None
+

@@ -1,0 +1,150 @@
+"""From what people have in a notebook to the arrays that a run learns from."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.data.arrays import Answers, Arrays, Panel, Seen
+from l2d.data.inputs import Embed, array_inputs, text_inputs
+from l2d.data.splits import groups_of_equal_texts
+from l2d.utils.errors import ParameterError
+
+Matrix = Any  # a NumPy array, a tensor, a DataFrame or nested lists
+
+
+def as_array(values: Any) -> np.ndarray:
+    """A NumPy array of a tensor, a DataFrame or nested lists."""
+    if isinstance(values, Tensor):
+        return values.detach().cpu().numpy()
+    return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+
+
+def is_frame(values: Any) -> bool:
+    """Whether it is a DataFrame. pandas is not imported for that: it is no dependency."""
+    return hasattr(values, "columns") and hasattr(values, "to_numpy")
+
+
+def is_texts(values: Any) -> bool:
+    if isinstance(values, str | bytes | dict):
+        raise ParameterError("X", "must be a list of inputs, also for a single one")
+    return not is_frame(values) and not isinstance(values, Tensor) and len(values) > 0 and isinstance(values[0], str)
+
+
+def kind_of(X: Any, text: str | None) -> str:
+    """What a router would see: images, texts or rows."""
+    if text is not None or is_texts(X):
+        return "texts"
+    return "images" if not is_frame(X) and as_array(X).ndim in (3, 4) else "rows"
+
+
+def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
+    """The inputs, what they are made from, and which rows have equal texts."""
+    if is_frame(X):
+        return frame_inputs(X, text, embed)
+    if text is not None:
+        raise ParameterError("text", "names a column of a DataFrame; X is none", text)
+    if is_texts(X):
+        return text_inputs(list(X), reader(embed)), Seen(text="text"), groups_of_equal_texts(list(X))
+    array = as_array(X)
+    if array.ndim in (3, 4):
+        images = array[..., None] if array.ndim == 3 else array
+        if images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
+            raise ParameterError("X", f"images must be uint8 [n, height, width, 1 or 3], not {array.dtype} {list(array.shape)}")
+        return torch.from_numpy(np.ascontiguousarray(images)), Seen(), None
+    if array.ndim != 2:
+        raise ParameterError("X", f"must be [n, features], images [n, height, width, channels] or a list of texts, not {list(array.shape)}")
+    return array_inputs(array, array.shape[1:], ()), Seen(), None
+
+
+def frame_inputs(frame: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
+    """Every other column must be a number."""
+    if text is not None and text not in frame.columns:
+        raise ParameterError("text", f"no such column; there are {', '.join(map(str, frame.columns))}", text)
+    names = [name for name in frame.columns if name != text]
+    parts, groups = [], None
+    if names:
+        if odd := [str(name) for name in names if frame[name].dtype.kind not in "biuf"]:
+            raise ParameterError("X", f"column {odd[0]} is no number; leave it out, or say text={odd[0]!r}")
+        parts.append(array_inputs(frame[names].to_numpy(dtype=np.float64), (len(names),), tuple(map(str, names))))
+    if text is not None:
+        texts = list(frame[text])
+        parts.append(text_inputs(texts, reader(embed)))
+        groups = groups_of_equal_texts(texts)
+    return torch.cat(parts, dim=1), Seen(tuple(map(str, names)), text), groups
+
+
+def reader(embed: Embed | None) -> Embed:
+    if embed is None:
+        raise ParameterError("router", "does not read text; use mlp or minilm")
+    return embed
+
+
+def expert_names(costs: Any, names: Sequence[str] | None, p: int) -> tuple[str, ...]:
+    """As given, or the columns of a DataFrame, or expert 1, expert 2, …"""
+    if names is None:
+        names = [str(name) for name in costs.columns] if is_frame(costs) else [f"expert {k + 1}" for k in range(p)]
+    if len(names) != p or len({*names}) < p:
+        raise ParameterError("experts", f"must be {p} different names, one for each column of the costs", list(names))
+    return tuple(map(str, names))
+
+
+def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None) -> Tensor:
+    """float64, finite and not negative."""
+    array = as_array(values)
+    if array.dtype.kind not in "biuf":
+        raise ParameterError(name, f"must be numbers, not {array.dtype}")
+    if shape is None and array.ndim != 2:
+        raise ParameterError(name, f"must be [n, experts], not {list(array.shape)}")
+    if shape is not None and array.shape not in (shape, shape[1:]):
+        raise ParameterError(name, f"must be {list(shape)} or {list(shape[1:])}, not {list(array.shape)}")
+    found = array.astype(np.float64)
+    if not (np.isfinite(found) & (found >= 0)).all():
+        raise ParameterError(name, "must be finite and not negative")
+    return torch.from_numpy(found)
+
+
+def read_outcomes(costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:
+    """errors [n, p] and prices [p] or [n, p], None where they are part of the costs: those count as errors, as they are."""
+    if (costs is None) == (errors is None):
+        raise ParameterError("costs", "give costs, or errors and perhaps prices")
+    if costs is not None and prices is not None:
+        raise ParameterError("prices", "are part of the costs; give errors and prices instead")
+    name, values = ("costs", costs) if errors is None else ("errors", errors)
+    found = read_amounts(name, values)
+    if found.shape[1] < 2:
+        raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")
+    return found, None if prices is None else read_amounts("prices", prices, tuple(found.shape))
+
+
+def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:
+    """int64 [n] and how many classes there are; −1 and 0 without labels."""
+    if labels is None:
+        return torch.full((n,), -1), 0
+    classes, numbers = np.unique(as_array(labels), return_inverse=True)
+    if numbers.shape != (n,):
+        raise ParameterError("labels", f"must be {n} values, one for each input, not {list(as_array(labels).shape)}")
+    return torch.from_numpy(numbers.astype(np.int64)), len(classes)
+
+
+def make_arrays(
+    inputs: Tensor, seen: Seen, groups: Tensor | None, names: tuple[str, ...], answers: Answers, labels: Any
+) -> Arrays:
+    """All rows are training rows; there are no test rows."""
+    n = len(inputs)
+    if len(answers.errors) != n:
+        raise ParameterError("costs", f"{len(answers.errors):,} rows, but X has {n:,}")
+    classes, num_classes = read_labels(labels, n)
+    none = torch.arange(0)
+    return Arrays(
+        inputs,
+        classes,
+        inputs[:0],
+        classes[:0],
+        num_classes,
+        panel=Panel(names, answers, answers[none]),
+        groups=groups,
+        seen=seen,
+    )

@@ -1,0 +1,110 @@
+"""How good a router is on rows whose costs are known, with intervals, as numbers and as a picture."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from l2d.core.costs import cheapest, paid
+from l2d.core.guard import paired
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Z = 1.959964  # of a 95 % interval
+
+
+@dataclass(frozen=True)
+class RouterScore:
+    """Means over n rows; costs are error plus price. Intervals are 95 %.
+
+    deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
+    single expert, row by row. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
+    """
+
+    n: int
+    deferral_loss: float
+    interval: tuple[float, float]
+    oracle_loss: float
+    best_single: str
+    best_single_loss: float
+    gain: float
+    gain_interval: tuple[float, float]
+    shares: dict[str, float]
+    oracle_shares: dict[str, float]
+    single_losses: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "RouterScore":
+        pairs = {name: tuple(content[name]) for name in ("interval", "gain_interval")}
+        return cls(**{**content, **pairs})
+
+    def __str__(self) -> str:
+        low, high = self.gain_interval
+        sure = "better" if low > 0 else "worse" if high < 0 else "not clearly different"
+        lines = [
+            f"deferral loss     {self.deferral_loss:.4f}  (95 % interval {self.interval[0]:.4f} to {self.interval[1]:.4f}, {self.n:,} rows)",
+            f"best single       {self.best_single_loss:.4f}  always {self.best_single}",
+            f"oracle            {self.oracle_loss:.4f}  the cheapest expert for each row",
+            f"gain              {self.gain:+.4f}  ({low:+.4f} to {high:+.4f}): {sure} than the best single expert",
+            "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
+        ]
+        return "\n".join(lines)
+
+    def plot(self) -> "Figure":
+        """What each way of choosing costs, and who gets the inputs."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        losses, shares = figure.subplots(1, 2)
+        bars = {**{f"always {name}": loss for name, loss in self.single_losses.items()}, "router": self.deferral_loss}
+        bars["oracle"] = self.oracle_loss
+        colours = ["tab:gray"] * len(self.single_losses) + ["tab:blue", "tab:green"]
+        losses.barh(list(bars)[::-1], list(bars.values())[::-1], color=colours[::-1])
+        losses.set(xlabel="mean cost (error + price)", title=f"{self.n:,} rows")
+        places = range(len(self.shares))
+        for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares)):
+            shares.bar([k + shift for k in places], [100 * share for share in found.values()], width=0.4, label=label)
+        shares.set_xticks(places, list(self.shares))
+        shares.set(ylabel="inputs sent to it (%)", title="who is asked")
+        shares.legend()
+        return figure
+
+
+def score_decisions(decisions: Tensor, costs: Tensor, names: Sequence[str], best: int | None = None) -> RouterScore:
+    """decisions int [n], costs [n, p]. best: the best single expert; the best of these rows if None."""
+    costs = costs.double()
+    alone = costs.mean(dim=0)
+    best = int(alone.argmin()) if best is None else best
+    chosen = paid(costs, decisions)
+    loss, gain = around(chosen), around(costs[:, best] - chosen)
+    return RouterScore(
+        n=len(costs),
+        deferral_loss=loss[0],
+        interval=loss[1],
+        oracle_loss=float(costs.min(dim=1).values.mean()),
+        best_single=names[best],
+        best_single_loss=float(alone[best]),
+        gain=gain[0],
+        gain_interval=gain[1],
+        shares=shares_of(decisions, names),
+        oracle_shares=shares_of(cheapest(costs), names),
+        single_losses=dict(zip(names, alone.tolist(), strict=True)),
+    )
+
+
+def around(values: Tensor) -> tuple[float, tuple[float, float]]:
+    """The mean of n values and its interval, from their spread; infinite for a single one."""
+    mean, error = paired(values)
+    width = float("inf") if error is None else Z * error
+    return mean, (mean - width, mean + width)
+
+
+def shares_of(decisions: Tensor, names: Sequence[str]) -> dict[str, float]:
+    counts = torch.bincount(decisions, minlength=len(names)).double() / len(decisions)
+    return dict(zip(names, counts.tolist(), strict=True))
