@@ -2,7 +2,7 @@
 
 python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
                                            # as of the commit checked out: collect before going on
-python bench/beyond.py docs                # writes the tables of docs/beyond.md and README.md anew, with tdef and mild of
+python bench/beyond.py docs                # writes the tables of docs/beyond.md anew, with tdef and mild of
                                            # bench/results/why_mild.csv
 """
 
@@ -59,7 +59,7 @@ WHY = ROOT / "bench" / "results" / "why_mild.csv"
 Kind = tuple[str, str, str]  # method, aux, ema
 MILD: Kind = ("mild", "none", "0")
 PLUGIN: Kind = ("plugin", "none", "0")
-# For the README: what there is to start with
+# Which method to start with
 FIRST: list[Kind] = [
     PLUGIN,
     ("label_regression", "none", "0"),
@@ -247,7 +247,7 @@ def against(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[tupl
 
 
 def first_table(rows: Sequence[Row]) -> str:
-    """For the README, by what the experts and the cost are: how much less or more than mild a method loses, over the cells."""
+    """Which method to start with: how much less or more than mild a method loses, over the cells, by kind of experts and cost."""
     groups: dict[str, list[Sequence[Row]]] = defaultdict(list)
     for (_, _, experts, _, cost, _), members in cells(rows):
         made_how = "simulated" if experts == "synthetic" else experts
@@ -361,7 +361,7 @@ def main() -> None:
         tallied, whole, picture = tally_table(rows), table(rows), figure(rows)
         picture.savefig(file, dpi=110)
         put(PAGE, "images-tally", tallied)
-        put(ROOT / "README.md", "first", first_table(rows))
+        put(PAGE, "first", first_table(rows))
         put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{whole}")
 
 

@@ -1,6 +1,7 @@
 """Put the report's table into a document, between <!-- NAME --> and <!-- /NAME -->, with what a reader must know to trust it.
 
-    python bench/tables.py README.md table1-digits runs experiment=table1_error,table1_cost dataset=digits setup=I,III seed=0,1,2
+    python bench/tables.py docs/digits.md table1-digits runs experiment=table1_error,table1_cost dataset=digits \\
+        setup=I,III seed=0,1,2
 
 Overrides as for l2d report; several experiments are several commands, and their tables follow each other.
 """

@@ -1,9 +1,9 @@
 """The mutation check: put one mistake at a time into a copy of the source, and see that a test turns red.
 
-    python tests/mutations.py           # an hour and a half; writes docs/mutations.md, fails if a mistake survives
+    python tests/mutations.py           # hours; writes docs/mutations.md, fails if a mistake survives
     python tests/mutations.py sweep ρ   # only those with one of these words in their name; the other rows stay
 
-The quick tests are run on a copy of the tree, so the checkout itself is never touched.
+The tests are run on a copy of the tree, so the checkout itself is never touched.
 """
 
 import os
@@ -121,7 +121,7 @@ MUTATIONS = {
     "report: upper hull": ("analysis/report/averages.py", "hull and y >= hull[-1][1]", "hull and y <= hull[-1][1]"),
     "search: offsets that leave a ρ below 0": ("tuning/strategies.py", "kept = [settings for settings in found if settings is not None]", "kept = [settings or {} for settings in found]"),
     "search: coordinate search keeps the worst": ("tuning/strategies.py", "tried[values.index(min(values))]", "tried[values.index(max(values))]"),
-    "search: a temperature of the wrong size": ("tuning/strategies.py", "rounded(total / self.costs.shape[1] + offset)", "rounded(total + offset)"),
+    "search: a temperature of the wrong size": ("tuning/strategies.py", "rounded(total / len(self.shares) + offset)", "rounded(total + offset)"),
     "search: better trials left early": ("tuning/strategies.py", "trials[i].report(value,", "trials[i].report(-value,"),
     "folds: overlapping": ("data/splits.py", "order[number - 1 :: of]", "order[:: of]"),
     "stop_after: one epoch late": ("learning/checkpoints.py", "epoch >= self.stop_after", "epoch > self.stop_after"),
@@ -192,18 +192,59 @@ MUTATIONS = {
     "bars: epochs from 0": ("learning/progress.py", "trainer.current_epoch + 1}", "trainer.current_epoch}"),
     "labels: missing ones not noticed": ("methods/priced.py", "if not len(known):", "if False:"),
     "cascade: experts counted from 0": ("methods/one_vs_all.py", "numbers - 1, self.threshold", "numbers % self.num_outputs, self.threshold"),
+    # Chosen by somebody who had not read the tests.
+    "identity hash does not unify 5 and 5.0 inside lists": ("utils/identity.py", "        return [_numbers_alike(item) for item in value]\n", "        return list(value)\n"),
+    "out of memory: refuses one halving too early (<= for <)": ("utils/out_of_memory.py", "if rows // (2 * parts) < SMALLEST:", "if rows // (2 * parts) <= SMALLEST:"),
+    "aux_weight is left out of the run's identity for aux=label too": ("config/identity.py", "    if kept.get(\"aux\") == \"none\":\n", "    if kept.get(\"aux\") != \"experts\":\n"),
+    "trusted modules are matched by prefix of the name, without the dot": ("config/checking.py", "return any(target.startswith(f\"{module}.\") for module in trust)", "return any(target.startswith(module) for module in trust)"),
+    "guard: population instead of sample standard deviation": ("core/guard.py", "float(differences.std() / n**0.5)", "float(differences.std(correction=0) / n**0.5)"),
+    "by category: best single expert is chosen on the test costs": ("core/metrics.py", "single = torch.full_like(decisions, best_single(train_costs))", "single = torch.full_like(decisions, best_single(costs))"),
+    "row numbers in errors are those of the filtered sheet, not of the file": ("data/sheet.py", "rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()", "rows = (found + 1).tolist()"),
+    "split column: validation rows are numbered among all rows, not among the training rows": ("data/splits.py", "validation = torch.from_numpy(np.flatnonzero(said[rows] == \"validation\"))", "validation = torch.from_numpy(np.flatnonzero(said == \"validation\"))"),
+    "kept embeddings do not depend on max_length": ("data/text/encoders.py", "json.dumps([identity_of(self.model), self.max_length, list(texts)])", "json.dumps([identity_of(self.model), list(texts)])"),
+    "table: rows of equal text may be in both training and test rows": ("data/sets/table.py", "return *draw_whole_groups(draw, labels, groups), None", "return *draw_whole_groups(draw, labels, None), None"),
+    "extreme prices: the strongest expert is that of the test rows": ("costs/extreme.py", "    strong = strongest(train)\n", "    strong = strongest(test)\n"),
+    "price columns: cost.scale is ignored": ("costs/price_columns.py", "return torch.as_tensor(self.scale * answers.prices)", "return torch.as_tensor(answers.prices)"),
+    "a resumed run forgets the best value so far": ("learning/checkpoints.py", "self.best, self.best_epoch = state_dict[\"best\"], state_dict[\"best_epoch\"]", "self.best_epoch = state_dict[\"best_epoch\"]"),
+    "a resumed run does not restore the CPU's random stream": ("learning/learner.py", "        torch.set_rng_state(cpu.cpu())\n", "        cpu.cpu()\n"),
+    "MLP: columns that are constant in training are not recognised (their std was clamped to 1e-6)": ("networks/tabular.py", "torch.where(spread < CONSTANT, torch.ones_like(spread), spread)", "torch.where(spread <= 0, torch.ones_like(spread), spread)"),
+    "text router: mean over the padded width instead of the text's tokens": ("networks/text.py", ".sum(1) / weights.sum(1)", ".sum(1) / weights.shape[1]"),
+    "mean by label: rows without a label do not count towards the overall mean": ("methods/priced.py", "    overall = values.mean(dim=0)\n", "    overall = values[known].mean(dim=0)\n"),
+    "tau limit: largest over smallest rho": ("methods/comp_sum.py", "return 1 + float(self.rho.min() / self.rho.max())", "return 1 + float(self.rho.max() / self.rho.min())"),
+    "cross-fitting: the fold's classifier is trained on the fold too": ("experts/fitting.py", "classifiers.answers(others, fold, False, seed, part)", "classifiers.answers(rows, fold, False, seed, part)"),
+    "llm: chat is left out of the identity of a model's kept answers": ("experts/llm/asking.py", "        \"chat\": experts.chat,\n", ""),
+    "llm: answers are put back by the order instead of its inverse": ("experts/llm/scoring.py", "[np.argsort(np.array(order))]", "[np.array(order)]"),
+    "the training rows are left out of the experts' cache identity": ("routing/assemble.py", "cache.knowing(data=data, seed=expert_seed, train=fingerprint_of(train), coverage=shares)", "cache.knowing(data=data, seed=expert_seed, coverage=shares)"),
+    "prices by name become a list in the order they were written": ("routing/fingerprints.py", "listed = {\"prices\": [prices[name] for name in names]}", "listed = {\"prices\": [prices[name] for name in prices]}"),
+    "with ema, the exported weights are not the averaged ones": ("routing/module.py", "{f\"network.{name}\": value for name, value in self.averaged.state_dict().items()}", "{f\"network.{name}\": value for name, value in self.network.state_dict().items()}"),
+    "sweep with force: the result from before counts as done": ("runs/sweep.py", "return cell.done and not (stamp and cell.run.stamp == stamp)", "return cell.done"),
+    "dry run with force=true: finished runs are estimated to take no time": ("runs/cells.py", "left = 0.0 if state == \"finished\" and not force else", "left = 0.0 if state == \"finished\" else"),
+    "validation loss is read for the epoch before": ("runs/folder.py", "if row[\"epoch\"] == str(epoch)]", "if row[\"epoch\"] == str(epoch - 1)]"),
+    "a run that stopped exactly where stop_after says does not count as paused": ("runs/standing.py", "run.paused_after >= stop_after", "run.paused_after > stop_after"),
+    "the encoder's class of a run's folder is built without asking for trust": ("serving/rebuild.py", "component = read_component(\"encoder\", described, trust)", "component = read_component(\"encoder\", described, None)"),
+    "force=true keeps the number of micro-batches of the run before": ("training/walk.py", "parts = 1 if force else run.batch_parts", "parts = run.batch_parts"),
+    "curve: validation price at a scale is not brought back to the list's prices": ("analysis/curve/trace.py", "statistics.fmean(score.mean_price / scale for score in scores)", "statistics.fmean(score.mean_price for score in scores)"),
+    "uniform bound: ceil instead of floor + 1": ("analysis/theory/bounds.py", "steps = torch.floor(torch.log2(ceiling / rho)) + 1", "steps = torch.ceil(torch.log2(ceiling / rho))"),
+    "the search judges finished trials by their test loss": ("tuning/study.py", "return cell.run.metrics().validation.deferral_loss", "return cell.run.metrics().deferral_loss"),
+    "the options of a search are left out of its folder's name": ("tuning/study.py", "json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)", "json.dumps([variant(self.config)], sort_keys=True, default=list)"),
+    "route: a probability or cost of exactly 0 is shown as unknown": ("commands/route.py", "[\"\" if value is None else f\"{value:.6g}\" for value in numbers]", "[\"\" if not value else f\"{value:.6g}\" for value in numbers]"),
+    "report of a sweep counts finished seeds that were not asked for": ("commands/report.py", "runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}", "runs = dict(known.runs)"),
 }  # fmt: skip
 
 
 def first_failure(tree: Path, file: str = "") -> str | None:
     """The first test that fails in the copy, or None; those of the changed file's own come first, as the likeliest."""
     own = sorted(str(path.relative_to(tree)) for path in tree.glob(f"tests/**/test_{Path(file).stem}.py"))
-    return (red(tree, own) if own else None) or red(tree, ["-n", "2", "--dist", "loadfile", "tests"])
+    all_tests = ["-n", "2", "--dist", "loadfile", "tests"]
+    for tests in ([*own] if own else None, ["-m", "not slow", *all_tests], ["-m", "slow", *all_tests]):
+        if tests is not None and (failed := red(tree, tests)) is not None:
+            return failed
+    return None
 
 
 def red(tree: Path, tests: list[str]) -> str | None:
     """The first of these that fails, or None."""
-    options = ["-x", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    options = ["-x", "-p", "no:cacheprovider", "--durations=0"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
     result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
@@ -224,7 +265,7 @@ def write_row(what: str, row: str) -> None:
     """Into docs/mutations.md, at once: a check that is stopped keeps what it found."""
     rows = kept_rows() | {what: row}
     head = "# The mutation check\n\nOne mistake at a time in a copy of the source, and the first test that turned red. Made by\n"
-    head += "`python tests/mutations.py`, which runs the quick tests (`make test-unit`) for each.\n\n| mistake | in | caught by |\n|---|---|---|\n"
+    head += "`python tests/mutations.py`, which runs the changed file's own tests, then the quick ones, then all.\n\n| mistake | in | caught by |\n|---|---|---|\n"
     text = head + "\n".join(rows[what] for what in MUTATIONS if what in rows) + "\n"
     (ROOT / "docs" / "mutations.md").write_text(text, encoding="utf-8")
 

@@ -40,10 +40,18 @@ def test_paper_to_code_is_complete() -> None:
         assert REFERENCE.search(row) or "not yet" in row, row
 
 
-def test_readme_lists_every_method() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_guide_lists_every_method() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").split("## Methods")[1]
     for method in groups()["method"]:
-        assert re.search(rf"^\| .*`{method}`.* \|", readme, re.MULTILINE), method
+        assert re.search(rf"^\| .*`{method}`.* \|", guide, re.MULTILINE), method
+
+
+def test_the_guide_names_every_group_and_experiment() -> None:
+    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
+    for group in groups().keys() - {"trainer", "logger"}:
+        assert f"`{group}`" in guide or f"| {group} |" in guide, group
+    for experiment in groups()["experiment"]:
+        assert re.search(rf"^\| .*`{experiment}`", guide, re.MULTILINE), experiment
 
 
 def test_links_in_the_documents_lead_somewhere() -> None:
@@ -92,7 +100,7 @@ def test_ci_and_hooks_call_make_targets() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
     ran = [step["run"] for step in workflow["jobs"]["check"]["steps"] if "run" in step]
     hooked = [hook["entry"] for hook in hooks]
-    assert (ran, hooked) == (["make install", "make lint", "make test"], ["make lint", "make test-unit"])
+    assert (ran, hooked) == (["make install", "make lint", "make docs", "make test"], ["make lint", "make test-unit"])
     assert {line.removeprefix("make ") for line in [*ran, *hooked]} <= targets
 
 
@@ -103,7 +111,15 @@ QUERIES = [
     "cost=columns",
 ]
 SHOWN = {
-    "README.md": [[], [*QUERIES, "dataset.text=query", "method=one_vs_all", "checkpoint=best"]],
+    "README.md": [
+        [],
+        [
+            *("dataset=table", "dataset.path=table.csv", "dataset.name=queries", "dataset.text=query"),
+            *("cost=error_plus_cost", "cost.prices=[0.02,0.1,0.4]"),  # by name there: a run lists them
+            *("method=cost_regression", "checkpoint=best_loss"),
+        ],
+    ],
+    "docs/guide.md": [[*QUERIES, "dataset.text=query", "method=one_vs_all", "checkpoint=best"]],
     "docs/your_table.md": [QUERIES],
     "docs/llm_routing.md": [["dataset=mmlu_sim"]],
 }

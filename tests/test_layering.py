@@ -27,9 +27,9 @@ ROOMS = [
         "runs",
         "serving",
     ),
-    *("training", "analysis", "tuning", "commands"),
+    *("training", "api", "analysis", "tuning", "commands"),
 ]
-TOP = {"__init__.py", "__main__.py", "train.py"}  # above all rooms
+TOP = {"__init__.py", "__main__.py", "functional.py", "train.py"}  # above all rooms
 HEAVY = {"torch", "torchvision", "pytorch_lightning", "timm", "transformers"}
 ADAPTER = "l2d.config.hydra_adapter"  # the one module that uses what Hydra, OmegaConf and torch do not publish
 UNPUBLISHED_OF = ("hydra", "omegaconf", "torch")

@@ -7,16 +7,42 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # typing's own would be most of the time that the import takes
 if TYPE_CHECKING:
-    from l2d.serving.router import Router
+    from l2d import functional
+    from l2d.api.estimator import RouterEstimator, deferral_scorer
+    from l2d.api.fit import fit
+    from l2d.api.metric import DeferralLoss
+    from l2d.serving.router import Choice, Router
+    from l2d.serving.score import RouterScore
 
     __version__: str
 
-__all__ = ["Router", "__version__"]
+__all__ = [
+    "Choice",
+    "DeferralLoss",
+    "Router",
+    "RouterEstimator",
+    "RouterScore",
+    "__version__",
+    "deferral_scorer",
+    "fit",
+    "functional",
+]
+_MODULES = {
+    "Choice": "serving.router",
+    "DeferralLoss": "api.metric",
+    "Router": "serving.router",
+    "RouterEstimator": "api.estimator",
+    "RouterScore": "serving.score",
+    "deferral_scorer": "api.estimator",
+    "fit": "api.fit",
+}
 
 
 def __getattr__(name: str) -> object:
-    if name == "Router":
-        return import_module("l2d.serving.router").Router
+    if name in _MODULES:
+        return getattr(import_module(f"l2d.{_MODULES[name]}"), name)
+    if name == "functional":
+        return import_module("l2d.functional")
     if name == "__version__":
         return import_module("l2d.utils.version").own_version()
     raise AttributeError(f"module 'l2d' has no attribute {name!r}")

@@ -43,7 +43,7 @@ def test_experts(bench: Bench) -> None:
 
 def test_digits(bench: Bench) -> None:
     digits = bench("digits")
-    assert digits.markdown(digits.read()) == block("README.md", "bench-digits")
+    assert digits.markdown(digits.read()) == block("docs/digits.md", "bench-digits")
 
 
 def test_latency(bench: Bench) -> None:
@@ -56,7 +56,7 @@ def test_beyond(bench: Bench) -> None:
     rows = read(beyond.CSV)
     rows += beyond.others(rows, read(beyond.WHY))
     assert beyond.tally_table(rows) == block("docs/beyond.md", "images-tally")
-    assert beyond.first_table(rows) == block("README.md", "first")
+    assert beyond.first_table(rows) == block("docs/beyond.md", "first")
     assert block("docs/beyond.md", "images").endswith(beyond.table(rows))
 
 

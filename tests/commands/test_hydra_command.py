@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,24 @@ def test_help_comes_whatever_else_is_said(flag: str, capsys: pytest.CaptureFixtu
     assert "usage: l2d train" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("given", [[], ["--help"], ["-h"]])
+@pytest.mark.parametrize("given", [[], ["--help"], ["-h"], ["help"]])
 def test_the_commands_are_listed(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(given)
     out = capsys.readouterr().out
     for name, (_, meaning) in COMMANDS.items():
         assert f"\n  {name:<9}  {meaning}" in out
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["help", "train"])
+    said = capsys.readouterr().out
+    main(["train", "--help"])
+    assert said == capsys.readouterr().out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out == f"l2d {version('l2d')}\n"
 
 
 @pytest.mark.parametrize(
@@ -139,6 +152,10 @@ def test_what_a_job_ends_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert ended(fails(L2DError("x")), "sed=3").startswith("error: sed: unknown key")
     assert ended(fails(L2DError("x")), "--bogus") == "error: unrecognized arguments: --bogus"
     assert ended(fails(SystemExit("please install foo"))) == "please install foo"
+    assert ended(fails(L2DError("x")), "method=mild,tdef").startswith("error: method=mild,tdef: several values")
+    # The jobs of a sweeper that is not ours do not leave their errors to it.
+    assert ended(fails(L2DError("x")), "-m", "hydra/sweeper=basic", "hydra.sweep.dir=.", "seed=0,1") == "error: x"
+    (tmp_path / "multirun.yaml").unlink()
     for bug in (ZeroDivisionError(), TypeError("x"), OSError("which file?")):
         with pytest.raises(type(bug)):
             run_hydra_command(COMMAND, fails(bug), [])

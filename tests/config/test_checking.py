@@ -88,6 +88,7 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("cost=error_plus_cost", "cost.scale=-1"): ("cost.scale=-1: ", "at least 0"),
     ("cost=error_plus_cost", "cost.prices=[1,-1]"): ("cost.prices[2]=-1: ", "at least 0"),
     ("cost=error_plus_cost", "cost.prices={a: 1, b: -1}"): ("cost.prices.b=-1: ", "at least 0"),
+    ("cost=error_plus_cost", "cost.prices={2024: -1}"): ("cost.prices.2024=-1: ", "at least 0"),
     ("method.tau=-1",): ("method.tau=-1: ", "at least 0"),
     ("method.tau=nan",): ("method.tau=nan: ", "finite"),
     ("method.tau={_target_: shutil.copy}",): ("method.tau=", "number"),
@@ -121,6 +122,8 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("trainer.data_on_device=maybe",): ("trainer.data_on_device=maybe: ", "'auto'"),
     ("setup.coverage=[a,b]",): ("setup.coverage[1]=a: ", "number"),
     ("setup.coverage=[0.5,0]",): ("setup.coverage[2]=0: ", "greater than 0"),
+    ("setup.coverage=[0.5,0.2]",): ("setup.coverage=[0.5, 0.2]: ", "0.7, not 1"),
+    ("setup.coverage=[]",): ("setup.coverage=[]: ", "0, not 1"),
     ("setup.experts=gpt",): ("setup.experts=gpt: ", "list"),
     ("seed=-1",): ("seed=-1: ", "at least 0"),
     ("seed=4294967296",): ("seed=4294967296: ", "less than 4294967296"),
@@ -184,6 +187,8 @@ def test_what_depends_on_several_keys(given: list[str], start: str) -> None:
         ["cost=error_plus_cost", "cost.prices={a: 1, b: 0}"],
         ["experts.seed=null"],
         ["dataset=table", "dataset.experts=[a,2024]", "dataset.only=[2024]"],
+        ["setup.experts=[2024,a]"],
+        ["setup.coverage=[0.3,0.3,0.4]"],
         ["recipe.optimizer.betas=[0.9,0.95]"],
         ["recipe.optimizer._target_=torch.optim.SGD", "recipe.optimizer.momentum=0.9"],
     ],
@@ -191,6 +196,11 @@ def test_what_depends_on_several_keys(given: list[str], start: str) -> None:
 )
 def test_right_values(given: list[str]) -> None:
     assert check(configured(given))
+
+
+def test_numbers_are_names_of_experts() -> None:
+    experiment = check(configured(["cost=error_plus_cost", "cost.prices={2024: 1, a: 0}"]))
+    assert experiment.cost.arguments["prices"] == experiment.plain["cost"]["prices"] == {"2024": 1, "a": 0}
 
 
 GROUPS = {

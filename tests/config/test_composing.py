@@ -10,7 +10,7 @@ from tests.tiny_encoders import write_encoder
 
 from l2d.config import CONF, check, chosen_groups, compose, groups, launchers, sweep_axes, titles, to_plain
 from l2d.config.checking import read_component
-from l2d.config.composing import recipe_of
+from l2d.config.composing import override_text, recipe_of
 from l2d.learning.learner import PLAIN, speed
 from l2d.networks.heads import HEADS
 from l2d.routing.build import switched_off
@@ -255,3 +255,19 @@ def test_titles_are_what_the_files_say() -> None:
     assert titles()["dataset"]["cifar10"] == "CIFAR-10"
     assert titles()["cost"]["error"] == "error"
     assert {*titles()["dataset"]} <= {*groups()["dataset"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "true"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (2.0, "2"),
+        ("a", "a"),
+        ([1, None, (True, 0.5)], "[1,null,[true,0.5]]"),
+        ({"a": [1], "b": {"c": False}}, "{a:[1],b:{c:false}}"),
+    ],
+)
+def test_values_as_overrides(value: object, text: str) -> None:
+    assert override_text(value) == text

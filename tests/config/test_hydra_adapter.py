@@ -88,6 +88,13 @@ def test_a_choice_by_number(given: list[str]) -> None:
         run(*given)
 
 
+@pytest.mark.parametrize("given", ["method=mild,tdef", "seed=range(3)", "+a=choice(1,2)"])
+def test_several_values_without_a_sweep(given: str) -> None:
+    with pytest.raises(L2DError) as caught:
+        run(given)
+    assert str(caught.value).startswith(f"{given}: several values are a sweep; put -m")
+
+
 def test_own_configs(tmp_path: Path) -> None:
     write_method(tmp_path)
     seen: list[str] = []

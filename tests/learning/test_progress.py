@@ -11,7 +11,7 @@ from tests.learning.test_learner import Ending
 from tests.routing.test_module import Repeated
 
 from l2d.learning.learner import make_trainer
-from l2d.learning.progress import EpochsFromOne, on_a_terminal
+from l2d.learning.progress import EpochsFromOne, is_watched
 
 
 class Descriptions(pl.Callback):
@@ -41,8 +41,8 @@ def test_epochs_count_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [description.removesuffix(": ") for description in seen.seen] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
 
 
-def test_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert not on_a_terminal()
+    assert not is_watched()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert on_a_terminal()
+    assert is_watched()

@@ -102,6 +102,24 @@ def test_one_expert_is_refused() -> None:
         build(coverage=[1.0])
 
 
+class Buggy(ErrorCost):
+    seed = None
+
+    def panel(self, _: ExpertRequest) -> Panel:
+        raise ZeroDivisionError
+
+    def prices(self, panel: Panel, train: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        raise ZeroDivisionError
+
+
+def test_a_bug_in_a_class_of_the_users_comes_with_its_key() -> None:
+    for key in ("experts", "cost"):
+        given: dict[str, Any] = {key: Buggy(**QUIET)}
+        with pytest.raises(ZeroDivisionError) as caught:
+            build(**given)
+        assert caught.value.__notes__ == [f"in {key}"]
+
+
 def test_prices_are_scaled_on_every_split() -> None:
     coverage = torch.tensor([0.4, 0.2, 0.2, 0.1, 0.1]).double()
     data = build(priced(scale=0.5))

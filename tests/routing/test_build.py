@@ -5,7 +5,7 @@ import torch
 
 from l2d.config import check, compose, groups
 from l2d.methods.method import Evidence
-from l2d.routing.build import make_method
+from l2d.routing.build import check_router, make_method
 from l2d.routing.make import blaming
 from l2d.utils.errors import L2DError
 
@@ -44,6 +44,37 @@ def test_a_dry_run_leaves_lists_to_those_who_know_the_experts() -> None:
     check(compose(["method=tdef", "method.rho=[1,2,3,4,5]"]))
     check(compose(["method.rho.values=[1,2,3,4,5]"]))
     check(compose(["method=cascade", "method.order=[3,1,2]"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["router=mlp"], r"^router=mlp: reads rows of numbers, not images; use router=resnet18"),
+        (["dataset=cifar10", "router=minilm_tuned"], "reads one text .*, not images"),
+        (["dataset=table", "router=resnet18"], r"^router=resnet18: reads images, not rows"),
+        (["dataset=table", "dataset.image=file"], "not images"),
+    ],
+)
+def test_a_router_for_other_inputs_is_refused_without_data(overrides: list[str], said: str) -> None:
+    with pytest.raises(L2DError, match=said):
+        check_router(check(compose(overrides)))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["dataset=svhn"],
+        ["dataset=table"],
+        ["dataset=table", "dataset.image=file", "router=resnet18"],
+        ["dataset=table", "dataset.text=prompt"],
+        ["dataset=table", "dataset.text=prompt", "router=minilm_tuned"],
+        ["dataset=mmlu_sim"],
+    ],
+    ids=str,
+)
+def test_a_router_for_these_inputs(overrides: list[str]) -> None:
+    check_router(check(compose(overrides)))
 
 
 def test_a_parameter_is_called_by_its_key() -> None:

@@ -62,7 +62,7 @@ def experiment(**changes: Any) -> Experiment:
 SAID = {  # state: what is said with (nothing, dry_run, force, force and dry_run); None: there is something to do
     "missing": (None, "missing; nothing was run", None, "missing; nothing was run"),
     "begun": (None, "begun; nothing was run", None, "begun; nothing was run"),
-    "finished": ("finished already", "finished already", None, "finished; nothing was run"),
+    "finished": ("finished already", "finished already; nothing was run", None, "finished; nothing was run"),
 }
 
 

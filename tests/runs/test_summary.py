@@ -79,8 +79,9 @@ def test_a_fallback_is_shown_and_said() -> None:
     assert lines[4] == lines[1]
     assert lines[5].startswith("oracle")
     line = line_of(text, "guard: ")
-    for said in ("everything to expert 2", "-0.5000 ± 0.2500", "10 rows", "one standard error", "--raw"):
+    for said in ("everything to expert 2", "worse than that by 0.5000 ± 0.2500", "10 rows", "--raw"):
         assert said in line
+    assert "gain" not in line
     assert "validation_fraction" not in line  # more rows would not make it better
 
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.config import SearchSettings, check_search, compose
+from l2d.config.composing import override_text
 from l2d.core.rewards import sum_others
 from l2d.core.rho import build_rho
-from l2d.tuning.strategies import Ask, Search, Space, begin_search, written
+from l2d.tuning.strategies import Ask, Search, Space, begin_search
 from l2d.utils.errors import L2DError
 
 RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
@@ -21,7 +22,9 @@ COSTS = 1 - torch.eye(3, dtype=torch.float64).repeat_interleave(torch.tensor([6,
 
 
 def space(rho: Any = RULE) -> Space:
-    return Space(rho, COSTS, sum_others(COSTS))
+    """Six, three and one rows to the experts: theory's shares are as the cube roots."""
+    roots = [m ** (1 / 3) for m in (6, 3, 1)]
+    return Space(rho, [root / sum(roots) for root in roots])
 
 
 def options(**changes: Any) -> SearchSettings:
@@ -97,6 +100,11 @@ def test_coordinate_search_finds_each_experts_own() -> None:
     assert len(asked) < 100  # it stopped by itself
 
 
+def test_coordinate_search_begins_with_the_values_there_are() -> None:
+    first, *_ = next(begin_search(options(search="coordinate"), space({**RULE, "values": [1.0, 2.0, 3.0]})))
+    assert first.settings == {"method.rho.values": [1.0, 2.0, 3.0]}
+
+
 @pytest.mark.parametrize("trials", [1, 2, 7])
 def test_coordinate_search_keeps_to_its_budget(trials: int) -> None:
     falling = iter(range(1000, 0, -1))
@@ -158,14 +166,14 @@ def test_own_values_are_a_grid() -> None:
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=4))
 def test_overrides_say_exactly_what_is_set(values: list[float]) -> None:
-    [parsed] = OverridesParser.create().parse_overrides([f"method.rho.values={written(values)}"])
+    [parsed] = OverridesParser.create().parse_overrides([f"method.rho.values={override_text(values)}"])
     assert parsed.value() == values
 
 
 def test_overrides_compose() -> None:
     ask = Ask({"method.rho.values": [1.0, 2.5, 3.0, 4.0, 5.0], "method.rho.offset": None})
     assert compose(list(ask.overrides)).method.rho.offset is None
-    assert written(True) == "true"
+    assert override_text(True) == "true"
 
 
 def test_nothing_to_search_is_said() -> None:

@@ -38,11 +38,12 @@ def test_the_cause_stays() -> None:
     assert caught.value.__cause__ is cause
 
 
-def test_other_errors_are_left_alone() -> None:
+def test_other_errors_stay_and_a_bug_has_a_note_of_the_key() -> None:
     for error in (L2DError("as it is"), ZeroDivisionError()):
         with pytest.raises(type(error)) as caught, under("method"):
             raise error
         assert caught.value is error
+        assert getattr(error, "__notes__", []) == ([] if isinstance(error, L2DError) else ["in method"])
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,9 @@ def test_other_errors_are_left_alone() -> None:
         ("epohcs", ["epochs", "batch_size"], "unknown key; did you mean epochs?"),
         ("zzz", ["b", "a"], "unknown key; there are b, a"),
         ("zzz", [], "unknown key"),
+        ("zzz", ["name", "_target_", "b", "about"], "unknown key; there are b"),
+        ("nam", ["name", "b"], "unknown key; did you mean name?"),
+        ("zzz", ["name"], "unknown key"),
     ],
 )
 def test_what_may_have_been_meant(name: str, known: list[str], said: str) -> None:

@@ -27,6 +27,7 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.training.walk import sparing
 from l2d.utils.errors import L2DError
+from l2d.utils.out_of_memory import more_parts
 
 FILES = ("metrics.json", "history.csv", "test.npz", "model.safetensors")
 
@@ -298,3 +299,15 @@ def test_experts_are_trained_in_parts(
     monkeypatch.setattr(Classifier, "losses", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("no")))
     with pytest.raises(L2DError, match=r"^experts\.recipe\.batch_size=256: out of memory with \d rows at a time"):
         assembled(cfg, renew_experts=True)
+
+
+@pytest.mark.parametrize(("rows", "parts", "found"), [(8, 1, 2), (9, 1, 2), (7, 1, None), (16, 2, 4), (15, 2, None)])
+def test_how_far_a_batch_is_cut(rows: int, parts: int, found: int | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """To four rows in the smallest micro-batch, and no further."""
+    full = RuntimeError("out of memory")
+    if found is None:
+        with pytest.raises(L2DError, match=r"^recipe\.batch_size=9: out of memory"):
+            more_parts(full, "recipe.batch_size=9", rows, parts)
+    else:
+        assert more_parts(full, "recipe.batch_size=9", rows, parts) == found
+        assert f"is now {found} micro-batches" in capsys.readouterr().out

@@ -73,7 +73,9 @@ def test_ctrl_c_ends_by_the_signal_so_that_a_loop_around_the_command_ends_too() 
     [
         ("recipe.emma=0.9", "recipe.emma: unknown key; did you mean ema?"),
         ("method.rho.ofset=3", "method.rho.ofset: unknown key; did you mean offset?"),
-        ("dataset.labels=topic", "dataset.labels: unknown key; there are name, _target_, about"),
+        ("cost.colour=red", "cost.colour: unknown key; there are noise, noise_kind"),
+        ("dataset.labels=topic", "dataset.labels: unknown key"),
+        ("dataset.nam=mine", "dataset.nam: unknown key; did you mean name?"),
         ("method=mildd", "method=mildd: unknown choice; did you mean mild?"),
         ("setup=z", "setup=z: unknown choice; there are I, II, III, llama, llm, mixtral, own, severe"),
         ("setup", "setup: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\""),

@@ -1,6 +1,6 @@
 """A router as a scikit-learn estimator."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ class RouterEstimator(BaseEstimator):
         self.learning_rate, self.validation_fraction, self.seed = learning_rate, validation_fraction, seed
         self.accelerator, self.progress, self.options = accelerator, progress, options
 
-    def fit(self, X: Any, y: Any, labels: Sequence[Any] | None = None) -> "RouterEstimator":
+    def fit(self, X: Any, y: Any, labels: Any = None) -> "RouterEstimator":
         """Train on inputs X and costs y [n, p]."""
         self.router_: Router = fit(X, y, labels=labels, **self.get_params())
         self.experts_ = self.router_.experts

@@ -1,6 +1,5 @@
 """`l2d.fit`: a router from arrays. The walk is that of `l2d train`, in a folder that is gone afterwards."""
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -8,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from l2d.config import Component, Experiment, check, compose
+from l2d.config.composing import override_text
 from l2d.data.arrays import Answers
-from l2d.data.given import Matrix, expert_names, kind_of, make_arrays, read_inputs, read_outcomes
+from l2d.data.given import Matrix, kind_of, make_arrays, names_of_experts, read_inputs, read_outcomes
 from l2d.experts.cache import Cache
+from l2d.learning.random_state import random_state_kept
 from l2d.routing.build import assemble_rows
 from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router
 from l2d.serving.score import score_decisions
 from l2d.training.walk import Source, train
-from l2d.utils.seeding import random_state_kept
+from l2d.utils.errors import L2DError
+from l2d.utils.user_errors import MISTAKES, one_line
 
 # For each kind of input: the router and its recipe, unless the caller says otherwise.
 ROUTERS = {"rows": ("mlp", "table"), "texts": ("mlp", "table"), "images": ("resnet18_slim", "small")}
@@ -29,7 +31,7 @@ def fit(
     *,
     errors: Matrix | None = None,
     prices: Matrix | None = None,
-    labels: Sequence[Any] | None = None,
+    labels: Any = None,
     experts: Sequence[str] | None = None,
     text: str | None = None,
     method: str = "mild",
@@ -82,7 +84,7 @@ def fit(
         ['expert 1', 'expert 2']
     """
     wrong, paid = read_outcomes(costs, errors, prices)
-    names = expert_names(costs if errors is None else errors, experts, wrong.shape[1])
+    names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     given = {
         "method": method,
         "seed": seed,
@@ -93,7 +95,9 @@ def fit(
         "recipe.batch_size": batch_size,
         "recipe.optimizer.lr": learning_rate,
     }
-    experiment = make_experiment(kind_of(X, text), router, None if paid is None else paid.tolist(), given, options or {})
+    experiment = make_experiment(
+        kind_of(X, text), router, None if paid is None else paid.tolist(), given, options or {}
+    )
     inputs, seen, groups = read_inputs(X, text, embedder(experiment))
     by_row = paid if paid is not None and paid.ndim == 2 else None
     arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row), labels)
@@ -122,23 +126,16 @@ def make_experiment(
     elif isinstance(prices[0], list):
         overrides.append("cost=columns")
     else:
-        overrides += ["cost=error_plus_cost", f"cost.prices={json.dumps(prices)}"]
+        overrides += ["cost=error_plus_cost", f"cost.prices={override_text(prices)}"]
     said = {key: value for key, value in given.items() if value is not None}
-    overrides += [f"{key}={written(value)}" for key, value in {**said, **options}.items()]
-    return check(compose(overrides))
-
-
-def written(value: Any) -> str:
-    """As Hydra's command line takes it."""
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{written(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(written(one) for one in value) + "]"
-    return {None: "null", True: "true", False: "false"}.get(value, str(value)) if value is None or isinstance(value, bool) else str(value)
+    overrides += [f"{key}={override_text(value)}" for key, value in {**said, **options}.items()]
+    try:
+        return check(compose(overrides))
+    except MISTAKES as error:
+        raise L2DError(one_line(error)) from error
 
 
 def embedder(experiment: Experiment) -> Any:
     """What turns texts into inputs, or None where the router reads none."""
     encoder = experiment.dataset.arguments.get("encoder")
     return make(encoder).embed if isinstance(encoder, Component) else None
-

@@ -86,7 +86,7 @@ class HydraJob:
         from l2d.config.hydra_adapter import in_a_sweep
 
         hydra = HydraConfig.get()
-        if not in_a_sweep() or not hydra.sweeper._target_.endswith("CellSweeper"):
+        if not in_a_sweep() or hydra.runtime.choices["hydra/sweeper"] != "cells":
             try:
                 return self.job(cfg)
             except MISTAKES as error:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from l2d.utils.errors import unknown
+from l2d.utils.version import own_version
 
 # command: (module, what it does)
 COMMANDS = {
@@ -30,6 +31,7 @@ def overview() -> str:
             "",
             "usage: l2d COMMAND [ARGUMENTS ...]",
             "       l2d COMMAND --help",
+            "       l2d --version",
             "",
             "commands:",
             *lines,
@@ -39,8 +41,13 @@ def overview() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     if not given or given[0] in ("-h", "--help"):
         print(overview())
+        return
+    if given[0] == "--version":
+        print(f"l2d {own_version()}")
         return
     command, *rest = given
     if command not in COMMANDS:

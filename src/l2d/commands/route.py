@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_text
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
@@ -104,6 +105,7 @@ def check_out(out: Path | None) -> None:
 
 
 def load_router(options: argparse.Namespace) -> "Router":
+    RunFolder(options.run).config()  # a folder without a run is answered before torch is imported
     from l2d.serving.router import Router
 
     router = Router.load(options.run, raw=options.raw, trust=options.trust)

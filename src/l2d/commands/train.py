@@ -47,8 +47,10 @@ def train_job(cfg: Any) -> None:
             return
         data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
         from l2d.learning.learner import ended_by_signals
+        from l2d.routing.build import check_router
         from l2d.training.walk import train
 
+        check_router(experiment)
         with ended_by_signals():
             train(experiment, run)
 

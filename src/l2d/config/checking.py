@@ -63,6 +63,8 @@ def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
             found[group] = {**values, key: str(values[key]).lower()}
+    if isinstance(cost := found.get("cost"), Mapping) and isinstance(prices := cost.get("prices"), Mapping):
+        found["cost"] = {**cost, "prices": {str(name): price for name, price in prices.items()}}  # 2024 may be a name
     for group in ("experts", "machine"):
         if isinstance(values := found.get(group), Mapping):
             found[group] = normalised(values)
@@ -159,8 +161,10 @@ def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
 
 
 def check_together(experiment: Experiment) -> None:
-    """What depends on several keys."""
-    settings, recipe = experiment.settings, experiment.recipe
+    """What depends on several values."""
+    settings, recipe, coverage = experiment.settings, experiment.recipe, experiment.setup.coverage
+    if coverage is not None and abs(sum(coverage) - 1) > 1e-6:
+        raise ParameterError("setup.coverage", f"the shares sum to {sum(coverage):g}, not 1", coverage)
     if settings.fold is not None:
         found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", settings.fold)
         if found is None or not int(found[1]) <= int(found[2]) >= 2:

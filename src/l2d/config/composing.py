@@ -1,6 +1,6 @@
 """conf/ and what can be composed from it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,17 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
     read_each_file_once()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
+
+
+def override_text(value: Any) -> str:
+    """A value as an override has it."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{override_text(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(override_text(item) for item in value) + "]"
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:

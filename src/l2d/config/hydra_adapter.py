@@ -41,14 +41,16 @@ def run_job(
     options = parser.parse_args(list(arguments))
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
-    _refuse_numbered_choices(Path(conf), options.overrides)
+    _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
     with _full_errors():
         _run_hydra(options, parser, job, conf, config_name)
 
 
-def _refuse_numbered_choices(conf: Path, overrides: Sequence[str]) -> None:
-    """setup=3: Hydra refuses it without a word about where."""
+def _refuse_choices(conf: Path, overrides: Sequence[str], *, sweeping: bool) -> None:
+    """setup=3, which Hydra refuses without a word about where; setup=I,II without -m, which it answers with three ways out."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
+        if override.is_sweep_override() and not sweeping:
+            raise L2DError(f"{override.input_line}: several values are a sweep; put -m before them")
         group, value = override.key_or_group, override.value()
         for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
             if isinstance(choice, int | float) and (conf / group).is_dir():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from l2d.utils.parameters import Count, NonNegative, Positive, ProperShare, Seed, ShareBelowOne
+from l2d.utils.parameters import Count, Name, NonNegative, Positive, ProperShare, Seed, ShareBelowOne
 
 OnOrOff = Literal["auto", "true", "false"]
 CompileMode = Literal["false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -32,7 +32,7 @@ class Component:
 class Setup:
     name: str
     coverage: list[Positive] | None
-    experts: list[str] | None
+    experts: list[Name] | None
     prices: Any
 
 

@@ -52,10 +52,15 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
     if array.ndim in (3, 4):
         images = array[..., None] if array.ndim == 3 else array
         if images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-            raise ParameterError("X", f"images must be uint8 [n, height, width, 1 or 3], not {array.dtype} {list(array.shape)}")
+            raise ParameterError(
+                "X", f"images must be uint8 [n, height, width, 1 or 3], not {array.dtype} {list(array.shape)}"
+            )
         return torch.from_numpy(np.ascontiguousarray(images)), Seen(), None
     if array.ndim != 2:
-        raise ParameterError("X", f"must be [n, features], images [n, height, width, channels] or a list of texts, not {list(array.shape)}")
+        raise ParameterError(
+            "X",
+            f"must be [n, features], images [n, height, width, channels] or a list of texts, not {list(array.shape)}",
+        )
     return array_inputs(array, array.shape[1:], ()), Seen(), None
 
 
@@ -82,7 +87,7 @@ def reader(embed: Embed | None) -> Embed:
     return embed
 
 
-def expert_names(costs: Any, names: Sequence[str] | None, p: int) -> tuple[str, ...]:
+def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[str, ...]:
     """As given, or the columns of a DataFrame, or expert 1, expert 2, …"""
     if names is None:
         names = [str(name) for name in costs.columns] if is_frame(costs) else [f"expert {k + 1}" for k in range(p)]

@@ -24,11 +24,14 @@ class Network(nn.Module):
     expects: ClassVar[str]
     reads_text: ClassVar[bool] = False
 
-    def check_inputs(self, inputs: Tensor) -> None:
+    @classmethod
+    def check_kind(cls, found: str) -> None:
         """Refuse inputs of another kind."""
-        found = input_kind(inputs)
-        if found != self.expects:
-            raise ParameterError("", f"reads {KINDS[self.expects]}, not {found}; use router={READERS[found]}")
+        if found != cls.expects:
+            raise ParameterError("", f"reads {KINDS[cls.expects]}, not {found}; use router={READERS[found]}")
+
+    def check_inputs(self, inputs: Tensor) -> None:
+        self.check_kind(input_kind(inputs))
 
     def keep(self, folder: Path) -> None:
         """Write what is needed to build the network again, beside its weights, into a run's folder."""

@@ -17,12 +17,21 @@ from l2d.learning.learner import MakeOptimizer, speed
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
 from l2d.networks.heads import attach_aux
+from l2d.networks.network import Network
 from l2d.routing.assemble import Division, Splits, assemble
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
 from l2d.routing.module import RouterModule
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
+
+
+def check_router(experiment: Experiment) -> None:
+    """Refuse a router for other inputs before any are downloaded, where dataset and network say of which kind they are."""
+    kind, network = getattr(make(experiment.dataset), "gives", None), find(experiment.router)
+    if kind is not None and issubclass(network, Network) and hasattr(network, "expects"):
+        with blaming(experiment.router):
+            network.check_kind(kind)
 
 
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:

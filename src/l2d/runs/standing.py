@@ -32,7 +32,10 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
     standing = standing_of(run, settings.stop_after)
     if standing is Standing.FINISHED and not settings.force:
         run.check_data(data_fingerprint(experiment))
-        say_finished(run)
+        if settings.dry_run:
+            print(f"finished already; nothing was run (dry_run=true)\n{run.path}")
+        else:
+            say_finished(run)
     elif standing is Standing.PAUSED:
         run.check_data(data_fingerprint(experiment))
         print(f"stopped after epoch {run.paused_after} already (stop_after={settings.stop_after})\n{run.path}")

@@ -76,10 +76,15 @@ def guard_line(metrics: RunMetrics) -> str:
     error = "unknown" if seen.standard_error is None else f"{seen.standard_error:.4f}"
     gain = f"{seen.gain:+.4f} ± {error} per input"
     if guarded.constant is not None:
+        rows = f"({metrics.rows.validation:,} rows)"
+        found = (
+            f"router is worse than that by {-seen.gain:.4f} ± {error} per input {rows}"
+            if seen.gain < 0
+            else f"router's gain over that, {gain} {rows}, is not more than one standard error"
+        )
         return (
-            f"guard: sends everything to {guarded.constant}; on validation the router's gain over that, {gain}"
-            f" ({metrics.rows.validation:,} rows), is not more than one standard error; l2d route --raw asks the router instead"
-            f"{rows_to_tell(metrics.rows, seen)}"
+            f"guard: sends everything to {guarded.constant}; on validation the {found};"
+            f" l2d route --raw asks the router instead{rows_to_tell(metrics.rows, seen)}"
         )
     if guarded.offsets is None:
         return f"guard: leaves the router as it is; on validation its gain over always {seen.best_constant} is {gain}"

@@ -16,8 +16,9 @@ from l2d.utils.errors import L2DError
 IDS = ("id", "ID", "Id")  # names of a column that identifies the rows of a file
 
 
-def query_inputs(queries: Sequence[Any] | np.ndarray | Tensor, about: RouterDescription, embed: Embed) -> Tensor:
-    """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8 arrays."""
+def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor:
+    """queries: texts; rows, as mappings by column, a DataFrame, or numbers in the columns' order; or images, as paths or as uint8
+    arrays."""
     if isinstance(queries, str | bytes | Mapping):
         raise L2DError("queries: must be a list, also for a single query")
     if isinstance(queries, Tensor):

@@ -15,6 +15,7 @@ from l2d.core.guard import Guard
 from l2d.data.batches import eval_parts
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
+from l2d.serving.export import export_router
 from l2d.serving.exported import RETRAIN
 from l2d.serving.queries import file_inputs, query_inputs
 from l2d.serving.rebuild import RebuiltRun, rebuild_run
@@ -67,7 +68,7 @@ class Router:
         return router
 
     def save(self, folder: str | Path) -> None:
-        """Write the router into a folder of its own, for `Router.load` and `l2d route`. An earlier one in that folder is replaced."""
+        """Write the router into a folder of its own, for `Router.load` and `l2d route`. An earlier router there is replaced."""
         save_router(self, Path(folder).expanduser())
 
     @property
@@ -131,9 +132,7 @@ class Router:
         """The same for inputs as the network takes them."""
         return self._decisions(self.scores(inputs).to(self.device))[1].cpu()
 
-    def score(
-        self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
-    ) -> RouterScore:
+    def score(self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None) -> RouterScore:
         """How good the choices are on queries whose costs are known.
 
         Args:
@@ -147,6 +146,14 @@ class Router:
         """
         wrong, given = read_outcomes(costs, errors, prices)
         return score_decisions(self.decide(queries), wrong if given is None else wrong + given, self.experts)
+
+    def export(self, file: str | Path) -> None:
+        """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]).
+
+        The program takes inputs as the network does (numbers float32 [n, F], images uint8 [n, H, W, C]) and gives the number of the
+        chosen expert, counted from 0, and the network's outputs. It is checked to choose as the router does.
+        """
+        export_router(self, Path(file).expanduser())
 
     def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Figure":
         """A picture of what each way of choosing costs and of who is asked: on these queries, or on the rows that were held out."""

@@ -33,7 +33,9 @@ def save_router(router: "Router", folder: Path) -> None:
 
 def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
     """The tensors of the file, by part."""
-    held_out = {} if router.held_out is None else {name: value.contiguous() for name, value in vars(router.held_out).items()}
+    held_out = (
+        {} if router.held_out is None else {name: value.contiguous() for name, value in vars(router.held_out).items()}
+    )
     return {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
 
 

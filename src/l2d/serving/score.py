@@ -46,12 +46,12 @@ class RouterScore:
 
     def __str__(self) -> str:
         low, high = self.gain_interval
-        sure = "better" if low > 0 else "worse" if high < 0 else "not clearly different"
+        sure = "better than" if low > 0 else "worse than" if high < 0 else "no clear difference from"
         lines = [
-            f"deferral loss     {self.deferral_loss:.4f}  (95 % interval {self.interval[0]:.4f} to {self.interval[1]:.4f}, {self.n:,} rows)",
+            f"deferral loss     {self.deferral_loss:.4f}  ({self.interval[0]:.4f} to {self.interval[1]:.4f}; {self.n:,} rows)",
             f"best single       {self.best_single_loss:.4f}  always {self.best_single}",
             f"oracle            {self.oracle_loss:.4f}  the cheapest expert for each row",
-            f"gain              {self.gain:+.4f}  ({low:+.4f} to {high:+.4f}): {sure} than the best single expert",
+            f"gain              {self.gain:+.4f}  ({low:+.4f} to {high:+.4f}): {sure} the best single expert",
             "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
         ]
         return "\n".join(lines)

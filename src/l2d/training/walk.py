@@ -96,7 +96,7 @@ def attempt(
                 experiment.recipe.patience,
             )
             trainer = trainer_of(experiment, tracker, [checkpoint, timer], data)
-            fit(trainer, router, data, run)
+            run_epochs(trainer, router, data, run)
             if stopped_early(experiment, run, trainer, checkpoint):
                 return None
             if checkpoint.monitor:
@@ -183,7 +183,7 @@ def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any]
     )
 
 
-def fit(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder) -> None:
+def run_epochs(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder) -> None:
     """Train, from the last finished epoch if there is one."""
     last = run.last_checkpoint
     if last is not None:

@@ -4,13 +4,11 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from l2d.config import SearchSettings
+from l2d.config.composing import override_text
 from l2d.utils.errors import L2DError, ParameterError
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -29,7 +27,7 @@ class Ask:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        return tuple(f"{key}={written(value)}" for key, value in self.settings.items())
+        return tuple(f"{key}={override_text(value)}" for key, value in self.settings.items())
 
 
 # A value is the mean validation deferral loss, or infinite where the trial could not be run.
@@ -38,11 +36,10 @@ Search = Generator[list[Ask], list[float], None]
 
 @dataclass(frozen=True)
 class Space:
-    """What of a method's ρ there is to search: rho as its config has it, costs [N, p] and rewards [N, p] of the training split."""
+    """What of a method's ρ there is to search: rho as its config has it, and the experts' shares of ρ̄, which sum to 1."""
 
     rho: float | Mapping[str, Any]
-    costs: "Tensor"
-    rewards: "Tensor"
+    shares: Sequence[float]
 
     @property
     def by_rule(self) -> bool:
@@ -50,24 +47,23 @@ class Space:
 
     def start(self) -> list[float]:
         """ρ as it is: one number per expert, or one for all."""
-        return self.follow(self.rho) if isinstance(self.rho, Mapping) else [float(self.rho)]
+        if not isinstance(self.rho, Mapping):
+            return [float(self.rho)]
+        given: list[float] | None = self.rho["values"]
+        return self.follow(self.rho["total"], self.rho["offset"]) if given is None else given
 
-    def follow(self, rule: Mapping[str, Any]) -> list[float]:
-        """ρ by a rule, one number per expert."""
-        from l2d.core.rho import build_rho
-
-        return [float(value) for value in build_rho(rule, self.costs, self.rewards)]
+    def follow(self, total: float, offset: float) -> list[float]:
+        """ρ_k = total·share_k + offset."""
+        return [total * share + offset for share in self.shares]
 
     def at(self, total: float, offset: float) -> dict[str, Any] | None:
         """The settings for ρ = total·share + offset, a temperature having equal shares; None where some ρ would not be positive."""
         if isinstance(self.rho, Mapping):
-            try:
-                self.follow({**self.rho, "values": None, "total": total, "offset": offset})
-            except L2DError:
+            if min(self.follow(total, offset)) <= 0:
                 return None
             settings = {"method.rho.total": total, "method.rho.offset": offset}
             return settings | ({} if self.rho["values"] is None else {"method.rho.values": None})
-        value = rounded(total / self.costs.shape[1] + offset)
+        value = rounded(total / len(self.shares) + offset)
         return {"method.rho": value} if value > 0 else None
 
     def exactly(self, rho: Sequence[float]) -> dict[str, Any]:
@@ -79,17 +75,6 @@ class Space:
 def rounded(value: float) -> float:
     """Four digits: what a file or a command line is to show."""
     return float(f"{value:.4g}")
-
-
-def written(value: Any) -> str:
-    """As an override has it."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(written(item) for item in value) + "]"
-    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
 
 
 def begin_search(options: SearchSettings, space: Space | None) -> Search:

@@ -19,7 +19,7 @@ from typing import Any
 from l2d.config import SearchSettings, check, check_search
 from l2d.config.checking import SET_BY_SEARCH
 from l2d.config.identity import choices, variant
-from l2d.routing.fingerprints import with_listed_prices
+from l2d.routing.fingerprints import expert_names, with_listed_prices
 from l2d.routing.make import find
 from l2d.runs.cells import Cell, listing
 from l2d.runs.folder import RunFolder
@@ -138,18 +138,17 @@ class Study:
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
         first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
         experiment = check(self.shop.compose([*self.overrides, *first]))
-        import torch  # only now: a mistake is answered before
-
-        from l2d.core.rewards import rewards_of
+        # Nothing is loaded for a list: as if all experts were cheapest equally often.
+        if experiment.settings.dry_run and (p := len(expert_names(experiment))):
+            return Space(rho, [1 / p] * p)
+        from l2d.core.rho import build_rho  # only now: it imports torch, and a mistake is answered before
         from l2d.routing.build import make_method, make_splits
 
-        # Nothing is trained for a list: as if all experts were cheapest equally often.
-        if experiment.settings.dry_run and experiment.setup.coverage is not None:
-            costs = 1 - torch.eye(len(experiment.setup.coverage))
-            return Space(rho, costs, rewards_of(method["rewards"], costs, 1.0))
         splits = make_splits(experiment)
-        built: Any = make_method(experiment, splits.train.costs, splits.num_classes)
-        return Space(rho, splits.train.costs, built.rewards(splits.train.costs))
+        costs = splits.train.costs
+        built: Any = make_method(experiment, costs, splits.num_classes)
+        rule = {**rho, "values": None, "total": 1, "offset": 0} if isinstance(rho, Mapping) else 1 / costs.shape[1]
+        return Space(rho, build_rho(rule, costs, built.rewards(costs)).tolist())
 
     def cells(self, ask: Ask) -> list[Cell]:
         """The runs of one trial: its seeds, or its seeds on each fold."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 NO_VALUE = object()
+UNLISTED = ("_target_", "_partial_", "about", "name")  # keys of nearly every group, which hardly anybody looks for
 
 
 class L2DError(Exception):
@@ -38,16 +39,22 @@ class ParameterError(L2DError):
 
 @contextmanager
 def under(key: str) -> Iterator[None]:
-    """Parameters that are refused within belong to the object configured under this key."""
+    """What goes wrong within is of the object configured under this key: a refused parameter is told by it, a bug by a note."""
     try:
         yield
     except ParameterError as error:
         raise error.under(key) from error.__cause__
+    except L2DError:
+        raise
+    except Exception as error:
+        error.add_note(f"in {key}")
+        raise
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """What is wrong with a key, a choice or a command: the one that may have been meant, or all that there are."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {close[0]}?" if close else f"; there are {', '.join(names)}" if names else ""
+    listed = ", ".join(one for one in names if one not in UNLISTED)
+    hint = f"; did you mean {close[0]}?" if close else f"; there are {listed}" if listed else ""
     return f"unknown {what}{hint}"

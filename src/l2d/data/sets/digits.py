@@ -1,12 +1,15 @@
 """scikit-learn's handwritten digits: 1,797 real 8×8 images that come with the package."""
 
 from pathlib import Path
+from typing import ClassVar
 
 from l2d.data.arrays import Arrays, Seen
 
 
 class Digits:
     """20 % of each class are the test split, the same for every seed."""
+
+    gives: ClassVar[str] = "images"
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
         return ""  # there is only one

@@ -20,6 +20,7 @@ from l2d.utils.files import TEMPORARY, alone
 class ImageSet:
     """Prepared in <data_dir>/<name>. Raw files are looked for there and in <data_dir> before anything is downloaded."""
 
+    gives: ClassVar[str] = "images"
     name: ClassVar[str]
     num_classes: ClassVar[int]
     raw: ClassVar[tuple[str, ...]]  # names of the original files

@@ -70,6 +70,11 @@ class Table:
         )
         self.encoder, self.outcome, self.image_size, self.test_fraction = encoder, outcome, image_size, test_fraction
 
+    @property
+    def gives(self) -> str | None:
+        """The kind of a router's inputs, where the columns alone say it."""
+        return "images" if self.image is not None else "rows" if self.text is None else None
+
     def fingerprint(self, data_dir: Path) -> str:
         """Of the file's bytes, and of the encoder that reads its text. Images that it names may change unnoticed."""
         reads = self.encoder.identity() if self.encoder is not None and self.text is not None else ""

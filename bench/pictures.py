@@ -1,0 +1,399 @@
+"""The pictures of README.md and the documentation, drawn from the figures in bench/results/.
+
+python bench/pictures.py            # draws docs/pictures/ and prints the files; a few seconds
+python bench/pictures.py measure    # first trains what report.png and curve.svg show (18 small runs), kept in runs/pictures/
+"""
+
+import argparse
+import csv
+import statistics
+import textwrap
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import torch
+import yaml
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from l2d.analysis.curve.groups import find_groups
+from l2d.analysis.curve.measure import measure_group
+from l2d.analysis.curve.trace import trace_curve
+from l2d.analysis.report.compare import summarise
+from l2d.analysis.report.read import read_cells
+from l2d.analysis.theory.simplex import simplex_figure, simplex_regions
+from provenance import ROOT, commit, machine, versions
+from records import Row, read, title_of, trained
+
+RESULTS = ROOT / "bench" / "results"
+OUT = ROOT / "docs" / "pictures"
+BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#e08a2e", "#3f8f55", "#c0504d", "#8a8a8a"
+# The same file every time: ids of SVG elements and the date would differ otherwise.
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "l2d",
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+    "font.size": 10.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+# What report.png shows: a sweep on digits with a router and a schedule for a CPU.
+SWEEP = ["dataset=digits", "setup=III", "cost=error", "router.width=8", "recipe.epochs=10"]
+SWEEP_METHODS = ("tdef", "mild", "ce", "cwce", "ldam")
+# What curve.svg shows: one run per seed, good for all prices.
+CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=best_loss"]
+SEEDS = (0, 1, 2)
+REPORT_CSV, CURVE_CSV = RESULTS / "picture_report.csv", RESULTS / "picture_curve.csv"
+
+# Rows of why_mild.csv: the cell, and of the two routers (rewards, shares, total, offset).
+WHERE = ("dataset", "setup", "experts", "cost")
+CELL = ("svhn", "III", "synthetic", "error")
+BARE_THEORY = ("sum_others", "theory", "26", "0")
+DEFAULT_MILD = ("sum_others", "uniform", "1", "5")
+
+
+def flow(digits: Sequence[Row]) -> Figure:
+    """What goes in, what comes out, how much better. digits: rows of bench/results/digits.csv."""
+    [mild] = [row for row in digits if row["method"] == "mild"]
+    picture = Figure(figsize=(8, 3.5), layout="constrained")
+    left, middle, right = picture.subplots(1, 3, width_ratios=[3.4, 2.9, 2.5])
+    _draw_log(left)
+    _draw_router(middle)
+    losses = {"best single\nexpert": float(mild["best_single"]), "router\n(mild)": float(mild["mean"])}
+    bars = right.bar(list(losses), [100 * loss for loss in losses.values()], color=[GREY, BLUE], width=0.6)
+    right.bar_label(bars, [f"{100 * loss:.1f} %" for loss in losses.values()], padding=2, fontweight="bold")
+    right.set(ylim=(0, 1.18 * 100 * max(losses.values())), yticks=[])
+    right.spines["left"].set_visible(False)
+    right.set_title("How much better:\nwrong answers", fontweight="bold", fontsize=11)
+    note = (
+        f"Left and middle: an example. Right: 1,797 real images of digits, five simulated experts, mean of {mild['seeds']} seeds"
+        f" with {mild['test_rows']} test images each (bench/results/digits.csv)."
+    )
+    _note(picture, note)
+    return picture
+
+
+def _draw_log(axes: Axes) -> None:
+    """A table of queries, who was right, and at what price."""
+    axes.set_title("What goes in:\na log of who was right", fontweight="bold", fontsize=11)
+    axes.set(xlim=(0, 10), ylim=(0, 6))
+    axes.axis("off")
+    columns = (5.4, 7.3, 9.3)
+    for x, name in zip(columns, ("small", "medium", "large"), strict=True):
+        axes.text(x, 5.4, name, ha="center", fontsize=9.5)
+    rows = [
+        ("tell me a story", "✓✓✓"),
+        ("sort this list", "✗✓✓"),
+        ("solve x² = 7", "✗✗✓"),
+        ("a film for tonight", "✓✓✗"),
+    ]
+    for line, (query, marks) in enumerate(rows):
+        y = 4.5 - 0.85 * line
+        axes.text(0, y, query, fontsize=9.5, va="center")
+        for x, mark in zip(columns, marks, strict=True):
+            axes.text(x, y, mark, ha="center", va="center", fontsize=13, color=GREEN if mark == "✓" else RED)
+    axes.plot([0, 10], [1.45, 1.45], color=GREY, lw=0.8)
+    axes.text(0, 0.9, "price of a call", fontsize=9.5, va="center")
+    for x, price in zip(columns, ("0.02", "0.1", "0.4"), strict=True):
+        axes.text(x, 0.9, price, ha="center", va="center", fontsize=9.5)
+
+
+def _draw_router(axes: Axes) -> None:
+    axes.set_title("What comes out:\none expert per query", fontweight="bold", fontsize=11)
+    axes.set(xlim=(0, 10), ylim=(0, 6))
+    axes.axis("off")
+    arrow = {"arrowstyle": "-|>", "color": "0.25", "lw": 1.3}
+    axes.text(0, 4.6, "a new query", fontsize=9.5, va="center")
+    axes.annotate("", (2.2, 3.45), (1.2, 4.35), arrowprops=arrow)
+    axes.add_patch(FancyBboxPatch((1.5, 2.4), 2.9, 1.0, boxstyle="round,pad=0.15", fc=BLUE, ec="none"))
+    axes.text(2.95, 2.9, "router", color="white", ha="center", va="center", fontweight="bold")
+    for y, name, chosen in ((4.6, "small", False), (2.9, "medium", True), (1.2, "large", False)):
+        axes.annotate("", (6.6, y), (4.65, 2.9), arrowprops=arrow | ({} if chosen else {"color": "0.8"}))
+        colour = ORANGE if chosen else "0.92"
+        axes.add_patch(FancyBboxPatch((6.8, y - 0.42), 2.9, 0.84, boxstyle="round,pad=0.1", fc=colour, ec="none"))
+        axes.text(8.25, y, name, ha="center", va="center", color="black" if chosen else "0.5", fontsize=9.5)
+    axes.text(0, 0.15, "least expected error + price", fontsize=9.5, va="center")
+
+
+def collapse(rows: Sequence[Row]) -> Figure:
+    """Shares of the oracle, of a router that collapsed, and of MILD. rows: of bench/results/why_mild.csv."""
+    here = [row for row in rows if tuple(row[key] for key in WHERE) == CELL]
+    bare, default = (
+        [row for row in here if setting(row) == wanted and int(row["seed"]) in SEEDS]
+        for wanted in (BARE_THEORY, DEFAULT_MILD)
+    )
+    panels = [
+        ("oracle", mean_shares(bare, "oracle"), None, GREEN),
+        ("collapsed:\nbare theory ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
+        ("same network,\nposterior\ndecision", mean_shares(bare, "posterior_ratios"), mean_of(bare, "posterior"), BLUE),
+        ("method=mild\n(one ρ for all)", mean_shares(default, "ratios"), mean_of(default, "argmax"), BLUE),
+    ]
+    picture = Figure(figsize=(8, 3.6), layout="constrained")
+    for axes, (title, shares, loss, colour) in zip(picture.subplots(1, 4, sharey=True), panels, strict=True):
+        axes.bar([str(k + 1) for k in range(len(shares))], [100 * share for share in shares], color=colour)
+        axes.set_title(title, fontsize=10.5, fontweight="bold")
+        axes.set(xlabel="expert", ylim=(0, 105))
+        said = "knows the answers" if loss is None else f"deferral loss\n{loss:.3f}"
+        axes.text(0.5, 0.98, said, transform=axes.transAxes, ha="center", va="top", fontsize=9.5)
+    picture.axes[0].set_ylabel("inputs sent to it (%)")
+    note = (
+        f"{title_of('svhn')}, setup III, five simulated experts, errors only, mean of {len(bare)} seeds,"
+        f" {int(bare[0]['n']):,} test images (bench/results/why_mild.csv)."
+    )
+    _note(picture, note)
+    return picture
+
+
+def curve(rows: Sequence[Row]) -> Figure:
+    """Error against price. rows: of bench/results/picture_curve.csv."""
+    picture = Figure(figsize=(8, 4.6), layout="constrained")
+    axes = picture.subplots()
+    styles: list[tuple[str, str, Mapping[str, Any]]] = [
+        ("mixture", "a random mix of two models", {"color": GREY, "ls": "--"}),
+        ("repriced", "router (cost_regression), one training for all prices", {"color": BLUE, "lw": 2.5}),
+        ("oracle", "oracle: knows the answers", {"color": GREEN, "ls": ":", "lw": 2}),
+    ]
+    for kind, label, style in styles:
+        axes.plot(*_points(rows, kind), label=label, **style)
+    axes.plot(*_points(rows, "single"), "s", color="black", label="one model for all queries")
+    singles = [row for row in rows if row["kind"] == "single"]
+    dearest = max(float(row["price"]) for row in singles)
+    for row in singles:
+        x, y = float(row["price"]), 100 * float(row["error"])
+        side, shift = ("right", (-2, -16)) if x == dearest else ("left", (8, 5))
+        axes.annotate(row["name"], (x, y), shift, textcoords="offset points", ha=side, fontsize=9.5)
+    axes.set(xlabel="mean price per query (1 = an error)", ylabel="wrong answers (%)", ylim=(0, 66))
+    axes.set_title("Error against price, simulated: three simulated language models", fontweight="bold", fontsize=11)
+    axes.legend(frameon=False, loc="lower right", fontsize=9.5)
+    first = rows[0]
+    note = (
+        f"Lower left is better. Simulated data (dataset=mmlu_sim), {int(first['n']):,} test questions, mean of {first['seeds']}"
+        " seeds (bench/results/picture_curve.csv)."
+    )
+    _note(picture, note)
+    return picture
+
+
+def regions(rho: Sequence[float], n: int) -> Figure:
+    """Which expert the minimiser of the loss chooses, for every p of three experts. n: triangles along a side."""
+    values = torch.tensor(rho, dtype=torch.float64)
+    found = simplex_regions(values, n)
+    picture = simplex_figure(values, found)
+    picture.set_size_inches(8, 4.6)
+    left, right = picture.axes
+    for axes in picture.axes:
+        axes.collections[0].set_antialiased(False)  # plain colours are small
+        axes.collections[0].set_rasterized(True)  # thousands of triangles: an image within the SVG
+    left.set_title(f"argmax of the scores:\nwrong on {found.wrong:.0%} (dark)", fontsize=11, fontweight="bold")
+    right.set_title(f"posterior decision:\nwrong on {found.wrong_by_posterior:.0%}", fontsize=11, fontweight="bold")
+    picture.suptitle("Which expert a perfectly trained MILD asks, with unequal ρ")
+    note = (
+        "A point is a query: the nearer to a corner, the more that expert is worth asking. Dashed lines part the regions where"
+        f" each expert is best. Colours: the expert that is asked, with ρ = {', '.join(map(str, rho))}. Computed, not trained."
+    )
+    _note(picture, note)
+    return picture
+
+
+def report(rows: Sequence[Row]) -> Figure:
+    """The table of a report's page, and the shares of its best router. rows: of bench/results/picture_report.csv."""
+    routers = [row for row in rows if row["kind"] == "router"]
+    best = min(routers, key=lambda row: float(row["mean"]))
+    [oracle] = [row for row in rows if row["label"] == "oracle"]
+    picture = Figure(figsize=(8, 5.6), layout="constrained")
+    top, bottom = picture.subplots(2, 1, height_ratios=[1.5, 1])
+    head = ["method", "seeds", "deferral loss", "less tdef [95 %]", "to each expert, %"]
+    widths = [0.21, 0.08, 0.2, 0.29, 0.34]
+    cells = [[row["label"], row["seeds"], _loss(row), _interval(row), _percent(row["ratios"])] for row in rows]
+    top.axis("off")
+    table = top.table(
+        cells, colLabels=head, colWidths=widths, cellLoc="left", colLoc="left", loc="center", edges="horizontal"
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(9.5)
+    table.scale(1, 1.35)
+    for (line, column), cell in table.get_celld().items():
+        cell.set_edgecolor("0.8")
+        if line == 0 or (column == 2 and rows[line - 1] is best):
+            cell.set_text_props(fontweight="bold")
+        elif rows[line - 1]["kind"] != "router":
+            cell.set_text_props(color="0.45")
+    top.set_title("l2d report: digits, setup III, simulated experts, error", fontweight="bold", fontsize=11, loc="left")
+    _draw_shares(bottom, best, oracle)
+    first = rows[0]
+    note = (
+        f"{len(routers)} methods, {first['seeds']} seeds, {' '.join(SWEEP[3:])}, {first['n']} test images; {first['machine']}."
+        " Drawn from the report's numbers (bench/results/picture_report.csv); the page itself can be sorted and filtered."
+    )
+    _note(picture, note)
+    return picture
+
+
+def _draw_shares(axes: Axes, router: Row, oracle: Row) -> None:
+    for shift, row, colour in ((-0.2, router, BLUE), (0.2, oracle, GREEN)):
+        shares = [100 * share for share in numbers(row["ratios"])]
+        axes.bar([k + 1 + shift for k in range(len(shares))], shares, width=0.4, color=colour, label=row["label"])
+    axes.set_xticks(range(1, len(shares) + 1), [f"expert {k + 1}" for k in range(len(shares))])
+    axes.set_ylabel("inputs sent to it (%)")
+    axes.legend(frameon=False)
+
+
+def _loss(row: Row) -> str:
+    return f"{float(row['mean']):.4f} ± {float(row['std']):.4f}" if row["std"] else f"{float(row['mean']):.4f}"
+
+
+def _interval(row: Row) -> str:
+    return "{:+.4f} [{:+.4f}, {:+.4f}]".format(*numbers(row["less_tdef"])) if row["less_tdef"] else ""
+
+
+def _percent(ratios: str) -> str:
+    return " / ".join(f"{100 * ratio:.1f}" for ratio in numbers(ratios))
+
+
+def _points(rows: Sequence[Row], kind: str) -> tuple[list[float], list[float]]:
+    """Prices and errors in percent of one kind of row, by price."""
+    found = sorted((float(row["price"]), 100 * float(row["error"])) for row in rows if row["kind"] == kind)
+    return [price for price, _ in found], [error for _, error in found]
+
+
+def _note(picture: Figure, text: str) -> None:
+    picture.supxlabel("\n".join(textwrap.wrap(text, 125)), fontsize=8.5, color="0.35", x=0.01, ha="left")
+
+
+def setting(row: Row) -> tuple[str, ...]:
+    return tuple(row[key] for key in ("rewards", "shares", "total", "offset"))
+
+
+def numbers(text: str) -> list[float]:
+    return [float(number) for number in text.split()]
+
+
+def mean_of(rows: Sequence[Row], column: str) -> float:
+    return statistics.fmean(float(row[column]) for row in rows)
+
+
+def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
+    return [statistics.fmean(shares) for shares in zip(*(numbers(row[column]) for row in rows), strict=True)]
+
+
+def measure(runs_dir: Path) -> None:
+    """Train what two pictures show; finished runs are kept."""
+    made = {"machine": machine(), "versions": versions(), "commit": commit()}
+    for seed in SEEDS:
+        _, metrics = trained([*CURVE, f"seed={seed}", f"runs_dir={runs_dir / 'curve'}"])
+    write(CURVE_CSV, [row | {"n": str(metrics.rows.test)} | made for row in curve_rows(runs_dir / "curve")])
+    for method in SWEEP_METHODS:
+        for seed in SEEDS:
+            _, metrics = trained([*SWEEP, f"method={method}", f"seed={seed}", f"runs_dir={runs_dir / 'report'}"])
+    write(REPORT_CSV, [row | {"n": str(metrics.rows.test)} | made for row in report_rows(runs_dir / "report")])
+
+
+def curve_rows(runs_dir: Path) -> list[Row]:
+    """The points of the one curve that these runs make."""
+    [group] = find_groups(read_cells(runs_dir))
+    return [
+        {"kind": mark.kind, "name": mark.name, "price": f"{mark.price:.6f}", "error": f"{mark.error:.6f}"}
+        | {"seeds": str(mark.seeds)}
+        for mark in trace_curve(group, measure_group(group)).marks
+        if mark.kind != "router"  # at the prices of training: on the curve
+    ]
+
+
+def report_rows(runs_dir: Path) -> list[Row]:
+    """What `l2d report` says of each method and baseline, the best method first."""
+    entries = summarise(read_cells(runs_dir))
+    entries.sort(key=lambda entry: (entry["kind"] != "router", entry["mean"]))
+    return [
+        {
+            "kind": entry["kind"],
+            "label": entry["label"],
+            "seeds": str(entry["seeds"]),
+            "mean": f"{entry['mean']:.6f}",
+            "std": "" if entry["std"] is None else f"{entry['std']:.6f}",
+            "less_tdef": " ".join(f"{value:.6f}" for value in entry.get("against_reference") or ()),
+            "ratios": " ".join(f"{ratio:.6f}" for ratio in entry["ratios"]),
+        }
+        for entry in entries
+    ]
+
+
+def write(file: Path, rows: Sequence[Row]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def draw(out: Path) -> list[Path]:
+    """All pictures, from the committed figures alone."""
+    with mpl.rc_context(STYLE):
+        pictures = {
+            "flow.svg": flow(read(RESULTS / "digits.csv")),
+            "collapse.svg": collapse(read(RESULTS / "why_mild.csv")),
+            "curve.svg": curve(read(CURVE_CSV)),
+            "regions.svg": regions((1, 0.6, 0.3), 60),
+            "report.png": report(read(REPORT_CSV)),
+        }
+        out.mkdir(parents=True, exist_ok=True)
+        drawn = [save(picture, out / name) for name, picture in pictures.items()]
+    for name, text in badges().items():
+        (out / name).write_text(text, encoding="utf-8")
+        drawn.append(out / name)
+    return drawn
+
+
+def badges() -> dict[str, str]:
+    """What pyproject.toml says of the license, and the Python versions that CI tests."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
+    tested = workflow["jobs"]["check"]["strategy"]["matrix"]["python"]
+    return {
+        "license.svg": badge("license", project["license"], GREEN),
+        "python.svg": badge("python", " | ".join(tested), BLUE),
+    }
+
+
+def badge(left: str, right: str, colour: str) -> str:
+    widths = [7 * len(text) + 12 for text in (left, right)]
+    box = '<rect x="{}" width="{}" height="20" fill="{}"/>'
+    words = '<text x="{}" y="14" textLength="{}">{}</text>'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img" aria-label="{left}: {right}">',
+            box.format(0, widths[0], "#555555"),
+            box.format(widths[0], widths[1], colour),
+            '<g fill="#ffffff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">',
+            words.format(6, 7 * len(left), left),
+            words.format(widths[0] + 6, 7 * len(right), right),
+            "</g>",
+            "</svg>\n",
+        ]
+    )
+
+
+def save(picture: Figure, file: Path) -> Path:
+    """Without a date or the version of matplotlib in it."""
+    nameless = {"Date": None} if file.suffix == ".svg" else {"Software": None}
+    picture.savefig(file, dpi=100 if file.suffix == ".svg" else 130, metadata=nameless)
+    return file
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="?", choices=["draw", "measure"], default="draw")
+    parser.add_argument("--runs-dir", type=Path, default=ROOT / "runs" / "pictures")
+    parser.add_argument("--out", type=Path, default=OUT)
+    arguments = parser.parse_args()
+    if arguments.what == "measure":
+        measure(arguments.runs_dir)
+    for file in draw(arguments.out):
+        print(f"{file} ({file.stat().st_size / 1000:.0f} kB)")
+
+
+if __name__ == "__main__":
+    main()

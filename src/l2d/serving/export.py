@@ -1,0 +1,71 @@
+"""A trained router as one program, without l2d: torch.export's format or ONNX. Checked to choose as the router does."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from l2d.utils.errors import L2DError, ParameterError
+
+if TYPE_CHECKING:
+    from l2d.serving.router import Router
+
+FORMATS = (".pt2", ".onnx")
+EXAMPLES = 32  # inputs on which the program must choose as the router does
+
+
+class RouterProgram(nn.Module):
+    """Inputs as the network takes them -> the chosen expert, counted from 0, int64 [n], and the outputs [n, num_outputs]."""
+
+    def __init__(self, router: "Router") -> None:
+        super().__init__()
+        self.network, self.method = router.network, router.method
+        self.guard = None if router.raw else router.guard
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.network(inputs)
+        chosen = self.method.decide(outputs)
+        if self.guard is not None:
+            chosen = self.guard.decide(self.method.utilities(outputs), chosen)
+        return chosen, outputs
+
+
+def export_router(router: "Router", file: Path) -> None:
+    """FILE.pt2: torch.export. FILE.onnx: ONNX, which needs the extra l2d[onnx]."""
+    if file.suffix not in FORMATS:
+        raise ParameterError("file", f"must end in {' or '.join(FORMATS)}", file)
+    program, inputs = RouterProgram(router).cpu().eval(), example_inputs(router)
+    exported = torch.export.export(program, (inputs,), dynamic_shapes={"inputs": {0: torch.export.Dim("n", min=2)}})
+    if file.suffix == ".pt2":
+        torch.export.save(exported, file)
+        found = torch.export.load(file).module()(inputs)[0]
+    else:
+        found = write_onnx(exported, inputs, file)
+    if not torch.equal(torch.as_tensor(found), program(inputs)[0]):
+        file.unlink()
+        raise L2DError(f"{file}: not written; the exported program does not choose as the router does")
+
+
+def write_onnx(exported: Any, inputs: Tensor, file: Path) -> Tensor:
+    """Write the file, and give what onnxruntime chooses."""
+    try:
+        import onnxruntime
+        import onnxscript  # noqa: F401 (torch needs it)
+    except ImportError as error:
+        raise L2DError(f"{file}: ONNX needs more packages: pip install 'l2d[onnx]'") from error
+    program = torch.onnx.export(exported, dynamo=True, verbose=False)
+    assert program is not None
+    program.save(file)
+    session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
+    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0])
+
+
+def example_inputs(router: "Router") -> Tensor:
+    """Of the kind and shape that the network takes."""
+    shape, draw = (EXAMPLES, *router.description.shape), torch.Generator().manual_seed(0)
+    if router.kind == "image":
+        return torch.randint(0, router.description.seen.white + 1, shape, generator=draw, dtype=torch.uint8)
+    if router.network.reads_text:
+        raise L2DError("a router that was fine-tuned on text cannot be exported yet; use router=minilm or mlp")
+    return torch.randn(shape, generator=draw)

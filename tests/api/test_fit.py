@@ -1,0 +1,211 @@
+"""A router from arrays: the training of `l2d train`, without a folder."""
+
+import os
+import pickle
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import l2d
+from l2d.utils.errors import L2DError, ParameterError
+
+QUICK: dict[str, Any] = {"epochs": 20, "progress": False, "accelerator": "cpu"}
+N = 240
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    """Expert 1 is right where the first feature is negative, expert 2 where it is not, expert 3 nowhere."""
+    X = np.random.default_rng(0).normal(size=(N, 3))
+    return X, np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.ones(N)], axis=1).astype(float)
+
+
+@pytest.fixture(scope="module")
+def router(rows: tuple[np.ndarray, np.ndarray]) -> l2d.Router:
+    return l2d.fit(*rows, **QUICK)
+
+
+def test_it_learns(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray]) -> None:
+    assert [choice.expert for choice in router.route([[-2, 0, 0], [2, 0, 0]])] == ["expert 1", "expert 2"]
+    score = router.score(*rows)
+    assert score.deferral_loss < 0.1 < score.best_single_loss
+    assert router.validation is not None
+    assert router.validation.n == N // 10
+    assert "better than the best single expert" in str(score)
+
+
+def test_the_walk_is_that_of_the_command(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    """A table of the same rows, all but one of them for training, gives the same weights."""
+    from tests.running import folder_of, train
+
+    from l2d.config import compose
+
+    X, costs = rows
+    frame = pd.DataFrame(X.astype(np.float32), columns=["a", "b", "c"])
+    for k in range(3):
+        frame[f"cost_{k}"] = costs[:, k]
+    frame["split"] = "train"
+    extra = frame.iloc[:1].assign(split="test")
+    pd.concat([frame, extra]).to_csv(tmp_path / "table.csv", index=False)
+    given = ["dataset=table", f"dataset.path={tmp_path / 'table.csv'}", "dataset.split=split", "progress=false"]
+    given += ["recipe.epochs=3", "trainer.accelerator=cpu", f"runs_dir={tmp_path}"]
+    cfg = compose(given)
+    train(cfg)
+    by_command = l2d.Router.load(folder_of(cfg)).network.state_dict()
+    by_fit = l2d.fit(X.astype(np.float32), costs, **{**QUICK, "epochs": 3}).network.state_dict()
+    assert by_command.keys() == by_fit.keys()
+    for name, value in by_command.items():
+        assert torch.equal(value, by_fit[name]), name
+
+
+def random_states() -> list[Any]:
+    legacy: Any = np.random.get_state()  # noqa: NPY002
+    return [torch.get_rng_state().tolist(), legacy[1].tolist(), random.getstate()]
+
+
+def test_nothing_is_left_behind(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: Any) -> None:
+    """No files, no output, no random number drawn from the caller's streams."""
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        states = random_states()
+        l2d.fit(*rows, **{**QUICK, "epochs": 1})
+        after = random_states()
+    finally:
+        os.chdir(before)
+    assert states == after
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == ""
+
+
+def test_seeds(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    one, same, other = (l2d.fit(*rows, **{**QUICK, "epochs": 1}, seed=seed) for seed in (1, 1, 2))
+    first = torch.tensor([[0.5, 0.5, 0.5]])
+    assert torch.equal(one.scores(first), same.scores(first))
+    assert not torch.equal(one.scores(first), other.scores(first))
+
+
+def test_saved_and_loaded(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    router.save(tmp_path / "router")
+    loaded = l2d.Router.load(tmp_path / "router")
+    assert torch.equal(loaded.decide(rows[0]), router.decide(rows[0]))
+    assert loaded.validation == router.validation
+    loaded.save(tmp_path / "router")  # again, over itself
+    assert torch.equal(pickle.loads(pickle.dumps(loaded)).decide(rows[0]), router.decide(rows[0]))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(ParameterError, match="no saved router"):
+        router.save(tmp_path / "other")
+    assert (tmp_path / "other" / "notes.txt").exists()
+
+
+def test_half_a_save_is_no_router(router: l2d.Router, tmp_path: Path) -> None:
+    router.save(tmp_path)
+    (tmp_path / "router.json").unlink()
+    with pytest.raises(L2DError, match="not finished"):
+        l2d.Router.load(tmp_path)
+
+
+def test_plot(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    for figure in (router.plot(), router.plot(*rows)):
+        figure.savefig(tmp_path / "picture.png")
+        assert (tmp_path / "picture.png").stat().st_size > 10_000
+        (tmp_path / "picture.png").unlink()
+
+
+def test_prices_of_experts_and_of_rows(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, errors = rows
+    dear = l2d.fit(X, errors=errors, prices=[0.0, 5.0, 5.0], **QUICK)
+    assert {choice.expert for choice in dear.route(X)} == {"expert 1"}
+    by_row = np.zeros_like(errors)
+    by_row[:, 0] = 5
+    assert "expert 1" not in {choice.expert for choice in l2d.fit(X, errors=errors, prices=by_row, **QUICK).route(X)}
+    score = dear.score(X, errors=errors, prices=[0.0, 5.0, 5.0])
+    assert score.deferral_loss == pytest.approx(errors[:, 0].mean())
+
+
+def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, errors = rows
+    labels = np.where(X[:, 0] > 0, "b", "a")
+    router = l2d.fit(X, errors=errors, prices=[0.1, 0.1, 0.1], labels=labels, method="plugin", **QUICK)
+    assert router.score(X, errors=errors, prices=[0.1, 0.1, 0.1]).deferral_loss < 0.2
+    assert set(router.at([3, 0, 3]).decide(X).tolist()) == {1}
+
+
+def test_frames_and_tensors(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, costs = rows
+    frame = pd.DataFrame(X, columns=["x", "y", "z"])
+    named = l2d.fit(frame, pd.DataFrame(costs, columns=["small", "large", "none"]), **QUICK)
+    assert named.experts == ("small", "large", "none")
+    assert [choice.expert for choice in named.route([{"y": 0, "z": 0, "x": -2}])] == ["small"]
+    shuffled = frame[["z", "x", "y"]]
+    assert torch.equal(named.decide(shuffled), named.decide(frame))
+    plain = l2d.fit(torch.from_numpy(X), torch.from_numpy(costs), **QUICK)
+    assert torch.equal(plain.decide(torch.from_numpy(X)), named.decide(frame))
+
+
+def test_texts() -> None:
+    texts = [f"{'algebra' if i % 2 else 'history'} of chapter {i}" for i in range(N)]
+    costs = np.stack([np.arange(N) % 2, 1 - np.arange(N) % 2], axis=1)
+    router = l2d.fit(texts, costs, experts=["historian", "mathematician"], **QUICK)
+    assert [choice.expert for choice in router.route(["the algebra of chapter 3", "the history of chapter 4"])] == [
+        "mathematician",
+        "historian",
+    ]
+    frame = pd.DataFrame({"prompt": texts, "length": [float(len(text)) for text in texts]})
+    both = l2d.fit(frame, costs, text="prompt", **QUICK)
+    assert both.score(frame, costs).deferral_loss < 0.1
+
+
+@pytest.mark.slow
+def test_images() -> None:
+    images = np.random.default_rng(0).integers(0, 100, size=(N, 8, 8)).astype(np.uint8)
+    images[::2] += 150
+    costs = np.stack([np.arange(N) % 2, 1 - np.arange(N) % 2], axis=1)
+    router = l2d.fit(images, costs, **{**QUICK, "epochs": 3}, options={"router.width": 4})
+    assert router.kind == "image"
+    assert router.score(images, costs).n == N
+    assert torch.equal(router.decide(images), router.decide(images[..., None]))
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({"costs": None}, "costs: give costs, or errors"),
+    "both": ({"errors": np.zeros((N, 3))}, "costs: give costs, or errors"),
+    "prices of costs": ({"prices": [0, 0, 0]}, "prices: are part of the costs"),
+    "rows": ({"costs": np.zeros((N - 1, 3))}, "costs: 239 rows, but X has 240"),
+    "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
+    "negative": ({"costs": -np.ones((N, 3))}, "costs: must be finite and not negative"),
+    "not numbers": ({"costs": np.full((N, 3), "a")}, "costs: must be numbers"),
+    "names": ({"experts": ["a", "a", "b"]}, "experts"),
+    "method": ({"method": "mildd"}, "mild"),
+    "option": ({"options": {"recipe.epohcs": 3}}, "epohcs"),
+    "epochs": ({"epochs": 0}, "recipe.epochs=0"),
+    "labels": ({"labels": [1, 2]}, "labels: must be 240 values"),
+    "text": ({"text": "prompt"}, "text"),
+    "shape": ({"X": np.zeros(N)}, "X: must be"),
+    "float images": ({"X": np.zeros((N, 8, 8, 3))}, "images must be uint8"),
+    "not finite": ({"X": np.full((N, 2), np.nan)}, "query 1"),
+    "one text": ({"X": "text"}, "X: must be a list"),
+    "word column": ({"X": pd.DataFrame({"a": ["x"] * N})}, "column a is no number"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_mistakes_name_the_argument(case: str, rows: tuple[np.ndarray, np.ndarray]) -> None:
+    changed, said = BAD[case]
+    given = {"X": rows[0], "costs": rows[1], **QUICK, **changed}
+    with pytest.raises(Exception, match="(?i)" + said.replace("(", r"\(")):
+        l2d.fit(given.pop("X"), **given)
+
+
+def test_options_reach_the_config(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    router = l2d.fit(
+        *rows, **{**QUICK, "epochs": 1}, options={"method.rho.values": [1, 2, 3], "decision": "posterior", "fold": None}
+    )
+    assert [float(rho) for rho in router.method.get_buffer("rho")] == [1, 2, 3]
+    assert router.config["decision"] == "posterior"

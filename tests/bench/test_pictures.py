@@ -1,0 +1,112 @@
+"""The pictures of the documents: drawn from rows, committed, and shown somewhere."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[2]
+PICTURES = ROOT / "docs" / "pictures"
+NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg", "report.png"}
+BADGES = {"license.svg", "python.svg"}
+Bench = Callable[[str], ModuleType]
+
+SHARES = {"ratios": "0 1", "posterior_ratios": "0.75 0.25", "oracle": "0.75 0.25", "argmax": "0.9", "posterior": "0.1"}
+WHERE = {"dataset": "svhn", "setup": "III", "experts": "synthetic", "seed": "0", "cost": "error", "n": "1000"}
+
+
+def words(picture: Figure) -> str:
+    return " ".join(text.get_text() for axes in picture.axes for text in [axes.title, *axes.texts])
+
+
+def test_every_picture_is_committed_and_shown() -> None:
+    assert {file.name for file in PICTURES.iterdir()} == NAMES | BADGES
+    documents = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    shown = {Path(name).name for file in documents for name in re.findall(r"pictures/[\w.]+", file.read_text())}
+    assert shown == NAMES | BADGES
+    for file in PICTURES.iterdir():
+        assert file.stat().st_size < 150_000, file
+
+
+def test_badges_are_true(bench: Bench) -> None:
+    for name, text in bench("pictures").badges().items():
+        assert (PICTURES / name).read_text(encoding="utf-8") == text, "python bench/pictures.py"
+
+
+def test_flow_shows_the_measured_losses(bench: Bench) -> None:
+    row = {"method": "mild", "mean": "0.25", "best_single": "0.5", "seeds": "5", "test_rows": "360"}
+    assert {"50.0 %", "25.0 %"} <= {*re.findall(r"[\d.]+ %", words(bench("pictures").flow([row])))}
+
+
+def test_collapse_shows_shares_and_losses(bench: Bench) -> None:
+    pictures = bench("pictures")
+    names = ("rewards", "shares", "total", "offset")
+    rows = [
+        WHERE | SHARES | dict(zip(names, setting, strict=True)) | {"ratios": ratios, "argmax": loss}
+        for setting, ratios, loss in (
+            (pictures.BARE_THEORY, "0 1", "0.9"),
+            (pictures.DEFAULT_MILD, "0.7 0.3", "0.2"),
+        )
+    ]
+    picture = pictures.collapse(rows)
+    heights = [[bar.get_height() for bar in axes.patches] for axes in picture.axes]
+    assert heights == [[75, 25], [0, 100], [75, 25], [70, 30]]
+    assert re.findall(r"deferral loss\n([\d.]+)", words(picture)) == ["0.900", "0.100", "0.200"]
+
+
+def test_curve_says_that_it_is_simulated(bench: Bench) -> None:
+    rows = [
+        {"kind": kind, "name": name, "price": price, "error": error, "seeds": "1", "n": "10"}
+        for kind, name, price, error in (
+            ("single", "small", "0.1", "0.5"),
+            ("single", "large", "1.0", "0.2"),
+            ("mixture", "", "0.1", "0.5"),
+            ("repriced", "cost_regression", "0.3", "0.3"),
+            ("oracle", "", "0.2", "0.1"),
+        )
+    ]
+    picture = bench("pictures").curve(rows)
+    assert "simulated" in words(picture)
+    [axes] = picture.axes
+    assert [list(line.get_xdata()) for line in axes.lines] == [[0.1], [0.3], [0.2], [0.1, 1.0]]
+
+
+def test_regions_with_equal_rho_are_never_wrong(bench: Bench) -> None:
+    assert re.findall(r"wrong on (\d+%)", words(bench("pictures").regions((1, 1, 1), 6))) == ["0%", "0%"]
+    by_argmax, by_posterior = re.findall(r"wrong on (\d+)%", words(bench("pictures").regions((1, 0.6, 0.3), 12)))
+    assert int(by_argmax) > int(by_posterior) == 0
+
+
+def test_report_is_a_table_with_the_best_router_marked(bench: Bench) -> None:
+    made = {"n": "360", "machine": "M", "seeds": "3", "ratios": "0.5 0.5"}
+    rows = [
+        {"kind": "router", "label": "mild", "mean": "0.1", "std": "0.01", "less_tdef": "-0.1 -0.2 0", **made},
+        {"kind": "router", "label": "tdef", "mean": "0.2", "std": "0.01", "less_tdef": "", **made},
+        {"kind": "baseline", "label": "oracle", "mean": "0", "std": "", "less_tdef": "", **made},
+    ]
+    top, _ = bench("pictures").report(rows).axes
+    [table] = top.tables
+    cells = table.get_celld()
+    assert [cells[line, 2].get_text().get_text() for line in range(1, 4)] == [
+        "0.1000 ± 0.0100",
+        "0.2000 ± 0.0100",
+        "0.0000",
+    ]
+    assert cells[1, 3].get_text().get_text() == "-0.1000 [-0.2000, +0.0000]"
+    assert cells[1, 2].get_text().get_fontweight() == "bold" != cells[2, 2].get_text().get_fontweight()
+
+
+@pytest.mark.slow
+def test_all_are_drawn_the_same_twice(bench: Bench, tmp_path: Path) -> None:
+    before = dict(mpl.rcParams)
+    contents = []
+    for folder in ("one", "two"):
+        files = bench("pictures").draw(tmp_path / folder)
+        contents.append({file.name: file.read_bytes() for file in files})
+    assert contents[0].keys() == NAMES | BADGES
+    assert contents[0] == contents[1]
+    assert dict(mpl.rcParams) == before

@@ -1,0 +1,68 @@
+"""A trained router as a program without l2d."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import l2d
+from l2d.serving import export
+from l2d.utils.errors import L2DError, ParameterError
+
+X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+COSTS = np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(200, 0.9)], axis=1)
+
+
+@pytest.fixture(scope="module", params=["mild", "plugin", "cascade"])
+def router(request: pytest.FixtureRequest) -> l2d.Router:
+    found = l2d.fit(X, COSTS, labels=X[:, 0] > 0, method=request.param, epochs=15, progress=False, accelerator="cpu")
+    assert found.guard.constant is None
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_torch_export(router: l2d.Router, tmp_path: Path) -> None:
+    router.export(tmp_path / "router.pt2")
+    program = torch.export.load(tmp_path / "router.pt2").module()
+    for n in (2, 200):
+        assert torch.equal(program(torch.from_numpy(X[:n]))[0], router.decide(X[:n]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_onnx(router: l2d.Router, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    router.export(tmp_path / "router.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "router.onnx")
+    for n in (2, 200):
+        chosen = session.run(None, {session.get_inputs()[0].name: X[:n]})[0]
+        assert (chosen == router.decide(X[:n]).numpy()).all()
+
+
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = l2d.fit(X, COSTS, epochs=1, progress=False, accelerator="cpu")
+    with pytest.raises(ParameterError, match=r"must end in .pt2 or .onnx"):
+        router.export(tmp_path / "router.bin")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(L2DError, match="l2d\\[onnx\\]"):
+        router.export(tmp_path / "router.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_a_program_that_chooses_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = l2d.fit(X, COSTS, epochs=15, progress=False, accelerator="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            export.RouterProgram,
+            "forward",
+            lambda self, inputs: (len(router.experts) - 1 - inputs[:, 0].long(), self.network(inputs)),
+        )
+        exported = torch.export.export(export.RouterProgram(router), (torch.zeros(32, 3),))
+    monkeypatch.setattr(torch.export, "load", lambda _: exported)
+    with pytest.raises(L2DError, match="does not choose as the router does"):
+        router.export(tmp_path / "router.pt2")
+    assert not (tmp_path / "router.pt2").exists()

@@ -1,0 +1,49 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.serving.score import RouterScore, score_decisions
+
+COSTS = torch.tensor([[0.0, 1.0], [1.0, 0.25], [0.5, 1.0], [0.0, 1.0]])
+
+
+def test_by_hand() -> None:
+    """Chosen costs 0, .25, 1, 0; always a: 0, 1, .5, 0; the differences are 0, .75, −.5, 0."""
+    score = score_decisions(torch.tensor([0, 1, 1, 0]), COSTS, ["a", "b"])
+    assert (score.n, score.deferral_loss, score.oracle_loss) == (4, 0.3125, 0.1875)
+    assert (score.best_single, score.best_single_loss, score.gain) == ("a", 0.375, 0.0625)
+    spread = np.std([0, 0.75, -0.5, 0], ddof=1) / 2
+    assert score.gain_interval == pytest.approx((0.0625 - 1.96 * spread, 0.0625 + 1.96 * spread), abs=1e-4)
+    spread = np.std([0, 0.25, 1, 0], ddof=1) / 2
+    assert score.interval == pytest.approx((0.3125 - 1.96 * spread, 0.3125 + 1.96 * spread), abs=1e-4)
+    assert score.shares == {"a": 0.5, "b": 0.5}
+    assert score.oracle_shares == {"a": 0.75, "b": 0.25}
+    assert score.single_losses == {"a": 0.375, "b": 0.8125}
+
+
+def test_words() -> None:
+    better = str(score_decisions(torch.tensor([0, 1, 0, 0] * 50), COSTS.repeat(50, 1), ["a", "b"]))
+    assert "better than the best single expert" in better
+    worse = str(score_decisions(torch.tensor([1, 1, 1, 1] * 50), COSTS.repeat(50, 1), ["a", "b"]))
+    assert "worse than the best single expert" in worse
+    assert "no clear difference" in str(score_decisions(torch.tensor([0, 0, 0, 0]), COSTS, ["a", "b"]))
+
+
+def test_one_row_has_no_interval() -> None:
+    score = score_decisions(torch.tensor([0]), COSTS[:1], ["a", "b"])
+    assert score.interval == (-math.inf, math.inf)
+
+
+@given(st.integers(0, 2**31))
+def test_round_trip_and_bounds(seed: int) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    costs, decisions = torch.rand(9, 3, generator=draw), torch.randint(0, 3, (9,), generator=draw)
+    score = score_decisions(decisions, costs, ["a", "b", "c"])
+    assert RouterScore.from_dict(score.as_dict()) == score
+    assert score.oracle_loss <= score.deferral_loss
+    assert score.oracle_loss <= score.best_single_loss == min(score.single_losses.values())
+    assert score.gain == pytest.approx(score.best_single_loss - score.deferral_loss)

@@ -1,0 +1,39 @@
+"""The plain functions are the losses of the methods."""
+
+import pytest
+import torch
+
+from l2d import functional
+from l2d.config import check, compose
+from l2d.core.rho import cheapest_counts
+from l2d.methods.cross_entropy import inverse_frequency_weights
+from l2d.routing.build import make_method
+
+DRAW = torch.Generator().manual_seed(0)
+SCORES, COSTS = torch.randn(40, 3, generator=DRAW), torch.rand(40, 3, generator=DRAW, dtype=torch.float64)
+LABELS = torch.zeros(40, dtype=torch.int64)
+WEIGHTS = inverse_frequency_weights(cheapest_counts(COSTS))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "loss"),
+    [
+        (["method=mild", "method.rho.values=[1,2,3]"], functional.mild_loss(SCORES, COSTS, torch.tensor([1.0, 2, 3]))),
+        (["method=mild", "method.rho=0.5", "method.tau=1.5"], functional.mild_loss(SCORES, COSTS, 0.5, tau=1.5)),
+        (["method=tdef"], functional.tdef_loss(SCORES, COSTS)),
+        (["method=ce"], functional.ce_loss(SCORES, COSTS)),
+        (["method=cwce"], functional.cwce_loss(SCORES, COSTS, WEIGHTS)),
+    ],
+)
+def test_equal_to_the_methods(overrides: list[str], loss: torch.Tensor) -> None:
+    method = make_method(check(compose(overrides)), COSTS, 0)
+    torch.testing.assert_close(loss, method.loss(SCORES, COSTS, LABELS), check_dtype=False)
+
+
+def test_gradients() -> None:
+    scores = SCORES.double().clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda f: functional.mild_loss(f, COSTS, torch.tensor([1.0, 2, 3])), scores)
+
+
+def test_names() -> None:
+    assert all(hasattr(functional, name) for name in functional.__all__)

@@ -1,0 +1,72 @@
+"""docs/tutorials, done: the files are written and every command and Python block is run, in order, in an empty folder."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conftest import TINY, environment
+
+if TYPE_CHECKING:
+    from tests.forker import Forker
+
+ROOT = Path(__file__).resolve().parent.parent
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+# Perhaps the name of the file that a block is the content of; its language; the block.
+BLOCK = re.compile(r"(?:^\*\*`([\w/.]+)`\*\*\n\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TRAINS = ("train", "tune", "experts")
+
+
+def blocks(page: Path) -> list[tuple[str, str, str]]:
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def arguments_of(line: str, folder: Path) -> list[str]:
+    """Words as a shell makes them: quotes are taken off, and a path with a star is what it stands for."""
+    words: list[str] = []
+    for word in shlex.split(line):
+        found = sorted(folder.glob(word)) if "*" in word else []
+        words += [str(file.relative_to(folder)) for file in found] or [word]
+    return words
+
+
+def run_line(line: str, folder: Path, forker: "Forker") -> "subprocess.CompletedProcess[str]":
+    """An l2d command runs in a fork that has imported l2d already; training is made tiny."""
+    words = arguments_of(line, folder)
+    given = words[1:] if words[0] == "l2d" else words[3:] if words[:3] == ["python", "-m", "l2d"] else None
+    if given is None:
+        words[0] = sys.executable if words[0] == "python" else words[0]
+        return subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
+    # A report of a sweep looks for the runs of exactly these settings.
+    tiny = given[0] in TRAINS or (given[0] == "report" and any(word.startswith("experiment=") for word in given))
+    return forker.start([*given, *(TINY if tiny else [])], folder).wait()
+
+
+def test_there_are_three_with_commands() -> None:
+    assert [page.stem for page in TUTORIALS] == ["add_a_loss", "reproduce_a_table", "your_own_table"]
+    for page in TUTORIALS:
+        assert sum(language == "bash" for _, language, _ in blocks(page)) >= 3, page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_everything_in_it_works(page: Path, tmp_path: Path, forker: "Forker") -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    for file, language, text in blocks(page):
+        if file:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(text, encoding="utf-8")
+        elif language == "python":
+            command = [sys.executable, "-W", "error", "-c", text]
+            done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{text}\n{done.stderr}"
+        else:
+            assert language == "bash", f"{page.name}: a block of {language} without a file"
+            for line in text.replace("\\\n", " ").splitlines():
+                done = run_line(line, tmp_path, forker)
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
