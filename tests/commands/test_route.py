@@ -178,9 +178,11 @@ def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
 
 def test_csv_quotes_names_and_leaves_blanks() -> None:
     choice = Choice("b, the best", None, {"a": 0.25, "b, the best": 1 / 3})
-    assert choices_csv([choice], ["a", "b, the best"]) == (
+    sure = Choice("a", {"a": 1.0, "b, the best": 0.0}, None)
+    assert choices_csv([choice, sure], ["a", "b, the best"]) == (
         'query,expert,posterior_a,"posterior_b, the best",expected_cost_a,"expected_cost_b, the best"\n'
         '1,"b, the best",,,0.25,0.333333\n'
+        "2,a,1,0,,\n"
     )
 
 

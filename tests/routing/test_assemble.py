@@ -293,3 +293,9 @@ def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
 def test_too_small_a_share_for_validation() -> None:
     with pytest.raises(L2DError, match="validation_fraction"):
         build(validation_fraction=0.0001)
+
+
+def test_experts_that_learn_other_rows_are_kept_apart() -> None:
+    """The seed, the data and the settings are the same."""
+    plain, again, other = (build(FREE, validation_fraction=share).cache.entry for share in (0.1, 0.1, 0.3))
+    assert plain == again != other

@@ -7,13 +7,16 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 from tests.forker import Child
 
+from l2d.config import check_search, compose, to_plain
 from l2d.runs.sweep import Workshop
+from l2d.tuning.study import Study
 
 pytestmark = pytest.mark.slow
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -206,6 +209,16 @@ def test_an_experiments_own_search_and_epochs(command: Command) -> None:
 
 def test_hydras_own_flags(command: Command) -> None:
     assert "method:\n  name: mild" in told(command("--cfg", "job", name="tune", tiny=False))
+
+
+def test_other_options_have_another_folder() -> None:
+    shop: Any = SimpleNamespace(compose=compose)
+
+    def folder(**changes: Any) -> Path:
+        options = {**to_plain(compose(name="tune").tune), "search": "paper", **changes}
+        return Study(shop, [], check_search(options)).folder
+
+    assert folder() == folder() != folder(seeds=[1])
 
 
 def test_help(command: Command) -> None:

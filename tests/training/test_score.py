@@ -1,0 +1,32 @@
+"""What the guard falls back to is chosen on rows that the experts did not learn."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from tests.running import build
+
+from l2d.training.score import score_router
+
+
+@pytest.mark.parametrize(("learned", "fallback"), [(True, "expert 1"), (False, "expert 2")])
+def test_the_best_single_expert(learned: bool, fallback: str, tiny: Callable[..., DictConfig]) -> None:
+    """Expert 1 is the best on validation rows, expert 2 on the training rows, which experts may have learned by heart."""
+    data, router = build(tiny())
+    splits = data.splits
+    by_heart = torch.ones_like(splits.train_costs)
+    by_heart[:, 1] = 0
+    data.splits = replace(splits, train_costs=by_heart, panel=replace(splits.panel, learned=learned))
+    assert int(splits.validation.costs.mean(dim=0).argmin()) == 0
+
+    def predict(_: Any, dataloaders: Any) -> list[torch.Tensor]:
+        rows = sum(len(batch[0]) for batch in dataloaders)
+        return [torch.zeros(rows, 5)]
+
+    trainer: Any = SimpleNamespace(predict=predict, current_epoch=1)
+    scored = score_router(trainer, router, data, "last", 1)
+    assert scored.metrics.guarded.validation.best_constant == fallback
