@@ -55,16 +55,17 @@ def test_there_are_three_with_commands() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_everything_in_it_works(page: Path, tmp_path: Path, forker: "Forker") -> None:
+def test_everything_in_it_works(page: Path, tmp_path: Path, forker: "Forker", monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for file, language, text in blocks(page):
         if file:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text, encoding="utf-8")
         elif language == "python":
-            command = [sys.executable, "-W", "error", "-c", text]
-            done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{text}\n{done.stderr}"
+            with monkeypatch.context() as patch:
+                patch.chdir(tmp_path)
+                patch.syspath_prepend(tmp_path)
+                exec(compile(text, str(page), "exec"), {"__name__": "__main__"})
         else:
             assert language == "bash", f"{page.name}: a block of {language} without a file"
             for line in text.replace("\\\n", " ").splitlines():

@@ -1,4 +1,5 @@
-"""The paper's losses as plain functions, for training loops of one's own. Each takes scores [B, p] and costs [B, p] of p experts.
+"""The paper's losses as plain functions, for training loops of one's own. Most take scores [B, p] and costs [B, p] of p experts;
+`ldam_loss` takes cosines, the cheapest expert of each row, and margins (`ldam_margins`).
 
 They are the functions that the methods of `l2d train` use; a method adds what it counts on the training split, such as ρ.
 """

@@ -8,6 +8,7 @@ from sklearn.preprocessing import StandardScaler
 
 import l2d
 
+pytestmark = [pytest.mark.slow, pytest.mark.measured]
 X = np.random.default_rng(0).normal(size=(160, 2))
 COSTS = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)
 

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 import l2d
+from l2d.routing.module import RouterModule
 from l2d.utils.errors import L2DError, ParameterError
 
+pytestmark = [pytest.mark.slow, pytest.mark.measured]
 QUICK: dict[str, Any] = {"epochs": 20, "progress": False, "accelerator": "cpu"}
 N = 240
 
@@ -83,6 +86,31 @@ def test_nothing_is_left_behind(rows: tuple[np.ndarray, np.ndarray], tmp_path: P
     assert capsys.readouterr().out == ""
 
 
+def test_ctrl_c(rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a KeyboardInterrupt, as in any function, and the next one works too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(RouterModule, "on_train_epoch_end", lambda _: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        l2d.fit(*rows, **QUICK)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_what_is_said_is_not_of_a_run(rows: tuple[np.ndarray, np.ndarray], capsys: Any) -> None:
+    l2d.fit(*rows, **{**QUICK, "epochs": 30}, options={"checkpoint": "best", "recipe.patience": 1})
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ParameterError, match=r"^stop_after=1: is for runs"):
+        l2d.fit(*rows, **QUICK, options={"stop_after": 1})
+
+
+def test_a_class_of_ones_own(
+    rows: tuple[np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_networks.py").write_text("from l2d.networks.tabular import MLP\n\n\nclass Mine(MLP):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    router = l2d.fit(*rows, **{**QUICK, "epochs": 1}, options={"router._target_": "my_networks.Mine"})
+    assert type(router.network).__name__ == "Mine"
+
+
 def test_seeds(rows: tuple[np.ndarray, np.ndarray]) -> None:
     one, same, other = (l2d.fit(*rows, **{**QUICK, "epochs": 1}, seed=seed) for seed in (1, 1, 2))
     first = torch.tensor([[0.5, 0.5, 0.5]])
@@ -102,6 +130,35 @@ def test_saved_and_loaded(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray
     with pytest.raises(ParameterError, match="no saved router"):
         router.save(tmp_path / "other")
     assert (tmp_path / "other" / "notes.txt").exists()
+
+
+def test_save_leaves_other_files_alone(router: l2d.Router, tmp_path: Path) -> None:
+    router.save(tmp_path / "router")
+    (tmp_path / "router" / "notes.txt").write_text("mine")
+    router.save(tmp_path / "router")
+    assert (tmp_path / "router" / "notes.txt").read_text() == "mine"
+    assert not [file for file in (tmp_path / "router").iterdir() if file.name.startswith(".")]
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "router.json").write_text('{"name": "an app"}')
+    with pytest.raises(ParameterError, match="no saved router"):
+        router.save(tmp_path / "project")
+
+
+def test_a_router_for_other_prices_is_saved_with_its_guard(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    X, errors = rows
+    router = l2d.fit(X, errors=errors, prices=[0, 5, 5], method="cost_regression", **QUICK)
+    other = router.at([5, 0, 5])
+    other.save(tmp_path / "other")
+    assert other.validation is None
+    assert torch.equal(l2d.Router.load(tmp_path / "other").decide(X), other.decide(X))
+    assert set(other.decide(X).tolist()) == {1}
+
+
+def test_few_rows(tmp_path: Path) -> None:
+    """One validation row has no interval, which JSON cannot say."""
+    router = l2d.fit(np.arange(10.0)[:, None], np.eye(2)[np.arange(10) % 2], **{**QUICK, "epochs": 1})
+    router.save(tmp_path / "router")
+    assert l2d.Router.load(tmp_path / "router").validation == router.validation
 
 
 def test_half_a_save_is_no_router(router: l2d.Router, tmp_path: Path) -> None:
@@ -149,6 +206,20 @@ def test_frames_and_tensors(rows: tuple[np.ndarray, np.ndarray]) -> None:
     assert torch.equal(plain.decide(torch.from_numpy(X)), named.decide(frame))
 
 
+def test_the_columns_of_a_frame_go_by_name(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, costs = rows
+    numbered = pd.DataFrame(X)  # its columns are numbers
+    named = pd.DataFrame(costs, columns=["a", "b", "c"])
+    router = l2d.fit(numbered, named, **QUICK)
+    assert router.score(numbered, named[["c", "a", "b"]]) == router.score(numbered, named)
+    assert router.score(torch.from_numpy(X).requires_grad_(), named).n == N
+    for wrong in (named[:-1], np.zeros((N, 2))):
+        with pytest.raises(ParameterError, match=r"^costs: must be \[240, 3\]"):
+            router.score(numbered, wrong)
+    with pytest.raises(ParameterError, match="rows of costs"):
+        l2d.deferral_scorer(type("Some", (), {"predict": lambda _, X: np.zeros(len(X), int)})(), X[:5], costs)
+
+
 def test_texts() -> None:
     texts = [f"{'algebra' if i % 2 else 'history'} of chapter {i}" for i in range(N)]
     costs = np.stack([np.arange(N) % 2, 1 - np.arange(N) % 2], axis=1)
@@ -157,12 +228,15 @@ def test_texts() -> None:
         "mathematician",
         "historian",
     ]
+    column = pd.Series(texts, index=range(5, N + 5))
+    assert torch.equal(router.decide(column), router.decide(texts))
+    assert torch.equal(router.decide(np.array(texts)), router.decide(texts))
+    assert torch.equal(l2d.fit(column, costs, **QUICK).decide(texts), router.decide(texts))
     frame = pd.DataFrame({"prompt": texts, "length": [float(len(text)) for text in texts]})
     both = l2d.fit(frame, costs, text="prompt", **QUICK)
     assert both.score(frame, costs).deferral_loss < 0.1
 
 
-@pytest.mark.slow
 def test_images() -> None:
     images = np.random.default_rng(0).integers(0, 100, size=(N, 8, 8)).astype(np.uint8)
     images[::2] += 150

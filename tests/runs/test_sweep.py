@@ -387,7 +387,7 @@ def finished(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.slow
 def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
-    """One process at the sweep, or two, killed at 11 random moments and started again until done: the same results, nothing done twice.
+    """One process at the sweep, or two, killed at 7 random moments and started again until done: the same results, nothing done twice.
 
     (A launcher's own worker is killed in test_joblib_and_a_killed_worker.)
     """
@@ -397,8 +397,8 @@ def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
     assert len(reference) == 8
     moments = random.Random(0)
     written: dict[str, int] = {}
-    for number in range(8):
-        for sweep in [start(*GRID, "runs_dir=chaos") for _ in range(1 + (number % 7 > 3))]:  # 5 times one, 3 times two
+    for number in range(6):
+        for sweep in [start(*GRID, "runs_dir=chaos") for _ in range(1 + (number > 4))]:  # 5 times one, once two
             time.sleep(moments.uniform(0.1, 1.4))
             sweep.kill(signal.SIGKILL)
             sweep.wait()
@@ -564,7 +564,7 @@ def test_submitit_on_this_machine(tmp_path: Path) -> None:
 def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     """A worker dies by SIGKILL: the sweep says so and finishes all the same."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    given = ["-m", *TINY, "recipe.epochs=15", "seed=0,1", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
+    given = ["-m", *TINY, "recipe.epochs=15", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
     sweep = subprocess.Popen(
         [sys.executable, "-m", "l2d.train", *given],
         cwd=tmp_path,
@@ -577,11 +577,15 @@ def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
         time.sleep(0.1)
         assert time.monotonic() < deadline
     workers = subprocess.run(["pgrep", "-P", str(sweep.pid)], capture_output=True, text=True, check=True).stdout.split()
-    os.kill(max(map(int, workers)), signal.SIGKILL)
+    os.kill(max(map(int, workers), key=processor_time), signal.SIGKILL)  # the other has nothing to do
     out, _ = sweep.communicate(timeout=240)
     assert sweep.returncode == 0, out
     assert "the launcher stopped" in out
-    assert len(finished(tmp_path / "runs")) == 2
+    assert len(finished(tmp_path / "runs")) == 1
+
+
+def processor_time(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11])
 
 
 @pytest.mark.parametrize("name", sorted(launchers()))

@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from l2d.api.fit import fit
 from l2d.data.given import as_array, read_outcomes
 from l2d.serving.router import Router
+from l2d.utils.errors import ParameterError
 
 
 class RouterEstimator(BaseEstimator):
@@ -75,4 +76,6 @@ def deferral_scorer(estimator: Any, X: Any, y: Any) -> float:
     """Minus the mean cost of what an estimator predicts, for `scoring=` of scikit-learn's searches. y: costs [n, p]."""
     costs, _ = read_outcomes(y, None, None)
     chosen = as_array(estimator.predict(X))
+    if len(chosen) != len(costs):
+        raise ParameterError("y", f"{len(costs):,} rows of costs, but X has {len(chosen):,}")
     return -float(costs.numpy()[np.arange(len(chosen)), chosen].mean())

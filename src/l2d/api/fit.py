@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ from l2d.config.composing import override_text
 from l2d.data.arrays import Answers
 from l2d.data.given import Matrix, kind_of, make_arrays, names_of_experts, read_inputs, read_outcomes
 from l2d.experts.cache import Cache
-from l2d.learning.random_state import random_state_kept
+from l2d.learning.learner import ended_by_signals
+from l2d.learning.random_state import interruptible, random_state_kept
 from l2d.routing.build import assemble_rows
 from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router
 from l2d.serving.score import score_decisions
 from l2d.training.walk import Source, train
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.user_errors import MISTAKES, one_line
 
 # For each kind of input: the router and its recipe, unless the caller says otherwise.
@@ -104,10 +106,19 @@ def fit(
     splits = assemble_rows(experiment, arrays, "", Cache(Path("unused")))
     # Judged on the validation rows: the test rows are the caller's, who has them.
     source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "")
-    with tempfile.TemporaryDirectory(prefix="l2d-") as place, random_state_kept():
-        run = RunFolder(Path(place))
+    if experiment.settings.stop_after is not None:
+        raise ParameterError(
+            "stop_after", "is for runs that are resumed later; use epochs", experiment.settings.stop_after
+        )
+    with ExitStack() as until, random_state_kept(), interruptible(), ended_by_signals():
+        place = tempfile.TemporaryDirectory(prefix="l2d-")
+        run = RunFolder(Path(until.enter_context(place)))
         train(experiment, run, source, tell=lambda _: None)
-        found = Router.load(run.path)
+        own = [part.target.rpartition(".")[0] for part in (experiment.method, experiment.router)]
+        found = Router.load(run.path, trust=own)
+        if found.network.reads_text:  # its tokenizer is read from the folder when the first query comes
+            found.place = place
+            until.pop_all()
     held_out = splits.validation
     found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names)
     return found
@@ -137,5 +148,10 @@ def make_experiment(
 
 def embedder(experiment: Experiment) -> Any:
     """What turns texts into inputs, or None where the router reads none."""
-    encoder = experiment.dataset.arguments.get("encoder")
-    return make(encoder).embed if isinstance(encoder, Component) else None
+    component = experiment.dataset.arguments.get("encoder")
+    if not isinstance(component, Component):
+        return None
+    encoder = make(component)
+    if hasattr(encoder, "progress"):
+        encoder.progress = experiment.settings.progress
+    return encoder.embed

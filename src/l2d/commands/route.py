@@ -105,7 +105,7 @@ def check_out(out: Path | None) -> None:
 
 
 def load_router(options: argparse.Namespace) -> "Router":
-    RunFolder(options.run).config()  # a folder without a run is answered before torch is imported
+    RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
     from l2d.serving.router import Router
 
     router = Router.load(options.run, raw=options.raw, trust=options.trust)

@@ -30,7 +30,7 @@ def is_frame(values: Any) -> bool:
 def is_texts(values: Any) -> bool:
     if isinstance(values, str | bytes | dict):
         raise ParameterError("X", "must be a list of inputs, also for a single one")
-    return not is_frame(values) and not isinstance(values, Tensor) and len(values) > 0 and isinstance(values[0], str)
+    return not is_frame(values) and not isinstance(values, Tensor) and isinstance(next(iter(values), None), str)
 
 
 def kind_of(X: Any, text: str | None) -> str:
@@ -111,13 +111,18 @@ def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     return torch.from_numpy(found)
 
 
-def read_outcomes(costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:
-    """errors [n, p] and prices [p] or [n, p], None where they are part of the costs: those count as errors, as they are."""
+def read_outcomes(costs: Any, errors: Any, prices: Any, names: Sequence[str] = ()) -> tuple[Tensor, Tensor | None]:
+    """errors [n, p] and prices [p] or [n, p], None where they are part of the costs: those count as errors, as they are.
+
+    names: of the experts. The columns of a DataFrame that has these names are put into that order.
+    """
     if (costs is None) == (errors is None):
         raise ParameterError("costs", "give costs, or errors and perhaps prices")
     if costs is not None and prices is not None:
         raise ParameterError("prices", "are part of the costs; give errors and prices instead")
     name, values = ("costs", costs) if errors is None else ("errors", errors)
+    if is_frame(values) and {*map(str, values.columns)} == {*names}:
+        values = values.rename(columns=str)[list(names)]
     found = read_amounts(name, values)
     if found.shape[1] < 2:
         raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")

@@ -1,7 +1,9 @@
-"""Training that leaves the caller's random numbers alone."""
+"""Training that leaves the caller's process as it was: random numbers, Ctrl-C."""
 
 import os
 import random
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,10 +18,23 @@ def random_state_kept() -> Iterator[None]:
     """The caller's random streams stay where they are, whatever is seeded and drawn within."""
     python, legacy, seed = random.getstate(), np.random.get_state(), os.environ.get(SEED)  # noqa: NPY002
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
             yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)  # noqa: NPY002
         os.environ.pop(SEED, None)
         os.environ |= {} if seed is None else {SEED: seed}
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Lightning ignores every Ctrl-C after the first; the caller's own handler is put back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

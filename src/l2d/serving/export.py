@@ -1,5 +1,7 @@
 """A trained router as one program, without l2d: torch.export's format or ONNX. Checked to choose as the router does."""
 
+import copy
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ class RouterProgram(nn.Module):
 
     def __init__(self, router: "Router") -> None:
         super().__init__()
-        self.network, self.method = router.network, router.method
+        self.network, self.method = copy.deepcopy(router.network).cpu(), copy.deepcopy(router.method).cpu()
         self.guard = None if router.raw else router.guard
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,30 +37,34 @@ def export_router(router: "Router", file: Path) -> None:
     """FILE.pt2: torch.export. FILE.onnx: ONNX, which needs the extra l2d[onnx]."""
     if file.suffix not in FORMATS:
         raise ParameterError("file", f"must end in {' or '.join(FORMATS)}", file)
-    program, inputs = RouterProgram(router).cpu().eval(), example_inputs(router)
+    program, inputs = RouterProgram(router).eval(), example_inputs(router)
     exported = torch.export.export(program, (inputs,), dynamic_shapes={"inputs": {0: torch.export.Dim("n", min=2)}})
-    if file.suffix == ".pt2":
-        torch.export.save(exported, file)
-        found = torch.export.load(file).module()(inputs)[0]
-    else:
-        found = write_onnx(exported, inputs, file)
-    if not torch.equal(torch.as_tensor(found), program(inputs)[0]):
-        file.unlink()
-        raise L2DError(f"{file}: not written; the exported program does not choose as the router does")
+    with tempfile.TemporaryDirectory(dir=file.parent, prefix=".exporting-") as place:
+        draft = Path(place) / file.name
+        if file.suffix == ".pt2":
+            torch.export.save(exported, draft)
+            found = torch.export.load(draft).module()(inputs)
+        else:
+            found = write_onnx(exported, inputs, draft)
+        chosen, outputs = program(inputs)
+        if not torch.equal(found[0], chosen) or not torch.allclose(found[1], outputs, rtol=1e-3, atol=1e-4):
+            raise L2DError(f"{file}: not written; the exported program does not choose as the router does")
+        draft.replace(file)
 
 
-def write_onnx(exported: Any, inputs: Tensor, file: Path) -> Tensor:
-    """Write the file, and give what onnxruntime chooses."""
+def write_onnx(exported: Any, inputs: Tensor, file: Path) -> tuple[Tensor, Tensor]:
+    """Write the file, and give what onnxruntime makes of the inputs."""
     try:
         import onnxruntime
         import onnxscript  # noqa: F401 (torch needs it)
     except ImportError as error:
-        raise L2DError(f"{file}: ONNX needs more packages: pip install 'l2d[onnx]'") from error
+        raise L2DError(f"{file.name}: ONNX needs more packages: pip install 'l2d[onnx]'") from error
     program = torch.onnx.export(exported, dynamo=True, verbose=False)
     assert program is not None
     program.save(file)
     session = onnxruntime.InferenceSession(file.read_bytes(), providers=["CPUExecutionProvider"])
-    return torch.from_numpy(session.run(None, {session.get_inputs()[0].name: inputs.numpy()})[0])
+    chosen, outputs = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    return torch.from_numpy(chosen), torch.from_numpy(outputs)
 
 
 def example_inputs(router: "Router") -> Tensor:

@@ -22,9 +22,13 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
     if isinstance(queries, str | bytes | Mapping):
         raise L2DError("queries: must be a list, also for a single query")
     if isinstance(queries, Tensor):
-        queries = queries.cpu().numpy()
+        queries = queries.detach().cpu().numpy()
     if is_frame(queries):
-        queries = queries.to_dict("records")
+        queries = queries.rename(columns=str).to_dict("records")
+    elif hasattr(queries, "to_numpy"):  # a column of a DataFrame
+        queries = queries.to_numpy()
+    if isinstance(queries, np.ndarray) and queries.dtype.kind in "UO":
+        queries = queries.tolist()
     if isinstance(queries, np.ndarray):
         if about.seen.text is not None:
             raise L2DError(f"queries: an array; this router sees {about.sees}")

@@ -54,6 +54,7 @@ class Router:
         self.config, self.description, self.held_out = run.config, run.description, run.held_out
         self.guard: Guard = run.description.guard
         self.validation: RouterScore | None = None
+        self.place: Any = None  # a folder that lives as long as the router
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
@@ -111,6 +112,8 @@ class Router:
             other.guard = self.held_out.guard_at(new)
         else:
             raise ParameterError("prices", f"the run kept no validation rows to fit a guard to; {RETRAIN}")
+        other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard)
+        other.validation = None  # which is of other prices
         return other
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
@@ -144,8 +147,12 @@ class Router:
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals.
         """
-        wrong, given = read_outcomes(costs, errors, prices)
-        return score_decisions(self.decide(queries), wrong if given is None else wrong + given, self.experts)
+        wrong, given = read_outcomes(costs, errors, prices, self.experts)
+        decisions, name = self.decide(queries), "errors" if costs is None else "costs"
+        if tuple(wrong.shape) != (len(decisions), len(self.experts)):
+            expected = f"must be [{len(decisions)}, {len(self.experts)}], a row per query and a column per expert"
+            raise ParameterError(name, f"{expected}, not {list(wrong.shape)}")
+        return score_decisions(decisions, wrong if given is None else wrong + given, self.experts)
 
     def export(self, file: str | Path) -> None:
         """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]).

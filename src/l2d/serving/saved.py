@@ -1,6 +1,8 @@
 """A router in a folder of its own: what `router.save` writes, and `Router.load` and `l2d route` read."""
 
 import json
+import shutil
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ from l2d.runs.folder import SAVED, RunFolder
 from l2d.serving.exported import FILE, HELD_OUT, write_weights
 from l2d.serving.score import RouterScore
 from l2d.utils.errors import ParameterError
-from l2d.utils.files import clear_folder, write_json
+from l2d.utils.files import write_json
 from l2d.utils.version import own_version
 
 if TYPE_CHECKING:
@@ -17,11 +19,34 @@ if TYPE_CHECKING:
 
 
 def save_router(router: "Router", folder: Path) -> None:
-    """config.yaml, the weights, what the network keeps beside them, and router.json, which is written last."""
-    if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / SAVED).exists())):
+    """config.yaml, the weights, what the network keeps beside them, and router.json, which comes last. All is whole before an
+    earlier router is replaced; other files of the folder stay."""
+    if folder.exists() and not is_empty(folder) and not is_saved(folder):
         raise ParameterError("folder", "is there already, and is no saved router", folder)
     folder.mkdir(parents=True, exist_ok=True)
-    clear_folder(folder, first=SAVED, keep=[])
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
+        write_router(router, Path(place))
+        (folder / SAVED).unlink(missing_ok=True)
+        for part in sorted(Path(place).iterdir(), key=lambda part: part.name == SAVED):
+            if (folder / part.name).is_dir():
+                shutil.rmtree(folder / part.name)
+            part.replace(folder / part.name)
+
+
+def is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether this folder is one that `save_router` wrote."""
+    try:
+        found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"version", "experts", "validation"} <= found.keys()
+
+
+def write_router(router: "Router", folder: Path) -> None:
     RunFolder(folder).write_config(router.config)
     weights = {f"{part}.{name}": value for part, values in parts_of(router).items() for name, value in values.items()}
     write_weights(folder / FILE, weights, router.description)

@@ -1,5 +1,6 @@
 """How good a router is on rows whose costs are known, with intervals, as numbers and as a picture."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Z = 1.959964  # of a 95 % interval
+INTERVALS = ("interval", "gain_interval")
 
 
 @dataclass(frozen=True)
@@ -37,11 +39,14 @@ class RouterScore:
     single_losses: dict[str, float]
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """With None for the bounds of an interval that has none: JSON knows no infinity."""
+        pairs = {name: [None if math.isinf(end) else end for end in getattr(self, name)] for name in INTERVALS}
+        return {**asdict(self), **pairs}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "RouterScore":
-        pairs = {name: tuple(content[name]) for name in ("interval", "gain_interval")}
+        ends = {name: zip((-math.inf, math.inf), content[name], strict=True) for name in INTERVALS}
+        pairs = {name: tuple(bare if end is None else end for bare, end in both) for name, both in ends.items()}
         return cls(**{**content, **pairs})
 
     def __str__(self) -> str:

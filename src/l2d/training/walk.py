@@ -96,8 +96,8 @@ def attempt(
                 experiment.recipe.patience,
             )
             trainer = trainer_of(experiment, tracker, [checkpoint, timer], data)
-            run_epochs(trainer, router, data, run)
-            if stopped_early(experiment, run, trainer, checkpoint):
+            run_epochs(trainer, router, data, run, tell)
+            if stopped_early(experiment, run, trainer, checkpoint, tell):
                 return None
             if checkpoint.monitor:
                 router.load_state_dict(checkpoint.best_weights)
@@ -183,22 +183,30 @@ def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any]
     )
 
 
-def run_epochs(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder) -> None:
+def run_epochs(
+    trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder, tell: Callable[[str], None]
+) -> None:
     """Train, from the last finished epoch if there is one."""
     last = run.last_checkpoint
     if last is not None:
-        print(f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
+        tell(f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
     trainer.fit(router, datamodule=data, ckpt_path=last, weights_only=True)
 
 
-def stopped_early(experiment: Experiment, run: RunFolder, trainer: pl.Trainer, checkpoint: EpochCheckpoint) -> bool:
+def stopped_early(
+    experiment: Experiment,
+    run: RunFolder,
+    trainer: pl.Trainer,
+    checkpoint: EpochCheckpoint,
+    tell: Callable[[str], None],
+) -> bool:
     """Whether training was told to stop before its last epoch. Out of patience, it is over all the same."""
     epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
     if epoch == epochs:
         return False
     if is_main_process():
         why = f"recipe.patience={experiment.recipe.patience}" if checkpoint.out_of_patience else "as stop_after says"
-        print(f"stopped after epoch {epoch} of {epochs}: {why}\n{run.path}")
+        tell(f"stopped after epoch {epoch} of {epochs}: {why}\n{run.path}")
         if not checkpoint.out_of_patience:
             run.pause(epoch)
     return not checkpoint.out_of_patience
