@@ -18,6 +18,8 @@ def block(document: str, mark: str) -> str:
     return str(found)
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("mark", ["speed", "reached", "start", "memory", "kernels", "variants"])
 def test_speed(mark: str, bench: Bench) -> None:
     docs = bench("speed_docs")

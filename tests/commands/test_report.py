@@ -116,6 +116,8 @@ def test_cells_are_where_training_puts_them(tmp_path: Path) -> None:
     assert [cell.folder for cell in cells_of_sweep(OVERRIDES, [], tmp_path)] == wanted
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a folder with "=" in its name too, which is no override; cells that belong elsewhere are not missing here."""
     root = tmp_path / "a=b"

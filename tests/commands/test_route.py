@@ -197,6 +197,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text " in text
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("arguments", [["--help"], ["runs", "--txt=why"], ["runs", "--text=why", "--out=no/where"]])
 def test_help_and_mistakes_need_no_torch(arguments: list[str]) -> None:
     code = (

@@ -69,6 +69,8 @@ def test_help(call: Call) -> None:
         assert make_theory_parser().parse_args(example.split()[2:]).command == name
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["bound", "--help"], ["simplex", "--roh", "1"], ["simplex", "--size", "1"]]
 )

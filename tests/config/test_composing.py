@@ -41,6 +41,8 @@ def test_every_composition_builds_and_takes_a_step(setup: str, cost: str) -> Non
         assert router.method.decide(outputs).max() < data.splits.train.costs.shape[1]
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("router", sorted(groups()["router"]))
 def test_every_router_builds_with_every_head(router: str, tmp_path: Path) -> None:
     node = to_plain(compose([f"router={router}"]))["router"]
@@ -81,11 +83,15 @@ def test_which_choices_were_taken() -> None:
     assert "experiment" not in chosen_groups(compose(name="experts", with_hydra=True))
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("experiment", sorted(groups()["experiment"]))
 def test_every_experiment_is_composed_and_passes_the_checks(experiment: str) -> None:
     check(compose([f"experiment={experiment}"]))
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("dataset", sorted(groups()["dataset"]))
 def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
     """The paper's recipe leaves SVHN as it is; digits and tables come with a router and a recipe of their own."""
@@ -111,6 +117,8 @@ def test_a_table_brings_its_router_recipe_setup_and_experts_unless_told_otherwis
     assert (told.setup.name, told.experts.name, told.recipe.batch_size) == ("I", "synthetic", 64)
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("given", "experts"),
     [

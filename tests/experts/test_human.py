@@ -161,6 +161,8 @@ def test_what_the_machine_learned_it_learned_beside_people(data_dir: Path, monke
     assert ask(data_dir).learned
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("router", [[], ["router=resnet18_slim", "recipe=paper"]])
 @pytest.mark.parametrize("machine", ["trained", "synthetic"])
 def test_the_machine_is_configured_as_it_would_be_alone(machine: str, router: list[str]) -> None:

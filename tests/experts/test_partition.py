@@ -22,6 +22,8 @@ def test_the_papers_setups(setup: str) -> None:
     assert class_owners(coverage, 100).tolist() == hundred
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_every_setup_file_is_covered_and_named() -> None:
     assert set(groups()["setup"]) == {*PAPER, "own", "llm", "llama", "mixtral"}
     assert all(compose([f"setup={name}"]).setup.name == name for name in groups()["setup"])

@@ -129,6 +129,8 @@ def test_bad_values_are_refused_before_anything_is_built(override: str, key: str
     assert str(caught.value).startswith(f"{key}: ")
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("override", "words"),
     [

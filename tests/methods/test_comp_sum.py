@@ -69,6 +69,8 @@ def test_mild_uses_each_experts_own_rho() -> None:
     assert float(mild.loss(f, costs[:1], torch.zeros(1))) == pytest.approx(slow, rel=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_options() -> None:
     """Both rewards and every form of ρ with either method; the defaults are those of the paper and what validation preferred."""
     assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
@@ -220,6 +222,8 @@ def test_from_which_tau_the_loss_is_least_at_infinity() -> None:
         assert caught.value.parameter == "tau"
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("name", ["mild", "tdef", "mild_paper", "tdef_uniform"])
 def test_every_method_of_the_family_takes_a_tau(name: str) -> None:
     """Scores all 0, p = 3, τ = 2: every term is 1 − 1/3, for either rewards and any ρ."""

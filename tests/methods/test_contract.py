@@ -60,6 +60,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_the_file_says_its_own_name(name: str) -> None:
     own = config(name).name
     assert name == own or name.startswith(f"{own}_")  # mild_paper is a mild

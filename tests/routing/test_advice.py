@@ -39,6 +39,8 @@ def test_a_label_that_tells_experts_apart_needs_no_remark() -> None:
     assert said("dataset=mmlu", "method=cost_regression", labels=[0, 1] * 10, right=()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("dataset", "label", "remedy"),
     [

@@ -77,6 +77,8 @@ def test_another_name_or_parameter_is_another_run(other: str, tiny: Tiny) -> Non
     assert folder_of(tiny("method=ce", *MOVED, other)) != folder_of(tiny("method=ce"))
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.usefixtures("moved")
 @pytest.mark.parametrize("other", ["dataset.name=other", "experts.name=other", "experts.seed=1", "setup=I", "seed=1"])
 def test_another_name_or_parameter_is_other_experts(other: str, tiny: Tiny) -> None:

@@ -120,6 +120,8 @@ def changes() -> dict[str, Callable[[list[str], DictConfig], None]]:
     return {one.__name__: one for one in (interpolates, is_interpolated, sets_the_method, sets_another_group)}
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("which", changes())
 def test_what_does_not_concern_the_method_alone_is_composed_for_each(which: str) -> None:
     counting = Counting(changes()[which])
@@ -317,6 +319,8 @@ def test_every_experiment_is_known_here() -> None:
     assert sweep_axes(["experiment=noise"])["cost.noise"] == "0.0,0.2"
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_experiments_pin_rho(experiment: str) -> None:
     """A later default of mild must not change a table."""

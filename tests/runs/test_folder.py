@@ -45,6 +45,8 @@ def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
     assert variant(config(same)) == variant(config())
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     "other",
     ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",

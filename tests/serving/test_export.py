@@ -42,6 +42,8 @@ def test_onnx(router: l2d.Router, tmp_path: Path) -> None:
         assert (chosen == router.decide(X[:n]).numpy()).all()
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     router = l2d.fit(X, COSTS, epochs=1, progress=False, accelerator="cpu")
     with pytest.raises(ParameterError, match=r"must end in .pt2 or .onnx"):

@@ -90,6 +90,8 @@ def test_decides_as_the_run_did(which: str, request: pytest.FixtureRequest) -> N
     assert len({*ran.saved()["decisions"].tolist()}) > 1
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_a_file_with_the_columns_in_another_order(features: Ran, texts: Ran, questions: Ran, tmp_path: Path) -> None:
     test_rows: Cells = {name: CELLS[name][N - TEST :] for name in ("flag", "x", "prompt", "y")}
     for name in ("queries.csv", "queries.parquet"):
@@ -110,6 +112,8 @@ def test_rows_of_numbers_are_in_the_order_of_the_columns(features: Ran) -> None:
         agree(router.route(queries), router, features.saved())
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 def test_images_from_files(digits: Ran, tmp_path: Path) -> None:
     """Digits have pixels from 0 to 16, files from 0 to 255."""
     files = []

@@ -103,6 +103,8 @@ class Steps(pl.Callback):
             assert torch.equal(weights, self.seen[-1][2])  # nothing moves between two steps
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("ema", [0.0, 0.7])
 def test_the_steps_are_the_same(ema: float, tmp_path: Path) -> None:
     """Their number, their rates, and the weights after each, averaged or not, up to rounding. Six batches of 20 rows and one of 15,

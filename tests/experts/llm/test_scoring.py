@@ -170,6 +170,8 @@ def test_questions_that_cannot_be_asked(model: Any) -> None:
             score_letters(model, tokenizer, prompts, LETTERS, batch_size=2, progress=False)
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("stop", [0, 1, 4, 6])
 def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> None:
