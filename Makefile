@@ -26,7 +26,7 @@ install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (on
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
 	$(BIN)/l2d train $(ARGS)
 
-test: $(STAMP) ## all tests, with the line coverage of src/l2d, unless ARGS choose some of them
+test: $(STAMP) ## all tests; fails below 95 % line coverage of src/l2d, unless ARGS choose some of them
 	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),--cov)
 
 test-unit: $(STAMP) ## the quick tests only
@@ -40,7 +40,7 @@ lint: $(STAMP) ## ruff (lint and format) and mypy
 docs: $(STAMP) ## the documentation site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-bench-digits: $(STAMP) ## five methods x five seeds on digits: mean ± std, into bench/results/ and README.md
+bench-digits: $(STAMP) ## five methods x five seeds on digits: mean ± std, into bench/results/, README.md and docs/digits.md
 	$(BIN)/python bench/digits.py
 
 clean: ## remove .venv and caches; runs/ stays

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from l2d.config import Component, Experiment, check, compose
 from l2d.config.composing import override_text
 from l2d.data.arrays import Answers
@@ -49,7 +51,7 @@ def fit(
 ) -> Router:
     """Train a router that sends each input to the expert with the least expected cost.
 
-    Nothing is written to disk, and the caller's random state stays as it was. The training is that of `l2d train`: a share of the
+    No file is left behind, and the caller's random state stays as it was. The training is that of `l2d train`: a share of the
     rows is held out for validation, and the guard that is fitted to those rows sends everything to the best single expert unless
     the router is clearly better.
 
@@ -74,7 +76,8 @@ def fit(
         options: Any other key of `l2d train`, such as {"method.rho.offset": 2, "decision": "posterior"}.
 
     Returns:
-        The router. `router.validation` says how it does on the held-out rows.
+        The router. `router.validation` is its score on the held-out rows. The guard was fitted to these rows, so use
+        `router.score` with rows of your own for the final figure.
 
     Example:
         >>> import numpy as np, l2d
@@ -97,19 +100,17 @@ def fit(
         "recipe.batch_size": batch_size,
         "recipe.optimizer.lr": learning_rate,
     }
-    experiment = make_experiment(
-        kind_of(X, text), router, None if paid is None else paid.tolist(), given, options or {}
-    )
+    experiment = make_experiment(kind_of(X, text), router, paid, given, options or {})
+    if experiment.settings.stop_after is not None:
+        raise ParameterError(
+            "stop_after", "is for runs that are resumed later; use epochs", experiment.settings.stop_after
+        )
     inputs, seen, groups = read_inputs(X, text, embedder(experiment))
     by_row = paid if paid is not None and paid.ndim == 2 else None
     arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row), labels)
     splits = assemble_rows(experiment, arrays, "", Cache(Path("unused")))
     # Judged on the validation rows: the test rows are the caller's, who has them.
     source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "")
-    if experiment.settings.stop_after is not None:
-        raise ParameterError(
-            "stop_after", "is for runs that are resumed later; use epochs", experiment.settings.stop_after
-        )
     with ExitStack() as until, random_state_kept(), interruptible(), ended_by_signals():
         place = tempfile.TemporaryDirectory(prefix="l2d-")
         run = RunFolder(Path(until.enter_context(place)))
@@ -125,7 +126,7 @@ def fit(
 
 
 def make_experiment(
-    kind: str, router: str | None, prices: list[Any] | None, given: Mapping[str, Any], options: Mapping[str, Any]
+    kind: str, router: str | None, prices: Tensor | None, given: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Experiment:
     """The checked settings: those of a table, with the defaults of this kind of input."""
     network, recipe = ROUTERS[kind]
@@ -134,10 +135,10 @@ def make_experiment(
         overrides.append(f"recipe={recipe}")
     if prices is None:
         overrides.append("cost=error")
-    elif isinstance(prices[0], list):
+    elif prices.ndim == 2:
         overrides.append("cost=columns")
     else:
-        overrides += ["cost=error_plus_cost", f"cost.prices={override_text(prices)}"]
+        overrides += ["cost=error_plus_cost", f"cost.prices={override_text(prices.tolist())}"]
     said = {key: value for key, value in given.items() if value is not None}
     overrides += [f"{key}={override_text(value)}" for key, value in {**said, **options}.items()]
     try:

@@ -23,7 +23,7 @@ class RouterScore:
     """Means over n rows; costs are error plus price. Intervals are 95 %.
 
     deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
-    single expert, row by row. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
+    single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
     """
 
     n: int
