@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-unit lint docs bench-digits clean
+.PHONY: help install train test test-unit lint docs notebooks dist bench-digits clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -39,6 +39,13 @@ lint: $(STAMP) ## ruff (lint and format) and mypy
 
 docs: $(STAMP) ## the documentation site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+notebooks: $(STAMP) ## run the notebooks in examples/ and keep their outputs
+	cd examples && ../$(BIN)/jupyter execute --inplace quickstart.ipynb your_own_table.ipynb
+
+dist: $(STAMP) ## sdist and wheel, checked, into dist/
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m twine check --strict dist/*
 
 bench-digits: $(STAMP) ## five methods x five seeds on digits: mean ± std, into bench/results/, README.md and docs/digits.md
 	$(BIN)/python bench/digits.py

@@ -10,6 +10,7 @@ import statistics
 import sys
 from typing import Any
 
+from l2d.commands.train import what_next
 from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
@@ -37,7 +38,8 @@ def main() -> None:
     put(ROOT / "docs" / "digits.md", "bench-digits", text)
     example = [*SETTING, "method=mild"]
     path, (_, metrics) = RunFolder.of(check(compose(example)).plain).path, trained([*example, *kept(code)])
-    put(ROOT / "README.md", "example", f"```\n{format_table(metrics)}\n\n{path}\n```")
+    after = what_next(check(compose(example)), path, metrics, [])
+    put(ROOT / "README.md", "example", f"```\n{format_table(metrics)}\n\n{path}\n\n{after}\n```")
     print(f"\n{text}")
     means = {row["method"]: float(row["mean"]) for row in rows}
     stds = {row["method"]: float(row["std"]) for row in rows}

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 
 from l2d.commands.main import main
 from l2d.config import compose
+from l2d.learning.quick_imports import import_quickly
 from l2d.utils import interrupts
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def untraced() -> Iterator[None]:
 
 def import_libraries() -> None:
     with untraced():
+        import_quickly()
         for name in LIBRARIES:
             import_module(name)
 
@@ -51,8 +53,8 @@ def import_libraries() -> None:
 hydra.compose = untraced()(hydra.compose)
 
 
-if sys.gettrace() is not None and "PYTEST_XDIST_WORKER" in os.environ:  # otherwise as tests need them
-    import_libraries()
+if "PYTEST_XDIST_WORKER" in os.environ:  # otherwise as tests need them
+    import_libraries() if sys.gettrace() is not None else import_quickly()
 
 hypothesis.settings.register_profile("l2d", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("l2d")

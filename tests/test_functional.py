@@ -1,5 +1,7 @@
 """The plain functions are the losses of the methods."""
 
+import math
+
 import pytest
 import torch
 
@@ -21,6 +23,7 @@ WEIGHTS = inverse_frequency_weights(cheapest_counts(COSTS))
         (["method=mild", "method.rho.values=[1,2,3]"], functional.mild_loss(SCORES, COSTS, torch.tensor([1.0, 2, 3]))),
         (["method=mild", "method.rho=0.5", "method.tau=1.5"], functional.mild_loss(SCORES, COSTS, 0.5, tau=1.5)),
         (["method=tdef"], functional.tdef_loss(SCORES, COSTS)),
+        (["method=tdef", "method.rho=2", "method.tau=1.5"], functional.tdef_loss(SCORES, COSTS, 2.0, 1.5)),
         (["method=ce"], functional.ce_loss(SCORES, COSTS)),
         (["method=cwce"], functional.cwce_loss(SCORES, COSTS, WEIGHTS)),
     ],
@@ -28,6 +31,12 @@ WEIGHTS = inverse_frequency_weights(cheapest_counts(COSTS))
 def test_equal_to_the_methods(overrides: list[str], loss: torch.Tensor) -> None:
     method = make_method(check(compose(overrides)), COSTS, 0)
     torch.testing.assert_close(loss, method.loss(SCORES, COSTS, LABELS), check_dtype=False)
+
+
+def test_the_scale_of_tdef_by_hand() -> None:
+    """Costs 2 and 0.5 of at most 2: rewards 0 and ¾, each times log 2."""
+    loss = functional.tdef_loss(torch.zeros(1, 2), torch.tensor([[2.0, 0.5]]), scale=2.0)
+    torch.testing.assert_close(loss, torch.tensor([0.75 * math.log(2)]))
 
 
 def test_gradients() -> None:

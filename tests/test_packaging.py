@@ -1,4 +1,4 @@
-"""The wheel is enough: it carries conf/, and the command runs from it far away from this checkout."""
+"""What is released: sdist and wheel, and the wheel in an environment that has l2d's own dependencies and nothing else."""
 
 import os
 import shutil
@@ -10,56 +10,88 @@ from pathlib import Path
 import pytest
 
 from l2d.config import CONF
+from sizes import entries, needed
+from tests.conftest import TINY
 
 ROOT = Path(__file__).resolve().parent.parent
+LEFT_OUT = shutil.ignore_patterns("*.egg-info", "__pycache__")
+TRAIN = """
+import sys
+from l2d.commands.main import main
+try:
+    main(["train", *sys.argv[1:]])
+finally:
+    print(*sorted({"scipy.signal", "torchvision.models"} & sys.modules.keys()), file=sys.stderr)
+"""
 
 
-@pytest.mark.slow
-def test_wheel(tmp_path: Path) -> None:
-    source = tmp_path / "source"
+def run(*command: str | Path, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sdist, and the wheel that is built from it."""
+    place = tmp_path_factory.mktemp("built")
+    source = place / "source"
     source.mkdir()
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     for name in ("src", "conf"):
-        shutil.copytree(
-            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
-        )
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(source),
-    ]
-    subprocess.run(build, check=True, capture_output=True, text=True)
-    (wheel,) = tmp_path.glob("l2d-*.whl")
-    installed = tmp_path / "installed"
-    zipfile.ZipFile(wheel).extractall(installed)
-    packed = {
-        str(file.relative_to(installed / "l2d" / "conf")) for file in (installed / "l2d" / "conf").rglob("*.yaml")
-    }
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=LEFT_OUT)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", place, source, cwd=place)
+    return place
+
+
+@pytest.mark.slow
+def test_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
+    files = sorted(map(str, built.glob("l2d-*")))
+    assert [Path(file).suffix for file in files] == [".whl", ".gz"]
+    run(sys.executable, "-m", "twine", "check", "--strict", *files, cwd=tmp_path)
+    zipfile.ZipFile(files[0]).extractall(tmp_path)
+    packed = {str(file.relative_to(tmp_path / "l2d" / "conf")) for file in (tmp_path / "l2d" / "conf").rglob("*.yaml")}
     assert packed == {str(file.relative_to(CONF)) for file in CONF.rglob("*.yaml")}
     for file in ("py.typed", "analysis/report/page.html", "analysis/report/paper.csv"):
-        assert (installed / "l2d" / file).exists(), file
+        assert (tmp_path / "l2d" / file).exists(), file
     for name in ("l2d", "hydra_plugins"):
         kept, there = (
-            {str(file.relative_to(base)) for file in (base / name).rglob("*.py")} for base in (ROOT / "src", installed)
+            {str(file.relative_to(base)) for file in (base / name).rglob("*.py")} for base in (ROOT / "src", tmp_path)
         )
         assert there == kept
-    [scripts] = installed.glob("l2d-*.dist-info/entry_points.txt")
-    assert "l2d = l2d.commands.main:main" in scripts.read_text()
-    environment = {**os.environ, "PYTHONPATH": str(installed)}
-    command = [sys.executable, "-m", "l2d.train", "--cfg", "job", "method=tdef"]
-    result = subprocess.run(command, cwd=installed, env=environment, capture_output=True, text=True, check=True)
-    assert "name: tdef" in result.stdout
-    where = [sys.executable, "-c", "import l2d; print(l2d.__file__)"]
-    found = subprocess.run(where, cwd=installed, env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == str(installed / "l2d" / "__init__.py")
+
+
+@pytest.mark.slow
+def test_the_wheel_in_a_fresh_environment(built: Path, tmp_path: Path) -> None:
+    """l2d train in an empty folder, without any package of an extra, and without what takes long to import and is not used."""
+    run(sys.executable, "-m", "venv", "--without-pip", "fresh", cwd=tmp_path)
+    [wheel], python = built.glob("*.whl"), tmp_path / "fresh" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    [packages] = (tmp_path / "fresh").glob("lib/python*/site-packages")
+    for entry in entries(needed("l2d") - {"l2d"}):
+        (packages / entry.name).symlink_to(entry)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    alone = {"PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
+    done = run(python, "-c", TRAIN, *TINY, cwd=empty, **alone)
+    assert "verdict: " in done.stdout
+    assert "next:\n  l2d report runs/digits/" in done.stdout
+    assert done.stderr.splitlines()[-1] == "torchvision.models"  # which timm needs
+    said = run(tmp_path / "fresh" / "bin" / "l2d", "--version", cwd=empty, **alone).stdout
+    assert said.split() == ["l2d", "0.2.0"]
+    where = run(python, "-c", "import l2d; print(l2d.__file__)", cwd=empty, **alone).stdout
+    assert Path(where.strip()) == packages / "l2d" / "__init__.py"
+
+
+def test_the_base_installation_has_no_package_of_an_extra() -> None:
+    base = needed("l2d")
+    assert {"torch", "hydra-core", "scikit-learn", "pyarrow"} <= base
+    for name in ("wandb", "optuna", "transformers", "onnx", "ray", "pandas", "mkdocs", "pytest"):
+        assert name not in base, name
+    assert needed("l2d", frozenset({"tune"})) - base >= {"optuna", "sqlalchemy"}
 
 
 def test_conf_is_kept_once() -> None:

@@ -1,3 +1,7 @@
+from inspect import signature
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -38,3 +42,20 @@ def test_pipeline_and_search() -> None:
 def test_labels_for_methods_that_learn_them() -> None:
     estimator = l2d.RouterEstimator("plugin", epochs=15).fit(X, COSTS, labels=X[:, 0] > 0)
     assert estimator.score(X, COSTS) > -0.15
+
+
+def test_the_parameters_are_those_of_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same defaults, but for the bar, and each is handed on."""
+    own, of_fit = (
+        {name: one.default for name, one in signature(of).parameters.items()} for of in (l2d.RouterEstimator, l2d.fit)
+    )
+    assert own.items() - of_fit.items() == {("progress", False)}
+    given, seen = dict(zip(own, range(len(own)), strict=True)), dict[str, Any]()
+
+    def fit(*_: Any, **said: Any) -> SimpleNamespace:
+        seen.update(said)
+        return SimpleNamespace(experts=())
+
+    monkeypatch.setattr("l2d.api.estimator.fit", fit)
+    l2d.RouterEstimator(**given).fit(X, COSTS, labels="some")
+    assert seen == {**given, "labels": "some"}

@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from tests.tiny_encoders import write_encoder
 
 import l2d
+from l2d.config import Experiment, check, compose
 from l2d.routing.module import RouterModule
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -45,8 +48,6 @@ def test_it_learns(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray]) -> N
 def test_the_walk_is_that_of_the_command(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     """A table of the same rows, all but one of them for training, gives the same weights."""
     from tests.running import folder_of, train
-
-    from l2d.config import compose
 
     X, costs = rows
     frame = pd.DataFrame(X.astype(np.float32), columns=["a", "b", "c"])
@@ -150,8 +151,10 @@ def test_a_router_for_other_prices_is_saved_with_its_guard(rows: tuple[np.ndarra
     other = router.at([5, 0, 5])
     other.save(tmp_path / "other")
     assert other.validation is None
-    assert torch.equal(l2d.Router.load(tmp_path / "other").decide(X), other.decide(X))
+    loaded = l2d.Router.load(tmp_path / "other")
+    assert torch.equal(loaded.decide(X), other.decide(X))
     assert set(other.decide(X).tolist()) == {1}
+    assert torch.equal(loaded.at([0, 5, 5]).decide(X), router.decide(X))
 
 
 def test_few_rows(tmp_path: Path) -> None:
@@ -166,6 +169,25 @@ def test_half_a_save_is_no_router(router: l2d.Router, tmp_path: Path) -> None:
     (tmp_path / "router.json").unlink()
     with pytest.raises(L2DError, match="not finished"):
         l2d.Router.load(tmp_path)
+
+
+def test_a_save_that_dies_half_way_leaves_no_router(
+    router: l2d.Router, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights and config of two routers would be taken for one. router.json, which says that all is there, comes last."""
+    router.save(tmp_path)
+    moved, real = list[str](), Path.replace
+
+    def replace(self: Path, target: Path) -> Path:
+        if target.parent == tmp_path:
+            assert not (tmp_path / "router.json").exists()
+            moved.append(target.name)
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    router.save(tmp_path)
+    assert sorted(moved[:-1]) == ["config.yaml", "model.safetensors"]
+    assert moved[-1] == "router.json"
 
 
 def test_plot(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -184,6 +206,8 @@ def test_prices_of_experts_and_of_rows(rows: tuple[np.ndarray, np.ndarray]) -> N
     assert "expert 1" not in {choice.expert for choice in l2d.fit(X, errors=errors, prices=by_row, **QUICK).route(X)}
     score = dear.score(X, errors=errors, prices=[0.0, 5.0, 5.0])
     assert score.deferral_loss == pytest.approx(errors[:, 0].mean())
+    dearer = dear.score(X, errors=errors, prices=[0.5, 5.0, 5.0])
+    assert dearer.deferral_loss == pytest.approx(score.deferral_loss + 0.5)
 
 
 def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
@@ -237,6 +261,22 @@ def test_texts() -> None:
     assert both.score(frame, costs).deferral_loss < 0.1
 
 
+def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
+    """Its tokenizer is read when the first query comes, and saved with it; a second save replaces the first."""
+    pytest.importorskip("transformers")
+    write_encoder(tmp_path / "bert")
+    texts = [f"{'war' if i % 2 else 'peace'} {i}" for i in range(40)]
+    costs = np.stack([np.arange(40) % 2, 1 - np.arange(40) % 2], axis=1)
+    options = {"router.model": str(tmp_path / "bert"), "router.reads.max_length": 32}
+    router = l2d.fit(texts, costs, router="minilm_tuned", **{**QUICK, "epochs": 1}, options=options)
+    shutil.rmtree(tmp_path / "bert")
+    for _ in range(2):
+        router.save(tmp_path / "router")
+    loaded = l2d.Router.load(tmp_path / "router")
+    assert [choice.posterior for choice in loaded.route(texts)] == [choice.posterior for choice in router.route(texts)]
+    router.place.cleanup()  # left to the garbage collector, it is cleaned up with a ResourceWarning
+
+
 def test_images() -> None:
     images = np.random.default_rng(0).integers(0, 100, size=(N, 8, 8)).astype(np.uint8)
     images[::2] += 150
@@ -283,3 +323,35 @@ def test_options_reach_the_config(rows: tuple[np.ndarray, np.ndarray]) -> None:
     )
     assert [float(rho) for rho in router.method.get_buffer("rho")] == [1, 2, 3]
     assert router.config["decision"] == "posterior"
+
+
+class Reached(Exception):
+    """Training was about to begin."""
+
+
+def test_every_argument_reaches_the_training(
+    rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options win over arguments, and arguments over the defaults of the kind of input."""
+
+    def reached(experiment: Experiment, *_: Any, **__: Any) -> None:
+        raise Reached(experiment)
+
+    def begun(X: np.ndarray, **given: Any) -> Experiment:
+        with pytest.raises(Reached) as caught:
+            l2d.fit(X, rows[1], **given)
+        found: Experiment = caught.value.args[0]
+        return found
+
+    monkeypatch.setattr("l2d.api.fit.train", reached)
+    numbers = {"epochs": 7, "batch_size": 11, "learning_rate": 0.25, "validation_fraction": 0.3, "seed": 5}
+    found = begun(rows[0], method="tdef", accelerator="cpu", progress=False, **numbers)
+    recipe, settings = found.recipe, found.settings
+    assert (found.method.name, found.trainer.accelerator, settings.progress) == ("tdef", "cpu", False)
+    assert [recipe.epochs, recipe.batch_size, recipe.optimizer.arguments["lr"]] == [7, 11, 0.25]
+    assert (settings.validation_fraction, settings.seed) == (0.3, 5)
+    assert begun(rows[0], epochs=7, options={"recipe.epochs": 9}).recipe.epochs == 9
+    images = np.zeros((N, 8, 8), dtype=np.uint8)
+    small, large = begun(images), begun(images, router="resnet18")
+    assert (small.router.arguments["width"], large.router.arguments["width"]) == (16, 64)
+    assert small.recipe == check(compose(["recipe=small"])).recipe != large.recipe

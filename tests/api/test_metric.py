@@ -12,7 +12,7 @@ def test_batches_add_up(seed: int, batches: int, p: int) -> None:
     scores, costs = torch.randn(2, 5 * batches, p, generator=draw).abs()
     metric = l2d.DeferralLoss(num_experts=p)
     for rows in torch.arange(5 * batches).split(5):
-        metric.update(scores[rows], costs[rows])
+        metric(scores[rows], costs[rows])  # adds up batches as it does processes
     torch.testing.assert_close(metric.compute(), deferral_loss(scores, costs).mean())
     torch.testing.assert_close(metric.shares().sum(), torch.tensor(1.0))
 

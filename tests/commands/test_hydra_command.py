@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import OmegaConf
 from tests.conftest import environment
 
 from l2d.commands import experts, prepare, train, tune
 from l2d.commands.hydra_command import HydraCommand, HydraJob, help_text, run_hydra_command
 from l2d.commands.main import COMMANDS, main
-from l2d.config import SearchSettings, Settings, groups, launchers
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.config import SearchSettings, Settings, compose, groups, launchers
+from l2d.runs.sweep import read_error
+from l2d.utils.errors import Busy, L2DError, ParameterError
 
 HYDRA_COMMANDS = {"train": train.COMMAND, "tune": tune.COMMAND, "experts": experts.COMMAND, "prepare": prepare.COMMAND}
 
@@ -167,6 +171,46 @@ def test_the_whole_story_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     with pytest.raises(ParameterError):
         run_hydra_command(COMMAND, fails(ParameterError("tau", "too small", 3)), [])
+
+
+@pytest.mark.parametrize(
+    ("error", "answer", "said"),
+    [
+        (None, None, ""),
+        (Busy("held"), None, ""),  # whoever holds it will finish it
+        (L2DError("key=3: too large"), "key=3: too large", "error: seed=1: key=3: too large\n"),
+        (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "error: seed=1: ZeroDivisionError: by 0\nTraceback "),
+    ],
+)
+def test_what_a_job_of_a_sweep_leaves_for_it(
+    error: Exception | None,
+    answer: str | None,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hydra = {"mode": RunMode.MULTIRUN, "runtime": {"choices": {"hydra/sweeper": "cells"}}, "sweep": {"dir": tmp_path}}
+    config = OmegaConf.create({**hydra, "job": {"num": 7}, "overrides": {"task": ["seed=1", "runs_dir='/a'"]}})
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    assert HydraJob((lambda _: 5) if error is None else fails(error), full=False)(None) == (
+        5 if error is None else None
+    )
+    assert [file.name for file in tmp_path.glob("*.started")] == ([] if isinstance(error, Busy) else ["7.started"])
+    assert read_error(tmp_path, 7) == answer
+    found = capsys.readouterr().err
+    assert found.startswith(said)
+    assert ("Traceback" in found) == isinstance(error, ZeroDivisionError)
+
+
+def test_a_router_for_other_inputs_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"choices": {}}, "overrides": {"task": []}})
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    monkeypatch.setattr("l2d.training.walk.train", lambda *_: pytest.fail("it was begun"))
+    with pytest.raises(L2DError, match=r"^router=mlp: "):
+        train.train_job(compose(["dataset=svhn", "router=mlp", f"runs_dir={tmp_path}", f"data_dir={tmp_path}"]))
 
 
 def test_a_job_can_be_sent_to_another_process() -> None:

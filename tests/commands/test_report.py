@@ -11,7 +11,7 @@ from tests.run_folders import write_run, write_small_table
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.read import read_cells
 from l2d.analysis.report.tables import markdown_tables
-from l2d.commands.report import cells_of_sweep, main
+from l2d.commands.report import cells_of_sweep, chosen_cells, main
 from l2d.config import check, compose, titles
 from l2d.runs.folder import RunFolder
 
@@ -53,8 +53,9 @@ def test_any_folder(
 ) -> None:
     monkeypatch.chdir(runs.parent)
     main([f"{runs.parent}/{given}" if absolute else given])
-    first, *files = capsys.readouterr().out.splitlines()
-    assert first.startswith(said)
+    finding, empty, first, *files = capsys.readouterr().out.splitlines()
+    assert finding.startswith("svhn I synthetic error: best ")
+    assert (empty, first[: len(said)]) == ("", said)
     assert {Path(file).name for file in files} == FILES
     assert {Path(file).resolve().parent for file in files} == {(runs.parent / given / "report").resolve()}
     assert "| SVHN | I | " in (runs.parent / given / "report" / "tables.md").read_text()
@@ -157,3 +158,15 @@ def test_ten_thousand_runs(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "l2d", "report", str(runs)], check=True, capture_output=True)
     assert time.monotonic() - started < 20
     assert '"runs":10001' in (runs / "report" / "index.html").read_text()
+
+
+@pytest.mark.slow
+def test_cells_that_a_folder_lacks_are_of_it_too(tmp_path: Path) -> None:
+    tdef, mild = cells_of_sweep(OVERRIDES, [], tmp_path)
+    write_run(tmp_path, "/".join(tdef.names), 0, 0.1)
+    assert [(cell.folder, [*cell.runs]) for cell in chosen_cells(tmp_path, OVERRIDES)] == [
+        (tdef.folder, [0]),
+        (mild.folder, []),
+    ]
+    [alone] = cells_of_sweep(["dataset=digits"], [], tmp_path)  # as l2d train has it, with its default seed
+    assert alone.wanted == (0,)

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from tests.data.sets.test_table import write
 from tests.serving.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
 
-from l2d.commands.route import choices_csv, choices_summary, main, make_route_parser, read_prices
+from l2d.commands.route import ask_router, choices_csv, choices_summary, main, make_route_parser, read_prices
 from l2d.core.guard import Guard, HeldOut
 from l2d.data.text.encoders import Hashed
 from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
@@ -174,6 +176,12 @@ BAD_COMMANDS: dict[str, tuple[str, ...]] = {
 def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
     said, *given = BAD_COMMANDS[what]
     assert said in refusal(features.path, *given)
+
+
+def test_every_image_is_asked_about() -> None:
+    options = make_route_parser().parse_args(["run", "--image", "a.png", "b.png", "--image", "c.png"])
+    router: Any = SimpleNamespace(kind="image", route=lambda queries: queries)
+    assert ask_router(router, options) == ["a.png", "b.png", "c.png"]
 
 
 def test_csv_quotes_names_and_leaves_blanks() -> None:

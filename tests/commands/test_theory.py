@@ -102,12 +102,48 @@ def test_where_argmax_is_right_nothing_is_claimed(call: Call) -> None:
 
 
 def test_random_cases_follow_the_seed(call: Call) -> None:
-    given = ("consistency", "--random", "4", "--experts", "4", "--seed")
-    one = call(*given, "3")
+    given = ("consistency", "--random", "4", "--experts", "3", "--seed")
+    one = call(*given, "1")
     assert len(one.splitlines()) == 2 + 4 + 2
-    assert "misses the best expert in 1 of 4" in one
-    assert one == call(*given, "3")
+    assert "misses the best expert in 2 of 4" in one
+    assert one == call(*given, "1")
     assert one != call(*given, "4")
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the theory is asked, instead of asking it."""
+    found: list[tuple[Any, ...]] = []
+
+    def record(*given: Any, **named: Any) -> str:
+        plain = [value.tolist() if isinstance(value, torch.Tensor) else value for value in given]
+        found.append((*plain, *([named] if named else [])))
+        return "said"
+
+    for name in (
+        *("linear_router.load_linear_router", "router_bound.bound_report", "router_bound.bound_text"),
+        *("simplex.simplex_regions", "simplex.simplex_text", "simplex.simplex_figure"),
+        *("figure1.figure1_world", "figure1.figure1_text", "figure1.figure1_picture"),
+    ):
+        monkeypatch.setattr(f"l2d.analysis.theory.{name}", record)
+    monkeypatch.setattr("l2d.commands.theory.write_picture", lambda *_: None)
+    return found
+
+
+def test_every_flag_is_handed_on(call: Call, asked: list[tuple[Any, ...]]) -> None:
+    bound = "bound there --rho 1 2 --rewards complement --delta 0.5 --ceiling 7 --draws 9 --seed 3 --data-dir d --runs-dir r"
+    call(*bound.split(), "--trust", "m", "--trust", "n")
+    assert asked[0] == (Path("there"), {"data_dir": "d", "runs_dir": "r"}, ["m", "n"])
+    chosen = {"rho": [1.0, 2.0], "rewards": "complement", "delta": 0.5, "ceiling": 7.0, "draws": 9, "seed": 3}
+    assert asked[1] == ("said", chosen)
+    asked.clear()
+    simplex, rho = "simplex --rho 1 2 3 --p 0.2 0.3 0.5 --size 4", [1.0, 2.0, 3.0]
+    call(*simplex.split())
+    assert asked == [(rho, 4), (rho, "said"), (rho, "said", [[0.2, 0.3, 0.5]])]
+    asked.clear()
+    figure1 = "figure1 --points 20 --steps 2 --offset 1 4 --seed 6"
+    call(*figure1.split())
+    assert asked[0] == ({"points": 20, "steps": 2, "offsets": [1.0, 4.0], "seed": 6},)
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +20,11 @@ from omegaconf import DictConfig
 from tests.conftest import TINY
 from tests.data.sets.test_table import separable, write
 from tests.forker import Child
+from tests.metrics_example import example_metrics
 from tests.running import folder_of as folder
 from tests.running import train
 
+from l2d.commands.train import what_next
 from l2d.config import Experiment, check, compose
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
@@ -751,3 +755,26 @@ def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_pa
     assert "resuming after epoch" in resumed.stdout
     one, other = (next(tmp_path.glob(f"{name}/**/metrics.json")) for name in ("whole", "killed"))
     assert one.read_bytes() == other.read_bytes()
+
+
+TABLE = ["dataset=table", "dataset.path=my table.csv"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "prices_later", "look", "query", "again"),
+    [
+        (["setup=I", "seed=3"], False, "report", "--image new.png", "setup=I method=mild,cost_regression"),
+        ([*TABLE, "method=ce"], False, "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
+        ([*TABLE, "dataset.text=q", "method=cost_regression"], True, "curve", '--text "a new query"', "dataset=table 'dataset.path=my table.csv' dataset.text=q method=cost_regression,mild"),
+        ([*TABLE, "dataset.text=q", "dataset.features=[a]"], False, "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' method=mild,cost_regression"),
+    ],
+)  # fmt: skip
+def test_what_to_do_next(overrides: list[str], prices_later: bool, look: str, query: str, again: str) -> None:
+    found = example_metrics()
+    found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=prices_later))
+    said = what_next(check(compose(overrides)), Path("run"), found, [*overrides, "force=true"])
+    assert re.findall(r"^  (l2d .*)$", said, re.MULTILINE) == [
+        f"l2d {look} run",
+        f"l2d route run {query}",
+        f"l2d train -m {again} seed=0,1,2",
+    ]

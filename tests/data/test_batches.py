@@ -1,5 +1,6 @@
 """Every row once an epoch, in an order that depends on the seed and the epoch alone; resident, streamed, divided among ranks."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,6 +44,7 @@ def test_ranks_are_disjoint_complete_and_in_step(n: int, size: int, world: int, 
     assert len({len(part) for part in parts}) == len({len(loader) for loader in loaders}) == 1
     assert len(parts[0]) == len(loaders[0])
     assert all(len(inputs) > 0 for part in parts for inputs, _, _ in part)
+    assert world * loaders[0].batch_size <= max(size, 2 * world)  # of all ranks together
     seen = [int(row) for part in parts for inputs, _, _ in part for row in inputs]
     assert sorted(seen) == list(range(0, 2 * n, 2))
 
@@ -70,20 +72,21 @@ def test_order_is_a_function_of_seed_and_epoch() -> None:
     assert order(batches(100, 10, resident=False), 0) == first
 
 
-def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training() -> None:
+@pytest.mark.parametrize("augment", ["crop", "crop_flip"])
+def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training(augment: str) -> None:
     """Batches = gather, then crop_flip with the epoch's own draws; without a seed the images come as they are."""
     images = torch.randint(1, 255, (20, 8, 8, 3), dtype=torch.uint8)
     rows, costs = torch.arange(20), torch.zeros(20, 2)
 
     def run(seed: int | None, epoch: int) -> tuple[torch.Tensor, torch.Tensor]:
-        loader = Batches(Inputs(images, CPU, True), rows, costs, rows, 6, seed=seed, augment="crop_flip", pad=1)
+        loader = Batches(Inputs(images, CPU, True), rows, costs, rows, 6, seed=seed, augment=augment, pad=1)
         loader.set_epoch(epoch)
         parts = list(loader)
         return torch.cat([part[0] for part in parts]), torch.cat([part[2] for part in parts])
 
     got, labels = run(3, 5)
     draws = draw_augmentation(20, 1, torch.Generator().manual_seed(derive_seed(3, "augment", 5)))
-    assert torch.equal(got, crop_flip(images[labels], draws, flip=True))
+    assert torch.equal(got, crop_flip(images[labels], draws, flip=augment == "crop_flip"))
     again, same = run(3, 5)
     assert torch.equal(got, again)
     assert torch.equal(labels, same)

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.running import assembled
 from l2d.config import check, compose
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
+from l2d.experts import classifier
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ComputeOptions
 from l2d.utils.errors import ParameterError
@@ -48,6 +50,29 @@ def test_a_network_gets_statistics_if_it_takes_them(takes: bool) -> None:
     classifiers._network(torch.tensor([0, 1]))  # statistics of these rows alone
     expected = {"num_outputs": 2, "head": "linear"}
     assert given == (expected | {"mean": [1.0, 4.0], "std": [1.0, 1e-6]} if takes else expected)
+
+
+def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, Any] = {}
+
+    def trainer(**options: Any) -> Any:
+        device = SimpleNamespace(root_device=torch.device("cpu"))
+        return SimpleNamespace(strategy=device, fit=lambda _, **given: found.update(given), **options)
+
+    monkeypatch.setattr(classifier, "Classifier", lambda **options: found.update(options))
+    monkeypatch.setattr(classifier, "make_trainer", trainer)
+    arrays, rows = Digits().load(Path()), torch.arange(7, 107)
+    recipe = ("epochs=7", "batch_size=50", "schedule=constant", "augment=crop", "ema=0.5")
+    made = experts(*(f"experts.recipe.{one}" for one in recipe))
+    machine = ComputeOptions(deterministic=True, data_on_device="false")
+    told, _ = Classifiers(arrays, made.network, made.recipe, machine)._fit(rows, 5, "expert", parts=2)
+    assert (found["schedule"], found["ema"], found["parts"]) == ("constant", 0.5, 2)
+    options: Any = told
+    assert (options.max_epochs, options.accumulate_grad_batches, options.deterministic) == (7, 2, True)
+    batches = found["train_dataloaders"]
+    assert (batches.seed, batches.augment, batches.pad, batches.sizes) == (5, "crop", 1, [25] * 4)
+    assert torch.equal(batches.labels, arrays.train_labels[rows])
+    assert not batches.inputs.resident
 
 
 def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

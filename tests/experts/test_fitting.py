@@ -56,6 +56,27 @@ def test_folds_are_a_partition(number: int, seed: int) -> None:
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+def test_each_expert_has_the_configured_fraction_and_a_seed_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Tensor, int]] = []
+
+    class Noted(Classifiers):
+        def answers(self, rows: Tensor, about: Tensor, _: bool, seed: int, __: str) -> tuple[Tensor, Tensor]:
+            asked.append((rows, seed))
+            return self.arrays.train_labels[about], self.arrays.test_labels
+
+    monkeypatch.setattr(fitting, "Classifiers", Noted)
+    arrays = Digits().load(Path())
+    ask = request(tmp_path, arrays)
+    experts("experts.fraction=0.5").panel(ask)
+    whole = torch.bincount(arrays.train_labels[ask.train]).tolist()
+    for (rows, _), known in zip(asked, (range(9), range(9, 10)), strict=True):
+        expected = [count if label in known else round(0.5 * count) for label, count in enumerate(whole)]
+        assert torch.bincount(arrays.train_labels[rows]).tolist() == expected
+    assert len({seed for _, seed in asked}) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("cross_fit", [1, 2, 5])
 def test_cross_fit_never_asks_about_a_row_it_trained_on(

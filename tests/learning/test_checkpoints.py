@@ -99,6 +99,23 @@ def test_all_ranks_stop_together(tmp_path: Path) -> None:
         assert trainer.should_stop == checkpoint.out_of_patience == others_stop
 
 
+def test_all_ranks_save_when_the_first_one_does(tmp_path: Path) -> None:
+    """Whatever their own clocks say. The others wait for it and write nothing."""
+    checkpoint, saved = EpochCheckpoint(tmp_path, None), list[Path]()
+    for told in (True, False):
+        trainer = in_epoch(0, {})
+        trainer.is_global_zero, trainer.save_checkpoint = False, saved.append
+        trainer.strategy.broadcast = lambda _, told=told: told
+        checkpoint.on_train_epoch_end(trainer, MODULE)
+    assert saved == [tmp_path / "last.ckpt"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_folder_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        EpochCheckpoint(tmp_path / "gone" / "checkpoints", None).on_train_epoch_end(in_epoch(0, {}), MODULE)
+
+
 class Falling(pl.LightningModule):
     """Its validation loss is what it was told."""
 

@@ -158,3 +158,16 @@ def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) ->
 def test_without_averaged_weights_timm_is_not_needed() -> None:
     assert Ending(lambda: None).averaged is None
     assert isinstance(Ending(lambda: None), pl.LightningModule)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_channels_last_is_how_the_weights_lie(wanted: bool) -> None:
+    network = torch.nn.Conv2d(2, 2, 3)
+    Learner(
+        network=network,
+        optimizer=torch.optim.SGD,
+        schedule="constant",
+        channels_last=wanted,
+        compile_mode="false",
+    )
+    assert network.weight.is_contiguous(memory_format=torch.channels_last) == wanted

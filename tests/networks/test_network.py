@@ -51,6 +51,17 @@ def test_each_reads_its_own_kind_and_says_what_reads_the_others(kind: str) -> No
             assert caught.value.parameter == ""  # the network as a whole
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul")  # CPUs without bf16
+@pytest.mark.parametrize("kind", ["images", "rows"])
+def test_scores_are_whole_precision(kind: str) -> None:
+    """In half precision scores tie, and ties decide for the last expert."""
+    try:
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            assert NETWORKS[kind](INPUTS[kind]).dtype == torch.float32
+    finally:
+        torch.backends.mkldnn.set_flags(True)  # where a CPU has no bf16, torch switches mkldnn off for good
+
+
 def test_the_advice_names_a_router_that_reads_it() -> None:
     from l2d.config import check, compose
     from l2d.networks.network import READERS

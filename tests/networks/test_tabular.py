@@ -44,8 +44,9 @@ def test_an_outlier_is_held_at_ten_spreads() -> None:
 @pytest.mark.parametrize(("depth", "layers"), [(0, 0), (1, 1), (3, 3)])
 def test_depth_and_width(depth: int, layers: int) -> None:
     """By hand, for 2 features, width 5 and 3 outputs: 2·5 + 5 into the first layer, 5·5 + 5 between, 5·2 per normalisation."""
-    network = build(f"router.depth={depth}", "router.width=5", mean=[0.0] * 2, std=[1.0] * 2)
+    network = build(f"router.depth={depth}", "router.width=5", "router.dropout=0.25", mean=[0.0] * 2, std=[1.0] * 2)
     assert sum(isinstance(layer, nn.Linear) for layer in network.net) == layers
+    assert [layer.p for layer in network.net if isinstance(layer, nn.Dropout)] == [0.25] * layers
     hidden = 15 + 30 * (depth - 1) + 10 * depth if depth else 0
     head = 3 * (5 if depth else 2) + 3
     assert sum(weight.numel() for weight in network.parameters()) == hidden + head

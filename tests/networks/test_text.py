@@ -95,9 +95,22 @@ def test_built_again_from_what_it_keeps(kind: str, encoders: dict[str, Path], tm
 
 
 def test_texts_longer_than_it_reads(encoders: dict[str, Path]) -> None:
+    """64 positions: one token more is too many, unless positions are relative."""
+    whole, longer = (torch.zeros(2, length, dtype=torch.int32) for length in (64, 65))
+    assert build(encoders["bert"])(whole).shape == (2, 3)
     with pytest.raises(ParameterError, match=r"at most 64 tokens") as caught:
-        build(encoders["bert"])(torch.zeros(2, 65, dtype=torch.int32))
+        build(encoders["bert"])(longer)
     assert (caught.value.parameter, caught.value.value) == ("reads.max_length", 65)
+    assert build(encoders["deberta"])(longer).shape == (2, 3)
+
+
+def test_dropout_is_before_the_head_and_in_training_alone(encoders: dict[str, Path]) -> None:
+    network, seen = build(encoders["bert"], dropout=0.5), list[torch.Tensor]()
+    network.head.register_forward_pre_hook(lambda _m, args: seen.append(args[0]))
+    for training in (True, False):
+        network.train(training)(tokens(encoders["bert"], TEXTS))
+    assert 0.2 < float((seen[0] == 0).float().mean()) < 0.8
+    assert seen[1].all()
 
 
 def test_what_is_no_encoder(tmp_path: Path) -> None:

@@ -97,6 +97,11 @@ def test_pixel_statistics_are_those_of_the_training_images() -> None:
     assert std == pytest.approx([float(pixels.std(correction=0))])
 
 
+def test_statistics_of_many_rows_are_of_rows_from_everywhere() -> None:
+    mean, _ = channel_statistics(torch.arange(30_000.0)[:, None], torch.arange(30_000))
+    assert mean == pytest.approx([15_000], abs=2)
+
+
 def test_one_expert_is_refused() -> None:
     with pytest.raises(L2DError, match="at least 2"):
         build(coverage=[1.0])

@@ -1,10 +1,14 @@
 """What is refused, when, and under which name."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from l2d.config import check, compose, groups
+from l2d.experts.request import ComputeOptions
 from l2d.methods.method import Evidence
+from l2d.routing import build
 from l2d.routing.build import check_router, make_method
 from l2d.routing.make import blaming
 from l2d.utils.errors import L2DError
@@ -75,6 +79,15 @@ def test_a_router_for_other_inputs_is_refused_without_data(overrides: list[str],
 )
 def test_a_router_for_these_inputs(overrides: list[str]) -> None:
     check_router(check(compose(overrides)))
+
+
+def test_the_machine_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ComputeOptions] = []
+    monkeypatch.setattr(build, "assemble", lambda *_, **options: asked.append(options["compute"]))
+    machine = ["trainer.accelerator=gpu", "trainer.deterministic=true", "trainer.data_on_device=false", "progress=true"]
+    nothing: Any = None
+    build.assemble_rows(check(compose(machine)), nothing, "", nothing)
+    assert asked == [ComputeOptions("gpu", deterministic=True, data_on_device="false", progress=True)]
 
 
 def test_a_parameter_is_called_by_its_key() -> None:

@@ -1,7 +1,9 @@
 """Batches of the assembled splits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,3 +46,21 @@ def test_resampled_rows_are_what_is_handed_out(tiny: Callable[..., DictConfig]) 
 def test_a_batch_of_one_row_is_refused(tiny: Callable[..., DictConfig]) -> None:
     with pytest.raises(L2DError, match=r"^recipe\.batch_size=2: "):
         build(tiny("recipe.batch_size=2"))
+
+
+def test_recipe_and_machine_reach_the_batches(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two micro-batches per batch, evaluation takes half as many rows at a time."""
+    monkeypatch.setattr("l2d.routing.datamodule.eval_batch", lambda _: 90)
+    data, _ = build(tiny("seed=3", "recipe.augment=crop", "trainer.data_on_device=false"), parts=2)
+    train, test = data.train_dataloader(), data.predict_dataloader()
+    assert (train.seed, train.augment, train.pad, train.inputs.resident) == (3, "crop", 1, False)
+    assert (test.seed, test.augment, test.sizes) == (None, "none", [45] * 8)
+    assert sum(train.weights) == len(train)
+
+
+def test_only_images_are_augmented(data: DeferralData) -> None:
+    rows = replace(data.splits.train, source=torch.zeros(1437, 3))
+    given: dict[str, Any] = {"batch_size": 64, "on_device": "auto", "seed": 0}
+    DeferralData(replace(data.splits, train=rows), augment="none", **given)
+    with pytest.raises(L2DError, match=r"^recipe\.augment=crop: "):
+        DeferralData(replace(data.splits, train=rows), augment="crop", **given)

@@ -1,9 +1,13 @@
 """Objects from components."""
 
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from l2d.config import Component
 from l2d.routing.make import make
+from l2d.utils.errors import ParameterError
 
 
 class Parent:
@@ -26,3 +30,24 @@ def test_a_class_with_open_arguments_gets_all_that_is_offered() -> None:
     """It hands them on to its parent."""
     one = make(Component("method", "one", f"{__name__}.Child", {"gamma": 0.5}), costs=3, decision="argmax")
     assert (one.gamma, one.costs, one.decision) == (0.5, 3, "argmax")
+
+
+class Buggy:
+    def __init__(self) -> None:
+        raise ZeroDivisionError
+
+
+def test_a_bug_in_a_class_comes_with_its_key() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        make(Component("method", "mine", f"{__name__}.Buggy", {}))
+    assert caught.value.__notes__ == [f"in method=mine ({__name__}.Buggy)"]
+
+
+def test_a_missing_class_is_told_from_a_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_needs.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        make(Component("method", "mine", "my_needs.Mine", {}))
+    for target in ("my_nothing.Mine", "my_nothing.inner.Mine", "l2d.methods.comp_sum.Mine"):
+        with pytest.raises(ParameterError, match=rf"^method\._target_={target}: no such class"):
+            make(Component("method", "mine", target, {}))

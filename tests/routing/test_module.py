@@ -240,6 +240,8 @@ def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> N
             chosen = router.method.decide(router.eval()(data.splits.validation.inputs))
         paid = data.splits.validation.costs.gather(1, chosen[:, None]).mean()
         assert logged["val/deferral_loss"] == pytest.approx(float(paid), rel=1e-5)
+        agree = (chosen == data.splits.validation.costs.argmin(dim=1)).double().mean()
+        assert logged["val/agrees_with_oracle"] == pytest.approx(float(agree))
 
 
 def test_convolutions_are_searched_for_full_batches_only(tiny: Callable[..., DictConfig]) -> None:

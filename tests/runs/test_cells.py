@@ -209,6 +209,12 @@ def test_a_sweep_over_data_that_are_not_there(tmp_path: Path) -> None:
     assert cell.problem.startswith("dataset.path=none.csv: ")
 
 
+def test_a_cell_knows_its_data_and_where_it_stops(tmp_path: Path) -> None:
+    [cell] = make_cells([["dataset=mmlu_sim", "stop_after=2"]], compose_in(tmp_path))
+    assert (len(cell.data), cell.stop_after) == (16, 2)
+    assert f"runs_dir='{tmp_path}'" in cell.places
+
+
 def test_workers_get_places_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And come to the same run folder with them, wherever they stand; names of models on the hub are left alone."""
     (tmp_path / "models" / "a").mkdir(parents=True)
@@ -261,6 +267,16 @@ def test_listing_and_results(tmp_path: Path) -> None:
     write_json(cells[1].run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
     header, rows = results_table(cells)
     assert dict(zip(header, rows[0], strict=True))["guarded"] == "0.2500"
+
+
+def test_one_damaged_file_does_not_cost_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = some_cells(tmp_path)
+    for cell in cells:
+        finish(cell)
+    (cells[1].run.path / "metrics.json").write_text("{")
+    header, rows = results_table(cells)
+    assert dict(zip(header, rows[0], strict=True))["seeds"] == "2/3"
+    assert capsys.readouterr().err.startswith(f"warning: {cells[1].run.path}/metrics.json: ")
 
 
 def test_variants_of_one_name_are_told_apart() -> None:

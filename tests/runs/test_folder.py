@@ -155,3 +155,46 @@ def test_clear_keeps_the_lock(tmp_path: Path) -> None:
         (tmp_path / "metrics.json").write_text("{}")
         run.clear()
         assert [entry.name for entry in tmp_path.iterdir()] in ([".lock"], [])
+
+
+def test_half_written_files_of_a_killed_process_go(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    for left in (".metrics.json.7.tmp.json", "checkpoints/.last.ckpt.7.tmp.ckpt"):
+        (tmp_path / left).touch()
+    (tmp_path / "checkpoints" / "last.ckpt").touch()
+    with RunFolder(tmp_path).locked():
+        assert {entry.name for entry in tmp_path.rglob("*")} == {".lock", "checkpoints", "last.ckpt"}
+
+
+def test_data_are_written_down_once_and_never_for_a_finished_run(tmp_path: Path) -> None:
+    """Of one that was finished without, nobody knows what it was run on."""
+    run = RunFolder(tmp_path)
+    run.check_data("")
+    assert not (tmp_path / "data.txt").exists()
+    run.check_data("one")
+    run.check_data("")
+    assert (tmp_path / "data.txt").read_text() == "one\n"
+    with pytest.raises(L2DError, match="other data"):
+        run.check_data("other")
+    (tmp_path / "data.txt").unlink()
+    (tmp_path / "metrics.json").touch()
+    run.check_data("other")
+    assert not (tmp_path / "data.txt").exists()
+
+
+def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for text, parts in (("4", 4), ("0", 1), ("", 1)):
+        (tmp_path / "batch_parts.txt").write_text(text)
+        assert run.batch_parts == parts
+    (tmp_path / "paused.txt").write_text("half")
+    assert run.paused_after == 0
+
+
+def test_asking_who_holds_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert not run.held
+    assert not list(tmp_path.iterdir())
+    with run.locked():
+        assert run.held
+    assert not run.held

@@ -28,7 +28,7 @@ def metrics(decisions: list[int], **changes: Any) -> RunMetrics:
 
 def guarded(gain: float, error: float | None, best: str = "expert 2", **changes: Any) -> GuardedScore:
     seen = GuardEvidence(best_constant=best, gain=gain, standard_error=error)
-    return GuardedScore(**vars(SECOND), **{"constant": None, "offsets": None, "validation": seen, **changes})
+    return GuardedScore(**{**vars(SECOND), "constant": None, "offsets": None, "validation": seen, **changes})
 
 
 def line_of(text: str, start: str) -> str:
@@ -83,6 +83,32 @@ def test_a_fallback_is_shown_and_said() -> None:
         assert said in line
     assert "gain" not in line
     assert "validation_fraction" not in line  # more rows would not make it better
+
+
+@pytest.mark.parametrize(
+    ("gain", "error", "loss", "said"),
+    [
+        (0.25, 0.0625, 0.375, ["routing pays.", "0.3750 per input", "expert 2 alone 0.5000: 25% less, 50% of the way"]),
+        (0.25, 0.125, 0.375, ["seems to pay, but the gain is within the noise."]),  # two standard errors, not more
+        (0.25, None, 0.375, ["seems to pay, but the gain is within the noise."]),
+        (
+            0.25,
+            0.0625,
+            0.5,
+            ["unclear.", "beat expert 2 on validation", "0.5000 is not below the 0.5000 of expert 2 alone"],
+        ),
+    ],
+)
+def test_the_verdict(gain: float, error: float | None, loss: float, said: list[str]) -> None:
+    """Best single expert .5, oracle .25."""
+    line = line_of(format_table(metrics(ROUTER, guarded=guarded(gain, error, deferral_loss=loss))), "verdict: ")
+    for words in said:
+        assert words in line
+
+
+def test_the_verdict_of_a_fallback() -> None:
+    text = format_table(metrics([0, 0, 0, 0], guarded=guarded(-0.5, 0.25, constant="expert 2")))
+    assert line_of(text, "verdict: ").startswith("verdict: use expert 2 alone.")
 
 
 def test_of_a_single_row_no_error_is_known() -> None:

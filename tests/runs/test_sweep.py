@@ -10,9 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import filelock
 import pytest
+from omegaconf import OmegaConf
 from tests.conftest import TINY, environment
 from tests.forker import Child
 from tests.runs.some_cells import finish, some_cells
@@ -23,6 +26,7 @@ from l2d.runs.sweep import (
     ATTEMPTS,
     Progress,
     State,
+    Workshop,
     first_progress,
     list_only,
     refuse_if_none_can_run,
@@ -30,6 +34,7 @@ from l2d.runs.sweep import (
     step,
     without_places,
 )
+from l2d.runs.sweep import sweep as run_sweep
 from l2d.utils.errors import L2DError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -212,6 +217,57 @@ def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
     assert launcher.rounds == [[0, 1, 2], [1, 2]]
     assert [cell.seed for cell in failed] == [2]
     assert f"{ATTEMPTS} times" in failed[next(iter(failed))]
+
+
+def test_an_error_is_not_taken_for_that_of_a_run_tried_again(tmp_path: Path) -> None:
+    """The second round has numbers of its own."""
+    killed: list[int] = []
+
+    def behave(cell: Cell, number: int) -> None:
+        if cell.seed == 0:
+            (tmp_path / f"{number}.error").write_text("key=3: too large")
+        elif killed:
+            finish(cell)
+        else:
+            killed.append(cell.seed)
+
+    failed = run_cells(some_cells(tmp_path, 2), Launcher(behave, tmp_path), tmp_path)
+    assert [cell.seed for cell in failed] == [0]
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_what_a_worker_is_told(force: bool, tmp_path: Path) -> None:
+    """What makes the run, its places from the root, and where to answer. With force=true it is told though the run is finished."""
+    cell = replace(some_cells(tmp_path, 1)[0], places=("runs_dir='/a'",))
+    if force:
+        finish(cell)
+    told: list[tuple[Any, int]] = []
+
+    def launch(overrides: Any, initial_job_idx: int) -> None:
+        told.append((overrides, initial_job_idx))
+        finish(cell)
+        os.utime(cell.run.path / "metrics.json", ns=(1, 1))
+
+    config = OmegaConf.create({"force": force, "hydra": {"sweep": {"dir": str(tmp_path / "now")}}})
+    loader, launcher = cast(Any, None), cast(Any, SimpleNamespace(launch=launch))
+    shop = Workshop(config, loader, launcher, [])
+    assert shop.run([cell], tmp_path) == {}
+    assert told == [([["seed=0", "runs_dir='/a'", f"hydra.sweep.dir='{tmp_path}'"]], 0)]
+    assert config.hydra.sweep.dir == str(tmp_path)
+    with pytest.raises(L2DError, match=r"^experiment=table1_error,noise: one experiment at a time$"):
+        Workshop(config, loader, launcher, ["experiment=table1_error,noise"])
+
+
+@pytest.mark.parametrize(("force", "estimate"), [(False, "about 0 s"), (True, "about 5 min")])
+def test_a_list_counts_what_would_be_run_again(
+    force: bool, estimate: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = some_cells(tmp_path)
+    for cell in cells:
+        finish(cell)
+    config = OmegaConf.create({"force": force, "dry_run": True})
+    run_sweep(cast(Any, SimpleNamespace(config=config, grid=[], cells=lambda _: cells)))
+    assert estimate in capsys.readouterr().out
 
 
 def test_a_launcher_that_breaks_does_not_lose_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,14 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
 from omegaconf import DictConfig
+from tests.metrics_example import example_metrics
 from tests.running import folder_of, train
 
 from l2d.config import check, compose
@@ -88,6 +90,63 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
     for mode in ("offline", "disabled"):
         monkeypatch.setenv("WANDB_MODE", mode)
         assert effective("auto") == mode
+
+
+class FakeWandb:
+    """Cannot be reached. Table and plots are what they are made from."""
+
+    plot = SimpleNamespace(bar=lambda table, *_, **__: table, confusion_matrix=lambda **given: given)
+
+    def __init__(self) -> None:
+        self.begun = list[dict[str, Any]]()
+
+    def Settings(self, **_: Any) -> None:
+        """None are looked at."""
+
+    def Table(self, *, data: list[Any], **_: Any) -> list[Any]:
+        return data
+
+    def init(self, **given: Any) -> str:
+        self.begun.append(given)
+        if given["mode"] == "online":
+            raise ConnectionError("no route\nto host")
+        return "run"
+
+
+def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys: pytest.CaptureFixture[str]) -> None:
+    """All else stays: its group, its tags, and the id under which it is resumed."""
+    tracker, wandb = WandbTracker(info, project="p", entity="e", mode="auto"), FakeWandb()
+    tracker.wandb = wandb  # type: ignore[assignment]
+    assert tracker._start("online") == "run"
+    assert "(ConnectionError: no route to host); logging offline" in capsys.readouterr().err
+    online, offline = wandb.begun
+    assert offline == {**online, "mode": "offline"}
+    known = {"project": "p", "entity": "e", "group": "digits/III", "name": "seed=0", "tags": ["digits", "III"]}
+    known |= {"config": {"seed": 0}, "dir": str(info.folder), "resume": "allow"}
+    assert {key: online[key] for key in known} == known
+    assert online["id"] == (info.folder / "wandb_id.txt").read_text()
+    tracker._start("offline")
+    assert wandb.begun[-1]["id"] == online["id"]
+    tracker.mode = "online"
+    with pytest.raises(L2DError, match=r"^logger\.mode=online: .*no route to host"):
+        tracker._start("online")
+
+
+def test_what_is_reported(info: RunInfo) -> None:
+    """The oracle's expert is the true one of the confusion matrix, the router's the predicted one."""
+    logged, summary, alerts = dict[str, Any](), dict[str, float](), list[str]()
+    tracker: Any = WandbTracker(info, project="p", entity=None, mode="offline")
+    tracker.wandb = FakeWandb()
+    tracker.run = SimpleNamespace(log=logged.update, summary=summary, alert=lambda **said: alerts.append(said["text"]))
+    metrics = example_metrics(0.5, confusion=[[1, 2], [0, 1]], ratios=[0.25, 0.75], error_rate=0.375, mean_price=0.125)
+    tracker.report(metrics)
+    assert (logged["test/confusion"]["y_true"], logged["test/confusion"]["preds"]) == ([0, 0, 0, 1], [0, 1, 1, 1])
+    shares = [["expert 1 router", 25], ["expert 1 oracle", 50], ["expert 2 router", 75], ["expert 2 oracle", 50]]
+    assert logged["test/deferral_ratios"] == shares
+    assert summary == {"test/deferral_loss": 0.5, "test/error_rate": 0.375, "test/mean_price": 0.125}
+    assert alerts == []
+    tracker.report(replace(metrics, collapsed_expert=2))
+    assert "expert 2 gets 75.0%" in alerts[0]
 
 
 def test_bad_mode() -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.serving.finished import untrained
 
 import l2d
+from l2d.core.guard import Guard
 from l2d.serving import export
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -41,6 +43,24 @@ def test_onnx(router: l2d.Router, tmp_path: Path) -> None:
     for n in (2, 200):
         chosen = session.run(None, {session.get_inputs()[0].name: X[:n]})[0]
         assert (chosen == router.decide(X[:n]).numpy()).all()
+
+
+def test_the_program_has_the_guard_unless_raw(tmp_path: Path) -> None:
+    """Before it is exported."""
+    run = untrained(tmp_path, "method=ce")
+    router, inputs, chosen = l2d.Router.load(run.path), run.splits.test.inputs, []
+    for guard in (
+        Guard(None, None, 0, 0.1, 0.01),
+        Guard(None, 1, 1, 0.0, None),
+        Guard((9.0, -9.0, 0.0), None, 0, 0.3, 0.1),
+    ):
+        for router.raw in (False, True):
+            router.guard = guard
+            with torch.no_grad():
+                found = export.RouterProgram(router)(inputs)[0]
+            assert torch.equal(found, router.decide_inputs(inputs))
+            chosen.append({*found.tolist()})
+    assert chosen[2:5:2] == [{1}, {0}]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.patches import Rectangle
 
 from l2d.serving.score import RouterScore, score_decisions
 
@@ -47,3 +48,20 @@ def test_round_trip_and_bounds(seed: int) -> None:
     assert score.oracle_loss <= score.deferral_loss
     assert score.oracle_loss <= score.best_single_loss == min(score.single_losses.values())
     assert score.gain == pytest.approx(score.best_single_loss - score.deferral_loss)
+
+
+def test_the_picture_shows_the_numbers() -> None:
+    """Bars from below: the oracle, the router, always b, always a."""
+    losses, shares = score_decisions(torch.tensor([0, 1, 1, 0]), COSTS, ["a", "b"]).plot().axes
+    names = [text.get_text() for text in losses.get_yticklabels()]
+    bars = [bar for bar in losses.patches if isinstance(bar, Rectangle)]
+    found = {name: bar.get_width() for name, bar in zip(names, bars, strict=True)}
+    assert found == {"always a": 0.375, "always b": 0.8125, "router": 0.3125, "oracle": 0.1875}
+    assert names[:2] == ["oracle", "router"]
+    heights = [bar.get_height() for bar in shares.patches if isinstance(bar, Rectangle)]
+    assert heights == [50, 50, 75, 25]  # the router's, then the oracle's
+
+
+def test_a_notebook_shows_the_picture() -> None:
+    score = score_decisions(torch.tensor([0, 1]), torch.tensor([[0.0, 1.0], [1.0, 0.0]]), ["a", "b"])
+    assert score.plot()._repr_png_().startswith(b"\x89PNG")

@@ -10,7 +10,7 @@ import torch
 from omegaconf import DictConfig
 from tests.running import build
 
-from l2d.training.score import score_router
+from l2d.training.score import RoutedSplit, calibration_on, score_router
 
 
 @pytest.mark.parametrize(("learned", "fallback"), [(True, "expert 1"), (False, "expert 2")])
@@ -30,3 +30,14 @@ def test_the_best_single_expert(learned: bool, fallback: str, tiny: Callable[...
     trainer: Any = SimpleNamespace(predict=predict, current_epoch=1)
     scored = score_router(trainer, router, data, "last", 1)
     assert scored.metrics.guarded.validation.best_constant == fallback
+
+
+def test_estimated_errors_are_held_against_errors_not_costs() -> None:
+    """The rows of test_calibration_of_chances_by_hand, with prices on top."""
+    prices = torch.tensor([0.5, 0.25])
+    costs = torch.tensor([[0.0, 1.0], [1.0, 1.0]]) + prices
+    split: Any = SimpleNamespace(costs=costs, prices=prices)
+    expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
+    method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda _: expected)
+    found = calibration_on(method, RoutedSplit(split, costs, costs))
+    assert found == [pytest.approx([0.5, 0.15, 0.25]), pytest.approx([0.5, 0.85, 0.75])]

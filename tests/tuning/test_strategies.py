@@ -68,6 +68,19 @@ def test_negative_offsets_where_the_total_allows_them(total: float) -> None:
     assert [ask.settings["method.rho.offset"] for ask in asked] == [k for k in range(-5, 6) if least + k > 0]
 
 
+def test_a_rho_of_exactly_0_is_not_positive() -> None:
+    for rho in (RULE, 1.0):
+        assert Space(rho, [0.5, 0.5]).at(2.0, -1.0) is None
+        assert Space(rho, [0.5, 0.5]).at(2.0, -0.5) is not None
+
+
+def test_a_grid_over_the_rule_drops_the_values_there_are() -> None:
+    """Which would win over total and offset: all trials would be one."""
+    [asked] = begin_search(options(offsets=[2.0]), space({**RULE, "values": [1.0, 2.0, 3.0]}))
+    wanted = {"method.rho.total": 1.0, "method.rho.offset": 2.0, "method.rho.values": None}
+    assert [ask.settings for ask in asked] == [wanted]
+
+
 def test_a_temperature_is_searched_over_the_same_sizes() -> None:
     """TDEF at total/p + offset: as many trials as MILD, and the mean of MILD's ρ in each."""
     mild = follow(begin_search(options(), space()), lambda _: 0.0)

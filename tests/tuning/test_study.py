@@ -2,10 +2,11 @@
 
 import csv
 import json
+import math
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,10 @@ from tests.forker import Child
 
 from l2d.config import check_search, compose, to_plain
 from l2d.runs.sweep import Workshop
-from l2d.tuning.study import Study
+from l2d.tuning.show import Trial
+from l2d.tuning.strategies import Ask
+from l2d.tuning.study import Study, controls, tune
+from l2d.utils.errors import L2DError
 
 pytestmark = pytest.mark.slow
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -54,6 +58,7 @@ def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path,
     assert found["overrides"] == table[0]["trial"].split()
     assert float(table[0]["validation deferral loss"]) <= float(table[1]["validation deferral loss"])
     assert "best: method.rho.total=1" in out
+    assert "always the majority expert" not in out  # nor what else a run says of the test split
     assert {*found["test_deferral_loss"]["tuned"]} == {"0", "1"}
 
     # Turn the trials' figures round: validation must decide, whatever the test split says.
@@ -211,14 +216,101 @@ def test_hydras_own_flags(command: Command) -> None:
     assert "method:\n  name: mild" in told(command("--cfg", "job", name="tune", tiny=False))
 
 
+def study(overrides: Sequence[str] = (), **changes: Any) -> Study:
+    """Of a shop that composes, and whose cells are the combinations they are made from."""
+    shop: Any = SimpleNamespace(compose=compose, cells=lambda grid: [SimpleNamespace(epochs=10, grid=grid)])
+    options = {**to_plain(compose(name="tune").tune), "search": "paper", **changes}
+    return Study(shop, overrides, check_search(options))
+
+
 def test_other_options_have_another_folder() -> None:
-    shop: Any = SimpleNamespace(compose=compose)
+    assert study().folder == study().folder != study(seeds=[1]).folder
 
-    def folder(**changes: Any) -> Path:
-        options = {**to_plain(compose(name="tune").tune), "search": "paper", **changes}
-        return Study(shop, [], check_search(options)).folder
 
-    assert folder() == folder() != folder(seeds=[1])
+def test_the_shares_of_rho_are_the_rules_own() -> None:
+    """Whatever total, offset or values the method has now."""
+    now = ["method.rho.rule=theory", "method.rho.offset=5", "method.rho.total=3", "method.rho.values=[1,2,3,4,5]"]
+    space = study(now).space()
+    assert space is not None
+    assert sum(space.shares) == pytest.approx(1)
+    assert max(space.shares) > 1.5 * min(space.shares)
+    temperature = study(["method=tdef"]).space()
+    assert temperature is not None
+    assert temperature.shares == pytest.approx([0.2] * 5)
+
+
+def test_a_trial_is_every_seed_on_every_fold_as_far_as_asked() -> None:
+    own = study(["setup=III"], seeds=[0, 1], folds=2)
+    [whole] = own.cells(Ask({"method.tau": 1}))
+    begun = [["setup=III", "method.tau=1", f"fold={fold}/2", f"seed={seed}"] for seed in (0, 1) for fold in (1, 2)]
+    assert whole.grid == begun
+    [part] = own.cells(Ask({"method.tau": 1}, until=0.3))
+    assert part.grid == [[*overrides, "stop_after=3"] for overrides in begun]
+
+
+def test_of_equals_the_last_of_a_grid_wins_and_elsewhere_the_first() -> None:
+    """What failed or was left early comes last, however good it looked."""
+    names = {"a": (0.2, 3, ""), "b": (0.1, 3, ""), "c": (0.1, 3, ""), "d": (0.0, 1, ""), "e": (math.inf, 3, "failed")}
+    for values, order in ((None, "cbade"), ({"method.tau": [1]}, "bcade")):
+        own = study(values=values)
+        own.trials = {
+            (name,): Trial({name: 0}, value, epoch, 3, 1, reason=reason)
+            for name, (value, epoch, reason) in names.items()
+        }
+        assert "".join(trial.name[0] for trial in own.ordered()) == order
+
+
+def test_the_result_of_an_earlier_search_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(*_: Any) -> None:
+        raise L2DError("stopped")
+
+    own = study([f"runs_dir={tmp_path}"])
+    own.folder.mkdir(parents=True)
+    for name in ("result.json", "result.md"):
+        (own.folder / name).touch()
+    monkeypatch.setattr(Study, "ask", ask)
+    with pytest.raises(L2DError, match="stopped"):
+        own.run()
+    assert not list(own.folder.iterdir())
+
+
+def test_controls_change_one_part_at_a_time() -> None:
+    tuned = {"method.rho.total": 2.0, "method.rho.offset": 3.0, "recipe.optimizer.lr": 0.1}
+    winner = Trial(tuned, 0.1, 3, 3, 1, rho=[3.0, 4.0, 5.0])
+    found = {name: ask.settings for name, ask in controls({"method": {"rho": {"total": 2.0}}}, winner).items()}
+    rate, complement = {"recipe.optimizer.lr": 0.1}, {"method.rewards": "complement"}
+    rule = {**rate, "method.rho.total": 2.0, "method.rho.offset": 0.0, "method.rho.values": None}
+    one = {**rate, "method.rho.values": [4.0] * 3}
+    assert found == {
+        "uniform": {**rule, "method.rho.rule": "uniform"},
+        "theory": {**rule, "method.rho.rule": "theory"},
+        "tuned, one ρ for all": one,
+        "tuned, complement rewards": {**tuned, **complement},
+        "tuned, one ρ for all, complement rewards": {**one, **complement},
+        "tdef": {**rate, **complement, "method.rho.values": [1.0] * 3},
+    }
+
+
+def test_a_search_that_fails_does_not_keep_the_others_from_running(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    class Fake:
+        def __init__(self, _: Any, overrides: Sequence[str], __: Any) -> None:
+            [self.title] = overrides
+
+        def run(self) -> None:
+            ran.append(self.title)
+            if self.title == "a=1":
+                raise L2DError("no")
+
+    monkeypatch.setattr("l2d.tuning.study.Study", Fake)
+    shop: Any = SimpleNamespace(config=compose(["tune.search=paper"]), grid=[["a=1"], ["a=2"]])
+    with pytest.raises(L2DError, match=r"^1 of 2 searches failed: a=1$"):
+        tune(shop)
+    assert ran == ["a=1", "a=2"]
+    assert capsys.readouterr().err == "error: a=1: no\n"
 
 
 def test_help(command: Command) -> None:

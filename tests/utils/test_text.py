@@ -1,4 +1,8 @@
-from l2d.utils.text import aligned
+import sys
+
+import pytest
+
+from l2d.utils.text import aligned, painted, say
 
 
 def test_the_first_column_goes_left_and_the_others_right() -> None:
@@ -9,3 +13,25 @@ def test_the_first_column_goes_left_and_the_others_right() -> None:
         "x     12345",
     ]
     assert aligned(["a", "b"], []) == "a  b\n----"
+
+
+def test_colours() -> None:
+    assert painted("router  0.1\noracle\nverdict: unclear.\nverdict: routing pays.\n").split("\n") == [
+        "\033[1mrouter  0.1\033[0m",
+        "oracle",
+        "\033[1;33mverdict: unclear.\033[0m",
+        "\033[1;32mverdict: routing pays.\033[0m",
+        "",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
+)
+def test_colours_on_a_terminal_alone(
+    terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    say("WARNING: collapsed")
+    assert ("\033" in capsys.readouterr().out) is coloured

@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from l2d.utils.errors import L2DError
+from l2d.utils.extras import from_extra
 from l2d.utils.user_errors import OneLineParser, answering
 
 SECTIONS = {
@@ -19,11 +20,9 @@ CELL = ("dataset", "setup", "experts", "cost", "method")
 
 def build_workspace(entity: str, project: str) -> Any:
     """Runs grouped by cell; bars for the test split, curves by epoch for the rest. Nothing is sent before it is saved."""
-    try:
+    with from_extra("wandb", "l2d dashboard"):
         panels: Any = import_module("wandb_workspaces.reports.v2")
         spaces: Any = import_module("wandb_workspaces.workspaces")
-    except ImportError as error:
-        raise L2DError("l2d dashboard needs wandb-workspaces: pip install 'l2d[dashboard]'") from error
 
     def section(name: str, metrics: Sequence[str]) -> Any:
         if name == "Test":

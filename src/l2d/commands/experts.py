@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import check
+from l2d.learning.quick_imports import import_quickly
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned
 
@@ -62,12 +63,13 @@ def made(splits: "Splits") -> list[str]:
 
 
 def experts_job(cfg: Any) -> None:
-    from l2d.learning.learner import ended_by_signals
-    from l2d.routing.build import make_splits
-
     experiment = check(cfg)
     if experiment.settings.dry_run:
         raise L2DError("dry_run: there is nothing to list here; leave it out")
+    import_quickly()
+    from l2d.learning.learner import ended_by_signals
+    from l2d.routing.build import make_splits
+
     with ended_by_signals():
         splits = make_splits(experiment, renew_experts=experiment.settings.force)
     rows = ", ".join(f"{len(getattr(splits, name)):,} {name}" for name in SPLITS)

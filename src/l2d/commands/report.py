@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from l2d.analysis.report.compare import summarise
+from l2d.analysis.report.findings import findings_of, sentence
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
-from l2d.analysis.report.tables import html_page, latex_tables, markdown_tables
+from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
 from l2d.utils.user_errors import OneLineParser, answering
 
+SHOWN = 10  # findings on the terminal; the page has all
 USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=value ...]"
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
@@ -74,10 +76,10 @@ def write_report(words: Sequence[str]) -> str:
     started = time.monotonic()
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
-    entries, out = summarise(cells), folder / "report"
+    entries, findings, out = summarise(cells), findings_of(cells), folder / "report"
     files = {
-        out / "index.html": html_page(entries, cells, " ".join(overrides) or str(folder), titles()),
-        out / "tables.md": markdown_tables(entries, titles()),
+        out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), titles()),
+        out / "tables.md": markdown_findings(findings, titles()) + "\n" + markdown_tables(entries, titles()),
         out / "tables.tex": latex_tables(entries, titles()),
     }
     out.mkdir(exist_ok=True)
@@ -86,7 +88,9 @@ def write_report(words: Sequence[str]) -> str:
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
     said = f"{runs} runs, {len(cells)} cells{without}; {time.monotonic() - started:.1f} s"
-    return "\n".join([said, *map(str, files)])
+    shown = [sentence(finding) for finding in findings[:SHOWN]]
+    shown += [f"({len(findings) - SHOWN} more on the page)"] if len(findings) > SHOWN else []
+    return "\n".join([*shown, "", said, *map(str, files)])
 
 
 def main(arguments: list[str]) -> None:

@@ -1,11 +1,16 @@
 """l2d train: train and score one router, or with -m many."""
 
 import io
+import shlex
+from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
-from l2d.config import check
+from l2d.config import Experiment, check
+from l2d.core.results import RunMetrics
+from l2d.learning.quick_imports import import_quickly
 from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
@@ -26,6 +31,7 @@ COMMAND = HydraCommand(
     ],
     resumes="resumes after the last epoch that was saved, if any was",
 )
+LOOKS = {"curve": "draw error against price", "report": "make a page of tables and plots"}
 
 
 def train_job(cfg: Any) -> None:
@@ -44,8 +50,10 @@ def train_job(cfg: Any) -> None:
     with redirect_stdout(io.StringIO()) if searching else nullcontext():
         run = RunFolder.of(experiment.plain)
         if answered(experiment, run):
+            say_what_next(experiment, run)
             return
         data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
+        import_quickly()
         from l2d.learning.learner import ended_by_signals
         from l2d.routing.build import check_router
         from l2d.training.walk import train
@@ -53,6 +61,34 @@ def train_job(cfg: Any) -> None:
         check_router(experiment)
         with ended_by_signals():
             train(experiment, run)
+        say_what_next(experiment, run)
+
+
+def say_what_next(experiment: Experiment, run: RunFolder) -> None:
+    """After a single run that is finished."""
+    from l2d.config.hydra_adapter import given_overrides, in_a_sweep
+
+    if run.finished and not experiment.settings.dry_run and not in_a_sweep():
+        print(f"\n{what_next(experiment, run.path, run.metrics(), given_overrides())}")
+
+
+def what_next(experiment: Experiment, folder: Path, metrics: RunMetrics, overrides: Sequence[str]) -> str:
+    """The three most useful commands, each beneath what it is for."""
+    dataset, method = experiment.plain["dataset"], experiment.method.name
+    if experiment.plain["router"].get("reads") is None:
+        query = "--image new.png"
+    else:
+        query = '--text "a new query"' if dataset.get("text") and not dataset.get("features") else "--file new.csv"
+    others = ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
+    swept = [text for text in overrides if text.split("=")[0] not in ("method", "seed", "force")]
+    again = shlex.join(["l2d", "train", "-m", *swept, f"method={others}", "seed=0,1,2"])
+    look = "curve" if metrics.capabilities.takes_prices_later else "report"
+    commands = {
+        LOOKS[look]: f"l2d {look} {folder}",
+        "choose an expert for new inputs": f"l2d route {folder} {query}",
+        "compare methods on three seeds": again,
+    }
+    return "\n".join(["next:", *(f"  # {why}\n  {command}" for why, command in commands.items())])
 
 
 def main(arguments: list[str]) -> None:

@@ -107,6 +107,11 @@ def chosen_experiment() -> str | None:
     return None if found is None else str(found)
 
 
+def given_overrides() -> list[str]:
+    """As they were typed."""
+    return list(HydraConfig.get().overrides.task)
+
+
 def quiet_launchers() -> None:
     """Hydra's launchers print a line for every run."""
     logging.getLogger("hydra").setLevel(logging.WARNING)

@@ -6,6 +6,7 @@ from l2d.config import Experiment
 from l2d.routing.fingerprints import data_fingerprint
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
+from l2d.utils.text import say
 
 
 class Standing(Enum):
@@ -47,4 +48,4 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
 
 
 def say_finished(run: RunFolder) -> None:
-    print(f"{format_table(run.metrics())}\n\nfinished already (force=true re-runs it)\n{run.path}")
+    say(f"{format_table(run.metrics())}\n\nfinished already (force=true re-runs it)\n{run.path}")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # In multiples of the validation rows there are: with fewer, the gain is as good as shown; with more, it is as good as none.
 WORTH = (1.5, 100)
+SURE = 2  # standard errors by which the gain on validation must exceed 0 to be called one
 FEW = 3  # categories shown of those where routing gains the most, and of those where it gains the least
 
 
@@ -44,7 +45,7 @@ def format_table(metrics: RunMetrics) -> str:
     kept, epochs = metrics.kept_epoch, metrics.epochs
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
-    lines += [*collapse_warning(metrics), guard_line(metrics)]
+    lines += [*collapse_warning(metrics), guard_line(metrics), verdict_line(metrics)]
     if (found := metrics.extreme) is not None:
         lines.append(
             f"cost=extreme: prices {', '.join(f'{price:g}' for price in found.prices)}; the oracle gives {found.expert}"
@@ -93,6 +94,27 @@ def guard_line(metrics: RunMetrics) -> str:
     return (
         f"guard: adds offsets to the experts' scores ({offsets}); on validation the router's gain over always"
         f" {seen.best_constant} is then {gain}; l2d route --raw leaves them out"
+    )
+
+
+def verdict_line(metrics: RunMetrics) -> str:
+    """Whether to route, of the router with its guard, which is what will be used."""
+    guarded, best, oracle = metrics.guarded, metrics.baselines.best_single, metrics.baselines.oracle
+    if guarded.constant is not None:
+        return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on validation."
+    alone = metrics.experts[best.ratios.index(max(best.ratios))].name
+    ours, gain = guarded.deferral_loss, best.deferral_loss - guarded.deferral_loss
+    if not gain > 0:
+        return (
+            f"verdict: unclear. The router beat {guarded.validation.best_constant} on validation, but on the test split its"
+            f" deferral loss of {ours:.4f} is not below the {best.deferral_loss:.4f} of {alone} alone."
+        )
+    error = guarded.validation.standard_error
+    sure = error is not None and guarded.validation.gain > SURE * error
+    return (
+        f"verdict: routing {'pays' if sure else 'seems to pay, but the gain is within the noise'}. The deferral loss is {ours:.4f}"
+        f" per input, with {alone} alone {best.deferral_loss:.4f}: {gain / best.deferral_loss:.0%} less,"
+        f" {gain / (best.deferral_loss - oracle.deferral_loss):.0%} of the way to the oracle."
     )
 
 

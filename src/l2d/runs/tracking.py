@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from l2d.core.results import RunMetrics
 from l2d.runs.summary import collapse_warning, result_table
 from l2d.utils.errors import L2DError
+from l2d.utils.extras import from_extra
 from l2d.utils.files import write_text
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class WandbTracker(CsvTracker):
         self.project, self.entity, self.mode = project, entity, mode
 
     def __enter__(self) -> Self:
-        import wandb  # takes seconds to import, so only where it is asked for
+        with from_extra("wandb", "logger=wandb"):
+            import wandb  # takes seconds to import, so only where it is asked for
 
         self.wandb = wandb
         self.run = self._start(self._effective_mode())

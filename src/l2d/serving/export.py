@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.extras import from_extra
 
 if TYPE_CHECKING:
     from l2d.serving.router import Router
@@ -54,11 +55,9 @@ def export_router(router: "Router", file: Path) -> None:
 
 def write_onnx(exported: Any, inputs: Tensor, file: Path) -> tuple[Tensor, Tensor]:
     """Write the file, and give what onnxruntime makes of the inputs."""
-    try:
+    with from_extra("onnx", f"{file.name}: ONNX"):
         import onnxruntime
         import onnxscript  # noqa: F401 (torch needs it)
-    except ImportError as error:
-        raise L2DError(f"{file.name}: ONNX needs more packages: pip install 'l2d[onnx]'") from error
     program = torch.onnx.export(exported, dynamo=True, verbose=False)
     assert program is not None
     program.save(file)

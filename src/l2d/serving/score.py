@@ -63,9 +63,9 @@ class RouterScore:
 
     def plot(self) -> "Figure":
         """What each way of choosing costs, and who gets the inputs."""
-        from matplotlib.figure import Figure
+        from l2d.utils.picture import Picture
 
-        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure = Picture(figsize=(10, 4), layout="constrained")
         losses, shares = figure.subplots(1, 2)
         bars = {**{f"always {name}": loss for name, loss in self.single_losses.items()}, "router": self.deferral_loss}
         bars["oracle"] = self.oracle_loss

@@ -33,6 +33,7 @@ from l2d.training.score import Scored, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_atomically
 from l2d.utils.out_of_memory import forget_earlier_runs, is_out_of_memory, more_parts
+from l2d.utils.text import say
 
 
 class OutOfMemory(Exception):
@@ -51,7 +52,7 @@ def train(
     experiment: Experiment,
     run: RunFolder | None = None,
     source: Source = Source(),  # noqa: B008 (frozen)
-    tell: Callable[[str], None] = print,
+    tell: Callable[[str], None] = say,
 ) -> RunMetrics | None:
     """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None: stopped early, as stop_after asked.
 

@@ -9,6 +9,7 @@ from typing import Any
 from l2d.config import SearchSettings
 from l2d.config.composing import override_text
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.extras import from_extra
 
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -138,7 +139,8 @@ def optuna_search(options: SearchSettings, space: Space | None) -> Search:
 
     The sampler is seeded and told results in the order it asked, so a search that is begun again asks for the same trials.
     """
-    import optuna
+    with from_extra("tune", "tune.search=optuna"):
+        import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = optuna.create_study(

@@ -1,6 +1,16 @@
 """Plain text for a terminal."""
 
+import os
+import sys
 from collections.abc import Sequence
+
+# ANSI styles of the lines that begin so; the first that fits counts.
+STYLES = {
+    "router": "1",  # bold
+    "verdict: routing pays": "1;32",  # green
+    "verdict: ": "1;33",  # yellow
+    "WARNING: ": "1;31",  # red
+}
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -14,3 +24,16 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         for line in lines
     ]
     return "\n".join([shown[0], "-" * len(shown[0]), *shown[1:]])
+
+
+def say(text: str) -> None:
+    """Print it, with colours on a terminal (unless NO_COLOR is set) and without them in a file."""
+    print(painted(text) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text)
+
+
+def painted(text: str) -> str:
+    def paint(line: str) -> str:
+        style = next((style for begin, style in STYLES.items() if line.startswith(begin)), None)
+        return line if style is None else f"\033[{style}m{line}\033[0m"
+
+    return "\n".join(map(paint, text.split("\n")))

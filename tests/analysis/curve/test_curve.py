@@ -19,6 +19,7 @@ from l2d.core.results import read_metrics
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.methods.priced import CostRegression, Plugin
 from l2d.serving import exported as weights
+from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
 
@@ -64,6 +65,31 @@ def test_by_hand(runs: Path) -> None:
     assert curve.summary["price_to_reach"]["router"] == pytest.approx(0.1 + share * (3.4 / 6 - 0.1))
     assert (curve.summary["strong"], curve.summary["apgr"], curve.summary["cascade"]) == ("model 0", None, None)
     assert curve.summary["auc_std"] is None  # one seed has all scales
+
+
+def test_the_spread_of_areas_is_over_the_seeds_that_have_all_scales(runs: Path) -> None:
+    """At scale 0 the second seed sends one query elsewhere: (5.6/6, 0) in place of (1, 1/6), which the strong model has anyway."""
+    write_run(runs, 3.0, [2] * 6, seed=1)
+    write_run(runs, 1.0, [0, 1, 2, 0, 1, 2], seed=2)
+    one = (3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6) * (1 + 5 / 6) / 2
+    two = (3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + 2.2 / 6 + 0.4 / 6 * (1 + 5 / 6) / 2
+    assert curves(runs)["mild"].summary["auc_std"] == pytest.approx((two - one) / 0.9 / np.sqrt(2))
+
+
+def test_runs_that_do_not_belong_together_are_named(runs: Path) -> None:
+    folder = write_run(runs, 0.5, [0] * 6, errors=1 - ERRORS)
+    with pytest.raises(L2DError, match=rf"^{folder}: its experts are not those of the other scales"):
+        curves(runs)
+    for seed, data in enumerate("ab"):
+        (folder.parents[1] / "00000000" / f"seed={seed}" / "data.txt").write_text(data)
+    with pytest.raises(L2DError, match=r"different data \(data\.txt\)"):
+        curves(runs)
+
+
+def test_scale_0_alone_does_not_say_what_models_cost(tmp_path: Path) -> None:
+    write_run(tmp_path, 0.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    with pytest.raises(L2DError, match=r"cost\.scale=0 alone"):
+        curves(tmp_path)
 
 
 def test_the_oracle_is_below_the_router(runs: Path) -> None:
@@ -118,6 +144,19 @@ def test_two_models_have_an_apgr(tmp_path: Path) -> None:
     curve = curves(tmp_path)["mild"]
     assert curve.summary["strong"] == "model 1"
     assert curve.summary["apgr"] == {"0": pytest.approx(2 / 3), "1": pytest.approx(1 / 3)}
+
+
+def test_the_apgr_of_a_posterior_goes_by_the_posterior(tmp_path: Path) -> None:
+    """The scores prefer the second query, the posterior, by which the run decides, the first."""
+    errors, prices = np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.1, 1.0])
+    scores, posterior = np.array([[0.0, 1.0], [0.0, 5.0]]), np.array([[0.1, 0.9], [0.4, 0.6]])
+    for scale in (0.0, 1.0):
+        folder = write_run(tmp_path, scale, [1, 0], errors=errors, prices=prices, scores=scores)
+        with np.load(folder / "test.npz") as saved:
+            np.savez(folder / "test.npz", posterior=posterior, **saved)
+        metrics = read_metrics(folder / "metrics.json")
+        write_json(folder / "metrics.json", replace(metrics, decision="posterior").as_json())
+    assert curves(tmp_path)["mild"].summary["apgr"] == {"0": pytest.approx(2 / 3), "1": pytest.approx(2 / 3)}
 
 
 def test_the_apgr_of_estimates_goes_by_the_least_expected_cost(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from tests.run_folders import baselines_of, write_run, write_small_table
 
 from l2d.analysis.report.averages import lower_hull, paired_interval
 from l2d.analysis.report.compare import as_in_the_paper, summarise
+from l2d.analysis.report.findings import findings_of, is_below, sentence
 from l2d.analysis.report.paper import paper_results, paper_rho
 from l2d.analysis.report.read import read_cells
-from l2d.analysis.report.tables import PAGE, TEX, html_page, latex_tables, markdown_tables
+from l2d.analysis.report.tables import PAGE, TEX, html_page, latex_tables, markdown_findings, markdown_tables
 from l2d.core.results import ExpertAlone
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -268,6 +269,40 @@ def test_markdown_and_latex(runs: Path) -> None:
     assert "a_b%{c}\\".translate(TEX) == r"a\_b\%\{c\}\textbackslash{}"
 
 
+def write_findings(runs: Path) -> None:
+    """Of five methods: tied (level) within a hair of best, worse beyond the noise, once with one seed only."""
+    losses = {"best": [0.1, 0.1, 0.1], "tied": [0.09, 0.11, 0.13], "worse": [0.2, 0.21, 0.2], "once": [0.9]}
+    for method, values in losses.items():
+        for seed, loss in enumerate(values):
+            write_run(runs, f"svhn/I/synthetic/error/{method}/aaaa", seed, loss)
+
+
+def test_findings(tmp_path: Path) -> None:
+    write_findings(tmp_path)
+    write_run(tmp_path, "svhn/II/synthetic/error/mild/aaaa", 0, 0.5)
+    first, second = findings_of(read_cells(tmp_path))
+    assert (first.dataset, first.setup, first.experts, first.cost) == ("svhn", "I", "synthetic", "error")
+    assert (first.best, first.mean, first.seeds) == ("best", pytest.approx(0.1), 3)
+    assert (first.beaten, first.level, first.untold) == (("worse",), ("tied",), ("once",))
+    assert (first.single, first.pays, first.gain) == (pytest.approx(0.4), True, pytest.approx(0.75))
+    assert (second.best, second.pays, second.gain) == ("mild", None, pytest.approx(-0.25))
+    assert sentence(first) == (
+        "svhn I synthetic error: best best 0.1000; best single expert 0.4000 (-75%); beats worse; level with tied;"
+        " too few seeds to compare with once"
+    )
+    text = markdown_findings([first, second], TITLES)
+    assert "| SVHN | I | Simulated experts | error | **best** | 0.1000 | 0.4000 | -75% | worse | tied |" in text
+    assert "| **mild** | 0.5000 | 0.4000 | +25% (too few seeds) |  |  |" in text
+
+
+@pytest.mark.parametrize(
+    ("ours", "below"), [([1, 1.1, 0.9], True), ([3, 3.1, 2.9], False), ([1, 3, 2], False), ([1], None)]
+)
+def test_beyond_the_noise(ours: list[float], below: bool | None) -> None:
+    """Against 2.2 in each seed: well below, above, on both sides, and once only."""
+    assert is_below(dict(enumerate(ours)), dict.fromkeys(range(3), 2.2)) is below
+
+
 def test_names_without_a_title_stay_what_they_are(runs: Path) -> None:
     entries = summarise(read_cells(runs))
     assert "### synthetic, error\n" in markdown_tables(entries, {})
@@ -294,7 +329,7 @@ def test_hull_against_a_slow_reference(points: list[tuple[int, int]]) -> None:
 
 def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
     cells = read_cells(runs)
-    text = html_page(summarise(cells), cells, "</script><b>", TITLES)
+    text = html_page(summarise(cells), findings_of(cells), cells, "</script><b>", TITLES)
     assert "</script><b>" not in text
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|fetch\(""", text)
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
@@ -332,12 +367,14 @@ def test_the_page_in_a_browser(runs: Path, tmp_path: Path) -> None:
     """Draws its plots, sorts by a click on a column, filters, goes dark, fits a phone."""
     cells = read_cells(runs)
     file = tmp_path / "index.html"
-    file.write_text(html_page(summarise(cells), cells, "runs", TITLES), encoding="utf-8")
+    file.write_text(html_page(summarise(cells), findings_of(cells), cells, "runs", TITLES), encoding="utf-8")
     shown = in_browser(file, "", tmp_path)
     assert shown.count("<figcaption>") - PAGE.read_text().count("<figcaption>") == 6
     assert "SVHN · setup I · synthetic · error · mild" in html.unescape(shown)
+    assert "beyond the noise in 0 of 1 case." in shown
+    assert shown.index("<h2>Summary</h2>") < shown.index("<h2>All results</h2>")
     column = "[...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('deferral loss'))"
-    order = "document.title = [...document.querySelectorAll('tbody tr')].map((r) => r.cells[4].textContent).join('|')"
+    order = "document.title = [...document.querySelectorAll('#table tbody tr')].map((r) => r.cells[4].textContent).join('|')"
     by_loss = re.search("<title>(.*?)</title>", in_browser(file, f"{column}.click(); {order}", tmp_path))
     again = re.search(
         "<title>(.*?)</title>", in_browser(file, f"{column}.click(); {column}.click(); {order}", tmp_path)

@@ -24,7 +24,7 @@ from l2d.data.sets import prepared
 from l2d.data.sets.images import CIFAR10, CIFAR100, CIFAR100N, SVHN, ImageSet, TinyImageNet
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError
-from l2d.utils.files import write_atomically, write_json
+from l2d.utils.files import TEMPORARY, write_atomically, write_json
 
 RNG = np.random.default_rng(0)
 
@@ -285,6 +285,15 @@ def test_a_broken_off_preparation_is_done_anew(call: int, tmp_path: Path, monkey
             SVHN().load(tmp_path)
     assert not (tmp_path / "svhn" / "meta.json").exists()
     check(SVHN(), tmp_path, expected)
+
+
+def test_what_a_killed_preparation_left_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = write_svhn(tmp_path, monkeypatch)
+    left = tmp_path / "svhn" / f".train_images.npy.123{TEMPORARY}.npy"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    check(SVHN(), tmp_path, expected)
+    assert not left.exists()
 
 
 PREPARE = """

@@ -75,6 +75,19 @@ def test_what_the_simulation_refuses() -> None:
         MMLUSim(questions=300, encoder=None, label="answer")
 
 
+class Reader(Hashed):
+    """As Hashed, with an identity of its own."""
+
+    def identity(self) -> str:
+        return "another"
+
+
+def test_another_encoder_is_another_simulation(tmp_path: Path) -> None:
+    """Its folder may come to hold other weights under the same name."""
+    found = [MMLUSim(questions=100, encoder=one, label="answer").fingerprint(tmp_path) for one in (Hashed(), Reader())]
+    assert found[0] != found[1]
+
+
 def test_chances_are_chances() -> None:
     assert sum(CHANCES) == pytest.approx(1)
     assert len(set(PATTERNS)) == len(PATTERNS) == 8

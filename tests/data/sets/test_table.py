@@ -595,6 +595,12 @@ def test_text_is_read_as_it_is_written(tmp_path: Path) -> None:
         read_sheet(path, ["t"]).texts("t")
 
 
+def test_a_column_is_what_all_of_its_cells_are(tmp_path: Path) -> None:
+    """Also where the first one that is no whole number comes after a megabyte."""
+    (tmp_path / "t.csv").write_text("x\n" + "1234567\n" * 140_000 + "0.5\n")
+    assert read_sheet(tmp_path / "t.csv").numbers("x")[-1] == 0.5
+
+
 @pytest.mark.parametrize(("column", "parameter"), [("label", "features"), ("split", "split")])
 def test_columns_that_give_the_answer_away_are_not_taken_in_silence(
     column: str, parameter: str, tmp_path: Path

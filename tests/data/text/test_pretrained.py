@@ -1,6 +1,7 @@
 """Models by name: what is here, what is asked of the hub, and what is said where neither has it."""
 
 import importlib.util
+import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -117,10 +118,12 @@ class Elsewhere:
         return "fetched"
 
 
-def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     model = Elsewhere()
     answering(monkeypatch, "there")
-    assert from_pretrained(model, "a/b") == "fetched"
+    with caplog.at_level(logging.INFO, "huggingface_hub"):
+        assert from_pretrained(model, "a/b") == "fetched"
+        assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
     assert model.tried == [True, False]
 
 

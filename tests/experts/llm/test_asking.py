@@ -187,6 +187,22 @@ def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypat
     assert entries(folders[1]) == 6
 
 
+def test_a_model_is_asked_as_it_was_configured(
+    folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def noted(network: Any, _: Any, prompts: list[str], letters: list[str], **options: Any) -> LetterOutcomes:
+        asked.update(options, dtype=network.dtype, letters=letters)
+        return LetterOutcomes(np.zeros(len(prompts), dtype=np.int64), *[np.zeros(len(prompts))] * 3)
+
+    monkeypatch.setattr(asking, "score_letters", noted)
+    given = {"chat": False, "batch_size": 3, "letters": ["D", "C", "B", "A"]}
+    experts(folders[:1], dtype="bfloat16", **given).panel(request(tmp_path, arrays(questions(14))))
+    assert asked.pop("parts").parent.parent == tmp_path / "experts"
+    assert asked == {**given, "dtype": torch.bfloat16, "progress": False, "title": "large"}
+
+
 def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
     data = arrays(questions(14))
     asked_for = request(tmp_path, data)

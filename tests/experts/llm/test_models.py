@@ -78,6 +78,19 @@ def test_bars_of_loading_only_on_a_terminal(folders: list[Path], monkeypatch: py
     assert shown == [True, False, False]
 
 
+def test_tokenizer_and_model_are_of_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def noted(_: object, where: str, *, revision: str, dtype: torch.dtype | None = None) -> torch.nn.Module:
+        asked.append((where, revision, dtype))
+        return torch.nn.Dropout()
+
+    monkeypatch.setattr(models, "from_pretrained", noted)
+    model, _ = load_language_model(parse_model_name("a/b@r"), "bfloat16", torch.device("cpu"), progress=False)
+    assert asked == [("a/b", "r", None), ("a/b", "r", torch.bfloat16)]
+    assert not model.training
+
+
 def test_without_transformers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(L2DError, match=r"pip install 'l2d\[llm\]'"):

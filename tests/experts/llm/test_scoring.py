@@ -2,9 +2,11 @@
 
 import copy
 import functools
+import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from tests.experts.llm.tiny_models import LETTERS, Wrapped, make_tokenizer, ques
 from l2d.experts.llm import scoring
 from l2d.experts.llm.scoring import (
     TokenizedQuestion,
+    check_lengths,
     encode_questions,
     gap_before,
     question_text,
@@ -59,6 +62,18 @@ def test_what_is_scored() -> None:
     for chat, whole in ((False, "Q?\nAnswer: B"), (True, "<user>Q?\nAnswer:<assistant>B")):
         (question,) = encode_questions(tokenizer, ["Q?"], LETTERS, chat=chat)
         assert tokenizer.decode(question.prefix + question.endings[1]) == whole
+
+
+def test_special_tokens_are_written_once() -> None:
+    """By the chat template where there is one, else by the tokenizer, which begins with "!" here."""
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer = copy.deepcopy(make_tokenizer(chat=True))
+    special = [("!", tokenizer.convert_tokens_to_ids("!"))]
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="! $A", special_tokens=special)
+    for chat, start in ((False, "!Q?"), (True, "<user>Q?")):
+        (question,) = encode_questions(tokenizer, ["Q?"], LETTERS, chat=chat)
+        assert tokenizer.decode(question.prefix).startswith(start)
 
 
 def with_template(template: str) -> Any:
@@ -168,6 +183,21 @@ def test_questions_that_cannot_be_asked(model: Any) -> None:
     ):
         with pytest.raises(L2DError, match=words):
             score_letters(model, tokenizer, prompts, LETTERS, batch_size=2, progress=False)
+
+
+def test_a_question_may_be_as_long_as_the_model_reads() -> None:
+    """With its longest letter."""
+    model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=4), name_or_path="tiny")
+    check_lengths(model, [TokenizedQuestion([1, 2], [[3], [4, 5]])])
+    with pytest.raises(L2DError, match="has 5 tokens, but the model reads 4"):
+        check_lengths(model, [TokenizedQuestion([1, 2], [[3], [4, 5, 6]]), TokenizedQuestion([1], [[2], [3]])])
+
+
+def test_seconds_are_an_equal_share_of_the_batchs(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which each batch takes a second: of three questions, two are asked at once."""
+    monkeypatch.setattr(scoring, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
+    found = score_letters(model, make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
+    assert sorted(found.seconds) == [0.5, 0.5, 1]
 
 
 @pytest.mark.slow

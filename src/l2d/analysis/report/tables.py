@@ -3,12 +3,14 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from l2d.analysis.report.averages import lower_hull
+from l2d.analysis.report.findings import Finding
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
 
@@ -17,9 +19,32 @@ Titles = Mapping[str, Mapping[str, str]]  # what people call a name of a group: 
 PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
+SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
+NOISE = (
+    "A method beats another if the 95 % interval of their paired difference over common seeds does not contain 0."
+    " Otherwise the two are level. The intervals are not corrected for their number, nor for choosing the best on the same seeds."
+)
 TEX = str.maketrans(
     {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
 )
+
+
+def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
+    """The summary, a row per block."""
+    lines = ["### Summary", "", f"| {' | '.join(SUMMARY)} |", "|---" * len(SUMMARY) + "|"]
+    for one in findings:
+        sure = {True: "", False: " (within the noise)", None: " (too few seeds)"}[one.pays]
+        cells = [
+            *(titled(titles, group, getattr(one, group)) for group in BLOCK),
+            f"**{one.best}**",
+            f"{one.mean:.4f}",
+            f"{one.single:.4f}",
+            f"{-one.gain:+.0%}{sure}",
+            ", ".join(one.beaten),
+            ", ".join(one.level),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", NOISE, ""])
 
 
 def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
@@ -101,12 +126,16 @@ def _latex_cells(row: Row, best: float, first: bool, p: int, titles: Titles) -> 
     ]
 
 
-def html_page(entries: Sequence[Row], cells: Sequence[FinishedCell], title: str, titles: Titles) -> str:
+def html_page(
+    entries: Sequence[Row], findings: Sequence[Finding], cells: Sequence[FinishedCell], title: str, titles: Titles
+) -> str:
     curves = {str(cell.folder): cell.learning_curve() for cell in cells}
     data = {
         "title": title,
         "runs": sum(len(cell.runs) for cell in cells),
         "entries": [{**entry, "curve": curves.get(entry.get("folder", ""), [])} for entry in entries],
+        "findings": [{**asdict(one), "gain": one.gain} for one in findings],
+        "noise": NOISE,
         "hulls": hulls_by_block(entries),
         "names": titles,
     }

@@ -1,0 +1,80 @@
+"""What the base installation and each extra weigh: python bench/sizes.py
+
+Sums the files of the installed distributions that each needs, so it has to run where all extras are installed (`make install`).
+Writes the table in docs/guide.md.
+"""
+
+from importlib.metadata import Distribution, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide.md"
+LEFT_OUT = ("dev",)  # for people who work on l2d
+
+
+def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """The distributions that pip installs for name[extras], itself among them, as far as they are here."""
+    found: set[tuple[str, frozenset[str]]] = set()
+    open_ends = [(canonicalize_name(name), extras)]
+    while open_ends:
+        one = open_ends.pop()
+        if one in found:
+            continue
+        found.add(one)
+        for text in _installed(one[0]).requires or []:
+            wanted = Requirement(text)
+            applies = wanted.marker is None or any(
+                wanted.marker.evaluate({"extra": extra}) for extra in (one[1] or {""})
+            )
+            if applies and _is_installed(wanted.name):
+                open_ends.append((canonicalize_name(wanted.name), frozenset(wanted.extras)))
+    return {str(name) for name, _ in found}
+
+
+def entries(names: set[str]) -> set[Path]:
+    """Of site-packages: what these distributions have put there."""
+    files = [(one, file) for one in map(_installed, names) for file in one.files or []]
+    return {
+        Path(str(one.locate_file(file.parts[0]))) for one, file in files if file.parts[0] not in ("..", "__pycache__")
+    }
+
+
+def megabytes(names: set[str]) -> float:
+    return sum(_size(_installed(name)) for name in names) / 1e6
+
+
+def _installed(name: str) -> Distribution:
+    return distribution(name)
+
+
+def _is_installed(name: str) -> bool:
+    return any(True for _ in Distribution.discover(name=name))
+
+
+def _size(one: Distribution) -> int:
+    files = (Path(str(one.locate_file(file))) for file in one.files or [] if file.suffix != ".pyc")
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def main() -> None:
+    from provenance import machine, versions
+    from records import put
+
+    base = needed("l2d")
+    extras = [
+        str(extra) for extra in distribution("l2d").metadata.get_all("Provides-Extra") or [] if extra not in LEFT_OUT
+    ]
+    lines = ["| | packages | MB |", "|---|---|---|", f"| `l2d` | {len(base)} | {megabytes(base):,.0f} |"]
+    for extra in sorted(extras):
+        more = needed("l2d", frozenset({extra})) - base
+        lines.append(f"| `l2d[{extra}]` | +{len(more)} | +{megabytes(more):,.0f} |")
+    torch, rest = needed("torch"), base - needed("torch")
+    note = f"torch and what it needs, CUDA among it, are {megabytes(torch):,.0f} MB of the first line; the rest is {megabytes(rest):,.0f} MB."
+    lines += ["", f"Files on disk without bytecode, on {machine()}, {versions()}. {note}"]
+    put(GUIDE, "sizes", "\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Lightning in half the time: torchmetrics and timm import large packages only to see whether they are there."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+# What torchmetrics looks for. Its metrics of images, sound and text need them; l2d uses none of those.
+UNUSED = frozenset({"transformers", "scipy", "torchvision", "matplotlib"})
+
+
+def import_quickly() -> None:
+    """Import torchmetrics and timm without those packages, before Lightning and l2d's networks import them.
+
+    For the processes of our own commands alone: the parts of torchmetrics that were left out stay so until the process ends.
+    """
+    if "torchmetrics" in sys.modules or "timm" in sys.modules:
+        return
+    with _hidden_from_torchmetrics():
+        import torchmetrics  # noqa: F401
+    with _absent("wandb"):
+        import timm.utils  # noqa: F401
+
+
+@contextmanager
+def _hidden_from_torchmetrics() -> Iterator[None]:
+    from lightning_utilities.core import imports
+
+    is_met, is_there = imports.RequirementCache.__bool__, imports.package_available
+
+    def met(cache: imports.RequirementCache) -> bool:
+        name = re.match(r"\w*", cache.module or cache.requirement or "")
+        return (name is None or name[0] not in UNUSED) and is_met(cache)
+
+    def there(name: str) -> bool:
+        return name not in UNUSED and is_there(name)
+
+    with (
+        patch.object(imports.RequirementCache, "__bool__", met),
+        patch.object(imports, "package_available", there),
+    ):
+        yield
+
+
+@contextmanager
+def _absent(package: str) -> Iterator[None]:
+    """An import of it fails, as if it were not installed."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]

@@ -1,0 +1,29 @@
+"""From a notebook's data to arrays."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from l2d.data.arrays import Answers, Seen
+from l2d.data.given import make_arrays, read_inputs
+
+TEXTS = ["a b", "c", " a  b "]
+
+
+def embed(texts: Sequence[str]) -> np.ndarray:
+    return np.zeros((len(texts), 2), dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("X", "text", "name"), [(TEXTS, None, "text"), (pd.DataFrame({"prompt": TEXTS}), "prompt", "prompt")]
+)
+def test_equal_texts_stay_on_one_side(X: Any, text: str | None, name: str) -> None:
+    inputs, seen, groups = read_inputs(X, text, embed)
+    arrays = make_arrays(inputs, seen, groups, ("a", "b"), Answers(torch.zeros(3, 2)), None)
+    assert arrays.groups is not None
+    assert arrays.groups.tolist() == [0, 1, 0]
+    assert arrays.seen == Seen(text=name)

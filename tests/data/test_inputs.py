@@ -1,0 +1,17 @@
+"""Images as a router sees them."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from l2d.data.inputs import decode_images
+
+
+def test_images_that_are_not_square(tmp_path: Path) -> None:
+    """Height before width; what is missing is told apart."""
+    pixels = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    images, bad = decode_images([tmp_path / "none.png", tmp_path / "wide.png"], (2, 3, 3))
+    assert images[1].tolist() == pixels.tolist()
+    assert bad.tolist() == [True, False]

@@ -1,0 +1,38 @@
+"""Where the time of a run went, by a clock of the test's own."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from l2d.learning import timing
+from l2d.learning.timing import Timer
+
+
+def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 s of experts; four epochs, half a second of validation after each. The first one compiles: the rate is by the median of
+    the others, 2 s. From the first step, 1 s after the experts, to the last: 9 + 4 + 1 + 2 − 1 + 3·.5."""
+    now = 100.0
+    monkeypatch.setattr(timing, "time", SimpleNamespace(time=lambda: now))
+    timer = Timer()
+    now += 50
+    timer.leave_out(30)
+    timer.leave_out(20)
+    for seconds in (9.0, 4.0, 1.0, 2.0):
+        timer.on_train_epoch_start()
+        for step in (1, seconds - 1):
+            now += step
+            timer.on_train_batch_end()
+        timer.on_validation_start()
+        now += 0.5
+    found = timer.record(images=60)
+    assert found["epoch_seconds"] == [9, 4, 1, 2]
+    assert found["images_per_second"] == 30
+    assert (found["expert_seconds"], found["total_seconds"], found["steps_seconds"]) == (50, 18, 16.5)
+    assert found["started_at"] == 100
+
+
+def test_one_epoch_and_none() -> None:
+    timer = Timer()
+    assert timer.record(images=60)["images_per_second"] is None
+    timer.epoch_seconds = [2.0]
+    assert timer.record(images=60)["images_per_second"] == 30

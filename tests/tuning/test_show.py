@@ -1,0 +1,51 @@
+"""What a search shows: who is compared with whom, over which seeds, and the best trial so far."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runs.some_cells import finish, some_cells
+
+from l2d.runs.cells import Cell
+from l2d.tuning.show import Trial, ablation_table, trials_figure
+
+LOSSES = {"tuned": {0: 0.1, 1: 0.2}, "tdef": {0: 0.3, 1: 0.3}}
+
+
+def cells_of(folder: Path) -> dict[str, list[Cell]]:
+    """Two seeds of each, with equal shares."""
+    cells = {name: some_cells(folder / name, 2) for name in LOSSES}
+    for cell in (*cells["tuned"], *cells["tdef"]):
+        finish(cell)
+    return cells
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    _, _, *lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    return {name: cells for name, *cells in lines}
+
+
+def test_the_table_by_hand(tmp_path: Path) -> None:
+    """The differences from tdef are −0.2 and −0.1: −0.15 ± 12.706·0.05 by t of one degree of freedom."""
+    block = ("mmlu", "llm", "llm", "error_plus_cost")
+    found = rows(ablation_table(LOSSES, cells_of(tmp_path), block, "tdef"))
+    shown = ["1 1", "50.0 / 50.0"]
+    assert found["tuned"] == ["2", "0.1500 ± 0.0707", "0.8130 ± 0.0400", "-0.1500 [-0.7853, +0.4853]", *shown]
+    assert found["tdef"] == ["2", "0.3000 ± 0.0000", "", "", *shown]
+    alone = {"tuned": {1: 0.2}}
+    assert rows(ablation_table(alone, cells_of(tmp_path), block, None))["tuned"] == ["1/2", "0.2000", "", *shown]
+
+
+def trial(value: float, **changes: Any) -> Trial:
+    return Trial(**{"settings": {}, "value": value, "epoch": 3, "epochs": 3, "runs": 1, "rho": [1.0, 3.0], **changes})
+
+
+def test_only_trials_that_were_run_to_the_end_can_be_the_best_so_far() -> None:
+    trials = [trial(0.4), trial(0.1, epoch=1), trial(0.2, reason="failed"), trial(0.3)]
+    against, order = trials_figure(trials, "title").axes
+    drawn = {str(line.get_label()): line for line in order.lines}
+    assert drawn["best so far"].get_ydata() == pytest.approx([0.4, 0.4, 0.4, 0.3])
+    assert list(drawn["run to the end"].get_xdata()) == [1, 4]
+    assert list(drawn["left early"].get_xdata()) == [2]
+    [points] = against.lines
+    assert (list(points.get_xdata()), list(points.get_ydata())) == ([2.0, 2.0], [0.4, 0.3])
