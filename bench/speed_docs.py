@@ -69,7 +69,7 @@ def speed(by: dict[str, list[Row]]) -> str:
         + f"\n\n{source([by[what][0] for what in names if what in by], 'python bench/speed.py')}\n\n"
         + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
         + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s that a bf16 matrix product of 8,192 × 8,192 reached beside it "
-        + f"(of 790, which larger ones have been seen to reach, {reached / 790:.0%})."
+        + f"({reached / 790:.0%} of the 790 that larger products have reached)."
     )
 
 

@@ -45,6 +45,7 @@ def example_metrics(loss: float = 0.25, p: int = 2, **changes: Any) -> RunMetric
             constant=None,
             offsets=None,
             validation=GuardEvidence(best_constant="expert 1", gain=0.125, standard_error=0.0625),
+            test=GuardEvidence(best_constant="expert 1", gain=0.25, standard_error=0.0625),
         ),
         decision="argmax",
         method_buffers={"rho": [1.0] * p, "reward_scale": 1.0},

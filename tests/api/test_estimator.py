@@ -50,7 +50,8 @@ def test_the_parameters_are_those_of_fit(monkeypatch: pytest.MonkeyPatch) -> Non
         {name: one.default for name, one in signature(of).parameters.items()} for of in (l2d.RouterEstimator, l2d.fit)
     )
     assert own.items() - of_fit.items() == {("progress", False)}
-    given, seen = dict(zip(own, range(len(own)), strict=True)), dict[str, Any]()
+    given: dict[str, Any] = dict(zip(own, range(len(own)), strict=True))
+    seen: dict[str, Any] = {}
 
     def fit(*_: Any, **said: Any) -> SimpleNamespace:
         seen.update(said)

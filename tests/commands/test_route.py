@@ -180,8 +180,8 @@ def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
 
 def test_every_image_is_asked_about() -> None:
     options = make_route_parser().parse_args(["run", "--image", "a.png", "b.png", "--image", "c.png"])
-    router: Any = SimpleNamespace(kind="image", route=lambda queries: queries)
-    assert ask_router(router, options) == ["a.png", "b.png", "c.png"]
+    router: Any = SimpleNamespace(kind="image", route=lambda queries: [Choice(file, None, None) for file in queries])
+    assert [choice.expert for choice in ask_router(router, options)] == ["a.png", "b.png", "c.png"]
 
 
 def test_csv_quotes_names_and_leaves_blanks() -> None:

@@ -143,7 +143,8 @@ def test_every_flag_is_handed_on(call: Call, asked: list[tuple[Any, ...]]) -> No
     asked.clear()
     figure1 = "figure1 --points 20 --steps 2 --offset 1 4 --seed 6"
     call(*figure1.split())
-    assert asked[0] == ({"points": 20, "steps": 2, "offsets": [1.0, 4.0], "seed": 6},)
+    [world, *_] = asked
+    assert world == ({"points": 20, "steps": 2, "offsets": [1.0, 4.0], "seed": 6},)
 
 
 @pytest.mark.slow

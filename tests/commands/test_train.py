@@ -761,17 +761,19 @@ TABLE = ["dataset=table", "dataset.path=my table.csv"]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "prices_later", "look", "query", "again"),
+    ("overrides", "look", "query", "again"),
     [
-        (["setup=I", "seed=3"], False, "report", "--image new.png", "setup=I method=mild,cost_regression"),
-        ([*TABLE, "method=ce"], False, "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
-        ([*TABLE, "dataset.text=q", "method=cost_regression"], True, "curve", '--text "a new query"', "dataset=table 'dataset.path=my table.csv' dataset.text=q method=cost_regression,mild"),
-        ([*TABLE, "dataset.text=q", "dataset.features=[a]"], False, "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' method=mild,cost_regression"),
+        (["setup=I", "seed=3"], "report", "--image new.png", "setup=I method=mild,cost_regression"),
+        ([*TABLE, "method=ce"], "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
+        ([*TABLE, "dataset.text=q", "cost=error_plus_cost", "cost.prices=[0,1]"], "curve", '--text "a new query"', "dataset=table 'dataset.path=my table.csv' dataset.text=q cost=error_plus_cost 'cost.prices=[0,1]' method=mild,cost_regression"),
+        ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
+        (["dataset=mmlu_sim"], "report", '--text "a new query"', "dataset=mmlu_sim method=mild,cost_regression"),
     ],
 )  # fmt: skip
-def test_what_to_do_next(overrides: list[str], prices_later: bool, look: str, query: str, again: str) -> None:
-    found = example_metrics()
-    found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=prices_later))
+def test_what_to_do_next(overrides: list[str], look: str, query: str, again: str) -> None:
+    """Of a method that takes other prices later: a curve, where there is a list of prices."""
+    found = example_metrics(prices=[0.0, 1.0])
+    found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=True))
     said = what_next(check(compose(overrides)), Path("run"), found, [*overrides, "force=true"])
     assert re.findall(r"^  (l2d .*)$", said, re.MULTILINE) == [
         f"l2d {look} run",

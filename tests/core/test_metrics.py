@@ -149,6 +149,8 @@ def test_guarded_by_hand() -> None:
         "constant": None,
         "offsets": [0.1, -0.1],
         "validation": {"best_constant": "small", "gain": 0.25, "standard_error": None},
+        # always the second: 1.2, .2, .2, so differences 0, 0, -.5, whose standard deviation is .5/√3
+        "test": {"best_constant": "small", "gain": pytest.approx(-0.5 / 3), "standard_error": pytest.approx(0.5 / 3)},
     }
     assert found.changes_decisions
     held = guarded_score(Guard(None, 0, 0, 0.0, 0.1), torch.zeros(3, dtype=torch.long), COSTS, PRICES, ["big", "small"])

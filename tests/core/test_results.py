@@ -15,6 +15,7 @@ from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
 SCORE = {"deferral_loss": float, "error_rate": float, "mean_price": float, "ratios": [float]}
+EVIDENCE = {"best_constant": str, "gain": float, "standard_error": float}
 # What a reader of metrics.json may rely on. A change here is a new SCHEMA_VERSION.
 SCHEMA: dict[str, Any] = {
     **SCORE,
@@ -32,7 +33,8 @@ SCHEMA: dict[str, Any] = {
         **SCORE,
         "constant": str,
         "offsets": [float],
-        "validation": {"best_constant": str, "gain": float, "standard_error": float},
+        "validation": EVIDENCE,
+        "test": EVIDENCE,
     },
     "decision": str,
     "method_buffers": {"rho": [float], "reward_scale": float},
@@ -133,7 +135,7 @@ def test_a_damaged_file_is_refused(content: Any, key: str, tmp_path: Path) -> No
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "2"), (0, "0"), ("1", "1"), (None, "none")])
+@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "3"), (0, "0"), ("2", "2"), (None, "none")])
 def test_another_version_is_refused(version: Any, said: str, tmp_path: Path) -> None:
     """Whatever else is in it: other keys are to be expected there."""
     content = {"schema_version": version, "another": "key"} if version is not None else {"deferral_loss": 0.5}

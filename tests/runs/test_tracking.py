@@ -121,7 +121,13 @@ def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys
     assert "(ConnectionError: no route to host); logging offline" in capsys.readouterr().err
     online, offline = wandb.begun
     assert offline == {**online, "mode": "offline"}
-    known = {"project": "p", "entity": "e", "group": "digits/III", "name": "seed=0", "tags": ["digits", "III"]}
+    known: dict[str, Any] = {
+        "project": "p",
+        "entity": "e",
+        "group": "digits/III",
+        "name": "seed=0",
+        "tags": ["digits", "III"],
+    }
     known |= {"config": {"seed": 0}, "dir": str(info.folder), "resume": "allow"}
     assert {key: online[key] for key in known} == known
     assert online["id"] == (info.folder / "wandb_id.txt").read_text()

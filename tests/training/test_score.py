@@ -39,5 +39,5 @@ def test_estimated_errors_are_held_against_errors_not_costs() -> None:
     split: Any = SimpleNamespace(costs=costs, prices=prices)
     expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
     method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda _: expected)
-    found = calibration_on(method, RoutedSplit(split, costs, costs))
-    assert found == [pytest.approx([0.5, 0.15, 0.25]), pytest.approx([0.5, 0.85, 0.75])]
+    found = torch.tensor(calibration_on(method, RoutedSplit(split, costs, costs)))
+    torch.testing.assert_close(found, torch.tensor([[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]))

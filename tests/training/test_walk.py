@@ -1,12 +1,14 @@
 """What the walk hands to Lightning and to the tracker. Whole walks are in tests/commands/test_train.py."""
 
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from l2d.config import check, compose
+from l2d.config import Experiment, check, compose
 from l2d.config.identity import cell_path
 from l2d.learning.progress import EpochsFromOne
 from l2d.runs.folder import RunFolder
@@ -16,28 +18,31 @@ DATA: Any = SimpleNamespace(parts=2, train_dataloader=lambda: range(7))
 TRACKER: Any = SimpleNamespace(loggers=["history"])
 
 
-def trainer(monkeypatch: pytest.MonkeyPatch, *overrides: str) -> dict[str, Any]:
+def trainer(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(walk, "make_trainer", lambda **given: given)
-    found: Any = walk.trainer_of(check(compose(overrides)), TRACKER, ["callback"], DATA)
+    found: Any = walk.trainer_of(experiment, TRACKER, ["callback"], DATA)
     return dict(found)
 
 
 def test_the_trainer_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     given = ("trainer.accelerator=cpu", "trainer.deterministic=true", "trainer.devices=3", "recipe.epochs=4")
-    found = trainer(monkeypatch, *given)
+    experiment = check(compose(given))
+    found = trainer(experiment, monkeypatch)
     wanted = {"accelerator": "cpu", "deterministic": True, "devices": 3, "strategy": "ddp", "max_epochs": 4}
     wanted |= {"logger": ["history"], "log_every_n_steps": 7, "accumulate_grad_batches": 2, "num_sanity_val_steps": 0}
     assert {key: found[key] for key in wanted} == wanted
-    assert trainer(monkeypatch)["strategy"] == "auto"
+    alone = replace(experiment, trainer=replace(experiment.trainer, devices=1))
+    assert trainer(alone, monkeypatch)["strategy"] == "auto"
 
 
-@pytest.mark.parametrize("watched", [False, True])
-@pytest.mark.parametrize("progress", [False, True])
-def test_bars_for_those_who_want_them_and_look(watched: bool, progress: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "is_watched", lambda: watched)
-    found = trainer(monkeypatch, f"progress={progress}")
-    assert found["enable_progress_bar"] is (watched and progress)
-    assert [isinstance(one, EpochsFromOne) for one in found["callbacks"]] == [False, True][: 1 + (watched and progress)]
+def test_bars_for_those_who_want_them_and_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = check(compose([]))
+    for watched, progress in product((False, True), (False, True)):
+        monkeypatch.setattr(walk, "is_watched", lambda watched=watched: watched)
+        wanted = replace(experiment, settings=replace(experiment.settings, progress=progress))
+        found = trainer(wanted, monkeypatch)
+        assert found["enable_progress_bar"] is (watched and progress)
+        assert any(isinstance(one, EpochsFromOne) for one in found["callbacks"]) is (watched and progress)
 
 
 def test_what_a_tracker_is_told(tmp_path: Path) -> None:

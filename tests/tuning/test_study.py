@@ -240,7 +240,7 @@ def test_the_shares_of_rho_are_the_rules_own() -> None:
 
 
 def test_a_trial_is_every_seed_on_every_fold_as_far_as_asked() -> None:
-    own = study(["setup=III"], seeds=[0, 1], folds=2)
+    own: Any = study(["setup=III"], seeds=[0, 1], folds=2)
     [whole] = own.cells(Ask({"method.tau": 1}))
     begun = [["setup=III", "method.tau=1", f"fold={fold}/2", f"seed={seed}"] for seed in (0, 1) for fold in (1, 2)]
     assert whole.grid == begun

@@ -78,11 +78,13 @@ def what_next(experiment: Experiment, folder: Path, metrics: RunMetrics, overrid
     if experiment.plain["router"].get("reads") is None:
         query = "--image new.png"
     else:
-        query = '--text "a new query"' if dataset.get("text") and not dataset.get("features") else "--file new.csv"
+        text = dataset.get("text", "built in") and not dataset.get("features")
+        query = '--text "a new query"' if text else "--file new.csv"
     others = ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
     swept = [text for text in overrides if text.split("=")[0] not in ("method", "seed", "force")]
     again = shlex.join(["l2d", "train", "-m", *swept, f"method={others}", "seed=0,1,2"])
-    look = "curve" if metrics.capabilities.takes_prices_later else "report"
+    priced = any(metrics.prices) and experiment.plain["cost"].get("prices")  # listed, not a column
+    look = "curve" if metrics.capabilities.takes_prices_later and priced else "report"
     commands = {
         LOOKS[look]: f"l2d {look} {folder}",
         "choose an expert for new inputs": f"l2d route {folder} {query}",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
-from l2d.core.guard import Guard
+from l2d.core.guard import Guard, paired
 from l2d.core.results import Baselines, CategoryScore, ExpertAlone, GuardedScore, GuardEvidence, RoutingMetrics, Score
 from l2d.core.rho import cheapest_counts
 
@@ -98,6 +98,7 @@ def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor
         constant=None if guard.constant is None else names[guard.constant],
         offsets=None if guard.offsets is None else list(guard.offsets),
         validation=GuardEvidence(best_constant=names[guard.best], gain=guard.gain, standard_error=guard.error),
+        test=GuardEvidence(names[guard.best], *paired(costs[:, guard.best].double() - paid(costs.double(), decisions))),
     )
 
 

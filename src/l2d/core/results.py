@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from l2d.utils.errors import L2DError
 
 # Raise it whenever a key of metrics.json comes, goes or changes its meaning: runs with another number are refused.
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
 class _Strict:
@@ -45,10 +45,12 @@ class ExpertAlone(_Strict):
 
 @dataclass(frozen=True)
 class GuardEvidence(_Strict):
-    """On validation rows."""
+    """How much less the router costs, with its offsets, than always asking the best single expert."""
 
-    best_constant: str
-    gain: float  # of the router over the best single expert, mean of paired differences
+    best_constant: (
+        str  # that expert: chosen on training rows, or on validation rows if experts learned the training rows
+    )
+    gain: float  # mean of paired differences
     standard_error: float | None  # None: one row
 
 
@@ -56,7 +58,8 @@ class GuardEvidence(_Strict):
 class GuardedScore(Score):
     constant: str | None  # the expert that gets every input
     offsets: list[float] | None  # added to the experts' scores
-    validation: GuardEvidence
+    validation: GuardEvidence  # what the guard was fitted to
+    test: GuardEvidence
 
     @property
     def changes_decisions(self) -> bool:
@@ -121,7 +124,7 @@ class RoutingMetrics(Score):
 class RunMetrics(RoutingMetrics):
     """The content of metrics.json; scores are of the test split unless they say otherwise."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[2]
     capabilities: Capabilities
     validation: Score
     guarded: GuardedScore

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 # In multiples of the validation rows there are: with fewer, the gain is as good as shown; with more, it is as good as none.
 WORTH = (1.5, 100)
-SURE = 2  # standard errors by which the gain on validation must exceed 0 to be called one
+SURE = 2  # standard errors that a gain on the test split must exceed to be called one
 FEW = 3  # categories shown of those where routing gains the most, and of those where it gains the least
 
 
@@ -99,23 +99,18 @@ def guard_line(metrics: RunMetrics) -> str:
 
 def verdict_line(metrics: RunMetrics) -> str:
     """Whether to route, of the router with its guard, which is what will be used."""
-    guarded, best, oracle = metrics.guarded, metrics.baselines.best_single, metrics.baselines.oracle
+    guarded, seen = metrics.guarded, metrics.guarded.test
     if guarded.constant is not None:
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on validation."
-    alone = metrics.experts[best.ratios.index(max(best.ratios))].name
-    ours, gain = guarded.deferral_loss, best.deferral_loss - guarded.deferral_loss
-    if not gain > 0:
-        return (
-            f"verdict: unclear. The router beat {guarded.validation.best_constant} on validation, but on the test split its"
-            f" deferral loss of {ours:.4f} is not below the {best.deferral_loss:.4f} of {alone} alone."
-        )
-    error = guarded.validation.standard_error
-    sure = error is not None and guarded.validation.gain > SURE * error
-    return (
-        f"verdict: routing {'pays' if sure else 'seems to pay, but the gain is within the noise'}. The deferral loss is {ours:.4f}"
-        f" per input, with {alone} alone {best.deferral_loss:.4f}: {gain / best.deferral_loss:.0%} less,"
-        f" {gain / (best.deferral_loss - oracle.deferral_loss):.0%} of the way to the oracle."
-    )
+    error = "unknown" if seen.standard_error is None else f"{seen.standard_error:.4f}"
+    found = f"On the test split it costs {abs(seen.gain):.4f} ± {error} {{}} per input than {seen.best_constant} alone"
+    if not seen.gain > 0:
+        return f"verdict: unclear. Routing gained on validation. {found.format('more')}."
+    if seen.standard_error is None or seen.gain <= SURE * seen.standard_error:
+        return f"verdict: routing may pay. {found.format('less')}, which may be chance."
+    alone = guarded.deferral_loss + seen.gain
+    way = seen.gain / (alone - metrics.baselines.oracle.deferral_loss)
+    return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less, {way:.0%} of the way to the oracle."
 
 
 def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:

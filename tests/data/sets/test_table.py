@@ -595,10 +595,9 @@ def test_text_is_read_as_it_is_written(tmp_path: Path) -> None:
         read_sheet(path, ["t"]).texts("t")
 
 
-def test_a_column_is_what_all_of_its_cells_are(tmp_path: Path) -> None:
-    """Also where the first one that is no whole number comes after a megabyte."""
-    (tmp_path / "t.csv").write_text("x\n" + "1234567\n" * 140_000 + "0.5\n")
-    assert read_sheet(tmp_path / "t.csv").numbers("x")[-1] == 0.5
+def test_a_cell_may_be_longer_than_a_megabyte(tmp_path: Path) -> None:
+    texts = ["word " * 220_000, "short"]
+    assert read_sheet(write(tmp_path, {"t": texts})).texts("t") == texts
 
 
 @pytest.mark.parametrize(("column", "parameter"), [("label", "features"), ("split", "split")])
