@@ -205,11 +205,11 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def tally_table(rows: Sequence[Row]) -> str:
-    """Over the cells, each method against mild and against plugin: how often better or worse, and how often beyond the noise."""
+    """Over the cells, each method against mild and against plugin: how often better or worse, and how often significantly."""
     head = ["method", "cells"]
     for name in ("mild", "plugin"):
-        head += [f"against {name}, mean of the cells' ratios", "better in", "of these beyond the noise"]
-        head += ["worse in", "of these beyond the noise"]
+        head += [f"against {name}, mean of the cells' ratios", "better in", "of these significantly"]
+        head += ["worse in", "of these significantly"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     found = [members for _, members in cells(rows)]
     for kind in ROWS:

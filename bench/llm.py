@@ -184,8 +184,8 @@ def at_levels(rows: Sequence[Row]) -> list[Row]:
 def tally_table(rows: Sequence[Row]) -> str:
     """Over the ten cells, how often each method is worse or better than the best single model, and by how much."""
     used = at_levels(rows)
-    head = ["method", "", "more than the best single model, mean of the cells", "worse in", "beyond the noise"]
-    head += ["better in", "beyond the noise"]
+    head = ["method", "", "more than the best single model, mean of the cells", "worse in", "significantly"]
+    head += ["better in", "significantly"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for checkpoint in ("best", "best_loss"):
         for method in METHODS:
@@ -221,7 +221,7 @@ def more_than_single(rows: Sequence[Row], column: str) -> tuple[float, float, fl
 
 
 def against(rows: Sequence[Row], single: float) -> str:
-    """A mark where the guarded router differs from the best single model beyond the noise of the seeds."""
+    """A mark where the guarded router differs significantly from the best single model, over seeds."""
     found = paired_interval({int(r["seed"]): float(r["guarded"]) for r in rows}, {int(r["seed"]): single for r in rows})
     if found is None or found[1] <= 0 <= found[2]:
         return ""

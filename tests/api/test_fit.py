@@ -1,5 +1,6 @@
 """A router from arrays: the training of `l2d train`, without a folder."""
 
+import gc
 import os
 import pickle
 import random
@@ -274,7 +275,11 @@ def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
         router.save(tmp_path / "router")
     loaded = l2d.Router.load(tmp_path / "router")
     assert [choice.posterior for choice in loaded.route(texts)] == [choice.posterior for choice in router.route(texts)]
-    router.place.cleanup()  # left to the garbage collector, it is cleaned up with a ResourceWarning
+    place = Path(str(router.network.model))
+    assert place.exists()
+    del router
+    gc.collect()
+    assert not place.exists()
 
 
 def test_images() -> None:

@@ -1,6 +1,8 @@
 """`l2d.fit`: a router from arrays. The walk is that of `l2d train`, in a folder that is gone afterwards."""
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -112,14 +114,14 @@ def fit(
     # Judged on the validation rows: the test rows are the caller's, who has them.
     source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "")
     with ExitStack() as until, random_state_kept(), interruptible(), ended_by_signals():
-        place = tempfile.TemporaryDirectory(prefix="l2d-")
-        run = RunFolder(Path(until.enter_context(place)))
+        place = tempfile.mkdtemp(prefix="l2d-")
+        until.callback(shutil.rmtree, place)
+        run = RunFolder(Path(place))
         train(experiment, run, source, tell=lambda _: None)
         own = [part.target.rpartition(".")[0] for part in (experiment.method, experiment.router)]
         found = Router.load(run.path, trust=own)
         if found.network.reads_text:  # its tokenizer is read from the folder when the first query comes
-            found.place = place
-            until.pop_all()
+            weakref.finalize(found.network, until.pop_all().close)
     held_out = splits.validation
     found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names)
     return found

@@ -24,7 +24,7 @@ from l2d.serving.score import RouterScore, score_decisions
 from l2d.utils.errors import L2DError, ParameterError
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from l2d.utils.picture import Picture
 
 Prices = Sequence[float] | Mapping[str, float]
 
@@ -54,7 +54,6 @@ class Router:
         self.config, self.description, self.held_out = run.config, run.description, run.held_out
         self.guard: Guard = run.description.guard
         self.validation: RouterScore | None = None
-        self.place: Any = None  # a folder that lives as long as the router
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
@@ -162,7 +161,7 @@ class Router:
         """
         export_router(self, Path(file).expanduser())
 
-    def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Figure":
+    def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Picture":
         """A picture of what each way of choosing costs and of who is asked: on these queries, or on the rows that were held out."""
         if queries is not None:
             return self.score(queries, costs, errors=errors, prices=prices).plot()

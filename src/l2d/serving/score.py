@@ -12,7 +12,7 @@ from l2d.core.costs import cheapest, paid
 from l2d.core.guard import paired
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from l2d.utils.picture import Picture
 
 Z = 1.959964  # of a 95 % interval
 INTERVALS = ("interval", "gain_interval")
@@ -61,7 +61,7 @@ class RouterScore:
         ]
         return "\n".join(lines)
 
-    def plot(self) -> "Figure":
+    def plot(self) -> "Picture":
         """What each way of choosing costs, and who gets the inputs."""
         from l2d.utils.picture import Picture
 
