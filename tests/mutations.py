@@ -245,7 +245,7 @@ MUTATIONS = {
     "prepared arrays: the checksum is not compared": ("data/sets/prepared.py", "if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):", "if sha256 is not None and not file.exists():"),
     "texts that were cut are never told": ("data/text/encoders.py", "if length >= most]", "if length > most]"),
     "rows seen are not reset between epochs": ("learning/learner.py", "        self.loss_sum = torch.zeros((), device=self.device)\n        self.rows_seen = 0\n", "        self.loss_sum = torch.zeros((), device=self.device)\n"),
-    "the seed of Lightning leaks into the caller's environment": ("learning/random_state.py", "        os.environ.pop(SEED, None)\n", ""),
+    "the seed of Lightning leaks into the caller's environment": ("learning/random_state.py", "            os.environ.pop(name, None)\n", "            pass\n"),
     "cosine head normalises the weights over experts": ("networks/heads.py", "F.normalize(self.weight, dim=-1))", "F.normalize(self.weight, dim=0))"),
     "a text of exactly the model's length is refused": ("networks/text.py", "inputs.shape[1] > positions", "inputs.shape[1] >= positions"),
     "posterior of the weighted cross-entropy multiplies by the weights": ("methods/cross_entropy.py", "scores - self.weights.to(scores).log()", "scores + self.weights.to(scores).log()"),

@@ -10,21 +10,23 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-SEED = "PL_GLOBAL_SEED"  # where Lightning writes the seed
+SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # where Lightning writes the seed, and whether it is for workers too
 
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """The caller's random streams stay where they are, whatever is seeded and drawn within."""
-    python, legacy, seed = random.getstate(), np.random.get_state(), os.environ.get(SEED)  # noqa: NPY002
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    seeds = {name: os.environ[name] for name in SEEDS if name in os.environ}
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []):
             yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)  # noqa: NPY002
-        os.environ.pop(SEED, None)
-        os.environ |= {} if seed is None else {SEED: seed}
+        for name in SEEDS:
+            os.environ.pop(name, None)
+        os.environ |= seeds
 
 
 @contextmanager
