@@ -71,8 +71,9 @@ def main() -> None:
         more = needed("l2d", frozenset({extra})) - base
         lines.append(f"| `l2d[{extra}]` | +{len(more)} | +{megabytes(more):,.0f} |")
     torch, rest = needed("torch"), base - needed("torch")
-    note = f"torch and what it needs, CUDA among it, are {megabytes(torch):,.0f} MB of the first line; the rest is {megabytes(rest):,.0f} MB."
-    lines += ["", f"Files on disk without bytecode, on {machine()}, {versions()}. {note}"]
+    where = f"Files on disk without bytecode, on {machine()}, {versions()}."
+    note = f"torch and its packages, CUDA included, are {megabytes(torch):,.0f} MB of the first line, the rest {megabytes(rest):,.0f} MB."
+    lines += ["", f"{where} {note}"]
     put(GUIDE, "sizes", "\n".join(lines))
 
 

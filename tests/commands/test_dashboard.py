@@ -49,7 +49,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ModuleNotFoundError(name)
 
     monkeypatch.setattr(dashboard, "import_module", missing)
-    with pytest.raises(SystemExit, match=r"^error: .*pip install 'l2d\[dashboard\]'$"):
+    with pytest.raises(SystemExit, match=r"^error: .*pip install 'l2d\[wandb\]'$"):
         main(["--entity", "team"])
 
 

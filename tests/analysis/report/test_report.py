@@ -270,7 +270,7 @@ def test_markdown_and_latex(runs: Path) -> None:
 
 
 def write_findings(runs: Path) -> None:
-    """Of five methods: tied (level) within a hair of best, worse beyond the noise, once with one seed only."""
+    """Of five methods: tied (level) within a hair of best, significantly worse, once with one seed only."""
     losses = {"best": [0.1, 0.1, 0.1], "tied": [0.09, 0.11, 0.13], "worse": [0.2, 0.21, 0.2], "once": [0.9]}
     for method, values in losses.items():
         for seed, loss in enumerate(values):
@@ -298,7 +298,7 @@ def test_findings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ours", "below"), [([1, 1.1, 0.9], True), ([3, 3.1, 2.9], False), ([1, 3, 2], False), ([1], None)]
 )
-def test_beyond_the_noise(ours: list[float], below: bool | None) -> None:
+def test_significance(ours: list[float], below: bool | None) -> None:
     """Against 2.2 in each seed: well below, above, on both sides, and once only."""
     assert is_below(dict(enumerate(ours)), dict.fromkeys(range(3), 2.2)) is below
 
@@ -371,7 +371,7 @@ def test_the_page_in_a_browser(runs: Path, tmp_path: Path) -> None:
     shown = in_browser(file, "", tmp_path)
     assert shown.count("<figcaption>") - PAGE.read_text().count("<figcaption>") == 6
     assert "SVHN · setup I · synthetic · error · mild" in html.unescape(shown)
-    assert "beyond the noise in 0 of 1 case." in shown
+    assert "significantly in 0 of 1 case." in shown
     assert shown.index("<h2>Summary</h2>") < shown.index("<h2>All results</h2>")
     column = "[...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('deferral loss'))"
     order = "document.title = [...document.querySelectorAll('#table tbody tr')].map((r) => r.cells[4].textContent).join('|')"

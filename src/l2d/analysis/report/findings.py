@@ -1,4 +1,4 @@
-"""What a report opens with: the best method of each block, and which others it beats beyond the noise."""
+"""What a report opens with: the best method of each block, and which others it beats significantly."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Finding:
     mean: float
     seeds: int
     single: float  # the deferral loss of the best single expert, on the same seeds
-    pays: bool | None  # whether the best method beats that beyond the noise; None: fewer than two seeds
+    pays: bool | None  # whether the best method beats that significantly; None: fewer than two seeds
     beaten: tuple[str, ...]
     level: tuple[str, ...]  # not told apart from the best
     untold: tuple[str, ...]  # fewer than two seeds in common
@@ -67,7 +67,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
 
 
 def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
-    """Beyond the noise: the 95 % interval of the paired difference lies below 0. None with fewer than two common seeds."""
+    """Significantly: the 95 % interval of the paired difference lies below 0. None with fewer than two common seeds."""
     interval = paired_interval(ours, theirs)
     return None if interval is None else interval[2] < 0
 

@@ -21,7 +21,7 @@ DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
 NOISE = (
-    "A method beats another if the 95 % interval of their paired difference over common seeds does not contain 0."
+    "A method beats another (significantly) if the 95 % interval of their paired difference over common seeds does not contain 0."
     " Otherwise the two are level. The intervals are not corrected for their number, nor for choosing the best on the same seeds."
 )
 TEX = str.maketrans(
@@ -33,7 +33,7 @@ def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
     """The summary, a row per block."""
     lines = ["### Summary", "", f"| {' | '.join(SUMMARY)} |", "|---" * len(SUMMARY) + "|"]
     for one in findings:
-        sure = {True: "", False: " (within the noise)", None: " (too few seeds)"}[one.pays]
+        sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[one.pays]
         cells = [
             *(titled(titles, group, getattr(one, group)) for group in BLOCK),
             f"**{one.best}**",
