@@ -72,7 +72,7 @@ def main() -> None:
         lines.append(f"| `l2d[{extra}]` | +{len(more)} | +{megabytes(more):,.0f} |")
     torch, rest = needed("torch"), base - needed("torch")
     where = f"Files on disk without bytecode, on {machine()}, {versions()}."
-    note = f"torch and its packages, CUDA included, are {megabytes(torch):,.0f} MB of the first line, the rest {megabytes(rest):,.0f} MB."
+    note = f"torch with its CUDA packages is {megabytes(torch):,.0f} MB of the first line, the rest {megabytes(rest):,.0f} MB."
     lines += ["", f"{where} {note}"]
     put(GUIDE, "sizes", "\n".join(lines))
 

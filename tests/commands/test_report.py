@@ -126,11 +126,11 @@ def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for cell in (tdef, mild):
         write_run(root, "/".join(cell.names), 0, 0.1)
     main([str(root), *OVERRIDES])
-    assert capsys.readouterr().out.startswith("2 runs, 2 cells;")
+    assert "\n\n2 runs, 2 cells;" in capsys.readouterr().out
     main([str(root / "digits/I/synthetic/error/mild"), *OVERRIDES])
-    assert capsys.readouterr().out.startswith("1 runs, 1 cells;")
+    assert "\n\n1 runs, 1 cells;" in capsys.readouterr().out
     main([str(mild.folder / "seed=0"), *OVERRIDES])
-    assert capsys.readouterr().out.startswith("1 runs, 1 cells;")
+    assert "\n\n1 runs, 1 cells;" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -540,11 +540,11 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     first = command("recipe.epochs=1", tiny=True)
     assert first.returncode == 0, first.stderr
     assert "always the majority expert" in first.stdout
-    path = first.stdout.rstrip().splitlines()[-1]
+    [path] = re.findall(r"^runs/.*$", first.stdout, re.MULTILINE)
     assert (tmp_path / path / "metrics.json").exists()
     again = command("recipe.epochs=1")
     assert again.returncode == 0
-    assert "finished already" in again.stdout
+    assert f"finished already (force=true re-runs it)\n{path}\n\nnext:\n" in again.stdout
     # nothing is left beside runs/
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 

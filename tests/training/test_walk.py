@@ -11,8 +11,10 @@ import pytest
 from l2d.config import Experiment, check, compose
 from l2d.config.identity import cell_path
 from l2d.learning.progress import EpochsFromOne
+from l2d.networks.tabular import MLP
 from l2d.runs.folder import RunFolder
 from l2d.training import walk
+from l2d.utils.errors import L2DError
 
 DATA: Any = SimpleNamespace(parts=2, train_dataloader=lambda: range(7))
 TRACKER: Any = SimpleNamespace(loggers=["history"])
@@ -51,3 +53,23 @@ def test_what_a_tracker_is_told(tmp_path: Path) -> None:
     assert (info.folder, info.name, info.config["seed"]) == (tmp_path, "seed=3", 3)
     assert info.group == cell_path(experiment.plain)
     assert info.tags == ["digits", "I", "synthetic", "error", "tdef"]
+
+
+def test_force_is_for_other_data_too(tmp_path: Path) -> None:
+    """What was there is cleared before the data are compared with it; without force they are refused."""
+    made_anew = check(compose(["force=true"]))
+    goes_on = replace(made_anew, settings=replace(made_anew.settings, force=False))
+    router: Any = SimpleNamespace(
+        network=MLP(width=2, depth=0, dropout=0, mean=[0], std=[1], num_outputs=2, head="linear"), method=None
+    )
+    (tmp_path / "data.txt").write_text("old\n")
+    source = walk.Source(fingerprint=lambda _: "new")
+    splits: Any = SimpleNamespace(panel=SimpleNamespace(names=[]))
+
+    def begin(experiment: Experiment) -> None:
+        walk.begin(experiment, RunFolder(tmp_path), source, splits, router, lambda _: None)
+
+    with pytest.raises(L2DError, match="force=true"):
+        begin(goes_on)
+    begin(made_anew)
+    assert (tmp_path / "data.txt").read_text() == "new\n"
