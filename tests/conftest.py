@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
@@ -88,11 +89,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: item.path.stem not in LONGEST)
 
 
+MEASURED_CASES = 3
+CASES_RUN: Counter[str] = Counter()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Coverage leaves most slow tests alone: it doubles their time, and the others see nearly every line. (The mark no_cover does
-    nothing where pytest-xdist is used: of the two measurements that pytest-cov begins there it pauses one.)"""
-    stopped, aside = [], item.get_closest_marker("slow") and not item.get_closest_marker("measured")
+    """Coverage leaves most slow tests alone, and a test's cases after the first few: it doubles their time, and the others see
+    nearly every line. (The mark no_cover does nothing where pytest-xdist is used: of the two measurements that pytest-cov begins
+    there it pauses one.)"""
+    function = item.nodeid.partition("[")[0]
+    CASES_RUN[function] += 1
+    slow = item.get_closest_marker("slow") and not item.get_closest_marker("measured")
+    stopped, aside = [], slow or CASES_RUN[function] > MEASURED_CASES
     while aside and (measuring := coverage.Coverage.current()) is not None:
         measuring.stop()
         stopped.append(measuring)

@@ -1,6 +1,8 @@
 """What is used of Hydra: arguments that are given, exceptions that come through, grids, files read once."""
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -166,3 +168,28 @@ def test_grids(given: list[str], expected: list[list[str]]) -> None:
 def test_a_grid_of_infinitely_many_is_refused() -> None:
     with pytest.raises(HydraException):
         split_grid(["a=interval(0,1)"])
+
+
+COMPOSE = """
+import json, sys, hydra
+from l2d.config import CONF
+from l2d.config.composing import register_resolvers
+from l2d.config.hydra_adapter import compose_quickly
+from omegaconf import OmegaConf
+register_resolvers()
+def composed():
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        every = [hydra.compose("train", overrides=one, return_hydra_config=True) for one in json.loads(sys.argv[1])]
+    return [OmegaConf.to_yaml(one) for one in every]
+plain = composed()
+compose_quickly()
+print(plain == composed() == composed())
+"""
+
+
+@pytest.mark.slow
+def test_quicker_composing_gives_the_same() -> None:
+    """Among them interpolations in a defaults list: the recipe of a router."""
+    given = [["method=tdef"], ["dataset=table", "router=minilm_tuned"], ["experiment=table1_error", "experts=trained"]]
+    command = [sys.executable, "-c", COMPOSE, json.dumps(given)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"

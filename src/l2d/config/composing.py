@@ -40,10 +40,10 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
     """The config that `l2d train OVERRIDES` would run with."""
     import hydra
 
-    from l2d.config.hydra_adapter import read_each_file_once
+    from l2d.config.hydra_adapter import compose_quickly
 
     register_resolvers()
-    read_each_file_once()
+    compose_quickly()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
 

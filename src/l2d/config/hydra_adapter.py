@@ -4,13 +4,14 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import version
+from hydra._internal import defaults_list
 from hydra._internal.config_repository import ConfigRepository
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
@@ -34,7 +35,7 @@ def run_job(
     Exceptions come through: Hydra would print them and exit.
     """
     version.setbase(VERSION_BASE)
-    read_each_file_once()
+    compose_quickly()
     _compose_once()
     parser = get_args_parser()
     parser.error = _refuse  # type: ignore[method-assign]
@@ -118,9 +119,13 @@ def quiet_launchers() -> None:
 
 
 @cache
-def read_each_file_once() -> None:
-    """A sweep composes many configs from the same few files, and parsing them is a third of the work."""
-    read, known = ConfigRepository.load_config, dict[Any, Any]()
+def compose_quickly() -> None:
+    """The same configs in half the time: a sweep composes many from the same few files.
+
+    Each file is parsed once. The map for interpolations in a defaults list is made only for a list that has one. The repository of
+    files is copied without the sources that it lists.
+    """
+    read, known, make_map = ConfigRepository.load_config, dict[Any, Any](), defaults_list._create_interpolation_map
 
     def load_config(self: ConfigRepository, config_path: str) -> Any:
         key = (*(source.path for source in self.get_sources()), config_path)
@@ -128,7 +133,12 @@ def read_each_file_once() -> None:
             known[key] = read(self, config_path)
         return deepcopy(known[key])  # Hydra builds the composed config out of these very nodes
 
+    def interpolation_map(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
+        return make_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else None
+
     ConfigRepository.load_config = load_config  # type: ignore[method-assign]
+    ConfigRepository.__deepcopy__ = lambda self, _: copy(self)  # type: ignore[attr-defined]
+    defaults_list._create_interpolation_map = interpolation_map
 
 
 @cache
