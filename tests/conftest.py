@@ -186,8 +186,10 @@ def given_to(name: str, arguments: Sequence[str], tiny: bool) -> list[str]:
 
 
 def run_inside(arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    from tests.running import small_pictures
+
     code, out, err = 0, io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), small_pictures():
         try:
             main(arguments)
         except SystemExit as leave:

@@ -17,6 +17,11 @@ from l2d.runs.standing import answered
 from l2d.training import walk
 
 
+def small_pictures() -> Any:
+    """A picture takes a fifth of a tiny run."""
+    return patch.object(walk, "run_figure", lambda _: Figure((0.1, 0.1)))
+
+
 def folder_of(cfg: Any) -> Path:
     """The run's folder, whether it is there or not."""
     return RunFolder.of(with_listed_prices(check(cfg)).plain).path
@@ -28,7 +33,7 @@ def train(cfg: Any) -> dict[str, Any]:
     run = RunFolder.of(experiment.plain)
     if answered(experiment, run):
         return run.metrics().as_json() if run.finished else {}
-    with patch.object(walk, "run_figure", lambda _: Figure((0.1, 0.1))):  # a picture takes a fifth of a tiny run
+    with small_pictures():
         metrics = walk.train(experiment, run)
     return {} if metrics is None else metrics.as_json()
 
