@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from l2d.data.arrays import Answers, Seen
-from l2d.data.given import make_arrays, read_inputs
+from l2d.data.given import make_arrays, read_inputs, read_outcomes
 
 TEXTS = ["a b", "c", " a  b "]
 
@@ -27,3 +27,9 @@ def test_equal_texts_stay_on_one_side(X: Any, text: str | None, name: str) -> No
     assert arrays.groups is not None
     assert arrays.groups.tolist() == [0, 1, 0]
     assert arrays.seen == Seen(text=name)
+
+
+def test_a_frame_of_costs_is_put_into_the_experts_order() -> None:
+    costs = pd.DataFrame({"b": [1.0, 2.0], "a": [3.0, 4.0]})
+    assert read_outcomes(costs, None, None, ["a", "b"])[0].tolist() == [[3, 1], [4, 2]]
+    assert read_outcomes(costs, None, None, ["c", "d"])[0].tolist() == [[1, 3], [2, 4]]

@@ -44,14 +44,14 @@ def two(tmp_path: Path, first: list[dict[str, Any]], second: list[dict[str, Any]
 
 def test_harness(tmp_path: Path) -> None:
     """Joined by doc_id, in the first one's order; what only one was asked is left out, and noted."""
-    files = two(tmp_path, [sample(i) for i in (3, 0, 1, 5)], [sample(i, acc=True) for i in (0, 1, 2, 3)])
+    files = two(tmp_path, [sample(i) for i in (3, 0, 1, 5)], [sample(i, acc=i % 2 == 0) for i in (0, 1, 2, 3)])
     found = harness_outcomes(files)
     assert found.columns == {
         "id": ["3", "0", "1"],
         "prompt": [f"question {i}\nAnswer:" for i in (3, 0, 1)],
         "answer": ["1", "0", "1"],
         "correct_a": [1, 1, 0],
-        "correct_b": [1, 1, 1],
+        "correct_b": [0, 1, 0],
     }
     assert [note.split(":")[0] for note in found.notes] == ["2 questions are left out"]
 

@@ -160,6 +160,10 @@ def test_noise_is_on_the_training_split_alone() -> None:
     assert torch.equal(noisy.train.costs, build(priced(noise=0.2)).train.costs)
     for name in ("validation", "test"):
         assert torch.equal(getattr(clean, name).costs, getattr(noisy, name).costs)
+    drawn = [
+        build(priced(noise=0.2), seed=seed).train.costs / build(priced(), seed=seed).train.costs for seed in (0, 1)
+    ]
+    assert not torch.allclose(*drawn)  # factors of the same places, whatever the rows
 
 
 @pytest.mark.parametrize("sampling", ["over", "under"])

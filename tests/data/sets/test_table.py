@@ -610,6 +610,11 @@ def test_columns_that_give_the_answer_away_are_not_taken_in_silence(
     assert caught.value.parameter == parameter
 
 
+def test_what_experts_did_is_not_for_the_router(tmp_path: Path) -> None:
+    known_later = {f"{kind}_a": [1.0] * 10 for kind in ("answer", "probability", "tokens", "seconds")}
+    assert load(write(tmp_path, {**separable(10), **known_later})).seen.features == ("x", "noise")
+
+
 @pytest.mark.slow
 def test_a_finished_run_does_not_hide_a_missing_file(tiny: Tiny, tmp_path: Path) -> None:
     path = write(tmp_path, separable(100))
