@@ -216,6 +216,10 @@ def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
     labels = np.where(X[:, 0] > 0, "b", "a")
     router = l2d.fit(X, errors=errors, prices=[0.1, 0.1, 0.1], labels=labels, method="plugin", **QUICK)
     assert router.score(X, errors=errors, prices=[0.1, 0.1, 0.1]).deferral_loss < 0.2
+    # without prices: those that it decides by
+    assert router.score(X, errors=errors) == router.score(X, errors=errors, prices=[0.1, 0.1, 0.1])
+    assert router.at([3, 0, 3]).score(X, errors=errors).single_losses["expert 1"] > 3
+    assert repr(router) == "Router(expert 1, expert 2, expert 3; sees rows of 3 numbers)"
     assert set(router.at([3, 0, 3]).decide(X).tolist()) == {1}
 
 
@@ -296,7 +300,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({"costs": None}, "costs: give costs, or errors"),
     "both": ({"errors": np.zeros((N, 3))}, "costs: give costs, or errors"),
     "prices of costs": ({"prices": [0, 0, 0]}, "prices: are part of the costs"),
-    "rows": ({"costs": np.zeros((N - 1, 3))}, "costs: 239 rows, but X has 240"),
+    "rows": ({"costs": np.zeros((N - 1, 3))}, "costs, errors: 239 rows, but X has 240"),
     "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
     "negative": ({"costs": -np.ones((N, 3))}, "costs: must be finite and not negative"),
     "not numbers": ({"costs": np.full((N, 3), "a")}, "costs: must be numbers"),

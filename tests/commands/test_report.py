@@ -38,9 +38,9 @@ def dies_of(*arguments: str) -> str:
         ("runs", "5 runs, 2 cells"),
         ("runs/", "5 runs, 2 cells"),
         ("runs/svhn", "5 runs, 2 cells"),
-        ("runs/svhn/I/../I/synthetic/error/tdef", "3 runs, 1 cells"),
-        ("runs/svhn/I/synthetic/error/mild/bbbb", "2 runs, 1 cells"),
-        ("runs/svhn/I/synthetic/error/mild/bbbb/seed=1", "1 runs, 1 cells"),
+        ("runs/svhn/I/../I/synthetic/error/tdef", "3 runs, 1 cell"),
+        ("runs/svhn/I/synthetic/error/mild/bbbb", "2 runs, 1 cell"),
+        ("runs/svhn/I/synthetic/error/mild/bbbb/seed=1", "1 run, 1 cell"),
     ],
 )
 def test_any_folder(
@@ -128,9 +128,9 @@ def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[s
     main([str(root), *OVERRIDES])
     assert "\n\n2 runs, 2 cells;" in capsys.readouterr().out
     main([str(root / "digits/I/synthetic/error/mild"), *OVERRIDES])
-    assert "\n\n1 runs, 1 cells;" in capsys.readouterr().out
+    assert "\n\n1 run, 1 cell;" in capsys.readouterr().out
     main([str(mild.folder / "seed=0"), *OVERRIDES])
-    assert "\n\n1 runs, 1 cells;" in capsys.readouterr().out
+    assert "\n\n1 run, 1 cell;" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -132,7 +132,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 def test_every_flag_is_handed_on(call: Call, asked: list[tuple[Any, ...]]) -> None:
     bound = "bound there --rho 1 2 --rewards complement --delta 0.5 --ceiling 7 --draws 9 --seed 3 --data-dir d --runs-dir r"
-    call(*bound.split(), "--trust", "m", "--trust", "n")
+    assert call(*bound.split(), "--trust", "m", "--trust", "n") == "said\n"
     assert asked[0] == (Path("there"), {"data_dir": "d", "runs_dir": "r"}, ["m", "n"])
     chosen = {"rho": [1.0, 2.0], "rewards": "complement", "delta": 0.5, "ceiling": 7.0, "draws": 9, "seed": 3}
     assert asked[1] == ("said", chosen)
@@ -247,6 +247,13 @@ def test_bound_of_a_router_done_by_hand() -> None:
     assert "VACUOUS" in bound_text(report, small())
 
 
+def test_the_worst_that_a_router_can_do() -> None:
+    """Costs 0 and ½, rewards 1 and ½, so weights ⅔ and ⅓: only the less rewarded expert is taken."""
+    right = small()
+    router = LinearRouter(right.features, right.head, right.costs / 2, right.method)
+    assert report_of(router, rewards="complement").worst == pytest.approx(2 / 3)
+
+
 def test_bound_of_many_points_is_not_vacuous() -> None:
     """48/m·√(1.25·m/2) at m = 40,000 is .19; the same router fails with its scores the other way round."""
     report = report_of(small(rows=40000), draws=5)
@@ -286,7 +293,7 @@ def test_methods_without_margins_are_told_which() -> None:
         report_of(router)
     with pytest.raises(ParameterError, match=r"^rho: CrossEntropy "):
         report_of(router, rewards="complement")
-    assert report_of(router, rewards="complement", rho=[1.5]).rho.tolist() == [1.5, 1.5]
+    assert report_of(router, rewards="complement", rho=[0.1], ceiling=0.1).rho.tolist() == [0.1, 0.1]
     assert report_of(router, rewards="complement", rho=[1.0, 2.0]).rho.tolist() == [1, 2]
 
 

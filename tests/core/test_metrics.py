@@ -184,3 +184,6 @@ def test_calibration_of_chances_by_hand() -> None:
     expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
     rows = calibration_of_chances(expected, torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
     assert [[round(value, 6) for value in row] for row in rows] == [[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]
+    # each pair by itself, however often the others are wrong
+    rows = calibration_of_chances(torch.tensor([[0.15, 0.35]]), torch.ones(1, 2))
+    assert rows == [pytest.approx(row) for row in ([0.25, 0.15, 1], [0.25, 0.35, 1], [0.25, 0.65, 0], [0.25, 0.85, 0])]

@@ -62,9 +62,9 @@ def test_each_expert_has_the_configured_fraction_and_a_seed_of_its_own(
     asked: list[tuple[Tensor, int]] = []
 
     class Noted(Classifiers):
-        def answers(self, rows: Tensor, about: Tensor, _: bool, seed: int, __: str) -> tuple[Tensor, Tensor]:
+        def answers(self, rows: Tensor, about: Tensor, ask_test: bool, seed: int, _: str) -> tuple[Tensor, Tensor]:
             asked.append((rows, seed))
-            return self.arrays.train_labels[about], self.arrays.test_labels
+            return self.arrays.train_labels[about], self.arrays.test_labels[: None if ask_test else 0]
 
     monkeypatch.setattr(fitting, "Classifiers", Noted)
     arrays = Digits().load(Path())

@@ -161,6 +161,13 @@ def test_what_the_machine_learned_it_learned_beside_people(data_dir: Path, monke
     assert ask(data_dir).learned
 
 
+def test_the_machines_cache_is_the_one_that_it_has_alone() -> None:
+    machine = {"name": "trained", "width": 2}
+    known = {"experts": {"name": "human_trained", "people": 1, "machine": machine}, "seed": 3}
+    alone = Cache(Path("runs"), "cifar10-III-trained", {"experts": machine, "seed": 3})
+    assert machine_cache(Cache(Path("runs"), "cifar10-III-human_trained", known)) == alone
+
+
 @pytest.mark.slow
 @pytest.mark.measured
 @pytest.mark.parametrize("router", [[], ["router=resnet18_slim", "recipe=paper"]])

@@ -175,6 +175,16 @@ def test_what_the_label_says_is_where_it_begins() -> None:
     assert method.num_outputs == 4
 
 
+def test_costs_by_label_by_hand() -> None:
+    """Errors (0, 1) and (⅔, ⅓), plus the prices; without the label there are none."""
+    expected = [pytest.approx([0.5, 1.25]), pytest.approx([2 / 3 + 0.5, 1 / 3 + 0.25])]
+    for method in (plugin(), regression(by_label=True)):
+        costs = method.costs_by_label()
+        assert costs is not None
+        assert costs.tolist() == expected
+    assert regression().costs_by_label() is None
+
+
 @pytest.mark.parametrize("weight", [0.0, 0.5])
 def test_the_labels_own_loss_by_hand(weight: float) -> None:
     """Label 1, chances of ½: log 2, and 0 where it is unknown. The label says ½·1 + ½·⅓ of expert 1 and ½·0 + ½·⅔ of expert 2:

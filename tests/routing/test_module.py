@@ -18,7 +18,8 @@ from l2d.data.sets.digits import Digits
 from l2d.learning.averaging import WarmAverage
 from l2d.learning.learner import make_scheduler
 from l2d.methods.cross_entropy import CrossEntropy
-from l2d.routing.module import RouterModule
+from l2d.routing.module import RouterModule, one_per_row
+from l2d.utils.errors import L2DError
 
 
 class Losses(pl.Callback):
@@ -274,3 +275,10 @@ def test_one_cycle_of_a_few_steps(steps: int) -> None:
         scheduler.step()
     assert all(0 < rate <= 0.5 for rate in rates)
     assert steps < 4 or max(rates) > 0.3
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 2), (2,)])
+def test_a_loss_that_is_not_one_per_row_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(L2DError, match=r"one value per row, \[3\], not"):
+        one_per_row(torch.zeros(shape), torch.zeros(3, 2))
+    assert one_per_row(torch.ones(3), torch.zeros(3, 2)).tolist() == [1, 1, 1]

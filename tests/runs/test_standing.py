@@ -1,5 +1,7 @@
 """Where a run stands is read off its folder, and said without running anything."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from tests.metrics_example import example_metrics
 from l2d.config import Experiment, check, compose
 from l2d.routing.fingerprints import data_fingerprint
 from l2d.runs.folder import RunFolder
-from l2d.runs.standing import Standing, answered, standing_of
+from l2d.runs.standing import Standing, answered, say_finished, standing_of
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
@@ -95,3 +97,22 @@ def test_a_result_of_other_data_is_not_taken(tmp_path: Path, state: str) -> None
     assert answered(asked, prepared(tmp_path / "same", state, data))
     with pytest.raises(L2DError, match="other data"):
         answered(asked, prepared(tmp_path / "other", state, data[::-1]))
+
+
+def test_it_is_said_that_ones_own_code_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = prepared(tmp_path / "run", "finished")
+    loss = tmp_path / "my_loss_file.py"
+    loss.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    for moment, warned in ((1, False), (2**33, True)):
+        os.utime(loss, (moment, moment))
+        say_finished(run, {"my_loss_file"})
+        assert (f"WARNING: {loss} was changed after this run; force=true" in capsys.readouterr().out) is warned
+
+
+def test_modules_of_ones_own() -> None:
+    found = experiment()
+    assert found.own_modules == set()
+    assert replace(found, method=replace(found.method, target="mine.losses.Mine")).own_modules == {"mine.losses"}

@@ -64,12 +64,14 @@ def test_force_is_for_other_data_too(tmp_path: Path) -> None:
     )
     (tmp_path / "data.txt").write_text("old\n")
     source = walk.Source(fingerprint=lambda _: "new")
-    splits: Any = SimpleNamespace(panel=SimpleNamespace(names=[]))
+    splits: Any = SimpleNamespace(panel=SimpleNamespace(names=[]), train=range(1234))
+    said: list[str] = []
 
     def begin(experiment: Experiment) -> None:
-        walk.begin(experiment, RunFolder(tmp_path), source, splits, router, lambda _: None)
+        walk.begin(experiment, RunFolder(tmp_path), source, splits, router, said.append)
 
     with pytest.raises(L2DError, match="force=true"):
         begin(goes_on)
     begin(made_anew)
     assert (tmp_path / "data.txt").read_text() == "new\n"
+    assert said[-1] == "training mild on digits, seed 0: 1,234 rows, 15 epochs"

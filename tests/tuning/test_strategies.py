@@ -144,6 +144,12 @@ def test_optuna_starts_where_the_method_is_and_asks_the_same_again() -> None:
     assert all(0 < rho <= 200 for ask in first for rho in rho_of(ask.settings))
 
 
+def test_optuna_draws_sizes_evenly_by_their_logarithm() -> None:
+    """From 0.1 to 100, so two thirds of them below 10."""
+    asked = follow(begin_search(options(search="optuna", trials=12), space(1.0)), lambda _: 0.0)
+    assert sum(ask.settings["method.rho"] < 10 for ask in asked[1:]) > 4
+
+
 def test_optuna_leaves_the_worse_half_early() -> None:
     def value(ask: Ask) -> float:
         return rho_of(ask.settings)[0]

@@ -303,13 +303,20 @@ def test_experts_are_trained_in_parts(
         assembled(cfg, renew_experts=True)
 
 
-@pytest.mark.parametrize(("rows", "parts", "found"), [(8, 1, 2), (9, 1, 2), (7, 1, None), (16, 2, 4), (15, 2, None)])
-def test_how_far_a_batch_is_cut(rows: int, parts: int, found: int | None, capsys: pytest.CaptureFixture[str]) -> None:
-    """To four rows in the smallest micro-batch, and no further."""
+@pytest.mark.parametrize(
+    ("rows", "parts", "tried", "found"),
+    [(8, 1, 8, 2), (9, 1, 9, 2), (7, 1, 7, None), (16, 2, 8, 4), (15, 2, 8, None), (17, 2, 9, 4)],
+)
+def test_how_far_a_batch_is_cut(
+    rows: int, parts: int, tried: int, found: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To four rows in the smallest micro-batch, and no further. tried: rows in the largest that ran out of memory."""
     full = RuntimeError("out of memory")
     if found is None:
-        with pytest.raises(L2DError, match=r"^recipe\.batch_size=9: out of memory"):
+        with pytest.raises(L2DError, match=rf"^recipe\.batch_size=9: out of memory with {tried} rows"):
             more_parts(full, "recipe.batch_size=9", rows, parts)
     else:
         assert more_parts(full, "recipe.batch_size=9", rows, parts) == found
-        assert f"is now {found} micro-batches" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert said.startswith(f"out of memory with {tried} rows")
+        assert f"is now {found} micro-batches" in said

@@ -68,9 +68,9 @@ def fit(
         text: The column of a DataFrame that holds a text.
         method: The loss, a name of `l2d train --help`: mild, tdef, ce, plugin, …
         router: The network, a name of `l2d train --help`. Default: mlp for numbers and texts, resnet18_slim for images.
-        epochs: Passes over the rows.
-        batch_size: Rows per step.
-        learning_rate: Of the optimizer.
+        epochs: Passes over the rows. Default: the recipe's, 20 for numbers and texts.
+        batch_size: Rows per step. Default: the recipe's, 128 for numbers and texts.
+        learning_rate: Of the optimizer. Default: the recipe's, 0.001 for numbers and texts.
         validation_fraction: The share of the rows that is held out.
         seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.
         accelerator: auto, cpu or gpu.
@@ -90,6 +90,9 @@ def fit(
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
+    if not isinstance(method, str):
+        problem = "must be a name; a loss of your own trains with l2d train --config-dir (docs/extending.md)"
+        raise ParameterError("method", problem, method)
     wrong, paid = read_outcomes(costs, errors, prices)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     given = {

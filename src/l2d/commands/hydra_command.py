@@ -13,6 +13,7 @@ from l2d.config.composing import register_resolvers
 from l2d.runs.sweep import mark_started, without_places, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
+from l2d.utils.own_modules import look_here
 from l2d.utils.user_errors import MISTAKES, answering, is_mistake, one_line
 
 
@@ -125,6 +126,8 @@ def run_hydra_command(
 
     register_resolvers()
     interrupts.remember()
+    if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments):
+        look_here()
     how = f"the same command {command.resumes}"
     try:
         run_job(HydraJob(job, full), str(CONF), command.config, arguments, multirun=multirun)

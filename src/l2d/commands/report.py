@@ -87,7 +87,8 @@ def write_report(words: Sequence[str]) -> str:
         write_text(file, text)
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
-    said = f"{runs} runs, {len(cells)} cells{without}; {time.monotonic() - started:.1f} s"
+    counted = f"{runs} {'run' if runs == 1 else 'runs'}, {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+    said = f"{counted}{without}; {time.monotonic() - started:.1f} s"
     shown = [sentence(finding) for finding in findings[:SHOWN]]
     shown += [f"({len(findings) - SHOWN} more on the page)"] if len(findings) > SHOWN else []
     return "\n".join([*shown, "", said, *map(str, files)])

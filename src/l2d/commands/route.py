@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_text
+from l2d.utils.own_modules import look_here
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
@@ -62,7 +63,8 @@ def make_route_parser() -> argparse.ArgumentParser:
     decisions.add_argument(
         "--prices",
         type=read_prices,
-        help="decide by other prices than those of training: small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
+        help="decide by other prices than those of training, in units of one error (cost.scale is not applied):"
+        " small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
         " (method=cost_regression, label_regression, plugin, trained without cost=columns). The guard is fitted to them",
     )
     decisions.add_argument(
@@ -105,6 +107,8 @@ def check_out(out: Path | None) -> None:
 
 
 def load_router(options: argparse.Namespace) -> "Router":
+    if options.trust:
+        look_here()
     RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
     from l2d.serving.router import Router
 

@@ -66,13 +66,16 @@ def train_job(cfg: Any) -> None:
 
 def say_what_next(experiment: Experiment, run: RunFolder) -> None:
     """After a single run that is finished."""
-    from l2d.config.hydra_adapter import given_overrides, in_a_sweep
+    from l2d.config.hydra_adapter import given_config_dir, given_overrides, in_a_sweep
 
     if run.finished and not experiment.settings.dry_run and not in_a_sweep():
-        print(f"\n{what_next(experiment, run.path, run.metrics(), given_overrides())}")
+        said = what_next(experiment, run.path, run.metrics(), given_overrides(), given_config_dir())
+        print(f"\n{said}")
 
 
-def what_next(experiment: Experiment, folder: Path, metrics: RunMetrics, overrides: Sequence[str]) -> str:
+def what_next(
+    experiment: Experiment, folder: Path, metrics: RunMetrics, overrides: Sequence[str], config_dir: str | None = None
+) -> str:
     """The three most useful commands, each beneath what it is for."""
     dataset, method = experiment.plain["dataset"], experiment.method.name
     if experiment.plain["router"].get("reads") is None:
@@ -82,12 +85,14 @@ def what_next(experiment: Experiment, folder: Path, metrics: RunMetrics, overrid
         query = '--text "a new query"' if text else "--file new.csv"
     others = ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
     swept = [text for text in overrides if text.split("=")[0] not in ("method", "seed", "force")]
-    again = shlex.join(["l2d", "train", "-m", *swept, f"method={others}", "seed=0,1,2"])
+    own = [] if config_dir is None else ["--config-dir", config_dir]
+    again = shlex.join(["l2d", "train", *own, "-m", *swept, f"method={others}", "seed=0,1,2"])
+    trust = "".join(f" --trust {module}" for module in sorted(experiment.own_modules))
     priced = any(metrics.prices) and experiment.plain["cost"].get("prices")  # listed, not a column
     look = "curve" if metrics.capabilities.takes_prices_later and priced else "report"
     commands = {
         LOOKS[look]: f"l2d {look} {folder}",
-        "choose an expert for new inputs": f"l2d route {folder} {query}",
+        "choose an expert for new inputs": f"l2d route {folder} {query}{trust}",
         "compare methods on three seeds": again,
     }
     return "\n".join(["next:", *(f"  # {why}\n  {command}" for why, command in commands.items())])

@@ -113,6 +113,12 @@ def given_overrides() -> list[str]:
     return list(HydraConfig.get().overrides.task)
 
 
+def given_config_dir() -> str | None:
+    """What --config-dir named."""
+    sources = HydraConfig.get().runtime.config_sources
+    return next((str(source.path) for source in sources if source.provider == "command-line"), None)
+
+
 def quiet_launchers() -> None:
     """Hydra's launchers print a line for every run."""
     logging.getLogger("hydra").setLevel(logging.WARNING)
@@ -138,7 +144,7 @@ def compose_quickly() -> None:
 
     ConfigRepository.load_config = load_config  # type: ignore[method-assign]
     ConfigRepository.__deepcopy__ = lambda self, _: copy(self)  # type: ignore[attr-defined]
-    defaults_list._create_interpolation_map = interpolation_map
+    defaults_list._create_interpolation_map = interpolation_map  # type: ignore[assignment]
 
 
 @cache

@@ -133,6 +133,12 @@ class Experiment:
     plain: Mapping[str, Any]
 
     @property
+    def own_modules(self) -> set[str]:
+        """Of classes that are not l2d's: the user's own."""
+        parts = (self.dataset, self.experts, self.cost, self.method, self.router, self.logger)
+        return {part.target.rpartition(".")[0] for part in parts if not part.target.startswith("l2d.")}
+
+    @property
     def data_dir(self) -> Path:
         return Path(self.settings.data_dir).expanduser()
 

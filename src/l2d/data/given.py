@@ -145,7 +145,7 @@ def make_arrays(
     """All rows are training rows; there are no test rows."""
     n = len(inputs)
     if len(answers.errors) != n:
-        raise ParameterError("costs", f"{len(answers.errors):,} rows, but X has {n:,}")
+        raise ParameterError("costs, errors", f"{len(answers.errors):,} rows, but X has {n:,}")
     classes, num_classes = read_labels(labels, n)
     none = torch.arange(0)
     return Arrays(

@@ -71,7 +71,10 @@ class Priced(Method):
         if self.needs_labels:
             known = evidence.labels[evidence.labels != UNKNOWN]
             if not len(known):
-                raise ParameterError("", "needs labels, and these data have none; name a column: dataset.label=topic")
+                raise ParameterError(
+                    "",
+                    "needs labels, and these data have none; name a column, dataset.label=topic, or give labels to l2d.fit",
+                )
             self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
 
     def estimated(self, evidence: Evidence) -> Tensor:

@@ -8,6 +8,7 @@ from l2d.learning.learner import Learner, MakeOptimizer
 from l2d.methods.auxiliary import ExpertsAux, LabelAux
 from l2d.methods.method import Method
 from l2d.networks.heads import without_aux
+from l2d.utils.errors import L2DError
 
 Aux = LabelAux | ExpertsAux
 
@@ -42,9 +43,9 @@ class RouterModule(Learner):
     def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         outputs = self.network(inputs)
         if self.aux is None:
-            return self.method.loss(outputs, costs, labels)
+            return one_per_row(self.method.loss(outputs, costs, labels), costs)
         own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)
-        return self.method.loss(own, costs, labels) + self.aux.loss(beside, costs, labels)
+        return one_per_row(self.method.loss(own, costs, labels), costs) + self.aux.loss(beside, costs, labels)
 
     def weights(self) -> dict[str, Tensor]:
         """What is needed to route: the method's buffers and the network, with averaged weights if there are any."""
@@ -65,3 +66,10 @@ class RouterModule(Learner):
         }
         self.log_dict(means, batch_size=len(inputs))
         self.log("val DL", means["val/deferral_loss"], prog_bar=True, logger=False, batch_size=len(inputs))
+
+
+def one_per_row(losses: Tensor, costs: Tensor) -> Tensor:
+    """A loss of one's own that averages by itself would train as well, with other weights."""
+    if losses.shape != costs.shape[:1]:
+        raise L2DError(f"method: the loss must have one value per row, [{len(costs)}], not {list(losses.shape)}")
+    return losses

@@ -36,6 +36,7 @@ class Cell:
     settings: Mapping[str, Any] = field(default_factory=dict)
     stop_after: int | None = None
     problem: str = ""
+    own_modules: frozenset[str] = frozenset()
 
     @property
     def standing(self) -> Standing:
@@ -78,18 +79,29 @@ def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
 def draft(config: dict[str, Any]) -> Cell:
     """A cell without its overrides; with what is wrong with its config, if anything is."""
     plain, data, epochs, stop_after, problem = normalised(config), "", 0, None, ""
+    own_modules: frozenset[str] = frozenset()
     try:
         experiment = with_listed_prices(check(config))
         plain = dict(experiment.plain)
         if experiment.trainer.devices > 1:
             raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
         epochs, stop_after = experiment.recipe.epochs, experiment.settings.stop_after
-        data = data_fingerprint(experiment)
+        data, own_modules = data_fingerprint(experiment), frozenset(experiment.own_modules)
     except L2DError as error:
         problem = str(error)
     run = RunFolder.of(plain)
     return Cell(
-        (), run, choices(plain), plain["seed"], epochs, data, places(plain), settings_of(plain), stop_after, problem
+        (),
+        run,
+        choices(plain),
+        plain["seed"],
+        epochs,
+        data,
+        places(plain),
+        settings_of(plain),
+        stop_after,
+        problem,
+        own_modules,
     )
 
 

@@ -17,7 +17,8 @@ from l2d.config.hydra_adapter import compose_for, quiet_launchers, split_grid
 from l2d.config.identity import PLACES, quoted
 from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
-from l2d.utils.text import aligned
+from l2d.utils.own_modules import changed_since
+from l2d.utils.text import aligned, say
 
 # A run that ends without result and without error was killed; one that kills its worker twice is left alone.
 ATTEMPTS = 2
@@ -73,7 +74,9 @@ def sweep(shop: Workshop) -> None:
     folder = shop.open()
     failed = shop.run(cells, folder)
     header, rows = results_table(cells)
-    print(f"\n{aligned(header, rows)}")
+    print(
+        f"\n{aligned(header, rows)}\n\nnext:\n  # make a page of tables and plots\n  l2d report {shop.config.runs_dir}"
+    )
     if failed:
         print("\nfailed:\n" + "\n".join(failure_lines(failed)) + f"\n(tracebacks: {folder}/*.error)")
     report_table(shop.config.logger, folder, header, rows)
@@ -179,6 +182,12 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
     return replace(before, state=State.FAILED, kills=kills, reason=reason)
 
 
+def changed_code(cell: Cell) -> list[Path]:
+    """Of the user's own modules: what is newer than a finished run."""
+    result = cell.run.path / "metrics.json"
+    return changed_since(set(cell.own_modules), result.stat().st_mtime) if result.exists() else []
+
+
 def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
     """Launch what is not done until everything is done or has failed. Returns the failed with their reasons.
 
@@ -188,6 +197,10 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
     progress = {cell: first_progress(cell, force) for cell in cells}
     done = sum(one.state is State.DONE for one in progress.values())
     print(f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}, {done} of them finished already")
+    for file in sorted(
+        {file for cell, one in progress.items() if one.state is State.DONE for file in changed_code(cell)}
+    ):
+        say(f"WARNING: {file} was changed after runs that are finished; force=true trains them with the new code")
     number, idle_rounds, told = 0, 0, False
     while left := [cell for cell, one in progress.items() if one.state in (State.TO_DO, State.HELD)]:
         todo = [cell for cell in left if progress[cell].state is State.TO_DO]

@@ -71,6 +71,9 @@ class Router:
         """Write the router into a folder of its own, for `Router.load` and `l2d route`. An earlier router there is replaced."""
         save_router(self, Path(folder).expanduser())
 
+    def __repr__(self) -> str:
+        return f"Router({', '.join(self.experts)}; sees {self.sees})"
+
     @property
     def experts(self) -> tuple[str, ...]:
         return self.description.experts
@@ -141,11 +144,13 @@ class Router:
             queries: As for `route`.
             costs: [n, p], one column per expert. Give this, or `errors` and `prices`.
             errors: [n, p].
-            prices: [p] or [n, p].
+            prices: [p] or [n, p]. Default: those that the router decides by, where each expert has one.
 
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals.
         """
+        if costs is None and prices is None:
+            prices = self.description.prices
         wrong, given = read_outcomes(costs, errors, prices, self.experts)
         decisions, name = self.decide(queries), "errors" if costs is None else "costs"
         if tuple(wrong.shape) != (len(decisions), len(self.experts)):

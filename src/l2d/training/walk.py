@@ -86,7 +86,7 @@ def attempt(
     with holding(run):
         if is_main_process() and run.finished and not force:  # by another process, meanwhile
             run.check_data(source.fingerprint(experiment))
-            say_finished(run)
+            say_finished(run, experiment.own_modules)
             return run.metrics()
         begin(experiment, run, source, splits, router, tell)
         with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
@@ -140,6 +140,8 @@ def begin(
         tell(f"no GPU here: running with {off}")
     for line in advice(experiment, router.method, splits.panel.names):
         tell(line)
+    what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
+    tell(f"{what}: {len(splits.train):,} rows, {experiment.recipe.epochs} epochs")
 
 
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:

@@ -92,6 +92,14 @@ def test_the_oracles_hull_is_below_every_routing(shape: tuple[int, int, int]) ->
         assert below <= error + 0.05
 
 
+def test_a_hull_has_no_point_that_a_mixture_equals() -> None:
+    assert lower_hull([(0.0, 4.0), (1.0, 3.0), (2.0, 2.0), (4.0, 1.0), (5.0, 1.0)]) == [
+        (0.0, 4.0),
+        (2.0, 2.0),
+        (4.0, 1.0),
+    ]
+
+
 def test_cascade_by_hand() -> None:
     """The cheapest model, the second, that is sure enough; where none is, the surest."""
     chances = np.array([[0.9, 0.7], [0.9, 0.4], [0.5, 0.3], [0.2, 0.2]])
@@ -99,6 +107,7 @@ def test_cascade_by_hand() -> None:
     assert cascade_decisions(chances, PRICES, 0.6).tolist() == [1, 0, 0, 1]  # ties to the last, as routers decide
     assert cascade_decisions(chances, PRICES, 0.7).tolist() == [1, 0, 0, 1]
     assert cascade_decisions(chances, PRICES, 1.0).tolist() == [0, 0, 0, 1]
+    assert cascade_decisions(np.ones((1, 50)), np.arange(50) % 2, 0.5).tolist() == [0]  # the first of equal prices
 
 
 @given(worlds, st.floats(0, 1))

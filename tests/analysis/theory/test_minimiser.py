@@ -51,6 +51,12 @@ def test_minimiser_against_scipy(seed: int, experts: int) -> None:
     assert float(surrogate_gradient(ours, p, rho).abs().max()) <= 1e-9 * float((p / rho).max())
 
 
+def test_the_size_of_p_does_not_matter() -> None:
+    p, rho = f64([[0.5, 0.3, 0.2]]), f64([1.0, 0.3, 2.0])
+    for size in (1e-8, 1e8):
+        np.testing.assert_allclose(surrogate_minimiser(size * p, rho), surrogate_minimiser(p, rho), atol=1e-9)
+
+
 @given(st.integers(0, 9999), st.integers(2, 5), st.floats(0.1, 10))
 def test_equal_rho_has_a_closed_form(seed: int, experts: int, rho: float) -> None:
     p, _ = case(seed, experts)

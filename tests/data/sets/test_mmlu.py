@@ -1,6 +1,7 @@
 """Questions: real ones from a file, simulated ones; no question on two sides of a split."""
 
 import csv
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,15 @@ from l2d.core.costs import cheapest
 from l2d.data.arrays import Arrays
 from l2d.data.sets import mmlu
 from l2d.data.sets.mmlu import MMLU, multiple_choice_prompt
-from l2d.data.sets.mmlu_sim import CHANCES, PATTERNS, QUESTION_KINDS, MMLUSim, apportioned, simulated_outcomes
+from l2d.data.sets.mmlu_sim import (
+    CHANCES,
+    PATTERNS,
+    QUESTION_KINDS,
+    MMLUSim,
+    apportioned,
+    simulated_outcomes,
+    simulated_question,
+)
 from l2d.data.text.encoders import Hashed
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -51,6 +60,7 @@ def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
         MMLUSim(questions=300, encoder=Hashed(), label="subject").load(Path()),
     )
     assert (letter.num_classes, subject.num_classes) == (4, 5)
+    assert {*letter.test_labels.tolist()} == {0, 1, 2, 3}
     assert torch.equal(letter.test_inputs, subject.test_inputs)
     assert letter.categories == subject.categories
     names = sorted(set(subject.categories or ()))
@@ -99,6 +109,14 @@ def test_skill_depends_on_the_question() -> None:
     strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
     rates = [strong[kinds == kind].mean() for kind in range(len(QUESTION_KINDS))]
     assert max(rates) - min(rates) > 0.5
+
+
+def test_hard_questions_have_larger_numbers() -> None:
+    rng = np.random.default_rng(0)
+    for hard in (False, True):
+        text = " ".join(simulated_question("arithmetic", hard, rng) for _ in range(20))
+        numbers = [int(number) for number in re.findall(r"\d+", text)]
+        assert min(numbers) >= 60 if hard else max(numbers) < 20
 
 
 @pytest.mark.slow
@@ -190,7 +208,8 @@ def test_without_outcomes_there_is_no_panel_yet(tmp_path: Path) -> None:
         ({}, {"experts": ["a", "gpt"]}, "experts=gpt: no such column"),
         ({}, {"encoder": None}, "text=prompt: this router does not read text"),
         ({}, {"label": None}, "label: missing"),
-        ({"a": "2"}, {}, "column a"),
+        ({"a": "1.5"}, {}, "column a: not between 0 (wrong) and 1 (right)"),
+        ({"a": "-0.5"}, {}, "column a: not between 0 (wrong) and 1 (right)"),
     ],
     ids=str,
 )

@@ -610,9 +610,13 @@ def test_columns_that_give_the_answer_away_are_not_taken_in_silence(
     assert caught.value.parameter == parameter
 
 
-def test_what_experts_did_is_not_for_the_router(tmp_path: Path) -> None:
+def test_what_experts_did_is_not_for_the_router(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     known_later = {f"{kind}_a": [1.0] * 10 for kind in ("answer", "probability", "tokens", "seconds")}
     assert load(write(tmp_path, {**separable(10), **known_later})).seen.features == ("x", "noise")
+    assert "cost=columns" not in capsys.readouterr().err
+    prices = {"price_a": [1.0] * 10, "price_b": [0.0] * 10}
+    assert load(write(tmp_path, {**separable(10), **prices})).seen.features == ("x", "noise")
+    assert capsys.readouterr().err.endswith("; prices: price_a, price_b (they count with cost=columns)\n")
 
 
 @pytest.mark.slow

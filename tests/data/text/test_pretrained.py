@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import time
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,9 @@ def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> N
     without_package(monkeypatch)
     assert locate("minilm") == MINILM
     assert locate("intfloat/e5-small") == "intfloat/e5-small"
+    for origin, found in (("/there/__init__.py", "/there/model"), (None, MINILM)):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda _, origin=origin: ModuleSpec("x", None, origin=origin))
+        assert locate("minilm") == found
 
 
 @pytest.mark.parametrize(("version", "key"), [("4.45.0", "torch_dtype"), ("4.56.0.dev0", "dtype"), ("5.2.1", "dtype")])
@@ -120,11 +124,12 @@ class Elsewhere:
 
 def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     model = Elsewhere()
-    answering(monkeypatch, "there")
+    asked = answering(monkeypatch, "there")
     with caplog.at_level(logging.INFO, "huggingface_hub"):
-        assert from_pretrained(model, "a/b") == "fetched"
+        assert from_pretrained(model, "a/b", revision="r") == "fetched"
         assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
     assert model.tried == [True, False]
+    assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
 
 
 def test_what_is_wrong_with_a_copy_is_said_where_there_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:

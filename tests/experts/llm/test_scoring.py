@@ -20,6 +20,7 @@ from l2d.experts.llm.scoring import (
     check_lengths,
     encode_questions,
     gap_before,
+    last_logits,
     question_text,
     score_letters,
     split_shared,
@@ -44,6 +45,21 @@ def test_equals_a_slow_reference(model: Any, letters: list[str], chat: bool) -> 
         kinds = [values.dtype.name for values in found.arrays().values()]
         assert kinds == ["int64", "float32", "int64", "float64"]
         assert (found.seconds > 0).all()
+
+
+class Noted(torch.nn.Linear):
+    """A model that notes where its tokens are said to stand."""
+
+    def forward(self, input_ids: Any, position_ids: Any, **_: Any) -> Any:
+        self.positions = position_ids.tolist()
+        return SimpleNamespace(logits=torch.zeros(*input_ids.shape, 2))
+
+
+def test_positions_are_counted_from_the_first_token_of_a_row() -> None:
+    """Which stands at 0, as it did when the model was trained."""
+    model = Noted(1, 1)
+    last_logits(model, [[7, 8, 9], [7, 8]], keep=1)
+    assert model.positions == [[0, 1, 2], [0, 0, 1]]
 
 
 def test_tokens_are_those_of_the_question(model: Any) -> None:

@@ -19,6 +19,7 @@ Titles = Mapping[str, Mapping[str, str]]  # what people call a name of a group: 
 PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
+COLUMNS += ["guarded", "to each expert, %"]
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
 NOISE = (
     "A method beats another (significantly) if the 95 % interval of their paired difference over common seeds does not contain 0."
@@ -48,21 +49,20 @@ def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
 
 
 def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
-    """One table per kind of experts and cost."""
-    with_guard = any(map(guarded_text, entries))
-    head = [*COLUMNS, *(["guarded"] if with_guard else []), "to each expert, %"]
+    """One table per kind of experts and cost, without columns that would be empty."""
     parts = []
     for (experts, cost), members in grouped(entries, "experts", "cost"):
         lines = [f"### {titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", ""]
-        lines += [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-        for _, block in grouped(members, "dataset", "setup"):
-            best = best_mean(block)
-            lines += [f"| {' | '.join(_markdown_cells(row, best, with_guard, titles))} |" for row in block]
+        blocks = [block for _, block in grouped(members, "dataset", "setup")]
+        rows = [_markdown_cells(row, best_mean(block), titles) for block in blocks for row in block]
+        kept = [column for column in range(len(COLUMNS)) if any(row[column] for row in rows)]
+        table = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+        lines += [f"| {' | '.join(row[column] for column in kept)} |" for row in table]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_cells(row: Row, best: float, with_guard: bool, titles: Titles) -> list[str]:
+def _markdown_cells(row: Row, best: float, titles: Titles) -> list[str]:
     router, known, loss = row["kind"] == "router", row.get("paper"), with_std(row["mean"], row.get("std"))
     interval, off = row.get("against_reference"), row.get("off_by_std")
     shares = " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios", []))
@@ -75,7 +75,7 @@ def _markdown_cells(row: Row, best: float, with_guard: bool, titles: Titles) -> 
         with_std(known["mean"], known["std"]) if known else "",
         "" if off is None else f"{off:+.1f}",
         f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else "",
-        *([guarded_text(row)] if with_guard else []),
+        guarded_text(row),
         shares + (" (collapsed)" if row.get("collapsed") else ""),
     ]
 
