@@ -371,7 +371,7 @@ def test_the_page_in_a_browser(runs: Path, tmp_path: Path) -> None:
     shown = in_browser(file, "", tmp_path)
     assert shown.count("<figcaption>") - PAGE.read_text().count("<figcaption>") == 6
     assert "SVHN · setup I · synthetic · error · mild" in html.unescape(shown)
-    assert "significantly in 0 of 1 case." in shown
+    assert "significantly in 1 of 1 case." in shown
     assert shown.index("<h2>Summary</h2>") < shown.index("<h2>All results</h2>")
     column = "[...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('deferral loss'))"
     order = "document.title = [...document.querySelectorAll('#table tbody tr')].map((r) => r.cells[4].textContent).join('|')"
