@@ -58,14 +58,14 @@ def compose_once(
 ) -> DictConfig:
     """A copy takes a thirtieth of the time, and tests compose the same configs again and again."""
     places = str(GlobalHydra.instance().config_loader().get_search_path())
-    key = (places, name, *overrides, return_hydra_config)
+    key = (places, name, str(return_hydra_config), *overrides)
     if key not in COMPOSED:
         COMPOSED[key] = compose(name, overrides=overrides, return_hydra_config=return_hydra_config)
     return deepcopy(COMPOSED[key])
 
 
-COMPOSED: dict[tuple[str | bool, ...], DictConfig] = {}
-hydra.compose = untraced()(compose_once)
+COMPOSED: dict[tuple[str, ...], DictConfig] = {}
+hydra.compose = untraced()(compose_once)  # type: ignore[assignment]
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # otherwise as tests need them

@@ -107,9 +107,8 @@ def test_cascade_by_hand() -> None:
     assert cascade_decisions(chances, PRICES, 0.6).tolist() == [1, 0, 0, 1]  # ties to the last, as routers decide
     assert cascade_decisions(chances, PRICES, 0.7).tolist() == [1, 0, 0, 1]
     assert cascade_decisions(chances, PRICES, 1.0).tolist() == [0, 0, 0, 1]
-    assert cascade_decisions(np.ones((1, 50)), np.arange(1.0, 51.0) % 2, 0.5).tolist() == [
-        1
-    ]  # the first of equal prices
+    many = np.arange(1.0, 51.0) % 2
+    assert cascade_decisions(np.ones((1, 50)), many, 0.5).tolist() == [1]  # the first of equal prices
 
 
 @given(worlds, st.floats(0, 1))
