@@ -299,8 +299,8 @@ MUTATIONS = {
     "of equally dear models the less accurate one ends the curve": ("analysis/curve/points.py", "return min(models), min(models, key=lambda one: (-one[0], one[1]))", "return min(models), max(models)"),
     "weights of calibration bins are divided by all runs, also those without calibration": ("analysis/report/averages.py", "[[weight / len(told), p / weight", "[[weight / len(runs), p / weight"),
     "optuna's sampler has no seed": ("tuning/strategies.py", "TPESampler(seed=0, n_startup_trials=STARTUP)", "TPESampler(n_startup_trials=STARTUP)"),
-    "the suggested comparison keeps force=true": ("commands/train.py", "not in (\"method\", \"seed\", \"force\")]", "not in (\"method\", \"seed\")]"),
-    "a text query is suggested for a router that sees other columns too": ("commands/train.py", "text = dataset.get(\"text\", \"built in\") and not dataset.get(\"features\")", "text = dataset.get(\"text\", \"built in\")"),
+    "the suggested comparison keeps force=true": ("commands/train.py", "(method|seed|force|", "(method|seed|"),
+    "a text query is suggested for a router that sees other columns too": ("commands/train.py", " and not dataset.get(\"features\"):", ":"),
     # The same, a fourth time.
     "clearing a folder does not remove the file that makes it look whole first": ("utils/files.py", "    (folder / first).unlink(missing_ok=True)\n    for entry in folder.iterdir():", "    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == first):"),
     "setup.coverage is left out of the run's identity": ("config/identity.py", "{\"setup\": (\"prices\",), \"experts\"", "{\"setup\": (\"prices\", \"coverage\"), \"experts\""),

@@ -785,8 +785,10 @@ def test_what_to_do_next(overrides: list[str], look: str, query: str, again: str
 def test_what_to_do_next_with_ones_own_loss() -> None:
     experiment = check(compose(["dataset=mmlu_sim"]))
     own = replace(experiment, method=replace(experiment.method, name="mine", target="losses.mine.Mine"))
-    said = what_next(own, Path("run"), example_metrics(), ["dataset=mmlu_sim", "method=mine"], "my_conf")
-    assert '  l2d route run --text "a new query" --trust losses.mine\n' in said
+    given = ["dataset=mmlu_sim", "method=mine", "+method.margin=2", "trainer.devices=2"]
+    said = what_next(own, Path("my run"), example_metrics(), given, "my_conf")
+    assert "  l2d report 'my run'\n" in said
+    assert "  l2d route 'my run' --text \"a new query\" --trust losses.mine\n" in said
     assert said.endswith(
         "  l2d train --config-dir my_conf -m dataset=mmlu_sim method=mine,mild,cost_regression seed=0,1,2"
     )

@@ -107,7 +107,7 @@ def test_a_fallback_is_shown_and_said() -> None:
         (
             0.0,
             0.1,
-            "unclear. Routing gained on validation. On the test split it costs 0.0000 ± 0.1000 more per input than expert 2 alone.",
+            "unclear. Routing gained on validation. On the test split it costs the same as expert 2 alone.",
         ),
         (
             -0.125,

@@ -1,26 +1,29 @@
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from l2d.utils.own_modules import changed_since, look_here
+from l2d.utils.own_modules import changed_since, look_in
 
 
-def test_modules_here_come_last_and_in_other_processes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "json.py").write_text("raise SystemExit('not this one')")
-    (tmp_path / "mine_here.py").write_text("print('mine')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+def test_modules_there_come_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", ["others"])
     for _ in range(2):
-        look_here()
-    assert sys.path.count(str(tmp_path)) == 1
-    assert sys.path[-1] == str(tmp_path)
-    assert os.environ["PYTHONPATH"].split(os.pathsep) == ["elsewhere", str(tmp_path)]
-    command = [sys.executable, "-c", "import mine_here"]
-    assert subprocess.run(command, cwd="/", capture_output=True, text=True, check=True).stdout == "mine\n"
+        look_in(str(tmp_path))
+    assert sys.path == ["others", str(tmp_path)]
+    assert str(tmp_path) not in os.environ.get("PYTHONPATH", "")
+
+
+def test_nothing_is_imported_to_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "found_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / "losses.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert changed_since({"found_package.losses", "found_package.none", "none.at.all", ""}, 0) == [
+        package / "losses.py"
+    ]
 
 
 def test_code_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

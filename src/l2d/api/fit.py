@@ -118,7 +118,7 @@ def fit(
     source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "")
     with ExitStack() as until, random_state_kept(), interruptible(), ended_by_signals():
         place = tempfile.mkdtemp(prefix="l2d-")
-        until.callback(shutil.rmtree, place)
+        until.callback(shutil.rmtree, place, ignore_errors=True)
         run = RunFolder(Path(place))
         train(experiment, run, source, tell=lambda _: None)
         own = [part.target.rpartition(".")[0] for part in (experiment.method, experiment.router)]

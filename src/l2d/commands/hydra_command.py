@@ -13,7 +13,7 @@ from l2d.config.composing import register_resolvers
 from l2d.runs.sweep import mark_started, without_places, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
-from l2d.utils.own_modules import look_here
+from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import MISTAKES, answering, is_mistake, one_line
 
 
@@ -78,14 +78,17 @@ class HydraJob:
     """A job of a sweep, whose mistakes are left where the sweep looks for them. A class, not a closure: launchers send it to other
     processes."""
 
-    def __init__(self, job: Callable[[Any], Any], full: bool) -> None:
-        self.job, self.full = job, full
+    def __init__(self, job: Callable[[Any], Any], full: bool, modules: str | None = None) -> None:
+        """modules: a folder of the user's own."""
+        self.job, self.full, self.modules = job, full, modules
 
     def __call__(self, cfg: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
 
         from l2d.config.hydra_adapter import in_a_sweep
 
+        if self.modules is not None:
+            look_in(self.modules)
         hydra = HydraConfig.get()
         if not in_a_sweep() or hydra.runtime.choices["hydra/sweeper"] != "cells":
             try:
@@ -126,11 +129,18 @@ def run_hydra_command(
 
     register_resolvers()
     interrupts.remember()
-    if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments):
-        look_here()
+    own = str(Path.cwd()) if any(argument.startswith(("--config-dir", "-cd")) for argument in arguments) else None
+    if own is not None:
+        look_in(own)
     how = f"the same command {command.resumes}"
     try:
-        run_job(HydraJob(job, full), str(CONF), command.config, arguments, multirun=multirun)
+        run_job(
+            HydraJob(job, full, own),
+            str(CONF),
+            command.config,
+            arguments,
+            multirun=multirun,
+        )
     except MISTAKES as error:
         if full or not is_mistake(error):
             raise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_text
-from l2d.utils.own_modules import look_here
+from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
@@ -108,7 +108,7 @@ def check_out(out: Path | None) -> None:
 
 def load_router(options: argparse.Namespace) -> "Router":
     if options.trust:
-        look_here()
+        look_in(str(Path.cwd()))
     RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
     from l2d.serving.router import Router
 

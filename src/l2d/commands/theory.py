@@ -9,7 +9,7 @@ from annotated_types import Ge
 
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import write_atomically
-from l2d.utils.own_modules import look_here
+from l2d.utils.own_modules import look_in
 from l2d.utils.parameters import Count, NonNegative, NonNegativeInt, Positive, ProperShare, Seed, check_value
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
@@ -154,7 +154,7 @@ def show_bound(options: argparse.Namespace) -> None:
 
     places = {key: getattr(options, key) for key in ("data_dir", "runs_dir") if getattr(options, key) is not None}
     if options.trust:
-        look_here()
+        look_in(str(Path.cwd()))
     router = load_linear_router(options.run.expanduser(), places, options.trust)
     chosen = {key: getattr(options, key) for key in ("rho", "rewards", "delta", "ceiling", "draws", "seed")}
     with given_as_flags():

@@ -1,6 +1,8 @@
 """l2d train: train and score one router, or with -m many."""
 
 import io
+import os
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
@@ -31,6 +33,9 @@ COMMAND = HydraCommand(
     ],
     resumes="resumes after the last epoch that was saved, if any was",
 )
+ONE_RUN = re.compile(
+    r"[+~]*(method|seed|force|trainer\.devices)\b"
+)  # overrides that are not for the runs of a comparison
 LOOKS = {"curve": "draw error against price", "report": "make a page of tables and plots"}
 
 
@@ -65,10 +70,11 @@ def train_job(cfg: Any) -> None:
 
 
 def say_what_next(experiment: Experiment, run: RunFolder) -> None:
-    """After a single run that is finished."""
+    """After a single run that is finished; of the processes on several devices, the first says it."""
     from l2d.config.hydra_adapter import given_config_dir, given_overrides, in_a_sweep
 
-    if run.finished and not experiment.settings.dry_run and not in_a_sweep():
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
+    if run.finished and not experiment.settings.dry_run and not in_a_sweep() and first:
         said = what_next(experiment, run.path, run.metrics(), given_overrides(), given_config_dir())
         print(f"\n{said}")
 
@@ -78,21 +84,26 @@ def what_next(
 ) -> str:
     """The three most useful commands, each beneath what it is for."""
     dataset, method = experiment.plain["dataset"], experiment.method.name
-    if experiment.plain["router"].get("reads") is None:
-        query = "--image new.png"
-    else:
-        text = dataset.get("text", "built in") and not dataset.get("features")
-        query = '--text "a new query"' if text else "--file new.csv"
+    trust = [
+        f"--trust {part.target.rpartition('.')[0]}"
+        for part in (experiment.method, experiment.router)
+        if not part.target.startswith("l2d.")
+    ]
+    query = "--file new.csv"
+    if experiment.router.target.startswith("l2d.") and experiment.dataset.target.startswith("l2d."):
+        if experiment.plain["router"].get("reads") is None:
+            query = "--image new.png"
+        elif dataset.get("text", "built in") and not dataset.get("features"):
+            query = '--text "a new query"'
     others = ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
-    swept = [text for text in overrides if text.split("=")[0] not in ("method", "seed", "force")]
+    swept = [text for text in overrides if not ONE_RUN.match(text)]
     own = [] if config_dir is None else ["--config-dir", config_dir]
     again = shlex.join(["l2d", "train", *own, "-m", *swept, f"method={others}", "seed=0,1,2"])
-    trust = "".join(f" --trust {module}" for module in sorted(experiment.own_modules))
     priced = any(metrics.prices) and experiment.plain["cost"].get("prices")  # listed, not a column
     look = "curve" if metrics.capabilities.takes_prices_later and priced else "report"
     commands = {
-        LOOKS[look]: f"l2d {look} {folder}",
-        "choose an expert for new inputs": f"l2d route {folder} {query}{trust}",
+        LOOKS[look]: f"l2d {look} {shlex.quote(str(folder))}",
+        "choose an expert for new inputs": " ".join([f"l2d route {shlex.quote(str(folder))} {query}", *trust]),
         "compare methods on three seeds": again,
     }
     return "\n".join(["next:", *(f"  # {why}\n  {command}" for why, command in commands.items())])

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
 
 from l2d.config.schema import Recipe
 from l2d.utils import parameters
 from l2d.utils.errors import ParameterError, unknown
+from l2d.utils.own_modules import spec_of
 
 OTHERS = "**"  # the name under which a signature has its **others, which take any key
 
@@ -37,7 +37,7 @@ def may_exist(target: str) -> bool:
     module = target.rpartition(".")[0]
     if target.startswith("l2d."):
         return find_class(target) is not None
-    return module in sys.modules or _spec(module) is not None
+    return module in sys.modules or spec_of(module) is not None
 
 
 @cache
@@ -79,24 +79,10 @@ def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parame
 
 @cache
 def _tree(module: str) -> ast.Module:
-    spec = _spec(module)
+    spec = spec_of(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return ast.Module([], [])
     return ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
-
-
-def _spec(module: str) -> ModuleSpec | None:
-    """Where a module lies. importlib.util.find_spec alone would import the packages around it."""
-    first, *others = module.split(".")
-    try:
-        spec = importlib.util.find_spec(first)
-    except ValueError:  # no name, or the program that runs
-        return None
-    for number in range(len(others)):
-        if spec is None or spec.submodule_search_locations is None:
-            return None
-        spec = PathFinder.find_spec(".".join([first, *others[: number + 1]]), spec.submodule_search_locations)
-    return spec
 
 
 def _home(module: str, name: str) -> str:
@@ -104,7 +90,7 @@ def _home(module: str, name: str) -> str:
     for node in _tree(module).body:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             if name == (alias.asname or alias.name):
-                spec = _spec(module)
+                spec = spec_of(module)
                 assert isinstance(node, ast.ImportFrom)
                 assert spec is not None
                 is_package = spec.submodule_search_locations is not None

@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from unittest.mock import patch
 
 # What torchmetrics looks for. Its metrics of images, sound and text need them; l2d uses none of those.
@@ -17,7 +17,7 @@ def import_quickly() -> None:
     """
     if "torchmetrics" in sys.modules or "timm" in sys.modules:
         return
-    with _hidden_from_torchmetrics():
+    with suppress(AttributeError), _hidden_from_torchmetrics():  # of another version: imported as usual, later
         import torchmetrics  # noqa: F401
     with _absent("wandb"):
         import timm.utils  # noqa: F401
@@ -30,8 +30,8 @@ def _hidden_from_torchmetrics() -> Iterator[None]:
     is_met, is_there = imports.RequirementCache.__bool__, imports.package_available
 
     def met(cache: imports.RequirementCache) -> bool:
-        name = re.match(r"\w*", cache.module or cache.requirement or "")
-        return (name is None or name[0] not in UNUSED) and is_met(cache)
+        [name] = re.findall(r"^\w*", cache.module or cache.requirement or "")
+        return name not in UNUSED and is_met(cache)
 
     def there(name: str) -> bool:
         return name not in UNUSED and is_there(name)

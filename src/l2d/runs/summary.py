@@ -104,7 +104,9 @@ def verdict_line(metrics: RunMetrics) -> str:
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on validation."
     error = "unknown" if seen.standard_error is None else f"{seen.standard_error:.4f}"
     found = f"On the test split it costs {abs(seen.gain):.4f} ± {error} {{}} per input than {seen.best_constant} alone"
-    if not seen.gain > 0:
+    if seen.gain == 0:
+        return f"verdict: unclear. Routing gained on validation. On the test split it costs the same as {seen.best_constant} alone."
+    if seen.gain < 0:
         return f"verdict: unclear. Routing gained on validation. {found.format('more')}."
     if seen.standard_error is None or seen.gain <= SURE * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."

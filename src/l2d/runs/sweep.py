@@ -1,5 +1,6 @@
 """Many runs from one command. What is finished, begun or missing is read off the run folders, never remembered."""
 
+import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -74,9 +75,9 @@ def sweep(shop: Workshop) -> None:
     folder = shop.open()
     failed = shop.run(cells, folder)
     header, rows = results_table(cells)
-    print(
-        f"\n{aligned(header, rows)}\n\nnext:\n  # make a page of tables and plots\n  l2d report {shop.config.runs_dir}"
-    )
+    print(f"\n{aligned(header, rows)}")
+    if len(failed) < len(cells):
+        print(f"\nnext:\n  # make a page of tables and plots\n  l2d report {shlex.quote(str(shop.config.runs_dir))}")
     if failed:
         print("\nfailed:\n" + "\n".join(failure_lines(failed)) + f"\n(tracebacks: {folder}/*.error)")
     report_table(shop.config.logger, folder, header, rows)

@@ -1,23 +1,33 @@
-"""Modules of the user's own, which lie in the folder that a command is typed in."""
+"""Modules of the user's own, which lie in the folder that a command is typed in. Found, not imported."""
 
-import os
+import importlib.util
 import sys
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 
-def look_here() -> None:
-    """Find modules in the current folder too, after all others; also in the processes that this one starts."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    paths = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
-    if here not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, here])
+def look_in(folder: str) -> None:
+    """Find modules there too, after all others."""
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def spec_of(module: str) -> ModuleSpec | None:
+    """Where a module lies. importlib.util.find_spec alone would import the packages around it."""
+    first, *others = module.split(".")
+    try:
+        spec = importlib.util.find_spec(first)
+    except ValueError:  # no name, or the program that runs
+        return None
+    for number in range(len(others)):
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(".".join([first, *others[: number + 1]]), spec.submodule_search_locations)
+    return spec
 
 
 def changed_since(modules: set[str], moment: float) -> list[Path]:
     """The files of these modules that were written after a moment."""
-    specs = [find_spec(module) for module in sorted(modules)]
+    specs = map(spec_of, sorted(modules))
     files = [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
     return [file for file in files if file.exists() and file.stat().st_mtime > moment]

@@ -291,7 +291,10 @@ def test_findings(tmp_path: Path) -> None:
         " too few seeds to compare with once"
     )
     text = markdown_findings([first, second], TITLES)
-    assert "| SVHN | I | Simulated experts | error | **best** | 0.1000 | 0.4000 | -75% | worse | tied |" in text
+    assert (
+        "| SVHN | I | Simulated experts | error | **best** | 0.1000 | 0.4000 | -75% | worse | tied, once (too few seeds) |"
+        in text
+    )
     assert "| **mild** | 0.5000 | 0.4000 | +25% (too few seeds) |  |  |" in text
 
 

@@ -42,7 +42,7 @@ def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
             f"{one.single:.4f}",
             f"{-one.gain:+.0%}{sure}",
             ", ".join(one.beaten),
-            ", ".join(one.level),
+            ", ".join([*one.level, *(f"{name} (too few seeds)" for name in one.untold)]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", NOISE, ""])

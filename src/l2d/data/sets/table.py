@@ -205,5 +205,6 @@ class Table:
         rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices)]
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
         seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
-        seen += f"; prices: {listed(prices)} (they count with cost=columns)" if {*prices} & {*sheet.names} else ""
+        priced = [name for name in prices if name in sheet.names]
+        seen += f"; prices: {listed(priced)} (they count with cost=columns)" if priced else ""
         print(f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {seen}", file=sys.stderr)
