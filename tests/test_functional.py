@@ -46,3 +46,9 @@ def test_gradients() -> None:
 
 def test_names() -> None:
     assert all(hasattr(functional, name) for name in functional.__all__)
+
+
+def test_the_caller_may_ask_for_another_decision() -> None:
+    method = make_method(check(compose(["method=mild", "method.rho.values=[1,2,3]"])), COSTS, 0)
+    assert torch.equal(method.utilities(SCORES, "posterior"), method.posterior(SCORES))
+    assert torch.equal(method.utilities(SCORES), SCORES)

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from l2d.data.inputs import decode_images
+from l2d.data.arrays import Seen
+from l2d.data.inputs import decode_images, row_inputs
 
 
 def test_images_that_are_not_square(tmp_path: Path) -> None:
@@ -15,3 +16,11 @@ def test_images_that_are_not_square(tmp_path: Path) -> None:
     images, bad = decode_images([tmp_path / "none.png", tmp_path / "wide.png"], (2, 3, 3))
     assert images[1].tolist() == pixels.tolist()
     assert bad.tolist() == [True, False]
+
+
+def test_numbers_come_before_the_text() -> None:
+    rows = [{"text": "b", "y": 2, "x": 1}, {"text": "a", "y": 4, "x": 3}]
+    found = row_inputs(
+        rows, Seen(("x", "y"), "text"), lambda texts: np.array([[ord(one)] for one in texts], dtype=np.float32)
+    )
+    assert found.tolist() == [[1, 2, 98], [3, 4, 97]]

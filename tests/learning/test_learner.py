@@ -18,7 +18,7 @@ from torch import Tensor
 
 from l2d.data.batches import Batches, Inputs
 from l2d.learning.learner import PLAIN, STREAMS, Learner, ended_by_signals, is_full, make_trainer, speed
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.interrupts import TERMINATED
 
 # How training ends
@@ -171,3 +171,13 @@ def test_channels_last_is_how_the_weights_lie(wanted: bool) -> None:
         compile_mode="false",
     )
     assert network.weight.is_contiguous(memory_format=torch.channels_last) == wanted
+
+
+@pytest.mark.parametrize("loss", [float("inf"), float("nan")])
+def test_a_loss_that_is_not_finite_is_divergence(loss: float) -> None:
+    learner: Any = SimpleNamespace(loss_sum=torch.tensor(loss), rows_seen=1, current_epoch=0, recipe_key="recipe")
+    learner.trainer = SimpleNamespace(callback_metrics={})
+    with pytest.raises(
+        L2DError, match=r"^training diverged: train/loss is \w+ in epoch 1; lower recipe\.optimizer\.lr$"
+    ):
+        Learner.on_train_epoch_end(learner)

@@ -90,6 +90,7 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
     for mode in ("offline", "disabled"):
         monkeypatch.setenv("WANDB_MODE", mode)
         assert effective("auto") == mode
+        assert effective("online") == "online"
 
 
 class FakeWandb:

@@ -81,11 +81,11 @@ class RouterScore:
         return figure
 
 
-def score_decisions(decisions: Tensor, costs: Tensor, names: Sequence[str], best: int | None = None) -> RouterScore:
-    """decisions int [n], costs [n, p]. best: the best single expert; the best of these rows if None."""
+def score_decisions(decisions: Tensor, costs: Tensor, names: Sequence[str]) -> RouterScore:
+    """decisions int [n], costs [n, p]."""
     costs = costs.double()
     alone = costs.mean(dim=0)
-    best = int(alone.argmin()) if best is None else best
+    best = int(alone.argmin())
     chosen = paid(costs, decisions)
     loss, gain = around(chosen), around(costs[:, best] - chosen)
     return RouterScore(
