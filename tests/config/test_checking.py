@@ -550,3 +550,9 @@ def test_a_search_that_is_right() -> None:
     options = check_search(search(search="extended", totals=[1, 2.5], offsets=[-1]))
     assert (options.search, options.totals, options.seeds) == ("extended", [1, 2.5], [0])
     assert check_search(compose().tune).search is None
+
+
+def test_the_recipe_of_machines_beside_people_is_written_in_one_way() -> None:
+    """Or the same setting would have two folder names."""
+    given = ["dataset=cifar10", "experts=human", "experts.machine.recipe.compile=False"]
+    assert check(compose(given)).plain["experts"]["machine"]["recipe"]["compile"] == "false"
