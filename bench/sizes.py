@@ -23,7 +23,7 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
         if one in found:
             continue
         found.add(one)
-        for text in _installed(one[0]).requires or []:
+        for text in distribution(one[0]).requires or []:
             wanted = Requirement(text)
             applies = wanted.marker is None or any(
                 wanted.marker.evaluate({"extra": extra}) for extra in (one[1] or {""})
@@ -35,18 +35,14 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
 
 def entries(names: set[str]) -> set[Path]:
     """Of site-packages: what these distributions have put there."""
-    files = [(one, file) for one in map(_installed, names) for file in one.files or []]
+    files = [(one, file) for one in map(distribution, names) for file in one.files or []]
     return {
         Path(str(one.locate_file(file.parts[0]))) for one, file in files if file.parts[0] not in ("..", "__pycache__")
     }
 
 
 def megabytes(names: set[str]) -> float:
-    return sum(_size(_installed(name)) for name in names) / 1e6
-
-
-def _installed(name: str) -> Distribution:
-    return distribution(name)
+    return sum(_size(distribution(name)) for name in names) / 1e6
 
 
 def _is_installed(name: str) -> bool:

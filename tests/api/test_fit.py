@@ -268,7 +268,6 @@ def test_texts() -> None:
 
 def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
     """Its tokenizer is read when the first query comes, and saved with it; a second save replaces the first."""
-    pytest.importorskip("transformers")
     write_encoder(tmp_path / "bert")
     texts = [f"{'war' if i % 2 else 'peace'} {i}" for i in range(40)]
     costs = np.stack([np.arange(40) % 2, 1 - np.arange(40) % 2], axis=1)

@@ -121,8 +121,7 @@ def fit(
         until.callback(shutil.rmtree, place, ignore_errors=True)
         run = RunFolder(Path(place))
         train(experiment, run, source, tell=lambda _: None)
-        own = [part.target.rpartition(".")[0] for part in (experiment.method, experiment.router)]
-        found = Router.load(run.path, trust=own)
+        found = Router.load(run.path, trust=sorted(experiment.own_modules))
         if found.network.reads_text:  # its tokenizer is read from the folder when the first query comes
             weakref.finalize(found.network, until.pop_all().close)
     held_out = splits.validation

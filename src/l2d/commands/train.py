@@ -33,9 +33,8 @@ COMMAND = HydraCommand(
     ],
     resumes="resumes after the last epoch that was saved, if any was",
 )
-ONE_RUN = re.compile(
-    r"[+~]*(method|seed|force|trainer\.devices)\b"
-)  # overrides that are not for the runs of a comparison
+# Overrides that are not for the runs of a comparison.
+ONE_RUN = re.compile(r"[+~]*(method|seed|force|trainer\.devices)\b")
 LOOKS = {"curve": "draw error against price", "report": "make a page of tables and plots"}
 
 
@@ -84,13 +83,10 @@ def what_next(
 ) -> str:
     """The three most useful commands, each beneath what it is for."""
     dataset, method = experiment.plain["dataset"], experiment.method.name
-    trust = [
-        f"--trust {part.target.rpartition('.')[0]}"
-        for part in (experiment.method, experiment.router)
-        if not part.target.startswith("l2d.")
-    ]
+    modules = (experiment.method.own_module, experiment.router.own_module)
+    trust = [f"--trust {module}" for module in modules if module is not None]
     query = "--file new.csv"
-    if experiment.router.target.startswith("l2d.") and experiment.dataset.target.startswith("l2d."):
+    if experiment.router.own_module is None and experiment.dataset.own_module is None:
         if experiment.plain["router"].get("reads") is None:
             query = "--image new.png"
         elif dataset.get("text", "built in") and not dataset.get("features"):

@@ -27,6 +27,11 @@ class Component:
     partial: bool = False
     trusted: bool = True
 
+    @property
+    def own_module(self) -> str | None:
+        """The user's own module that its class comes from; None for a class of l2d."""
+        return None if self.target.startswith("l2d.") else self.target.rpartition(".")[0]
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -134,9 +139,8 @@ class Experiment:
 
     @property
     def own_modules(self) -> set[str]:
-        """Of classes that are not l2d's: the user's own."""
         parts = (self.dataset, self.experts, self.cost, self.method, self.router, self.logger)
-        return {part.target.rpartition(".")[0] for part in parts if not part.target.startswith("l2d.")}
+        return {module for part in parts if (module := part.own_module) is not None}
 
     @property
     def data_dir(self) -> Path:

@@ -45,11 +45,12 @@ class ExpertAlone(_Strict):
 
 @dataclass(frozen=True)
 class GuardEvidence(_Strict):
-    """How much less the router costs, with its offsets, than always asking the best single expert."""
+    """How much less the router costs, with its offsets, than always asking the best single expert.
 
-    best_constant: (
-        str  # that expert: chosen on training rows, or on validation rows if experts learned the training rows
-    )
+    That expert is chosen on training rows, or on validation rows if experts learned the training rows.
+    """
+
+    best_constant: str
     gain: float  # mean of paired differences
     standard_error: float | None  # None: one row
 
