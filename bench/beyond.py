@@ -1,8 +1,8 @@
-"""Routers that use the labels, beside tdef and mild, on images: rows off finished runs into a CSV, tables into documents.
+"""Routers that use the labels, compared with tdef and mild, on images: from finished runs to a CSV, from there to the documents.
 
 python bench/beyond.py collect RUNS_DIR    # adds finished runs of experiment=beyond, beyond_aux there to bench/results/beyond.csv,
-                                           # as of the commit checked out: collect before going on
-python bench/beyond.py docs                # writes the tables of docs/beyond.md anew, with tdef and mild of
+                                           # with the current commit: collect before you change the code
+python bench/beyond.py docs                # rewrites the tables of docs/beyond.md, with tdef and mild of
                                            # bench/results/why_mild.csv
 """
 
@@ -113,7 +113,7 @@ def collected(runs_dir: Path) -> list[Row]:
 
 
 def ours(config: Mapping[str, Any]) -> bool:
-    """Whether a run differs in nothing but KEYS from what experiment=beyond and beyond_aux run."""
+    """Whether a run differs only in KEYS from those of experiment=beyond and beyond_aux."""
     said = [f"{group}={config[group]['name']}" for group in ("dataset", "setup", "experts", "cost")]
     method, fit = config["method"]["name"], config["experts"].get("cross_fit")
     said += [f"method={ {'tdef': 'tdef_paper'}.get(method, method) }", f"aux={config.get('aux', 'none')}"]
@@ -122,7 +122,7 @@ def ours(config: Mapping[str, Any]) -> bool:
 
 
 def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
-    """Of why_mild.csv (measured), tdef and mild where `rows` have none of them, and mild with the ρ that validation prefers."""
+    """From why_mild.csv (measured): tdef and mild where `rows` lack them, and mild with the ρ that is best on validation."""
     have = {(cell(row), row["method"], row["seed"]) for row in rows if (row["aux"], row["ema"]) == ("none", "0")}
     found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in measured:
@@ -145,8 +145,8 @@ def setting(row: Row) -> tuple[str, ...]:
 
 
 def tuned(members: Sequence[Row]) -> list[Row]:
-    """Of a cell's runs with sum_others, those with the ρ and the decision of least mean validation loss; of three settings at
-    least, each with three seeds, or there was nothing to choose from."""
+    """A cell's runs with sum_others, at the ρ and the decision of least mean validation loss. Empty if there are fewer than three
+    settings with three seeds: too few to choose from."""
     tried: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in members:
         if row["rewards"] == "sum_others":
@@ -165,14 +165,14 @@ def tuned(members: Sequence[Row]) -> list[Row]:
 
 
 def taken(row: Row, method: str, decision: str) -> Row:
-    """A row of why_mild.csv as one of ours. Its run fitted no guard, or one that nobody wrote down."""
+    """A row of why_mild.csv in the format of this CSV. It has no guarded loss."""
     ratios = row["ratios" if decision == "argmax" else "posterior_ratios"]
     ours = {"method": method, "aux": "none", "ema": "0", "test": row[decision], "ratios": ratios, "guarded": ""}
     return {**row, **ours, "epochs": row["recipe_epochs"]}
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Per cell: each method by itself, against mild paired, and guarded."""
+    """Per cell: the loss of each method, its paired difference from mild, and its guarded loss."""
     lines = [
         "| cell | method | DL | less mild, paired, 95 % | relative | guarded | to each expert, % |",
         "|---" * 7 + "|",
@@ -234,7 +234,7 @@ def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
 
 
 def against(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[tuple[float, float, float]]:
-    """Of each cell in which the two can be paired, the difference of their losses over the other's: mean, and 95 % interval."""
+    """For each cell in which the two can be paired: their difference divided by the other's loss, mean and 95 % interval."""
     found = []
     for members in here:
         both = [picked(members, which) for which in (kind, other)]
@@ -247,7 +247,7 @@ def against(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[tupl
 
 
 def first_table(rows: Sequence[Row]) -> str:
-    """Which method to start with: how much less or more than mild a method loses, over the cells, by kind of experts and cost."""
+    """Which method to start with: its loss relative to mild's over the cells, by kind of experts and cost."""
     groups: dict[str, list[Sequence[Row]]] = defaultdict(list)
     for (_, _, experts, _, cost, _), members in cells(rows):
         made_how = "simulated" if experts == "synthetic" else experts
@@ -273,13 +273,13 @@ def first_table(rows: Sequence[Row]) -> str:
 
 
 def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
-    """Whether runs of one seed had the same answers to choose from: trained anew, experts are others, and so is the oracle."""
+    """Whether runs of one seed had the same experts: retrained experts differ, and so does their oracle."""
     oracle = {row["seed"]: row["oracle"] for row in theirs}
     return all(row["oracle"] == oracle.get(row["seed"], row["oracle"]) for row in ours)
 
 
 def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
-    """Those with something of ours in them, in order."""
+    """The cells that have a run of this benchmark, in order."""
     found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         found[cell(row)].append(row)
@@ -289,7 +289,7 @@ def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
 
 
 def figure(rows: Sequence[Row]) -> Figure:
-    """Each run's deferral loss over mild's mean in its cell."""
+    """Each run's deferral loss divided by mild's mean in its cell."""
     drawn = [kind for kind in ROWS if kind not in (MILD, (TUNED, "none", "0")) and picked(rows, kind)]
     here = cells(rows)
     picture = Figure(figsize=(8.5, 0.55 * len(here) + 1.5), layout="constrained")

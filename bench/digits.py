@@ -1,8 +1,8 @@
 """The five methods on digits, setup III, error: mean ± std over five seeds, with the wall-clock time of training.
 
 Writes bench/results/digits.csv, the table in docs/digits.md and the example in README.md; fails if TDEF or MILD is not below .09,
-or MILD above TDEF by more than a std. Runs are kept by commit in runs/bench/, so an interrupted benchmark resumes, and no figure is
-that of other code.
+or MILD above TDEF by more than a std. Runs are kept by commit in runs/bench/: an interrupted benchmark resumes, and never reuses
+runs of other code.
 """
 
 import csv
@@ -54,7 +54,7 @@ def read() -> list[dict[str, Any]]:
 
 
 def kept(code: str) -> list[str]:
-    """Where the runs of a commit are. Uncommitted changes have no name to be kept under, so then every run is made anew."""
+    """Where the runs of a commit are. With uncommitted changes every run is re-run: the commit does not identify the code."""
     return [f"runs_dir={ROOT / 'runs' / 'bench' / code}", f"force={str(code.endswith('+changes')).lower()}"]
 
 

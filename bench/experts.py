@@ -2,7 +2,7 @@
 
 python bench/experts.py dataset=svhn,cifar10 setup=I,II,III,severe            # measures, into bench/results/experts.csv
 python bench/experts.py dataset=svhn setup=III experts.cross_fit=1,5          # any axis, and any other override
-python bench/experts.py --docs                                                # only writes the table anew
+python bench/experts.py --docs                                                # only rewrites the table
 """
 
 import argparse
@@ -25,7 +25,7 @@ Row = dict[str, str]
 
 
 def measure(overrides: list[str]) -> list[Row]:
-    """Experts of one setting, as rows; seconds are those that making all of them took, loading the data not counted."""
+    """The experts of one setting, as rows. seconds: for making all of them, without loading the data."""
     experiment = check(compose([*overrides, "experts=trained"]))
     data, coverage = make_splits(experiment), experiment.setup.coverage
     assert coverage is not None

@@ -50,7 +50,7 @@ def prepared(overrides: list[str], folder: Path) -> tuple[Path, Any]:
 
 
 def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
-    """The median call of each batch size, over at least three and otherwise for `seconds`; a first call is left out."""
+    """The median call of each batch size, over at least three calls and at least `seconds`. The first call is not timed."""
     started = time.perf_counter()
     router = Router.load(path)
     router.route(queries[:1])

@@ -1,7 +1,7 @@
-"""Routing between real language models: rows off finished runs into a CSV, tables and figures into the documents.
+"""Routing between real language models: from finished runs to a CSV, from there to tables and figures in the documents.
 
-python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, as of
-                                                       # the commit checked out; and to llm_data.csv what needs no router
+python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, with
+                                                       # the current commit; and to llm_data.csv what needs no router
 python bench/llm.py curves RUNS_DIR                    # l2d curve there, its figures and numbers into docs/results.md
 python bench/llm.py docs                               # the tables of docs/results.md and docs/beyond.md, from the CSVs
 """
@@ -90,7 +90,7 @@ def collected(runs_dir: Path) -> list[Row]:
 
 
 def ours(config: Mapping[str, Any], tuned: bool) -> bool:
-    """Whether a run of all questions differs in nothing but KEYS from the commands in the documents."""
+    """Whether a run of all questions differs only in KEYS from the commands in the documents."""
     said = [
         "dataset=mmlu",
         "dataset.only=null",
@@ -102,7 +102,7 @@ def ours(config: Mapping[str, Any], tuned: bool) -> bool:
 
 
 def variant(method: Mapping[str, Any]) -> str:
-    """The method's name, with theory's ρ and TDEF's other ρ told apart."""
+    """The method's name; with the rule for ρ if that is theory, or if TDEF has one."""
     rho = method.get("rho")
     if isinstance(rho, dict) and (rho["rule"] == "theory" or method["name"] == "tdef"):
         return f"{method['name']}, {rho['rule']} ρ"
@@ -111,7 +111,7 @@ def variant(method: Mapping[str, Any]) -> str:
 
 def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
     """What needs no router: the best single model, the best model for each subject, the oracle, all chosen on training rows and
-    scored on test rows; and what the oracle would gain on the strong model if the others only guessed."""
+    scored on test rows; and what the oracle would gain over the strong model if the others only guessed."""
     rows, loaded = [], dict[tuple[str, str], Splits]()
     for label, setup, prices in sorted(cells):
         overrides = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
@@ -137,13 +137,13 @@ def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
 
 
 def subject_table(data: Splits, train: torch.Tensor, test: torch.Tensor) -> float:
-    """The least mean training cost for each subject, each drawn towards the mean of all by one row; all have one."""
+    """Test loss of the model with the least mean training cost per subject; means are shrunk to the overall mean by one row."""
     means = mean_by_label(train, data.train.labels, data.num_classes, 1.0)
     return float(paid(test, means.argmin(dim=1)[data.test.labels]).mean())
 
 
 def guessing(errors: torch.Tensor) -> Row:
-    """Of the strong model (the first): its error, the oracle's, and the oracle's if the others guessed where it is wrong."""
+    """The error of the strong model (the first), the oracle's, and the oracle's if the others guessed where the first is wrong."""
     strong = float(errors[:, 0].mean())
     guessed = strong * (1 - 1 / CHOICES) ** (errors.shape[1] - 1)
     oracle = float(errors.amin(dim=1).mean())
@@ -247,7 +247,7 @@ def gap_table(data: Sequence[Row]) -> str:
 
 
 def predictable(runs_dir: Path) -> str:
-    """For each pair of models, how well one_vs_all foretells which of the two is right where only one is: the area under the ROC
+    """For each pair of models, how well one_vs_all predicts which of the two is right where only one is: the area under the ROC
     curve, mean over seeds."""
     found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     kept: dict[tuple[str, str, str], list[int]] = defaultdict(list)

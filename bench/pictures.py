@@ -32,7 +32,7 @@ from records import Row, read, title_of, trained
 RESULTS = ROOT / "bench" / "results"
 OUT = ROOT / "docs" / "pictures"
 BLUE, ORANGE, GREEN, RED, GREY = "#3b6fb6", "#e08a2e", "#3f8f55", "#c0504d", "#8a8a8a"
-# The same file every time: ids of SVG elements and the date would differ otherwise.
+# Deterministic files: otherwise ids of SVG elements and the date would differ.
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "l2d",
     "figure.facecolor": "white",
@@ -50,7 +50,7 @@ CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=b
 SEEDS = (0, 1, 2)
 REPORT_CSV, CURVE_CSV = RESULTS / "picture_report.csv", RESULTS / "picture_curve.csv"
 
-# Rows of why_mild.csv: the cell, and of the two routers (rewards, shares, total, offset).
+# Rows of why_mild.csv: the cell, and (rewards, shares, total, offset) of the two routers.
 WHERE = ("dataset", "setup", "experts", "cost")
 CELL = ("svhn", "III", "synthetic", "error")
 BARE_THEORY = ("sum_others", "theory", "26", "0")
@@ -282,7 +282,7 @@ def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def measure(runs_dir: Path) -> None:
-    """Train what two pictures show; finished runs are kept."""
+    """Train the runs of two pictures; finished runs are reused."""
     made = {"machine": machine(), "versions": versions(), "commit": commit()}
     for seed in SEEDS:
         _, metrics = trained([*CURVE, f"seed={seed}", f"runs_dir={runs_dir / 'curve'}"])
@@ -300,7 +300,7 @@ def curve_rows(runs_dir: Path) -> list[Row]:
         {"kind": mark.kind, "name": mark.name, "price": f"{mark.price:.6f}", "error": f"{mark.error:.6f}"}
         | {"seeds": str(mark.seeds)}
         for mark in trace_curve(group, measure_group(group)).marks
-        if mark.kind != "router"  # at the prices of training: on the curve
+        if mark.kind != "router"  # at the prices of training: already on the curve
     ]
 
 
@@ -348,7 +348,7 @@ def draw(out: Path) -> list[Path]:
 
 
 def badges() -> dict[str, str]:
-    """What pyproject.toml says of the license, and the Python versions that CI tests."""
+    """The license in pyproject.toml, and the Python versions that CI tests."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     tested = workflow["jobs"]["check"]["strategy"]["matrix"]["python"]
@@ -377,7 +377,7 @@ def badge(left: str, right: str, colour: str) -> str:
 
 
 def save(picture: Figure, file: Path) -> Path:
-    """Without a date or the version of matplotlib in it."""
+    """Without date and matplotlib version in the file."""
     nameless = {"Date": None} if file.suffix == ".svg" else {"Software": None}
     picture.savefig(file, dpi=100 if file.suffix == ".svg" else 130, metadata=nameless)
     return file

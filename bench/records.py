@@ -1,4 +1,4 @@
-"""Rows off finished runs, kept in CSV files, and what the documents show of them."""
+"""Rows from finished runs: kept in CSV files, shown in the documents."""
 
 import csv
 import json
@@ -28,7 +28,7 @@ def title_of(dataset: str) -> str:
 
 
 def trained(overrides: Sequence[str]) -> tuple[RunFolder, RunMetrics]:
-    """The run that `l2d train OVERRIDES` makes, made if it is not finished yet."""
+    """The run of `l2d train OVERRIDES`, trained if it is not finished."""
     from l2d.training.walk import train
 
     experiment = check(compose(overrides))
@@ -48,7 +48,7 @@ def finished(runs_dir: Path, dataset: str = "*") -> Iterator[tuple[Path, dict[st
 
 
 def usual(config: Mapping[str, Any], overrides: Sequence[str], free: Sequence[str] = ()) -> bool:
-    """Whether a run differs from what the overrides compose in nothing but the groups that are free, and the seed."""
+    """Whether a run's config differs from what the overrides compose only in the free groups and the seed."""
     return _without(config, free) == _expected(tuple(overrides), tuple(free))
 
 
@@ -65,7 +65,7 @@ def _without(config: Mapping[str, Any], free: Sequence[str]) -> str:
 
 
 def where(timing: Mapping[str, Any]) -> str:
-    """The device, with what L2D_MACHINE says of it: of a CPU runs know no name."""
+    """The device, with L2D_MACHINE in brackets: runs do not record the name of a CPU."""
     return timing["device"] + (f" ({os.environ['L2D_MACHINE']})" if "L2D_MACHINE" in os.environ else "")
 
 
@@ -92,7 +92,7 @@ def read(file: Path) -> list[Row]:
 
 
 def merged(old: Sequence[Row], new: Sequence[Row], keys: Sequence[str], results: Sequence[str]) -> list[Row]:
-    """New rows take the place of old ones of the same keys unless they say the same: the commit is that of the code that ran it."""
+    """New rows replace old ones with the same keys if a result differs. Else the old row stays, with the commit that ran it."""
     known = {tuple(row[key] for key in keys): row for row in old}
     for row in new:
         before = known.get(tuple(row[key] for key in keys))
@@ -102,7 +102,7 @@ def merged(old: Sequence[Row], new: Sequence[Row], keys: Sequence[str], results:
 
 
 def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Row]) -> None:
-    """Of rows with the same keys the last counts."""
+    """Of rows with the same keys, the last is written."""
     known = {tuple(row[key] for key in keys): row for row in rows}
     with file.open("w", newline="", encoding="utf-8") as lines:
         writer = csv.DictWriter(lines, fields)
@@ -115,7 +115,7 @@ def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
 
 
 def shown(values: Sequence[float]) -> str:
-    """Mean and spread; how many where they are few."""
+    """Mean ± std; with the number of values if there are fewer than three."""
     if not values:
         return "missing"
     spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
@@ -129,12 +129,12 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
 
 
 def foot(rows: Sequence[Row]) -> str:
-    """How many runs, on how many test rows, where and by what."""
+    """Numbers of runs and test rows, machines, versions and commits."""
     return f"{len(rows)} runs (seeds in brackets where fewer than 3); {made(rows)}."
 
 
 def made(rows: Sequence[Row]) -> str:
-    """On how many test rows, where and by what."""
+    """Numbers of test rows, machines, versions and commits."""
     n = ", ".join(
         f"{title_of(d)} {int(k):,}" for d, k in sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
     )
@@ -146,7 +146,7 @@ def made(rows: Sequence[Row]) -> str:
 
 
 def put(document: Path, mark: str, text: str) -> None:
-    """Between <!-- mark --> and <!-- /mark -->."""
+    """Replace the text between <!-- mark --> and <!-- /mark -->."""
     content = document.read_text(encoding="utf-8")
     marked = re.compile(rf"<!-- {mark} -->.*?<!-- /{mark} -->", re.DOTALL)
     if not marked.search(content):

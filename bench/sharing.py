@@ -2,9 +2,9 @@
 
     python bench/sharing.py --data-dir data --runs-dir runs
 
-The runs are cells of Table 1, recipe=fast, and stay in runs_dir. Images/s at k are those trained on while exactly k workers were at
-work, by the time of their epochs; data, compilation, validation and test, in which a worker trains nothing, count as time. Every
-worker has trained an epoch before the clock starts. Writes bench/results/sharing.csv.
+The runs are cells of Table 1, recipe=fast, and stay in runs_dir. Images/s at k: the images trained on while exactly k workers were
+at work, by the time of their epochs. Loading, compilation, validation and test count as time. Every worker trains an epoch before
+the clock starts. Writes bench/results/sharing.csv.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def epochs_of(timing: dict[str, Any], images: int) -> list[tuple[float, float, i
 
 
 def rates(workers: list[Span], epochs: list[tuple[float, float, int]]) -> dict[int, tuple[float, float]]:
-    """By the number of workers at work at once: images/s and for how many seconds. Within an epoch images come evenly."""
+    """By the number of workers at work at once: images/s and for how many seconds. Images are spread evenly over an epoch."""
     moments = sorted({moment for span in (*workers, *((s, e) for s, e, _ in epochs)) for moment in span})
     images, seconds = dict[int, float](), dict[int, float]()
     for left, right in pairwise(moments):

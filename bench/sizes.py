@@ -1,4 +1,4 @@
-"""What the base installation and each extra weigh: python bench/sizes.py
+"""Disk space of the base installation and of each extra: python bench/sizes.py
 
 Sums the files of the installed distributions that each needs, so it has to run where all extras are installed (`make install`).
 Writes the table in docs/guide.md.
@@ -15,7 +15,7 @@ LEFT_OUT = ("dev",)  # for people who work on l2d
 
 
 def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
-    """The distributions that pip installs for name[extras], itself among them, as far as they are here."""
+    """The distributions that pip installs for name[extras], including itself, if they are installed here."""
     found: set[tuple[str, frozenset[str]]] = set()
     open_ends = [(canonicalize_name(name), extras)]
     while open_ends:
@@ -34,7 +34,7 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
 
 
 def entries(names: set[str]) -> set[Path]:
-    """Of site-packages: what these distributions have put there."""
+    """The entries of site-packages that belong to these distributions."""
     files = [(one, file) for one in map(distribution, names) for file in one.files or []]
     return {
         Path(str(one.locate_file(file.parts[0]))) for one, file in files if file.parts[0] not in ("..", "__pycache__")

@@ -1,16 +1,16 @@
-"""How fast image sets train on a GPU, and what they take: most of docs/speed.md comes from here (the rest from bench/variants.py).
+"""Training speed and memory of image sets on a GPU, for most of docs/speed.md (the rest is from bench/variants.py).
 
     python bench/speed.py --data-dir data                 # all measurements, about eight minutes on one H200
     python bench/speed.py --data-dir data --only l2d bare # some of them
     python bench/speed_docs.py                            # docs/speed.md from bench/results/speed.csv
 
-Speed is taken on SVHN, batches of 1,024, median epoch, the first left out:
+Speed is measured on SVHN, batches of 1,024, median epoch without the first:
 - l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
 - streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
 - bare: a hand-written loop, images on the GPU, the same network, augmentation, loss, precision and compilation, nothing else.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
   plain_uint8: the same, the workers hand out uint8 and the GPU normalises.
-- matmul: a large bf16 matrix product, for what the hardware reaches.
+- matmul: a large bf16 matrix product, to show what the hardware reaches.
 
 svhn, cifar10: recipe=fast as it is, three seeds, tested. cifar100, tiny_imagenet: three epochs for speed and memory, on random
 pixels where data_dir does not hold the set.
@@ -60,7 +60,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 def l2d(
     data_dir: str, dataset: str, *overrides: str, seeds: Iterable[int] = (0,), runs_dir: str | None = None
 ) -> list[Row]:
-    """One row per seed of `l2d train overrides`, from the run folders, which are kept where runs_dir says so."""
+    """One row per seed of `l2d train overrides`, from the run folders, which are kept if runs_dir is given."""
     with nullcontext(runs_dir) if runs_dir else tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", f"dataset={dataset}", *overrides, f"seed={','.join(map(str, seeds))}"]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
@@ -83,7 +83,7 @@ def l2d(
                 "seed": int(file.parent.name.removeprefix("seed=")),
                 "command": f"l2d train {' '.join(arguments)}",
             }
-            rows.append(row if row["seed"] == 0 else row | {"start_seconds": ""})  # later runs started with the first
+            rows.append(row if row["seed"] == 0 else row | {"start_seconds": ""})  # later seeds run after the first
     assert len(rows) == len(list(seeds)), f"{len(rows)} runs found"
     return rows
 
@@ -103,7 +103,7 @@ def whole(arguments: argparse.Namespace, dataset: str) -> list[Row]:
 
 
 def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
-    """Three epochs; random pixels have the right shape and number, which is all that speed and memory see."""
+    """Three epochs; random pixels have the right shape and number, which is all that speed and memory depend on."""
     if is_prepared(Path(arguments.data_dir) / dataset):
         return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
     train, test, size, classes = SHAPES[dataset]
@@ -127,7 +127,7 @@ def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:
 
 
 def rate(step: Callable[[Batch], None], epoch: Callable[[], Iterable[Batch]], epochs: int) -> Row:
-    """The median epoch's images per second, the first left out."""
+    """The median epoch's images per second, without the first epoch."""
     rates, images = [], 0
     for _ in range(epochs):
         torch.cuda.synchronize()
@@ -263,7 +263,7 @@ def measure(arguments: argparse.Namespace) -> None:
 
 
 def keep(rows: list[Row], file: Path) -> None:
-    """New rows take the place of older ones of the same measurement."""
+    """New rows replace older ones of the same measurement."""
     new = {row["what"] for row in rows}
     others = [row for row in read(file) if row["what"] not in new] if file.exists() else []
     file.parent.mkdir(parents=True, exist_ok=True)

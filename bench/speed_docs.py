@@ -1,4 +1,4 @@
-"""docs/speed.md between its marks, from bench/results/*.csv."""
+"""Writes the marked parts of docs/speed.md, from bench/results/*.csv."""
 
 import csv
 import re

@@ -1,7 +1,7 @@
-"""How soon a command answers, and with how much memory: python bench/startup.py
+"""Startup time and memory of the commands: python bench/startup.py
 
-Each case is a fresh process, as from a shell, beside `import hydra` and `import torch`: the median of several, after one that is
-not timed, fills the file caches, and says whether torch was imported. Folders are temporary; one tiny run is finished in them.
+Each case runs in fresh processes, as from a shell, and is compared with `import hydra` and `import torch`. A first process is not
+timed: it fills the file caches and shows whether torch is imported. Folders are temporary; one tiny run is finished in them.
 
     python bench/startup.py               # all cases, about two minutes on two cores
     python bench/startup.py --docs        # only writes the table in docs/speed.md, from bench/results/startup.csv
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-# Nothing large above `measured`: Linux counts what a process was before its exec into its peak memory.
+# No large imports above `measured`: Linux counts a process's memory before its exec into its peak memory.
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "startup.csv"
@@ -77,7 +77,7 @@ CASES = (
 
 
 def measured(case: Case, folder: Path, n: int) -> Row:
-    """One case's row. Any other exit status than the one that is expected ends the measurement."""
+    """One case's row. An unexpected exit status ends the measurement."""
     *_, text = run(case, folder, {"PYTHONPROFILEIMPORTTIME": "1"})
     times, cpu, memory = zip(*(run(case, folder)[:3] for _ in range(n)), strict=True)
     return {

@@ -1,4 +1,4 @@
-"""Put the report's table into a document, between <!-- NAME --> and <!-- /NAME -->, with what a reader must know to trust it.
+"""Put the report's table into a document, between <!-- NAME --> and <!-- /NAME -->, with command, machine, n and time.
 
     python bench/tables.py docs/digits.md table1-digits runs experiment=table1_error,table1_cost dataset=digits \\
         setup=I,III seed=0,1,2

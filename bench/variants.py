@@ -1,4 +1,4 @@
-"""What a training step is made of and what more compilation would gain: the bare step as one CUDA graph, nothing left to launch.
+"""The kernels of a training step, and what more compilation would gain: the bare step as one CUDA graph, without launch overhead.
 
     python bench/variants.py                          # two minutes on one H200
     python bench/variants.py --coordinate-descent     # and two more for this one
@@ -51,7 +51,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 def measure(
     network: type[ResNet18] = ResNet18, options: dict[str, Any] | None = None, benchmark_limit: int = 10
 ) -> tuple[float, float, Any]:
-    """Images per second, seconds until ready, and what plays one step."""
+    """Images per second, seconds until ready, and a function that replays one step."""
     torch.compiler.reset()
     torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, benchmark_limit
     started = time.perf_counter()
@@ -95,7 +95,7 @@ def measure(
 
 
 def kernels(play: Any) -> list[dict[str, Any]]:
-    """Milliseconds a step of every kernel."""
+    """Milliseconds per step of every kernel."""
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         for _ in range(5):
             play()

@@ -1,8 +1,8 @@
-"""What MILD's gain is made of: rows off finished runs into a CSV, tables and figures into docs/why_mild.md.
+"""Where MILD's gain comes from: from finished runs to a CSV, from there to tables and figures in docs/why_mild.md.
 
-python bench/why_mild.py collect RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv, as of
-                                             # the commit checked out: collect before going on
-python bench/why_mild.py docs                # writes docs/why_mild.md's tables and docs/figures/why_mild_*.png anew
+python bench/why_mild.py collect RUNS_DIR    # adds the finished runs of tdef and mild there to bench/results/why_mild.csv, with
+                                             # the current commit: collect before you change the code
+python bench/why_mild.py docs                # rewrites docs/why_mild.md's tables and docs/figures/why_mild_*.png
 """
 
 import argparse
@@ -96,7 +96,7 @@ def collect(runs_dir: Path) -> list[Row]:
 
 
 def plain(config: Mapping[str, Any]) -> bool:
-    """Whether a run differs from others in nothing but KEYS: TDEF or MILD, ρ by a number or a rule, everything else as usual."""
+    """Whether a run differs from others only in KEYS: TDEF or MILD, ρ by a number or a rule, everything else as usual."""
     method = config["method"]
     comp_sum = method.keys() >= {"rewards", "tau", "rho"}
     if not comp_sum or method["tau"] != 1.0 or isinstance(method["rho"], list):
@@ -125,7 +125,7 @@ def spaced(values: torch.Tensor) -> str:
 
 
 def size(row: Row) -> float:
-    """Mean ρ to three digits: the fourth is what rounding of the shares leaves."""
+    """Mean ρ to three digits: the fourth depends on the rounding of the shares."""
     return float(f"{statistics.fmean(map(float, row['rho'].split())):.3g}")
 
 
@@ -183,7 +183,7 @@ def stepped(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
 
 
 def choice_table(rows: Sequence[Row]) -> str:
-    """Validation deferral loss of the steps, in the cells where each has been run; their mean is what a default is chosen by."""
+    """Validation deferral loss of the steps, in the cells where all were run. The default is chosen by their mean."""
     common = {}
     for cell, members in cells(rows).items():
         there = [by_seed(step_rows(members, step), "validation") for step in STEPS]
@@ -205,7 +205,7 @@ def percent(rows: Sequence[Row], column: str) -> str:
 
 
 def curves(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    """By cell, the runs whose ρ is all shares (offset 0) or the same for all: the size of ρ is what varies there."""
+    """By cell, the runs whose ρ has offset 0 or is the same for all experts: there only the size of ρ varies."""
     found = {cell: [row for row in members if sized(row)] for cell, members in cells(rows).items()}
     return {cell: members for cell, members in found.items() if any(row["shares"] == "theory" for row in members)}
 

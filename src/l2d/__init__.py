@@ -11,14 +11,17 @@ if TYPE_CHECKING:
     from l2d.api.estimator import RouterEstimator, deferral_scorer
     from l2d.api.fit import fit
     from l2d.api.metric import DeferralLoss
+    from l2d.methods.method import Method
     from l2d.serving.router import Choice, Router
-    from l2d.serving.score import RouterScore
+    from l2d.serving.score import Comparison, RouterScore
 
     __version__: str
 
 __all__ = [
     "Choice",
+    "Comparison",
     "DeferralLoss",
+    "Method",
     "Router",
     "RouterEstimator",
     "RouterScore",
@@ -29,7 +32,9 @@ __all__ = [
 ]
 _MODULES = {
     "Choice": "serving.router",
+    "Comparison": "serving.score",
     "DeferralLoss": "api.metric",
+    "Method": "methods.method",
     "Router": "serving.router",
     "RouterEstimator": "api.estimator",
     "RouterScore": "serving.score",

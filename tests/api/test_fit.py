@@ -113,6 +113,53 @@ def test_a_class_of_ones_own(
     assert type(router.network).__name__ == "Mine"
 
 
+class Expected(l2d.Method):
+    """The expected cost of a random choice by softmax."""
+
+    def __init__(self, *, factor: float = 1.0, **given: Any) -> None:
+        super().__init__(**given)
+        self.factor = factor
+
+    def loss(self, outputs: torch.Tensor, costs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        return self.factor * (outputs.softmax(dim=-1) * costs).sum(dim=-1)
+
+
+def test_a_loss_of_ones_own(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    router = l2d.fit(*rows, **QUICK, method=Expected, options={"method.factor": 3.0})
+    assert isinstance(router.method, Expected)
+    assert router.method.factor == 3
+    assert router.score(*rows).deferral_loss < 0.1
+    router.save(tmp_path / "kept")
+    with pytest.raises(L2DError, match=f"--trust {Expected.__module__}"):
+        l2d.Router.load(tmp_path / "kept")
+    again = l2d.Router.load(tmp_path / "kept", trust=[Expected.__module__])
+    assert torch.equal(again.decide(rows[0]), router.decide(rows[0]))
+
+
+def test_a_class_that_cannot_be_found_again(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(ParameterError, match=r"method.*at the top level of a module"):
+        l2d.fit(*rows, method=type("Expected", (Expected,), {}))
+    for wrong in (3, int, Expected(costs=torch.zeros(2, 2), num_classes=0, decision="argmax")):
+        with pytest.raises(ParameterError, match=r"method=.*a subclass of l2d\.Method"):
+            l2d.fit(*rows, method=wrong)  # type: ignore[arg-type]
+
+
+def test_two_routers_compared(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray]) -> None:
+    X, costs = rows
+    other = l2d.fit(X, costs[:, ::-1].copy(), **{**QUICK, "epochs": 5})  # learned the wrong experts
+    found = router.compare(other, X, costs)
+    assert found.difference == pytest.approx(
+        router.score(X, costs).deferral_loss - other.score(X, costs).deferral_loss, abs=1e-12
+    )
+    assert found.interval[1] < 0
+    assert other.compare(router, X, costs).difference == -found.difference
+    priced = router.score(X, errors=costs, prices=[0.5, 0.25, 0])
+    assert priced.mean_price == pytest.approx(0.5 * priced.shares["expert 1"] + 0.25 * priced.shares["expert 2"])
+    named = l2d.fit(X, costs, **{**QUICK, "epochs": 1}, experts=["a", "b", "c"])
+    with pytest.raises(ParameterError, match="other: must choose among expert 1, expert 2, expert 3, not a, b, c"):
+        router.compare(named, X, costs)
+
+
 def test_seeds(rows: tuple[np.ndarray, np.ndarray]) -> None:
     one, same, other = (l2d.fit(*rows, **{**QUICK, "epochs": 1}, seed=seed) for seed in (1, 1, 2))
     first = torch.tensor([[0.5, 0.5, 0.5]])
@@ -129,7 +176,7 @@ def test_saved_and_loaded(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray
     assert torch.equal(pickle.loads(pickle.dumps(loaded)).decide(rows[0]), router.decide(rows[0]))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
-    with pytest.raises(ParameterError, match="no saved router"):
+    with pytest.raises(ParameterError, match="not a saved router"):
         router.save(tmp_path / "other")
     assert (tmp_path / "other" / "notes.txt").exists()
 
@@ -142,7 +189,7 @@ def test_save_leaves_other_files_alone(router: l2d.Router, tmp_path: Path) -> No
     assert not [file for file in (tmp_path / "router").iterdir() if file.name.startswith(".")]
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "router.json").write_text('{"name": "an app"}')
-    with pytest.raises(ParameterError, match="no saved router"):
+    with pytest.raises(ParameterError, match="not a saved router"):
         router.save(tmp_path / "project")
 
 
@@ -296,8 +343,8 @@ def test_images() -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({"costs": None}, "costs: give costs, or errors"),
-    "both": ({"errors": np.zeros((N, 3))}, "costs: give costs, or errors"),
+    "nothing": ({"costs": None}, "costs: give either costs, or errors"),
+    "both": ({"errors": np.zeros((N, 3))}, "costs: give either costs, or errors"),
     "prices of costs": ({"prices": [0, 0, 0]}, "prices: are part of the costs"),
     "rows": ({"costs": np.zeros((N - 1, 3))}, "costs, errors: 239 rows, but X has 240"),
     "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
@@ -313,7 +360,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "float images": ({"X": np.zeros((N, 8, 8, 3))}, "images must be uint8"),
     "not finite": ({"X": np.full((N, 2), np.nan)}, "query 1"),
     "one text": ({"X": "text"}, "X: must be a list"),
-    "word column": ({"X": pd.DataFrame({"a": ["x"] * N})}, "column a is no number"),
+    "word column": ({"X": pd.DataFrame({"a": ["x"] * N})}, "column a is not numeric"),
 }
 
 

@@ -53,15 +53,13 @@ def refusal(*arguments: object) -> str:
 def test_texts(texts: Untrained, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(texts.path), "--text", PROMPTS[0], "--text", PROMPTS[1]])
     found = read(capsys.readouterr().out)
-    names = [f"{kind}_{expert}" for kind in ("posterior", "expected_cost") for expert in "abc"]
-    assert list(found[0]) == ["query", "expert", *names]
+    assert list(found[0]) == ["query", "expert", *(f"posterior_{expert}" for expert in "abc")]
     assert [row["query"] for row in found] == ["1", "2"]
     for row, choice in zip(found, Router.load(texts.path).route(PROMPTS[:2]), strict=True):
         assert row["expert"] == choice.expert
         assert [float(row[f"posterior_{name}"]) for name in "abc"] == pytest.approx(
             [*(choice.posterior or {}).values()], rel=1e-4
         )
-        assert {row[f"expected_cost_{name}"] for name in "abc"} == {""}
 
 
 def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,6 +190,7 @@ def test_csv_quotes_names_and_leaves_blanks() -> None:
         '1,"b, the best",,,0.25,0.333333\n'
         "2,a,1,0,,\n"
     )
+    assert choices_csv([sure], ["a", "b, the best"]) == 'query,expert,posterior_a,"posterior_b, the best"\n1,a,1,0\n'
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

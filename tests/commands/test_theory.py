@@ -87,6 +87,7 @@ def test_help_and_mistakes_need_no_torch(arguments: list[str]) -> None:
 def test_the_counterexample(call: Call) -> None:
     text = call("consistency", "--p", "0.55", "0.45", "--rho", "1", "0.3")
     found = rows(text)
+    assert (found["p(k|x)"][-2:], found["ρ"][-2:]) == (["0.55", "0.45"], ["1", "0.3"])
     assert found["best (argmax p)"][-2:] == ["1", "0.0000"]
     assert found["argmax f, the paper's"][-2:] == ["2", "0.1000"]
     assert found["posterior, argmax p̂"][-2:] == ["1", "0.0000"]

@@ -495,7 +495,7 @@ BAD = {
     "cost=error_plus_cost cost.prices=[0.1,-1,0,0,0]": "cost.prices[2]=-1",
     "cost=error_plus_cost cost.prices=[0.1,nan,0,0,0]": "cost.prices[2]=nan",
     "cost=error_plus_cost cost.prices=[1,2]": "cost.prices=[1, 2]: expected 5 prices",
-    "cost=extreme": "cost: extreme prices are for at most 4 experts, here are 5",
+    "cost=extreme": "cost: extreme prices allow at most 4 experts, not 5",
     "cost=columns": "cost: these data have no price columns",
     "method.rho.offset=-5": "method.rho.offset=-5",
     "validation_fraction=2": "validation_fraction",

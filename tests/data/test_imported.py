@@ -205,7 +205,7 @@ def test_responses_beside_outcomes_are_left_out(tmp_path: Path) -> None:
     ("content", "words"),
     [
         ("question,a,b\nq,True,True\n", r"no column prompt; there are question, a, b"),
-        ("prompt,a,b\nq,True,maybe\n", r"column b: not a number, nor true or false in 1 of 1 rows"),
+        ("prompt,a,b\nq,True,maybe\n", r"column b: not a number, nor true, false, yes or no in 1 of 1 rows"),
         ("prompt,a,b\nq,True,0.5\n", r"column b: neither True nor False"),
         ("prompt,a,b\nq,True,\n", r"column b: empty"),
         ("prompt,a,b\nq,True\n", r"Row #2: Expected 3 columns"),

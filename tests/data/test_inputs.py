@@ -3,10 +3,13 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
+import torch
 from PIL import Image
 
 from l2d.data.arrays import Seen
-from l2d.data.inputs import decode_images, row_inputs
+from l2d.data.inputs import array_inputs, decode_images, row_inputs
+from l2d.utils.errors import L2DError
 
 
 def test_images_that_are_not_square(tmp_path: Path) -> None:
@@ -24,3 +27,15 @@ def test_numbers_come_before_the_text() -> None:
         rows, Seen(("x", "y"), "text"), lambda texts: np.array([[ord(one)] for one in texts], dtype=np.float32)
     )
     assert found.tolist() == [[1, 2, 98], [3, 4, 97]]
+
+
+def test_pixels_stay_bytes() -> None:
+    assert array_inputs(np.zeros((1, 4, 4, 3), np.uint8), (4, 4, 3), ()).dtype == torch.uint8
+    assert array_inputs(np.zeros((1, 2), np.uint8), (2,), ()).dtype == torch.float32
+
+
+def test_an_array_of_another_shape_is_refused() -> None:
+    for columns, said in ((("x", "y"), " (x, y)"), ((), "")):
+        with pytest.raises(L2DError) as caught:
+            array_inputs(np.zeros((1, 3)), (2,), columns)
+        assert str(caught.value) == f"queries: must be numbers ['n', 2]{said}, not float64 [1, 3]"

@@ -67,13 +67,13 @@ def test_a_file_in_another_order_is_refused(name: str, data_dir: Path) -> None:
     file, order = data_dir / "human" / name, np.random.default_rng(1).permutation
     if name == VOTES:
         np.save(file, counts()[order(TEST)])
-        words = r"cifar10h-counts\.npy: not in the order of the test images, .* only \d+% of them"
+        words = r"cifar10h-counts\.npy: not in the order of the test images: .* only \d+% of them"
     else:
         content = load(data_dir, name)
         rows = order(len(content["clean_label"]))
         torch.save({key: values[rows] for key, values in content.items()}, file)
         differ = int((content["clean_label"] != content["clean_label"][rows]).sum())
-        words = rf"_human\.pt: not in the order of the images, {differ} of {len(rows)} entries of clean_label"
+        words = rf"_human\.pt: not in the order of the images: {differ} of {len(rows)} entries of clean_label"
     with pytest.raises(L2DError, match=words):
         ask(data_dir, carved() if name == HUNDRED else None)
 

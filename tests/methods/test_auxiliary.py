@@ -23,14 +23,14 @@ def test_the_label_by_hand() -> None:
 def test_the_experts_by_hand() -> None:
     """The largest training cost, 2, is the scale: targets (1, 0) and (½, ¾). At σ = (¾, ½) the log losses are log(4/3) and
     log 2; then ½ log(4/3) + ½ log 4 and log 2. A dearer one counts as 2."""
-    aux = make_aux("experts", 2.0, COSTS, torch.full((2,), -1), 0)
+    aux = make_aux("experts", 3.0, COSTS, torch.full((2,), -1), 0)
     assert isinstance(aux, ExpertsAux)
     assert aux.num_outputs == 2
     outputs = torch.tensor([[math.log(3), 0.0]]).repeat(2, 1)
     first, second = math.log(4 / 3) + math.log(2), (math.log(4 / 3) + math.log(4)) / 2 + math.log(2)
-    assert aux.loss(outputs, COSTS, LABELS).tolist() == pytest.approx([2 * first, 2 * second])
+    assert aux.loss(outputs, COSTS, LABELS).tolist() == pytest.approx([3 * first, 3 * second])
     dear = torch.tensor([[0.0, 9.0]])
-    assert aux.loss(outputs[:1], dear, LABELS[:1]).tolist() == pytest.approx([2 * first])
+    assert aux.loss(outputs[:1], dear, LABELS[:1]).tolist() == pytest.approx([3 * first])
 
 
 def test_none_and_no_labels() -> None:

@@ -117,7 +117,7 @@ def test_what_is_no_encoder(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded"):
         build(tmp_path)
     transformers.T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2).save_pretrained(tmp_path)
-    with pytest.raises(ParameterError, match=r"^model=.*: not an encoder"):
+    with pytest.raises(ParameterError, match=r"^model=.*: not a text encoder"):
         build(tmp_path, pretrained=False)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded") as caught:

@@ -48,7 +48,7 @@ def test_a_label_that_tells_experts_apart_needs_no_remark() -> None:
         (["dataset=mmlu_sim"], "dataset.label=answer", "dataset.label=subject"),
         (["dataset=mmlu_sim", "dataset.label=subject"], "dataset.label=subject", "a label that does"),
         (["dataset=table", "dataset.label=kind"], "dataset.label=kind", "a label that does"),
-        ([], "the label", "method=cost_regression goes by the input alone"),
+        ([], "the label", "try method=cost_regression, which uses only the input"),
     ],
 )
 def test_one_expert_whatever_the_label(dataset: list[str], label: str, remedy: str) -> None:
@@ -74,7 +74,7 @@ def test_prices_count_and_labels_without_rows_do_not() -> None:
 def test_labels_of_few_rows() -> None:
     table = ("dataset=table", "dataset.label=id", "method=plugin")
     [line] = said(*table, labels=[*range(8)] * 4, num_classes=8)
-    assert line.startswith("dataset.label=id: half of its 8 values or more have fewer than 5 rows")
+    assert line.startswith("dataset.label=id: at least half of its 8 values have fewer than 5 rows")
     assert line.endswith("fewer values")
     assert said(*table, labels=[*range(8)] * 5, num_classes=8) == []
     assert said(*table, labels=[*range(8)] * 4 + [*range(5)], num_classes=8) == []  # five of them have five

@@ -32,6 +32,13 @@ def test_a_class_with_open_arguments_gets_all_that_is_offered() -> None:
     assert (one.gamma, one.costs, one.decision) == (0.5, 3, "argmax")
 
 
+def test_components_in_an_argument_are_built_too() -> None:
+    inner = Component("method.decision", "", f"{__name__}.Parent", {"costs": 1, "decision": "argmax"})
+    one = make(Component("method", "one", f"{__name__}.Parent", {"decision": [inner, {"deep": inner}]}), costs=3)
+    assert isinstance(one.decision[0], Parent)
+    assert isinstance(one.decision[1]["deep"], Parent)
+
+
 class Buggy:
     def __init__(self) -> None:
         raise ZeroDivisionError

@@ -11,7 +11,7 @@ from tests.metrics_example import example_metrics
 
 from l2d.core.metrics import routing_metrics
 from l2d.core.results import CategoryScore, ExtremeShares, GuardedScore, GuardEvidence, RowCounts, RunMetrics, Score
-from l2d.runs.summary import format_table, run_figure
+from l2d.runs.summary import format_line, format_table, run_figure
 
 ROUTER = [0, 0, 1, 0]
 # What always expert 2, the best single expert, comes to on the test rows below.
@@ -48,6 +48,13 @@ def test_table() -> None:
     assert cells["random expert"] == ["0.7500", "0.5000", "0.2500", "50.0%", "50.0%"]
     assert cells["always the majority expert"] == ["1.0000", "0.5000", "0.5000", "100.0%", "0.0%"]
     assert "WARNING" not in "\n".join(lines)
+
+
+def test_line() -> None:
+    alone = "(best single expert 0.5000, oracle 0.2500)"
+    assert format_line(metrics(ROUTER)) == f"deferral loss 0.6250 {alone}"
+    found = format_line(metrics(ROUTER, guarded=guarded(-0.5, 0.25, constant="expert 2")))
+    assert found == f"deferral loss 0.6250, guarded 0.5000 {alone}"
 
 
 def test_categories_by_gain() -> None:
@@ -138,7 +145,7 @@ def test_offsets_are_shown_and_said() -> None:
     text = format_table(metrics(ROUTER, guarded=guarded(0.25, 0.0625, offsets=[0.125, -0.125])))
     assert text.splitlines()[3].startswith("router, guarded")
     line = line_of(text, "guard: ")
-    for said in ("expert 1 +0.125, expert 2 -0.125", "always expert 2", "+0.2500 ± 0.0625", "--raw"):
+    for said in ("expert 1 +0.125, expert 2 -0.125", "over expert 2 alone", "+0.2500 ± 0.0625", "--raw"):
         assert said in line
 
 
@@ -147,7 +154,7 @@ def test_a_guard_that_leaves_the_router_adds_a_line_and_no_row() -> None:
     assert text.splitlines()[3] == text.splitlines()[1]
     assert "guarded" not in text
     line = line_of(text, "guard: ")
-    assert "always expert 2" in line
+    assert "over expert 2 alone" in line
     assert "+0.1156 ± 0.0382" in line
 
 

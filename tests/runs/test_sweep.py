@@ -315,7 +315,7 @@ def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
             os.utime(cell.run.path / "metrics.json", ns=(1, 1))
 
     failed = run_cells(cells, Launcher(behave, tmp_path), tmp_path, force=True)
-    assert {cell.seed: reason for cell, reason in failed.items()} == {0: "failed, and there was no room to say why"}
+    assert {cell.seed: reason for cell, reason in failed.items()} == {0: "failed; the disk had no room for the reason"}
 
 
 def test_finished_on_other_data(tmp_path: Path) -> None:

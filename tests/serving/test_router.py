@@ -472,7 +472,7 @@ BAD_FILES: dict[str, tuple[str, Cells, str]] = {
     "missing column": ("features", {"x": [1], "y": [1]}, "no column flag; this router sees the columns y, flag, x"),
     "empty cell": ("features", {"x": [1, ""], "y": [1, 2], "flag": [0, 1]}, "column x: empty in 1 of 2 rows: 2"),
     "empty text": ("texts", {"prompt": ["why", " "]}, "column prompt: empty in 1 of 2 rows: 2"),
-    "images are in no table": ("digits", {"x": [1]}, "this router sees images (8×8×1), which a table does not have"),
+    "images are in no table": ("digits", {"x": [1]}, "this router sees images (8×8×1), which a table cannot hold"),
 }
 
 

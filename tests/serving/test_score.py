@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.patches import Rectangle
 
-from l2d.serving.score import RouterScore, score_decisions
+from l2d.serving.score import RouterScore, compare_decisions, score_decisions
 
 COSTS = torch.tensor([[0.0, 1.0], [1.0, 0.25], [0.5, 1.0], [0.0, 1.0]])
 
@@ -24,6 +24,28 @@ def test_by_hand() -> None:
     assert score.shares == {"a": 0.5, "b": 0.5}
     assert score.oracle_shares == {"a": 0.75, "b": 0.25}
     assert score.single_losses == {"a": 0.375, "b": 0.8125}
+
+
+def test_the_price_is_part_of_the_loss() -> None:
+    """Always a, always b by turns; prices .25 and .5, then by row."""
+    decisions = torch.tensor([0, 1, 1, 0])
+    score = score_decisions(decisions, COSTS + torch.tensor([0.25, 0.5]), ["a", "b"], torch.tensor([0.25, 0.5]))
+    assert (score.deferral_loss, score.mean_error, score.mean_price) == (0.6875, 0.3125, 0.375)
+    assert "of which price  0.3750" in str(score)
+    by_row = score_decisions(decisions, COSTS, ["a", "b"], torch.tensor([[0.0, 9], [9, 0.25], [9, 0.5], [0, 9]]))
+    assert (by_row.mean_error, by_row.mean_price) == (0.125, 0.1875)
+
+
+def test_compared_by_hand() -> None:
+    """The first pays 0, .25, 1, 0, the second 0, 1, .5, 0: differences 0, −.75, .5, 0."""
+    found = compare_decisions(torch.tensor([0, 1, 1, 0]), torch.tensor([0, 0, 0, 0]), COSTS)
+    spread = np.std([0, -0.75, 0.5, 0], ddof=1) / 2
+    assert (found.n, found.difference) == (4, -0.0625)
+    assert found.interval == pytest.approx((-0.0625 - 1.96 * spread, -0.0625 + 1.96 * spread), abs=1e-4)
+    assert str(found).endswith("4 rows): no significant difference")
+    many, first, second = COSTS.repeat(50, 1), torch.tensor([0, 1, 0, 0] * 50), torch.tensor([1, 1, 1, 1] * 50)
+    assert str(compare_decisions(first, second, many)).endswith("the first is better")
+    assert str(compare_decisions(second, first, many)).endswith("the second is better")
 
 
 def test_words() -> None:
@@ -60,6 +82,7 @@ def test_the_picture_shows_the_numbers() -> None:
     assert names[:2] == ["oracle", "router"]
     heights = [bar.get_height() for bar in shares.patches if isinstance(bar, Rectangle)]
     assert heights == [50, 50, 75, 25]  # the router's, then the oracle's
+    assert [text.get_text() for text in shares.get_xticklabels()] == ["a", "b"]
 
 
 def test_a_notebook_shows_the_picture() -> None:

@@ -45,5 +45,5 @@ def test_only_trials_that_were_run_to_the_end_can_be_the_best_so_far() -> None:
     against, order = trials_figure(trials, "title").axes
     drawn = {str(line.get_label()): np.array(line.get_xydata()).tolist() for line in order.lines}
     assert drawn["best so far"] == [[1, 0.4], [2, 0.4], [3, 0.4], [4, 0.3]]
-    assert (drawn["run to the end"], drawn["left early"]) == ([[1, 0.4], [4, 0.3]], [[2, 0.1]])
+    assert (drawn["run to the end"], drawn["pruned"]) == ([[1, 0.4], [4, 0.3]], [[2, 0.1]])
     assert [np.array(line.get_xydata()).tolist() for line in against.lines] == [[[2.0, 0.4], [2.0, 0.3]]]

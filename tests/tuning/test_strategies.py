@@ -36,10 +36,11 @@ def options(**changes: Any) -> SearchSettings:
 
 
 def follow(search: Search, value: Callable[[Ask], float]) -> list[Ask]:
-    """Run a search to its end; everything it asked for."""
+    """Run a search to its end; everything it asked for. A search that asks for nothing would be taken for done."""
     asked: list[Ask] = []
     batch = next(search)
     while True:
+        assert batch
         asked += batch
         try:
             batch = search.send([value(ask) for ask in batch])
@@ -174,6 +175,18 @@ def test_optuna_over_recipe_values_and_failures() -> None:
         assert 1e-4 <= ask.settings["recipe.optimizer.lr"] <= 1e-2
         assert 1e-5 <= ask.settings["recipe.optimizer.weight_decay"] <= 1e-2
     assert {ask.settings["method.tau"] for ask in asked} == {0.5, 1.0}
+
+
+def test_optuna_asks_on_where_all_trials_of_a_round_failed() -> None:
+    own = options(search="optuna", trials=3, parallel=1, rungs=[0.5])
+    assert [ask.until for ask in follow(begin_search(own, space()), lambda _: math.inf)] == [0.5] * 3
+
+
+def test_optuna_stops_where_all_values_were_asked_for() -> None:
+    own = options(search="optuna", values={"method.tau": [0.5, 1.0]})
+    asked = follow(begin_search(own, None), lambda _: 1.0)
+    assert {ask.settings["method.tau"] for ask in asked} == {0.5, 1.0}
+    assert len(asked) < own.trials
 
 
 def test_own_values_are_a_grid() -> None:

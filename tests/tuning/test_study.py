@@ -86,7 +86,7 @@ def test_folds_and_pruning(tmp_path: Path, command: Command) -> None:
     told(command(*given, name="tune"))
     folder, found = result(tmp_path, "optuna")
     states = [row["state"] for row in trials(folder)]
-    assert {*states} == {"finished", "left after epoch 1 of 3"}
+    assert {*states} == {"finished", "pruned after epoch 1 of 3"}
     assert len(states) == found["trials"] == 7
     before = runs(tmp_path)
     told(command(*given, name="tune"))  # begun again: the same trials, all of them there
@@ -127,7 +127,7 @@ def test_interrupted_search_goes_on(tmp_path: Path, start: Callable[..., Child],
     ("given", "said"),
     [
         (["seed=3"], "seed: a search sets it itself; use tune.seeds"),
-        (["force=true"], "force=true: a search takes finished runs"),
+        (["force=true"], "force=true: a search reuses finished runs"),
         (["tune.search=grid"], "tune.search=grid"),
         (["tune.serach=paper"], "tune.serach"),
         (["method=ce"], "method=ce: has no ρ to search"),
@@ -153,7 +153,7 @@ def test_dry_run_lists_the_trials(tmp_path: Path, command: Command) -> None:
     """Without a word it is the paper's grid of MILD with the paper's ρ."""
     out = told(command(*FEW, "dry_run=true", name="tune"))
     assert "6 runs: 6 missing" in out
-    assert "then what wins: 1 run at most" in out
+    assert "then the winner: 1 run at most" in out
     assert told(command(*FEW, "method=mild_paper", "tune.search=paper", "dry_run=true", name="tune")) == out
     assert not runs(tmp_path)
 
@@ -162,7 +162,7 @@ def test_an_experiment_may_be_a_search(tmp_path: Path, command: Command) -> None
     """By either command, and without -m it is told."""
     given = ["experiment=rho_ablation", *FEW, "dry_run=true"]
     out = told(command(*given, name="tune"))
-    assert "then what wins and its controls: 7 runs at most" in out
+    assert "then the winner and its controls: 7 runs at most" in out
     assert told(command("-m", *given)) == out
     alone = command(*given)
     assert (alone.returncode, alone.stdout) == (1, "")
@@ -208,7 +208,7 @@ def test_an_experiments_own_search_and_epochs(command: Command) -> None:
     out = told(command("tune.values={recipe: [small, table]}", "tune.final_seeds=[0]", "dry_run=true", name="tune"))
     assert "2 runs" in out
     out = told(command(*FEW, "experiment=rho_ablation", "dry_run=true", "tune.offsets=[0,5]", name="tune"))
-    assert "a search by paper" in out
+    assert "tune.search=paper, the first trials:" in out
     assert "2 runs: 2 missing" in out
 
 

@@ -81,7 +81,7 @@ REFUSED: list[tuple[Any, Any, str, str]] = [  # kind, value, how the line begins
     (EvenWidth, 3, "key=3: ", "multiple of 2"),
     (EvenWidth, 0, "key=0: ", "at least 2"),
     (Names, [], "key=[]: ", "at least 1"),
-    (Names, ["a", 3], "key[2]=3: ", "text"),
+    (Names, ["a", 3], "key[2]=3: ", "string"),
     (Names, "a", "key=a: ", "list"),
     (PriceNames, {"a": 1, "2024": -1}, "key.2024=-1: ", "at least 0"),
     (PriceNames, [1], "key=[1]: ", "mapping"),
@@ -89,7 +89,7 @@ REFUSED: list[tuple[Any, Any, str, str]] = [  # kind, value, how the line begins
     (Literal["a", "b"], "c", "key=c: ", "'a' or 'b'"),
     (bool, 1, "key=1: ", "true or false"),
     (bool, "true", "key=true: ", "true or false"),
-    (str, 3, "key=3: ", "text"),
+    (str, 3, "key=3: ", "string"),
     (list[Positive] | None, [1, 0], "key[2]=0: ", "greater than 0"),
     (list[list[Count]] | None, [[1], [2, 0]], "key[2][2]=0: ", "at least 1"),
     (Annotated[int, Ge(8)], 7, "key=7: ", "at least 8"),
@@ -115,6 +115,7 @@ def test_what_is_refused(kind: Any, value: Any, start: str, words: str) -> None:
     said = str(caught.value)
     assert said.startswith(start), said
     assert words in said.removeprefix(start)
+    assert ".0" not in said.removeprefix(start)
     assert "\n" not in said
     assert caught.value.__cause__ is None
 

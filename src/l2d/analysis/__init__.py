@@ -1,1 +1,1 @@
-"""All that reads finished runs."""
+"""Everything that reads finished runs."""

@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from l2d.api.fit import fit
 from l2d.data.given import as_array, read_outcomes
+from l2d.methods.method import Method
 from l2d.serving.router import Router
 from l2d.utils.errors import ParameterError
 
@@ -41,7 +42,7 @@ class RouterEstimator(BaseEstimator):
 
     def __init__(
         self,
-        method: str = "mild",
+        method: str | type[Method] = "mild",
         router: str | None = None,
         epochs: int | None = None,
         batch_size: int | None = None,

@@ -1,6 +1,7 @@
 """`l2d.fit`: a router from arrays. The walk is that of `l2d train`, in a folder that is gone afterwards."""
 
 import shutil
+import sys
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from l2d.data.given import Matrix, kind_of, make_arrays, names_of_experts, read_
 from l2d.experts.cache import Cache
 from l2d.learning.learner import ended_by_signals
 from l2d.learning.random_state import interruptible, random_state_kept
+from l2d.methods.method import Method
 from l2d.routing.build import assemble_rows
 from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
@@ -40,7 +42,7 @@ def fit(
     labels: Any = None,
     experts: Sequence[str] | None = None,
     text: str | None = None,
-    method: str = "mild",
+    method: str | type[Method] = "mild",
     router: str | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
@@ -66,7 +68,8 @@ def fit(
         labels: The true class of each input, for methods that learn it (plugin, label_regression).
         experts: Their names. Default: the columns of a DataFrame of costs, or expert 1, expert 2, …
         text: The column of a DataFrame that holds a text.
-        method: The loss, a name of `l2d train --help`: mild, tdef, ce, plugin, …
+        method: The loss: a name of `l2d train --help` (mild, tdef, ce, plugin, …), or a class of your own, a subclass of
+            `l2d.Method`. Its arguments are options: {"method.margin": 0.5}.
         router: The network, a name of `l2d train --help`. Default: mlp for numbers and texts, resnet18_slim for images.
         epochs: Passes over the rows. Default: the recipe's, 20 for numbers and texts.
         batch_size: Rows per step. Default: the recipe's, 128 for numbers and texts.
@@ -90,13 +93,9 @@ def fit(
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
-    if not isinstance(method, str):
-        problem = "must be a name; a loss of your own trains with l2d train --config-dir (docs/extending.md)"
-        raise ParameterError("method", problem, method)
     wrong, paid = read_outcomes(costs, errors, prices)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     given = {
-        "method": method,
         "seed": seed,
         "validation_fraction": validation_fraction,
         "progress": progress,
@@ -105,7 +104,7 @@ def fit(
         "recipe.batch_size": batch_size,
         "recipe.optimizer.lr": learning_rate,
     }
-    experiment = make_experiment(kind_of(X, text), router, paid, given, options or {})
+    experiment = make_experiment(kind_of(X, text), method, router, paid, given, options or {})
     if experiment.settings.stop_after is not None:
         raise ParameterError(
             "stop_after", "is for runs that are resumed later; use epochs", experiment.settings.stop_after
@@ -130,7 +129,12 @@ def fit(
 
 
 def make_experiment(
-    kind: str, router: str | None, prices: Tensor | None, given: Mapping[str, Any], options: Mapping[str, Any]
+    kind: str,
+    method: str | type[Method],
+    router: str | None,
+    prices: Tensor | None,
+    given: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Experiment:
     """The checked settings: those of a table, with the defaults of this kind of input."""
     network, recipe = ROUTERS[kind]
@@ -143,12 +147,27 @@ def make_experiment(
         overrides.append("cost=columns")
     else:
         overrides += ["cost=error_plus_cost", f"cost.prices={override_text(prices.tolist())}"]
+    if isinstance(method, str):
+        overrides.append(f"method={override_text(method)}")
+    else:
+        overrides += class_overrides("method", method)
+        options = {f"++{key}" if key.startswith("method.") else key: value for key, value in options.items()}
     said = {key: value for key, value in given.items() if value is not None}
     overrides += [f"{key}={override_text(value)}" for key, value in {**said, **options}.items()]
     try:
         return check(compose(overrides))
     except MISTAKES as error:
         raise L2DError(one_line(error)) from error
+
+
+def class_overrides(key: str, found: object) -> list[str]:
+    """What puts a class of the caller's own into the config. It is found again by its module and name."""
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise ParameterError(key, "must be a name, or a subclass of l2d.Method", found)
+    module, name = found.__module__, found.__qualname__
+    if vars(sys.modules[module]).get(name) is not found:
+        raise ParameterError(key, "must be a class at the top level of a module, so that it can be found again", found)
+    return [f"~{key}", f"+{key}.name={name}", f"+{key}._target_={module}.{name}"]
 
 
 def embedder(experiment: Experiment) -> Any:

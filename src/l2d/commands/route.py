@@ -27,7 +27,7 @@ EPILOG = """the CSV has a line per query: its number, its id (if --file has such
   posterior_NAME       p̂(NAME|query). method=mild and tdef: the expert's share of the expected reward. method=ce and its relatives:
                        the probability that the expert is the cheapest
   expected_cost_NAME   expected error plus price (method=cost_regression, plugin, one_vs_all and their relatives)
-Both are empty if the method does not estimate them. The run's own rule decides (decision=argmax or posterior), then its guard.
+Columns that the method does not estimate are left out. The run's own rule decides (decision=argmax or posterior), then its guard.
 
 examples:
   l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
@@ -132,13 +132,13 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str]) -> str:
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     with_ids = any(choice.id is not None for choice in choices)
-    names = [f"{kind}_{name}" for kind in ("posterior", "expected_cost") for name in experts]
+    estimated = {"posterior": [choice.posterior for choice in choices]}
+    estimated["expected_cost"] = [choice.expected_costs for choice in choices]
+    estimated = {kind: found for kind, found in estimated.items() if any(found)}
+    names = [f"{kind}_{name}" for kind in estimated for name in experts]
     writer.writerow(["query", *(["id"] if with_ids else []), "expert", *names])
-    for place, choice in enumerate(choices, start=1):
-        numbers = [
-            values[name] if values else None for values in (choice.posterior, choice.expected_costs) for name in experts
-        ]
-        cells = ["" if value is None else f"{value:.6g}" for value in numbers]
+    for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True), start=1):
+        cells = [f"{values[name]:.6g}" if values else "" for values in found for name in experts]
         writer.writerow([place, *([choice.id] if with_ids else []), choice.expert, *cells])
     return content.getvalue()
 

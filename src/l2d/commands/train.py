@@ -16,7 +16,9 @@ from l2d.learning.quick_imports import import_quickly
 from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
+from l2d.runs.summary import format_line, format_table
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import say
 
 COMMAND = HydraCommand(
     name="train",
@@ -64,16 +66,22 @@ def train_job(cfg: Any) -> None:
 
         check_router(experiment)
         with ended_by_signals():
-            train(experiment, run)
+            metrics = train(experiment, run)
+        if metrics is not None and is_first_process():
+            say(f"{format_line(metrics)}  {run.path}" if in_a_sweep() else f"\n{format_table(metrics)}\n\n{run.path}")
         say_what_next(experiment, run)
 
 
+def is_first_process() -> bool:
+    """Of the processes that train one run on several devices, the first one prints."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
 def say_what_next(experiment: Experiment, run: RunFolder) -> None:
-    """After a single run that is finished; of the processes on several devices, the first says it."""
+    """After a single run that is finished."""
     from l2d.config.hydra_adapter import given_config_dir, given_overrides, in_a_sweep
 
-    first = os.environ.get("LOCAL_RANK", "0") == "0"
-    if run.finished and not experiment.settings.dry_run and not in_a_sweep() and first:
+    if run.finished and not experiment.settings.dry_run and not in_a_sweep() and is_first_process():
         said = what_next(experiment, run.path, run.metrics(), given_overrides(), given_config_dir())
         print(f"\n{said}")
 

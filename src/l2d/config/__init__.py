@@ -1,4 +1,4 @@
-"""From the command line's words to typed values: composing, checking, identity. Nothing here imports torch."""
+"""From command-line arguments to typed values: composing, checking, identity. Nothing here imports torch."""
 
 from l2d.config.checking import check, check_search
 from l2d.config.composing import (

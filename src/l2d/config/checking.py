@@ -1,4 +1,4 @@
-"""The one place where a config is checked: from the composed keys to an Experiment, or one line that names the key."""
+"""The one place where a config is checked: it becomes an Experiment, or an error of one line that names the key."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,14 @@ from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Set
 from l2d.config.signatures import Parameter, check_arguments, find_class, may_exist, read_signature
 from l2d.utils.errors import ParameterError, under, unknown
 from l2d.utils.identity import DIRECTIVES
+from l2d.utils.own_modules import defined_in_memory
 from l2d.utils.parameters import check_value
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
-# Keys of a component that are not for its class, unless it has a parameter of that name. about: metadata; reads: how text gets to
-# a router, which the dataset asks for.
+# Keys of a component that are not passed to its class, unless it has a parameter of that name. about: metadata; reads: how a
+# router reads text, which the dataset uses.
 METADATA = ("name", "about", "reads")
-# What the run itself adds to the arguments of a component, by the last part of its key.
+# Arguments that the run adds to a component, by the last part of its key.
 ADDED = {
     "method": ("costs", "num_classes", "decision"),
     "router": ("mean", "std", "num_outputs", "head"),
@@ -30,10 +31,10 @@ T = TypeVar("T")
 
 
 def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
-    """config: as composed, or as a run's config.yaml has it.
+    """config: as composed, or from a run's config.yaml.
 
-    trust: None where the user composed the config himself. Of a config that comes from a file, the modules whose classes may be
-    built beside l2d's own; all others stay unbuilt.
+    trust: None if the user composed the config. For a config from a file: modules whose classes may be built, besides l2d's own;
+    classes of all other modules are not built.
     """
     plain = normalised(config if isinstance(config, dict) else to_plain(config))
     known = {*COMPONENTS, "setup", "recipe", "trainer", *(field.name for field in fields(Settings))}
@@ -41,7 +42,7 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
         raise ParameterError(key, "is missing from the config")
     for key in sorted(plain.keys() - known):
         raise ParameterError(key, unknown("key", key, sorted(known)))
-    # First: a dataset takes it from there, and the user knows it by this key.
+    # First: the dataset takes its value from here, and errors should name this key.
     if isinstance(router := plain["router"], Mapping) and router.get("reads") is not None:
         read_component("router.reads", router["reads"], trust)
     experiment = Experiment(
@@ -57,8 +58,8 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
 
 
 def normalised(plain: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the keys of a search, and with one way to write what the command line may give as true, false or a word: also in
-    the recipes of experts, and of the machines beside people."""
+    """Without the keys of a search, and with values that may be a bool or a word as lower-case words. The same for the recipes
+    in experts and experts.machine."""
     found = {key: value for key, value in plain.items() if key != "tune"}
     for group, key in (("recipe", "compile"), ("trainer", "data_on_device")):
         if isinstance(values := found.get(group), Mapping) and key in values:
@@ -109,7 +110,7 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
     }
     if signature is not None:
         with under(key):
-            # As written, so that no class gets to where a number belongs.
+            # The values as written, so that a class is refused where a number belongs.
             check_arguments({n: _as_written(value, node[n]) for n, value in arguments.items()}, signature)
             for name, one in signature.items():
                 if one.required and name not in arguments and not partial:
@@ -118,19 +119,19 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
 
 
 def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
-    """The parameters of a class that are for the config to give; None where they cannot be read."""
+    """The parameters of a class that the config may set; None if they cannot be read."""
     signature = read_signature(target)
     added = ADDED.get(key.rpartition(".")[2], ())
     if signature is None:
         return None
     found = {name: one for name, one in signature.items() if name not in added}
-    if OPTIMIZERS.fullmatch(target):  # whose annotations are not written for values from a file: a list is no tuple
+    if OPTIMIZERS.fullmatch(target):  # their annotations do not fit values from a file: a list is not a tuple
         return {name: Parameter(Any, one.required) for name, one in found.items()}
     return found
 
 
 def _as_written(value: Any, written: Any) -> Any:
-    return Component if isinstance(value, Component) and value.partial else written  # something to be called later
+    return Component if isinstance(value, Component) and value.partial else written  # a partial counts as a callable
 
 
 def _argument(key: str, value: Any, parameter: Parameter | None, trust: Sequence[str] | None) -> Any:
@@ -140,7 +141,7 @@ def _argument(key: str, value: Any, parameter: Parameter | None, trust: Sequence
 
 
 def _nested(key: str, value: Any, trust: Sequence[str] | None) -> Any:
-    """A value with the components in it read."""
+    """A value, with the components inside it read."""
     if isinstance(value, Mapping) and "_target_" in value:
         return read_component(key, value, trust, partial=bool(value.get("_partial_")))
     if isinstance(value, Mapping):
@@ -151,28 +152,29 @@ def _nested(key: str, value: Any, trust: Sequence[str] | None) -> Any:
 
 
 def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
-    """Whether a class may be imported and built: l2d's own, an optimizer of torch, or of a module that the user named."""
+    """Whether a class may be imported and built: one of l2d's, an optimizer of torch, or one of a module that the user named."""
     if trust is None or OPTIMIZERS.fullmatch(target):
         return True
     if OWN_ROOMS.fullmatch(target):
         return find_class(target) is not None
-    # What a trusted module merely imports is not part of it.
-    return any(target.startswith(f"{module}.") for module in trust) and find_class(target) is not None
+    # A class that a trusted module merely imports is not trusted.
+    trusted = any(target.startswith(f"{module}.") for module in trust)
+    return trusted and (find_class(target) is not None or defined_in_memory(target))
 
 
 def check_together(experiment: Experiment) -> None:
-    """What depends on several values."""
+    """Check values that depend on each other."""
     settings, recipe, coverage = experiment.settings, experiment.recipe, experiment.setup.coverage
     if coverage is not None and abs(sum(coverage) - 1) > 1e-6:
-        raise ParameterError("setup.coverage", f"the shares sum to {sum(coverage):g}, not 1", coverage)
+        raise ParameterError("setup.coverage", f"the shares must sum to 1, not {sum(coverage):g}", coverage)
     if settings.fold is not None:
         found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", settings.fold)
         if found is None or not int(found[1]) <= int(found[2]) >= 2:
-            raise ParameterError("fold", "must be such as 2/5, the second of five folds", settings.fold)
+            raise ParameterError("fold", "must look like 2/5, the second of five folds", settings.fold)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
     if settings.stop_after is not None and settings.force:
-        raise ParameterError("force", "cannot be combined with stop_after", "true")
+        raise ParameterError("force", "cannot be combined with stop_after; remove one of them", "true")
     router = experiment.plain["router"]
     reads = router.get("reads") if isinstance(router, Mapping) else None
     if isinstance(reads, Mapping) and "model" in router and reads.get("model") != router["model"]:
@@ -194,22 +196,22 @@ def check_search(values: Any) -> SearchSettings:
             if not seeds or len({*seeds}) < len(seeds):
                 raise ParameterError(key, "must be a list of different seeds, such as [0,1,2]", seeds)
         if list(options.rungs) != sorted({*options.rungs}):
-            raise ParameterError("rungs", "must be rising shares of the epochs", options.rungs)
+            raise ParameterError("rungs", "must be increasing shares of the epochs, such as [0.3,0.6]", options.rungs)
         if options.values is not None:
             _check_grid(options)
         for key, searches in USED_BY.items():
             own_grid = options.values is not None and key != "recipe"
             if getattr(options, key) and (options.search not in searches or own_grid):
                 said = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
-                raise ParameterError(key, f"{said} has no use for it")
+                raise ParameterError(key, f"is not used by {said}; remove it")
     return options
 
 
 def _check_grid(options: SearchSettings) -> None:
     if options.search == "coordinate":
-        raise ParameterError("values", "tune.search=coordinate searches ρ alone; use tune.search=paper or optuna")
+        raise ParameterError("values", "tune.search=coordinate searches only ρ; use tune.search=paper or optuna")
     if not options.values:
-        raise ParameterError("values", "must be such as '{method.tau: [0.5, 1]}'", options.values)
+        raise ParameterError("values", "must be a mapping such as '{method.tau: [0.5, 1]}'", options.values)
     for key, grid in options.values.items():
         if not grid:
             raise ParameterError("values", f"{key} must have a list of values")

@@ -1,4 +1,4 @@
-"""conf/ and what can be composed from it."""
+"""Composes configs from conf/ and lists its choices."""
 
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -8,12 +8,12 @@ from typing import Any
 import yaml
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
 def recipe_of(router: str, otherwise: str) -> str:
-    """The recipe that a router brings along (about.recipe in its file). Not an `override` there: Hydra refuses one in what another
-    group takes by interpolation, as experts=trained does with the router."""
+    """The recipe that a router's file asks for (about.recipe). An `override` there would fail: experts=trained includes the
+    router by interpolation, and Hydra refuses overrides in such a file."""
     file = CONF / "router" / f"{router}.yaml"
     content = yaml.load(file.read_text(encoding="utf-8"), LOADER) if file.is_file() else {}
     for parent in content.get("defaults", []):
@@ -49,7 +49,7 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
 
 
 def override_text(value: Any) -> str:
-    """A value as an override has it."""
+    """A value as the text of an override."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, Mapping):
@@ -60,14 +60,14 @@ def override_text(value: Any) -> str:
 
 
 def sweep_axes(overrides: Sequence[str]) -> dict[str, str]:
-    """What an experiment among the overrides sweeps over, as {key: "choice,choice"}; nothing where there is none."""
+    """The sweep of the experiment among the overrides, as {key: "choice,choice"}; empty without one."""
     experiment = [override for override in overrides if override.startswith("experiment=")]
     sweeper = compose(experiment, with_hydra=True).hydra.sweeper
     return {str(key): str(value) for key, value in (sweeper.params or {}).items()}
 
 
 def chosen_groups(config: Any) -> dict[str, str | None]:
-    """{group: the choice taken} of a config composed with Hydra's own settings; None where a group is left out."""
+    """{group: its choice} of a config composed with Hydra's own settings; None for a group without a choice."""
     chosen = config.hydra.runtime.choices
     return {group: chosen[group] for group in groups() if group in chosen}
 
@@ -88,7 +88,7 @@ def launchers() -> dict[str, str]:
 
 @cache
 def titles() -> dict[str, dict[str, str]]:
-    """{group: {name: what people call it}}, off about.title of the files in conf/."""
+    """{group: {name: title}}, from about.title in the files of conf/."""
     found: dict[str, dict[str, str]] = {}
     for file in sorted(CONF.glob("*/*.yaml")):
         content = yaml.load(file.read_text(encoding="utf-8"), LOADER) or {}

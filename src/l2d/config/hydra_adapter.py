@@ -1,4 +1,4 @@
-"""Hydra as this project uses it. The only file that touches Hydra's private API, so a new release of Hydra is mended here."""
+"""Hydra as this project uses it. The only file that touches Hydra's private API, so fixes for a new release of Hydra go here."""
 
 import logging
 import os
@@ -30,9 +30,9 @@ VERSION_BASE = "1.3"
 def run_job(
     job: Callable[[DictConfig], Any], conf: str, config_name: str, arguments: Sequence[str], *, multirun: bool = False
 ) -> None:
-    """What @hydra.main does, with the arguments given and not read off sys.argv. multirun: as if with -m.
+    """Like @hydra.main, but with given arguments instead of sys.argv. multirun: as if with -m.
 
-    Exceptions come through: Hydra would print them and exit.
+    Exceptions propagate; Hydra would print them and exit.
     """
     version.setbase(VERSION_BASE)
     compose_quickly()
@@ -48,7 +48,7 @@ def run_job(
 
 
 def _refuse_choices(conf: Path, overrides: Sequence[str], *, sweeping: bool) -> None:
-    """setup=3, which Hydra refuses without a word about where; setup=I,II without -m, which it answers with three ways out."""
+    """Refuse setup=3, where Hydra's message does not name the key, and setup=I,II without -m, where it offers three ways out."""
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         if override.is_sweep_override() and not sweeping:
             raise L2DError(f"{override.input_line}: several values are a sweep; put -m before them")
@@ -61,7 +61,7 @@ def _refuse_choices(conf: Path, overrides: Sequence[str], *, sweeping: bool) -> 
 
 @contextmanager
 def _full_errors() -> Iterator[None]:
-    """Hydra prints exceptions and exits unless this says otherwise."""
+    """Hydra prints exceptions and exits unless HYDRA_FULL_ERROR=1."""
     before = {key: os.environ[key] for key in ("HYDRA_FULL_ERROR",) if key in os.environ}
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
@@ -109,12 +109,12 @@ def chosen_experiment() -> str | None:
 
 
 def given_overrides() -> list[str]:
-    """As they were typed."""
+    """The overrides as typed."""
     return list(HydraConfig.get().overrides.task)
 
 
 def given_config_dir() -> str | None:
-    """What --config-dir named."""
+    """The value of --config-dir."""
     sources = HydraConfig.get().runtime.config_sources
     return next((str(source.path) for source in sources if source.provider == "command-line"), None)
 
@@ -126,10 +126,10 @@ def quiet_launchers() -> None:
 
 @cache
 def compose_quickly() -> None:
-    """The same configs in half the time: a sweep composes many from the same few files.
+    """Compose the same configs in half the time: a sweep composes many from the same few files.
 
-    Each file is parsed once. The map for interpolations in a defaults list is made only for a list that has one. The repository of
-    files is copied without the sources that it lists.
+    Each file is parsed once. The interpolation map of a defaults list is made only if the list has interpolations. Copies of the
+    repository share its sources.
     """
     read, known, make_map = ConfigRepository.load_config, dict[Any, Any](), defaults_list._create_interpolation_map
 
@@ -137,7 +137,7 @@ def compose_quickly() -> None:
         key = (*(source.path for source in self.get_sources()), config_path)
         if key not in known:
             known[key] = read(self, config_path)
-        return deepcopy(known[key])  # Hydra builds the composed config out of these very nodes
+        return deepcopy(known[key])  # Hydra reuses these nodes in the composed config
 
     def interpolation_map(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
         return make_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else None
@@ -149,5 +149,5 @@ def compose_quickly() -> None:
 
 @cache
 def _compose_once() -> None:
-    """Hydra composes the whole config once more to read hydra.mode, which says what -m says."""
+    """Hydra would compose the whole config again to read hydra.mode, which -m already sets."""
     Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""What a run is called: the names of its groups, a hash of all values that can change its result, and its seed.
+"""The identity of a run: the names of its groups, a hash of all values that can change its result, and its seed.
 
 Class paths are not part of it, so moving or renaming a class orphans no run.
 """
@@ -11,17 +11,17 @@ from typing import Any
 from l2d.utils.errors import ParameterError
 from l2d.utils.identity import identity_hash, without_class_paths
 
-# Raise it when the same config comes to give another result, so that runs of the old code are not taken for the new.
+# Raise it when a change of code changes the result of the same config, so that old runs are not reused.
 RESULTS_VERSION = 2
 NAMED = ("dataset", "setup", "experts", "cost", "method")
 # Keys that cannot change a result.
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
-# The same within groups. A setup's prices are in cost.prices where they count; a table that answers are written to is none of a
-# router's business; what is in the file of a table is in data.txt, wherever it lies.
+# The same within groups. setup.prices: in cost.prices if they are used. experts.table: only written. dataset.path: data.txt
+# identifies the content of the file, so the file may move.
 IRRELEVANT_IN = {"setup": ("prices",), "experts": ("table",), "dataset": ("path",)}
-# Models that may be folders: the same however one gets there.
+# Models that may be folders; the path to the folder does not matter.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
-# Keys that name a place; workers, which may start in another folder, get them absolute.
+# Keys that hold paths. Workers get absolute ones, since they may start in another folder.
 PLACES = (
     *("runs_dir", "data_dir", "dataset.path", "experts.table"),
     *("experts.models", "router.model", "router.reads.model"),
@@ -29,12 +29,12 @@ PLACES = (
 
 
 def variant(config: Mapping[str, Any]) -> str:
-    """A short hash of everything in the resolved config that can change the result, less the seed."""
+    """A short hash of everything in the resolved config that can change the result, except the seed."""
     return identity_hash([RESULTS_VERSION, relevant(config)], 8)
 
 
 def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What can change the result, without class paths and without where things lie."""
+    """The values that can change the result, without class paths and the locations of files."""
     kept = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed", "tune")}
     if kept.get("aux") == "none":
         kept.pop("aux_weight", None)
@@ -46,7 +46,7 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_metadata(value: Any) -> Any:
-    """Without what components (and they alone: an expert may be called so) say about themselves."""
+    """Without the key `about` of components. Elsewhere it stays: an expert may be called about."""
     if isinstance(value, Mapping):
         left_out = ("about",) if "_target_" in value else ()
         return {key: _without_metadata(item) for key, item in value.items() if key not in left_out}
@@ -54,7 +54,7 @@ def _without_metadata(value: Any) -> Any:
 
 
 def _placeless(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """With the MODELS that are folders by their own name: what is in them is in data.txt."""
+    """Replace MODELS that are folders by the folder's name; data.txt identifies their content."""
     found: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def absolute(key: str, value: Any) -> Any:
-    """A path, or several, from the root. A model's name stays what it is unless there is such a folder."""
+    """A path, or several, made absolute. A model's name is unchanged unless there is such a folder."""
     if value is None:
         return None
     if isinstance(value, list):
@@ -84,12 +84,12 @@ def absolute(key: str, value: Any) -> Any:
 
 
 def quoted(text: str) -> str:
-    """As an override of Hydra's has it, whatever characters are in it."""
+    """Quoted for an override of Hydra, whatever characters it has."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def places(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The keys that name a place, as overrides with absolute paths; those alone that the config has."""
+    """Overrides that set the PLACES of this config to absolute paths."""
     said = []
     for key in PLACES:
         value: Any = config
@@ -102,7 +102,7 @@ def places(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Everything in a config that can change the result, flat, less the seed: {"recipe.epochs": 3, …}."""
+    """Everything in a config that can change the result, except the seed, flat: {"recipe.epochs": 3, …}."""
     return _flat(relevant(config))
 
 
@@ -117,7 +117,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells each of several settings from the others, as "key=value key=value"."""
+    """The values in which each of several settings differs from the others, as "key=value key=value"."""
     keys = sorted({key for one in settings for key in one})
     differ = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
     return [
@@ -131,19 +131,19 @@ def choices(config: Mapping[str, Any]) -> dict[str, str]:
     names = {group: str(config[group].get("name", "")) for group in NAMED}
     for group, name in names.items():
         if not name:
-            raise ParameterError(f"{group}.name", "is missing; it becomes a folder")
+            raise ParameterError(f"{group}.name", "is missing; it names a folder")
         if not re.fullmatch(r"\w[\w.-]*", name):
-            raise ParameterError(f"{group}.name", "becomes a folder: letters, digits, '_', '-' and '.' only", name)
+            raise ParameterError(f"{group}.name", "names a folder; use letters, digits, '_', '-' and '.' only", name)
     return names
 
 
 def cell_path(config: Mapping[str, Any]) -> str:
-    """The run's place under runs_dir, without its seed."""
+    """The run's folder under runs_dir, without its seed."""
     return "/".join([*choices(config).values(), variant(config)])
 
 
 def expert_identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What the experts' predictions follow from, as far as the config says it."""
+    """The part of the config that determines the experts' predictions."""
     plain = without_class_paths(_without_metadata({group: config[group] for group in ("dataset", "experts")}))
     options = {key: value for key, value in plain["dataset"].items() if key not in ("path", "name")}
     return {"dataset": plain["dataset"]["name"], "options": options, "experts": plain["experts"]}

@@ -1,5 +1,5 @@
-# ruff: noqa: RUF009 (a field with its meaning is no mutable default)
-"""The types of a checked config. Values are given in conf/ alone."""
+# ruff: noqa: RUF009 (_key makes a field, not a mutable default)
+"""The types of a checked config. Values are set only in conf/."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,8 +16,8 @@ CompileMode = Literal["false", "default", "reduce-overhead", "max-autotune", "ma
 class Component:
     """An object that a part of the config describes.
 
-    key: where it stands, "method" or "dataset.encoder". name: what folders call it. target: its class. arguments: plain values, or
-    components. partial: to be called later, with more arguments. trusted: whether its class may be imported.
+    key: its place in the config, "method" or "dataset.encoder". name: used in folder names. target: its class. arguments: plain
+    values, or components. partial: to be called later, with more arguments. trusted: whether its class may be imported.
     """
 
     key: str
@@ -71,30 +71,34 @@ def _key(meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """The keys of conf/base.yaml that are no groups."""
+    """The keys of conf/base.yaml that are not groups."""
 
-    seed: Seed = _key("of everything drawn: validation split, experts, initial weights, order of the batches")
+    seed: Seed = _key("of every random draw: validation split, experts, initial weights, order of the batches")
     decision: Literal["argmax", "posterior"] = _key(
         "argmax of the scores (the paper's), or posterior: argmax of the conditional reward recovered from them"
     )
-    validation_fraction: ProperShare = _key("of the training rows, held out by seed, stratified")
-    fold: str | None = _key("2/5: instead of that fraction, the second of five folds")
+    validation_fraction: ProperShare = _key(
+        "share of the training rows to hold out for validation; drawn by seed, stratified"
+    )
+    fold: str | None = _key("2/5: hold out the second of five folds instead of that share")
     sampling: Literal["none", "over", "under"] = _key(
-        "over, under: training rows drawn so that each expert is the cheapest equally often"
+        "over, under: resample the training rows so that each expert is the cheapest equally often"
     )
     aux: Literal["none", "label", "experts"] = _key(
-        "label, experts: learned beside the task on the same features, dropped after training"
+        "label, experts: an auxiliary task on the same features, dropped after training"
     )
     aux_weight: NonNegative = _key("weight of the aux loss")
     checkpoint: Literal["last", "best", "best_loss"] = _key(
-        "what is scored: the last epoch (the paper's), the least validation deferral loss, the least validation loss"
+        "which epoch is scored: the last (the paper's), that of the least validation deferral loss, or of the least validation loss"
     )
-    data_dir: str = _key("prepared image sets, made there on first use")
+    data_dir: str = _key("folder of the prepared image sets, made on first use")
     runs_dir: str = _key("where run folders are made")
     progress: bool = _key("progress bars, on a terminal")
     force: bool = _key("true: re-run even if finished")
     dry_run: bool = _key("true: say what is finished and what is left to do, run nothing")
-    stop_after: Count | None = _key("an epoch to stop after; the same command without it resumes, to the same result")
+    stop_after: Count | None = _key(
+        "stop after this epoch; the same command without it resumes and gives the same result"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,26 +108,28 @@ class SearchSettings:
     search: Literal["paper", "extended", "coordinate", "optuna"] | None = _key(
         "paper: the paper's offsets; extended: totals and offsets up to 50; coordinate: one expert's ρ at a time; optuna: TPE"
     )
-    offsets: list[float] | None = _key("paper, extended: of method.rho.offset; null: -5,-4,…,5, and 0,1,2,5,10,20,50")
-    totals: list[float] | None = _key("extended: of method.rho.total; null: 1,2,5,10,20,50")
+    offsets: list[float] | None = _key(
+        "paper, extended: values of method.rho.offset; null: -5,-4,…,5 (paper), 0,1,2,5,10,20,50 (extended)"
+    )
+    totals: list[float] | None = _key("extended: values of method.rho.total; null: 1,2,5,10,20,50")
     values: dict[str, list[Any]] | None = _key(
         "instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'; any search but coordinate"
     )
-    trials: Count = _key("coordinate, optuna: how many at most")
+    trials: Count = _key("coordinate, optuna: the largest number of trials")
     recipe: bool = _key("optuna: true searches the learning rate and the weight decay too")
     rungs: list[ProperShare] = _key(
         "optuna: shares of the epochs after which a trial worse than the median is stopped; [] runs all to the end"
     )
-    parallel: Count = _key("optuna: trials asked for at once, for launchers that run several")
-    seeds: list[Seed] = _key("a trial is the mean over these")
-    folds: Count = _key("2 or more: cross-validation, each trial is run on so many folds")
-    final_seeds: list[Seed] = _key("the winner is trained on these, and tested")
-    ablation: bool = _key("true: beside the winner, the controls that tell rewards, size and imbalance of ρ apart")
+    parallel: Count = _key("optuna: trials started at once, for launchers that run several")
+    seeds: list[Seed] = _key("a trial's score is the mean over these")
+    folds: Count = _key("2 or more: cross-validate each trial on this many folds")
+    final_seeds: list[Seed] = _key("the winner is trained and tested with these")
+    ablation: bool = _key("true: also run the controls that separate the effects of rewards, size and imbalance of ρ")
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A config that was checked: nobody after this asks whether a value is in range. plain: the config itself, resolved."""
+    """A checked config: no later code checks whether a value is in range. plain: the config itself, resolved."""
 
     dataset: Component
     setup: Setup

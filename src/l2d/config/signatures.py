@@ -1,5 +1,5 @@
-"""The parameters of a class, read off its source and not by importing it: importing a method or a network imports torch, which
-takes seconds, and a misspelt value should be answered at once."""
+"""The parameters of a class, read from its source without importing it. Importing a method or a network imports torch, which
+takes seconds; a wrong value should be reported at once."""
 
 import ast
 import importlib.util
@@ -15,25 +15,25 @@ from l2d.utils import parameters
 from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.own_modules import spec_of
 
-OTHERS = "**"  # the name under which a signature has its **others, which take any key
+OTHERS = "**"  # stands for the **others of a signature, which take any key
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """kind: its annotation; Any where the annotation cannot be read without importing more."""
+    """kind: its annotation; Any if it cannot be read without importing more."""
 
     kind: Any
     required: bool
 
 
 def find_class(target: str) -> ast.ClassDef | None:
-    """The definition of a class, MODULE.CLASS; None where that is no class of that very module."""
+    """The definition of a class, MODULE.CLASS; None if MODULE itself does not define it."""
     module, _, name = target.rpartition(".")
     return next((node for node in _tree(module).body if isinstance(node, ast.ClassDef) and node.name == name), None)
 
 
 def may_exist(target: str) -> bool:
-    """l2d's own classes are known. Of others it is enough that there is such a module: they may come to be there in any way."""
+    """For l2d's own classes: whether it is defined. For others: whether the module exists; it may create classes in any way."""
     module = target.rpartition(".")[0]
     if target.startswith("l2d."):
         return find_class(target) is not None
@@ -42,7 +42,7 @@ def may_exist(target: str) -> bool:
 
 @cache
 def read_signature(target: str) -> Mapping[str, Parameter] | None:
-    """The keyword arguments of a class's constructor, its own or an inherited one; None where they cannot be read."""
+    """The keyword arguments of a class's constructor, its own or an inherited one; None if they cannot be read."""
     module, _, name = target.rpartition(".")
     definition = find_class(target)
     if definition is None:
@@ -51,7 +51,7 @@ def read_signature(target: str) -> Mapping[str, Parameter] | None:
     for node in definition.body:
         if isinstance(node, ast.FunctionDef) and node.name == "__init__":
             return _parameters(node.args)
-    if definition.decorator_list:  # which may make a constructor
+    if definition.decorator_list:  # a decorator may make a constructor
         return None
     inherited = [
         read_signature(_home(module, base.id)) if isinstance(base, ast.Name) else None for base in definition.bases
@@ -71,7 +71,7 @@ def check_arguments(arguments: Mapping[str, Any], signature: Mapping[str, Parame
     """Refuse unknown arguments, and values that their annotations do not allow."""
     for name, value in arguments.items():
         if name in signature:
-            if signature[name].kind is not Recipe:  # whose keys are checked one by one
+            if signature[name].kind is not Recipe:  # a recipe's keys are checked one by one
                 parameters.check_value(name, value, signature[name].kind)
         elif OTHERS not in signature:
             raise ParameterError(name, unknown("key", name, signature))
@@ -86,7 +86,7 @@ def _tree(module: str) -> ast.Module:
 
 
 def _home(module: str, name: str) -> str:
-    """Where a name that a module uses comes from."""
+    """The full name, MODULE.NAME, of a name that a module imports or defines."""
     for node in _tree(module).body:
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             if name == (alias.asname or alias.name):
@@ -113,7 +113,7 @@ BUILTINS = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, 
 
 
 class _Names(dict[str, Any]):
-    """Names of utils/parameters.py, looked up when they are asked for, and Recipe."""
+    """Names of utils/parameters.py, looked up lazily, and Recipe."""
 
     def __missing__(self, name: str) -> Any:
         if name == Recipe.__name__:

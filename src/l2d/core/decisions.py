@@ -7,7 +7,7 @@ DECISIONS = ("argmax", "posterior")
 
 
 def at_least_float32(scores: Tensor) -> Tensor:
-    """Half precision holds neither the differences of scores of 1e4 nor their ratio to a small ρ."""
+    """Half precision cannot hold the differences between scores of 1e4, nor their ratio to a small ρ."""
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
@@ -19,8 +19,8 @@ def argmax_last(scores: Tensor) -> Tensor:
 def stationary_log(log_matrix: Tensor) -> Tensor:
     """The log of the stationary distribution of row-stochastic matrices given as logs, [..., p, p] -> [..., p].
 
-    Grassmann-Taksar-Heyman elimination: states are removed one by one, each state's flow handed to those that remain, with
-    additions, products and quotients of positive numbers alone. In logs, nothing cancels and nothing underflows.
+    Grassmann-Taksar-Heyman elimination: states are removed one by one, and each state's flow goes to those that remain. It
+    only adds, multiplies and divides positive numbers, so in logs nothing cancels and nothing underflows.
     """
     p = log_matrix.shape[-1]
     block, entering = log_matrix, []
@@ -36,18 +36,18 @@ def stationary_log(log_matrix: Tensor) -> Tensor:
 
 
 def comp_sum_posterior(scores: Tensor, rho: Tensor, tau: float = 1.0) -> Tensor:
-    """p̂(k|x), the conditional reward that the comp-sum surrogate's minimiser stands for. [..., p], [p] -> [..., p].
+    """p̂(k|x), the conditional reward recovered from the comp-sum surrogate's minimiser. [..., p], [p] -> [..., p].
 
-    Where Σ_k p_k ℓ̃_ρ(f, x, k) is least its gradient vanishes: Σ_k (p_k/ρ_k) S_kj = p_j/ρ_j with S_kj = softmax_j(f/ρ_k). So p/ρ
-    is stationary for S, and p̂ ∝ ρ ⊙ stationary(S). For equal ρ this is softmax(f/ρ).
+    At the minimum of Σ_k p_k ℓ̃_ρ(f, x, k) the gradient is 0: Σ_k (p_k/ρ_k) S_kj = p_j/ρ_j with S_kj = softmax_j(f/ρ_k). So p/ρ is
+    stationary for S, and p̂ ∝ ρ ⊙ stationary(S). For equal ρ this is softmax(f/ρ).
 
-    With Φ^τ in place of the log, whose slope is (1 + u_k)^{−τ} with 1 + u_k = 1/S_kk, the same sum has p_k·S_kk^{τ−1} for p_k. So
+    Φ^τ instead of the log has the slope (1 + u_k)^{−τ} with 1 + u_k = 1/S_kk, so p_k becomes p_k·S_kk^{τ−1} in the same sum. So
     p̂ ∝ ρ ⊙ stationary(S) ⊙ diag(S)^{1−τ}; for equal ρ, softmax(f/ρ)^{2−τ}.
     """
     scores = at_least_float32(scores)
     scores = scores - scores.amax(
         dim=-1, keepdim=True
-    )  # before the division: large scores leave no room for differences
+    )  # before the division: large scores would lose their differences
     rho = rho.to(scores)
     log_matrix = torch.log_softmax(scores[..., None, :] / rho[:, None], dim=-1)
     log_p = stationary_log(log_matrix) + rho.log()

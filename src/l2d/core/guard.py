@@ -1,5 +1,5 @@
-"""Guard: falls back to the best single expert unless the router is clearly cheaper on validation rows; it may also shift the
-experts' scores by offsets, if those are clearly cheaper. Both are decided on validation rows alone."""
+"""Guard: falls back to the best single expert unless the router is cheaper by more than one standard error on validation rows.
+It adds offsets to the experts' scores if these gain more than two standard errors there."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ from l2d.utils.seeding import stream
 
 FOLDS = 5
 PASSES = 10
-OFFSETS = 2.0  # standard errors that offsets must gain; more than the fallback's one, since offsets have p numbers to overfit with
+OFFSETS = 2.0  # standard errors that offsets must gain; more than the router's one, since p offsets can overfit
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a guard for other prices is fitted to: errors [n, p] of validation rows, the errors that the router expected there
+    """The data to fit a guard for other prices: errors [n, p] of validation rows, the errors that the router expected there
     [n, p], and the mean errors [p] of the rows on which the best single expert is chosen."""
 
     errors: Tensor
@@ -55,7 +55,7 @@ class HeldOut:
     mean_errors: Tensor
 
     def guard_at(self, prices: Tensor) -> Guard:
-        """prices [p]."""
+        """The guard for prices [p]."""
         utilities = -(self.expected + prices.to(self.expected))
         best = int((self.mean_errors + prices.to(self.mean_errors)).argmin())
         return fit_guard(utilities, argmax_last(utilities), self.errors + prices.to(self.errors), best)
@@ -88,7 +88,7 @@ def paired(differences: Tensor) -> tuple[float, float | None]:
 
 
 def beyond(gain: float, error: float | None, errors: float = 1.0) -> bool:
-    """Whether a gain is larger than so many standard errors."""
+    """Whether a gain is larger than this many standard errors."""
     return error is not None and gain > errors * error
 
 
@@ -135,10 +135,10 @@ def best_offset(utilities: Tensor, costs: Tensor, k: int) -> float:
     lift = paid(utilities, rival) - utilities[:, k]
     lift, order = lift.sort()
     change = (costs[:, k] - paid(costs, rival))[order]
-    # total[i]: the cost, less that of never choosing k, with k chosen on the i rows that need the least lift
+    # total[i]: the change in cost if k is chosen on the i rows that need the least lift
     total = torch.cat([torch.zeros(1, dtype=torch.float64), change.cumsum(0)])
     end = torch.tensor([True])
-    total = torch.where(torch.cat([end, lift[1:] > lift[:-1], end]), total, torch.inf)  # rows of one lift come together
+    total = torch.where(torch.cat([end, lift[1:] > lift[:-1], end]), total, torch.inf)  # equal lifts change together
     place = int(total.argmin())
     margin = 1.0 + float(lift[-1] - lift[0])
     low = float(lift[place - 1]) if place > 0 else float(lift[0]) - margin

@@ -13,7 +13,7 @@ from l2d.core.rho import cheapest_counts
 
 
 def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
-    """decisions int [N], costs [N, p] of the same rows, prices β [p] or, where they differ between rows, [N, p]."""
+    """decisions int [N], costs [N, p] of the same rows, prices β [p] or, if they differ between rows, [N, p]."""
     cost = paid(costs.double(), decisions).mean()
     price = paid(prices.double().expand_as(costs), decisions).mean()
     ratios = torch.bincount(decisions, minlength=costs.shape[1]).double() / len(decisions)
@@ -47,16 +47,16 @@ def confusion(decisions: Tensor, costs: Tensor) -> list[list[int]]:
 
 
 def collapsed_expert(ratios: list[float], oracle_ratios: list[float]) -> int | None:
-    """The expert, counted from 1, that gets more than 95 % although the oracle's share is 10 points or more away; else None."""
+    """The expert, counted from 1, that gets more than 95 % although the oracle's share differs by 10 points or more; else None."""
     k = ratios.index(max(ratios))
     return k + 1 if ratios[k] > 0.95 and abs(ratios[k] - oracle_ratios[k]) >= 0.10 - 1e-12 else None
 
 
 def calibration(posterior: Tensor, mass: Tensor) -> list[list[float]]:
-    """Per tenth of p̂ that is not empty: its weight, mean p̂, and the share of the mass that was really there.
+    """For each of ten bins of p̂ that is not empty: its weight, the mean p̂ and the observed share of the mass.
 
-    posterior p̂ [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x], so within a set of (x, k) chosen by x alone Σ mass_k is expected to
-    be Σ p̂_k·C(x) with C = Σ_j mass_j: every pair is weighed by C(x).
+    posterior p̂ [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x]. So over a set of (x, k) chosen by x alone, Σ mass_k is expected to
+    be Σ p̂_k·C(x) with C = Σ_j mass_j: every pair has the weight C(x).
     """
     p_hat, mass = posterior.double(), mass.double()
     total = mass.sum(dim=1, keepdim=True).expand_as(mass)

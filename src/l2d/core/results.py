@@ -1,6 +1,6 @@
-"""metrics.json, typed: what a finished run says of its result. One reader and one writer for everybody; no torch.
+"""The typed content of metrics.json, the result of a finished run. The only reader and writer of the file; no torch.
 
-A field that has a default is left out of the file by runs that have no such thing. All other fields are always there.
+A field with a default is left out of the file if it is None. All other fields are always there.
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from l2d.utils.errors import L2DError
 
-# Raise it whenever a key of metrics.json comes, goes or changes its meaning: runs with another number are refused.
+# Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
 SCHEMA_VERSION: Final = 2
 
 
@@ -31,7 +31,7 @@ class Score(_Strict):
 @dataclass(frozen=True)
 class Baselines(_Strict):
     oracle: Score
-    best_single: Score  # chosen on training costs, as is the majority's
+    best_single: Score  # chosen on training costs, like the majority's
     random: Score
     majority: Score
 
@@ -117,7 +117,7 @@ class RoutingMetrics(Score):
     baselines: Baselines
     confusion: list[list[int]]  # row: the oracle's expert, column: the router's
     collapsed_expert: int | None  # counted from 1; None: the router has not collapsed
-    prices: list[float]  # means, where they differ between rows
+    prices: list[float]  # means, if they differ between rows
     experts: list[ExpertAlone]
 
 
@@ -168,7 +168,7 @@ def read_metrics(file: Path) -> RunMetrics:
 
 
 def _problem(errors: list[Any]) -> str:
-    """The version before all else: in a file of another one, other keys are to be expected."""
+    """The version comes first: a file of another version is expected to have other keys."""
     for error in errors:
         if error["loc"] == ("schema_version",):
             found = "none" if error["type"] == "missing" else error["input"]

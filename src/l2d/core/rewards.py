@@ -20,7 +20,7 @@ def complement(costs: Tensor, scale: Tensor | float = 1.0) -> Tensor:
 
 
 def rewards_of(kind: str, costs: Tensor, scale: Tensor | float) -> Tensor:
-    """c̄ [..., p] of one of REWARDS; the scale is complement's."""
+    """c̄ [..., p] for a kind in REWARDS; only complement uses the scale."""
     return sum_others(costs) if kind == "sum_others" else complement(costs, scale)
 
 

@@ -34,7 +34,7 @@ def rho_shares(counts: Tensor, norms: Tensor | float = 1.0) -> Tensor:
 
 
 def tie_groups(shares: Tensor, groups: Sequence[Sequence[int]] | None) -> Tensor:
-    """Give the experts of each group (numbered from 1) their mean share, so that the sum stays."""
+    """Give the experts of each group (numbered from 1) their mean share; the sum does not change."""
     members = [expert for group in groups or () for expert in group]
     p, distinct = len(shares), len(members) == len({*members})
     if groups is not None and not (all(groups) and distinct and all(1 <= expert <= p for expert in members)):

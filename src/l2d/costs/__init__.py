@@ -1,1 +1,1 @@
-"""What an expert costs: one class per file of conf/cost."""
+"""What an expert costs: the classes that conf/cost names."""

@@ -1,4 +1,4 @@
-"""What every cost is: c_k(x, y) = error + price, with a way to tell the price."""
+"""The base class of costs: c_k(x, y) = error + price."""
 
 from typing import ClassVar
 
@@ -10,9 +10,9 @@ from l2d.utils.parameters import NoiseKind, NonNegative
 
 
 class Cost:
-    """A subclass says what an expert's price is. noise, noise_kind: on the training split's costs alone, see core/costs.py: noisy.
+    """A subclass sets each expert's price. noise, noise_kind: on the training split's costs only, see core/costs.py: noisy.
 
-    by_row: each row has prices of its own, so nobody knows those of the next.
+    by_row: each row has its own prices, so the prices of a new row are unknown.
     """
 
     by_row: ClassVar[bool] = False
@@ -25,9 +25,9 @@ class Cost:
         raise NotImplementedError
 
     def row_prices(self, answers: Answers) -> Tensor:
-        """β [n, p] of these rows, where `by_row`."""
+        """β [n, p] of these rows, if `by_row`."""
         raise NotImplementedError
 
     def facts(self, panel: Panel, train: Tensor) -> ExtremeShares | None:  # noqa: ARG002 (for costs that have some)
-        """What a reader of the result should know of the prices, for metrics.json."""
+        """Facts about the prices for metrics.json."""
         return None

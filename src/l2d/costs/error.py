@@ -1,4 +1,4 @@
-"""Errors alone."""
+"""Errors without prices."""
 
 import torch
 from torch import Tensor

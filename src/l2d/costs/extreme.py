@@ -1,4 +1,4 @@
-"""Prices under which one expert is the cheapest nearly always: extreme imbalance."""
+"""Prices under which one expert is nearly always the cheapest: extreme imbalance."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
 
-# The strongest expert's share that is aimed at, in the hundredths that keep the comparison exact; the steps of a price between 0
-# and 1; how many experts a grid of them is small enough for.
+# The target share of the strongest expert, in whole percent so that comparisons are exact; the steps of a price between 0 and 1;
+# the number of experts up to which the grid is small enough.
 PERCENT, STEPS, MOST_EXPERTS = 95, 10, 4
 
 
@@ -34,14 +34,16 @@ def strongest(errors: Tensor) -> int:
 
 
 def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
-    """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, with which the strongest expert's share of the rows is nearest
-    95 %; of equals the least sum, then the first by lexicographic order. errors 0 or 1 [N, p].
+    """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of the rows is nearest
+    95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p].
 
-    Rows with the same errors have the same cheapest expert, so the at most 2^p different ones are enough.
+    Rows with the same errors have the same cheapest expert, so it is enough to look at the 2^p possible patterns of errors.
     """
     p = errors.shape[1]
     if p > MOST_EXPERTS:
-        raise ParameterError("", f"extreme prices are for at most {MOST_EXPERTS} experts, here are {p}; use a list")
+        raise ParameterError(
+            "", f"extreme prices allow at most {MOST_EXPERTS} experts, not {p}; use cost=error_plus_cost"
+        )
     graded = ~((errors == 0) | (errors == 1))
     if graded.any():
         row, k = (int(i) for i in graded.nonzero()[0])
@@ -60,7 +62,7 @@ def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
 
 
 def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: Sequence[str]) -> ExtremeShares:
-    """What extreme prices come to: the oracle's share of the expert that is the strongest on the training rows.
+    """Under extreme prices, the share of the oracle's decisions for the expert that is the strongest on the training rows.
     train, test: errors [N, p]."""
     strong = strongest(train)
 

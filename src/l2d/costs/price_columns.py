@@ -1,4 +1,4 @@
-"""A price per row and expert, as the data have it."""
+"""A price per row and expert, from the data."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""A dataset as arrays. Light: torch is loaded by whoever fills them."""
+"""A dataset as arrays. Light: does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answers:
-    """What p experts did on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data. Where known,
+    """What p experts did on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data. If known:
     predictions int64 [n, p] and the prices of each row [n, p]."""
 
     errors: Tensor
@@ -29,8 +29,8 @@ class Answers:
 class Panel:
     """The experts of a run: their names and what they did on the training and the test rows.
 
-    coverage [p], knows bool [p, num_classes]: the share of the classes that each expert knows, and which ones, where experts have
-    classes of their own. learned: whether experts were trained on the rows of `train`, where they are then better than elsewhere.
+    coverage [p], knows bool [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have
+    classes of their own. learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere.
     """
 
     names: tuple[str, ...]
@@ -43,8 +43,8 @@ class Panel:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a router sees of a query: columns of numbers, in this order, then a column of text; or an image, which a table has as a
-    column of paths. white: the pixel value of white."""
+    """What a router sees of a query: columns of numbers, in this order, then a column of text; or an image, in a table a column
+    of paths. white: the pixel value of white."""
 
     features: tuple[str, ...] = ()
     text: str | None = None
@@ -57,11 +57,10 @@ class Arrays:
     """Inputs and int64 labels [N] (−1 where unknown) of both splits; large sets are memory-mapped.
 
     Inputs are uint8 images [N, H, W, C], float32 features [N, F], or int32 tokens [N, L] of text (data/text/tokens.py).
-    validation: the training rows that the data set aside for it, if they do. origin: for each split, its rows in the published
-    training set, where it was taken from there. panel: what experts did, where that came with the data. groups: int [N], equal for
-    training rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a
-    breakdown of the results. texts: the questions of the training and the test rows, as a language model is asked them. seen: what
-    the inputs are made from.
+    validation: the training rows that the data reserve for validation, if any. origin: for each split, its rows in the published
+    training set, if it comes from there. panel: what experts did, if that came with the data. groups: int [N], equal for training
+    rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a breakdown of
+    the results. texts: the training and the test questions, as prompts for a language model. seen: what the inputs are made from.
     """
 
     train_inputs: Tensor
@@ -120,7 +119,7 @@ def fingerprint_of(*tensors: Tensor) -> str:
 
 
 def content_of(arrays: Arrays) -> str:
-    """A fingerprint of inputs and labels, where the dataset has none."""
+    """A fingerprint of inputs and labels, for datasets without their own."""
     return fingerprint_of(arrays.train_inputs, arrays.train_labels, arrays.test_inputs, arrays.test_labels)
 
 

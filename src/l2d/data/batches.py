@@ -11,9 +11,9 @@ from l2d.utils.seeding import derive_seed
 
 Batch = tuple[Tensor, Tensor, Tensor]
 EVAL_BATCH = 2048
-EVAL_TEXTS = 64  # of 256 tokens each, a batch's attention takes about 100 MB a layer
-WINDOW = 50  # batches whose texts are sorted by length together: enough for like lengths, few enough to stay random
-MULTIPLE = 8  # lengths are rounded up to a multiple of it, as the GPU's tiles are
+EVAL_TEXTS = 64  # with 256 tokens each, attention takes about 100 MB per layer
+WINDOW = 50  # texts of this many batches are sorted by length together: enough for similar lengths, few enough to stay random
+MULTIPLE = 8  # lengths are rounded up to a multiple of this, to match the GPU's tiles
 Drawn = tuple[Tensor, Tensor | None]  # an order, and its augmentation
 
 
@@ -27,7 +27,7 @@ class Inputs:
         self.tensor = inputs.to(device) if resident else inputs
 
     def take(self, rows: Tensor, width: int | None = None) -> Tensor:
-        """The inputs of some rows, on the device; for texts, their first `width` tokens. `rows` are where the inputs are."""
+        """The inputs of some rows, on the device; for texts, their first `width` tokens. `rows` must be where the inputs are."""
         tensor = self.tensor if width is None else self.tensor[:, :width]
         if self.resident:
             return tensor[rows]
@@ -54,7 +54,7 @@ def width_of(lengths: Tensor) -> int:
 
 
 def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Generator) -> Tensor:
-    """The same positions, in batches of like length. Batches are in random order; positions that fill no batch stay at the end.
+    """The same positions, in batches of similar length. Batches are in random order; positions left over stay at the end.
     order [n]: random positions. lengths [n]: by position."""
     number = len(order) // size
     full, rest = order[: number * size], order[number * size :]
@@ -64,7 +64,7 @@ def by_length(order: Tensor, lengths: Tensor, size: int, generator: torch.Genera
 
 
 def even_batch(n: int, batch_size: int) -> int:
-    """The size of the fewest batches of at most batch_size rows that divide n rows evenly."""
+    """The batch size that divides n rows evenly into the fewest batches of at most batch_size rows."""
     return -(-n // max(1, -(-n // max(1, batch_size))))
 
 
@@ -95,18 +95,18 @@ def micro_batches(n: int, size: int, number: int, parts: int) -> tuple[list[slic
 
 
 class Batches:
-    """Every row exactly once a pass. All batches have the same size but the last, which is smaller by less than their number.
+    """Every row exactly once per pass. All batches have the same size but the last: it lacks fewer rows than there are batches.
 
     Even batches leave no tail of one or two rows, on which batch normalisation fails or misleads, and one size means one
     compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the CPU: a resumed run
-    sees the same batches as an unbroken one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own rows of the
-    common order; `batch_size` is that of all ranks together. A batch of texts is cut to its longest, and in training holds texts of
-    like length.
+    sees the same batches as an uninterrupted one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own
+    rows of the common order; `batch_size` is that of all ranks together. A batch of texts is cut to its longest; in training it
+    holds texts of similar length.
 
-    parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has as few as are no
-    larger. `weights`: what each micro-batch counts, by its rows; over a batch they add up to `parts`.
+    parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has the fewest that are
+    no larger. `weights`: of the micro-batches, proportional to their rows; over a batch they sum to `parts`.
 
-    inputs: of all rows; rows [n]: this split's among them; costs [n, p] and labels [n]: of the split.
+    inputs: of all rows; rows [n]: this split's rows among them; costs [n, p] and labels [n]: of the split.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Batches:
         self.batch_size = max(1, -(-share // number))
         self.slices, self.weights = micro_batches(len(range(rank, len(rows), world)), self.batch_size, number, parts)
 
-    # Lightning passes the epoch to `loader.sampler.set_epoch` alone, and expects a loader with a sampler to have a batch_sampler.
+    # Lightning passes the epoch only to `loader.sampler.set_epoch`, and expects a loader with a sampler to have a batch_sampler.
     batch_sampler = None
 
     @property
@@ -161,7 +161,7 @@ class Batches:
         rows = rows.to(device) if self.inputs.resident else rows
         draws = draws.to(device) if draws is not None else None
         for number, part in enumerate(self.slices, start=1):
-            if self.seed is not None and number == len(self):  # while the device still works off this epoch
+            if self.seed is not None and number == len(self):  # while the device still works on this epoch
                 self._ahead = self.epoch + 1, self._draw(self.epoch + 1)
             width = None if self.lengths is None else width_of(self.lengths[order[part]])
             inputs = self.inputs.take(rows[part], width)

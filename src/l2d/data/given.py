@@ -1,4 +1,4 @@
-"""From what people have in a notebook to the arrays that a run learns from."""
+"""From the objects in a notebook to the arrays that a run learns from."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,18 +23,18 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def is_frame(values: Any) -> bool:
-    """Whether it is a DataFrame. pandas is not imported for that: it is no dependency."""
+    """Whether it is a DataFrame. pandas is not imported: it is not a dependency."""
     return hasattr(values, "columns") and hasattr(values, "to_numpy")
 
 
 def is_texts(values: Any) -> bool:
     if isinstance(values, str | bytes | dict):
-        raise ParameterError("X", "must be a list of inputs, also for a single one")
+        raise ParameterError("X", "must be a list of inputs, even for a single one")
     return not is_frame(values) and not isinstance(values, Tensor) and isinstance(next(iter(values), None), str)
 
 
 def kind_of(X: Any, text: str | None) -> str:
-    """What a router would see: images, texts or rows."""
+    """The kind of inputs: images, texts or rows."""
     if text is not None or is_texts(X):
         return "texts"
     return "images" if not is_frame(X) and as_array(X).ndim in (3, 4) else "rows"
@@ -45,7 +45,7 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
     if is_frame(X):
         return frame_inputs(X, text, embed)
     if text is not None:
-        raise ParameterError("text", "names a column of a DataFrame; X is none", text)
+        raise ParameterError("text", "names a column of a DataFrame, but X is not one", text)
     if is_texts(X):
         return text_inputs(list(X), reader(embed)), Seen(text="text"), groups_of_equal_texts(list(X))
     array = as_array(X)
@@ -65,14 +65,14 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
 
 
 def frame_inputs(frame: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, Seen, Tensor | None]:
-    """Every other column must be a number."""
+    """Every column but `text` must be numeric."""
     if text is not None and text not in frame.columns:
         raise ParameterError("text", f"no such column; there are {', '.join(map(str, frame.columns))}", text)
     names = [name for name in frame.columns if name != text]
     parts, groups = [], None
     if names:
         if odd := [str(name) for name in names if frame[name].dtype.kind not in "biuf"]:
-            raise ParameterError("X", f"column {odd[0]} is no number; leave it out, or say text={odd[0]!r}")
+            raise ParameterError("X", f"column {odd[0]} is not numeric; leave it out, or use text={odd[0]!r}")
         parts.append(array_inputs(frame[names].to_numpy(dtype=np.float64), (len(names),), tuple(map(str, names))))
     if text is not None:
         texts = list(frame[text])
@@ -112,12 +112,12 @@ def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None) -
 
 
 def read_outcomes(costs: Any, errors: Any, prices: Any, names: Sequence[str] = ()) -> tuple[Tensor, Tensor | None]:
-    """errors [n, p] and prices [p] or [n, p], None where they are part of the costs: those count as errors, as they are.
+    """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then.
 
-    names: of the experts. The columns of a DataFrame that has these names are put into that order.
+    names: of the experts. A DataFrame with columns of these names is put into that order.
     """
     if (costs is None) == (errors is None):
-        raise ParameterError("costs", "give costs, or errors and perhaps prices")
+        raise ParameterError("costs", "give either costs, or errors and optionally prices")
     if costs is not None and prices is not None:
         raise ParameterError("prices", "are part of the costs; give errors and prices instead")
     name, values = ("costs", costs) if errors is None else ("errors", errors)

@@ -1,5 +1,5 @@
-"""Outcomes of language models that others recorded, as the columns of a table: id, prompt, subject and answer where they are known,
-and correct_NAME for every model."""
+"""Recorded outcomes of language models as the columns of a table: id, prompt, correct_NAME for every model and, if known, subject
+and answer."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 from l2d.data.sheet import listed, read_sheet
 from l2d.utils.errors import L2DError, ParameterError
 
-METRICS = ("acc", "exact_match")  # in this order, if none is named
+METRICS = ("acc", "exact_match")  # tried in this order, if none is named
 # ORG__MODEL/samples_TASK_TIME.jsonl is how lm-evaluation-harness names its files.
 SAMPLES_FILE = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")
 
@@ -60,7 +60,7 @@ def harness_outcomes(
 
 
 def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str, Any]]]:
-    """(file and line, for messages; the line's object)."""
+    """Pairs: file and line, for messages; the line's object."""
     lines = [(f"{file}: line {number:,}", line) for number, line in enumerate(file.read_bytes().split(b"\n"), start=1)]
     whole = [(where, _json_object(line, where)) for where, line in lines if line.strip()]
     rows = [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
@@ -72,7 +72,7 @@ def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str,
 
 
 def _json_object(line: bytes, where: str) -> dict[str, Any]:
-    with suppress(ValueError):  # no JSON, or not in UTF-8
+    with suppress(ValueError):  # not JSON, or not UTF-8
         if isinstance(row := json.loads(line), dict):
             return row
     raise L2DError(f"{where}: not a JSON object")
@@ -80,13 +80,13 @@ def _json_object(line: bytes, where: str) -> dict[str, Any]:
 
 def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> HarnessSample:
     arguments, doc, target = row.get("arguments"), row.get("doc"), row.get("target")
-    try:  # if every choice is a request of its own, the first one's; older versions wrote lists
+    try:  # of the first request, if each choice is a request of its own; older versions wrote lists
         prompt = arguments["gen_args_0"]["arg_0"] if isinstance(arguments, dict) else arguments[0][0]  # type: ignore[index]
     except (LookupError, TypeError):
         prompt = None
     if not isinstance(prompt, str) or not prompt.strip():
         raise L2DError(f"{where}: no prompt in arguments")
-    # As the documents of MMLU have it, or those of MMLU-Pro.
+    # Keys in the documents of MMLU and of MMLU-Pro.
     named = [doc.get(key) for key in ("subject", "category")] if isinstance(doc, dict) else []
     return HarnessSample(
         prompt=prompt,
@@ -137,8 +137,8 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
 
 
 def routellm_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
-    """CSV files of RouteLLM's evaluations: a column prompt, and one of True and False per model. Of several files each is a
-    subject."""
+    """CSV files of RouteLLM's evaluations: a column prompt, and a column of True and False per model. With several files, each
+    is a subject."""
     columns: Columns = {}
     for file in files:
         part = _responses(file, one_of_several=len(files) > 1)

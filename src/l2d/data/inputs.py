@@ -1,4 +1,4 @@
-"""What a router sees, as a tensor: from a table, or from rows, texts and images by themselves."""
+"""A router's inputs as a tensor: from a table, or from rows, texts or images."""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,7 +37,7 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
 
 
 def read_images(sheet: Sheet, column: str, shape: Shape) -> Tensor:
-    """uint8 [n, *shape]; paths that are not absolute start at the table's folder."""
+    """uint8 [n, *shape]; relative paths start at the table's folder."""
     files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(column)]
     images, bad = decode_images(files, shape)
     sheet.refuse(column, NO_IMAGE, bad)
@@ -45,7 +45,7 @@ def read_images(sheet: Sheet, column: str, shape: Shape) -> Tensor:
 
 
 def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -> Tensor:
-    """float32 [n, F] from rows by column; columns that the router does not see are ignored."""
+    """float32 [n, F], or int32 [n, L] if `embed` gives tokens. Columns that the router does not see are ignored."""
     columns = [*seen.features, *([] if seen.text is None else [seen.text])]
     for place, row in enumerate(rows, start=1):
         if missing := [column for column in columns if column not in row]:
@@ -62,7 +62,7 @@ def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -
 def text_inputs(texts: Sequence[Any], embed: Embed) -> Tensor:
     for place, text in enumerate(texts, start=1):
         if not isinstance(text, str):
-            raise L2DError(f"query {place}: must be a text, not {type(text).__name__}")
+            raise L2DError(f"query {place}: must be a string, not {type(text).__name__}")
         if not text.strip():
             raise L2DError(f"query {place}: the text is empty")
         try:
@@ -95,7 +95,7 @@ def image_inputs(files: Sequence[str | Path], shape: Shape, white: int) -> Tenso
 
 
 def decode_images(files: Sequence[Path], shape: Shape, white: int = 255) -> tuple[Tensor, np.ndarray]:
-    """uint8 [n, H, W, C], squeezed to that size, white as `white`; and which files are missing or damaged, bool [n]."""
+    """uint8 [n, H, W, C], resized to `shape`, with `white` for white; and bool [n], true for missing or damaged files."""
     height, width, channels = shape
 
     def pixels(file: Path) -> np.ndarray | None:
@@ -107,14 +107,14 @@ def decode_images(files: Sequence[Path], shape: Shape, white: int = 255) -> tupl
         found = np.asarray(small).reshape(shape)
         return found if white == 255 else np.rint(found * (white / 255)).astype(np.uint8)
 
-    with ThreadPoolExecutor() as pool:  # no bar in a log
+    with ThreadPoolExecutor() as pool:  # disable=None: no bar in a log file
         found = list(tqdm(pool.map(pixels, files), desc="decoding images", total=len(files), disable=None))
     images = np.stack([np.zeros(shape, np.uint8) if image is None else image for image in found])
     return torch.from_numpy(images), np.array([image is None for image in found])
 
 
 def check_numbers(values: np.ndarray, columns: Sequence[str]) -> None:
-    """values float64 [n, F]. What is not a number is NaN here."""
+    """values float64 [n, F], NaN for what is not a number."""
     wrong = np.argwhere(~(np.abs(values) <= LARGEST))
     if len(wrong):
         row, place = wrong[0].tolist()

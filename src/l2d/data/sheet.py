@@ -16,7 +16,7 @@ SHOWN = 12  # names or rows in a message
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
 TEXT = ("string", "large_string")  # types of pyarrow
-TRUTH = {"true": 1.0, "false": 0.0}
+TRUTH = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 
@@ -32,7 +32,7 @@ class Sheet:
         return len(next(iter(self.columns.values())))
 
     def take(self, kept: np.ndarray) -> "Sheet":
-        """The rows that are kept, bool [n]."""
+        """The rows where `kept`, bool [n], is true."""
         import pyarrow as pa
 
         rows = np.flatnonzero(kept) if self.rows is None else self.rows[kept]
@@ -44,14 +44,14 @@ class Sheet:
         return list(self.columns)
 
     def check_column(self, parameter: str, column: str) -> None:
-        """parameter: by which the user named the column."""
+        """parameter: the key by which the user named the column."""
         if column not in self.columns:
             raise ParameterError(parameter, f"no such column in {self.path}; there are {listed(self.names)}", column)
 
     def numbers(self, column: str) -> np.ndarray:
-        """float64 [n]; false is 0, true is 1."""
+        """float64 [n]; false and no are 0, true and yes are 1."""
         values = floats(self._filled(column))
-        self.refuse(column, "not a number, nor true or false", np.isnan(values))
+        self.refuse(column, "not a number, nor true, false, yes or no", np.isnan(values))
         self.refuse(column, "not finite", np.isinf(values))
         return values
 
@@ -67,12 +67,12 @@ class Sheet:
         return [str(cell) for cell in cells.to_pylist()]
 
     def _filled(self, column: str) -> Any:
-        """Its cells, none of them empty."""
+        """The cells of a column; empty ones are refused."""
         self.refuse(column, "empty", missing(self.columns[column]))
         return self.columns[column]
 
     def is_numeric(self, column: str) -> bool:
-        """Whether all cells that are not empty are numbers. If most but not all are, it is a slip and refused."""
+        """Whether all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
         cells = self.columns[column]
         empty = missing(cells)
         wrong = np.isnan(floats(cells)) & ~empty
@@ -94,13 +94,13 @@ class Sheet:
 
 
 def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
-    """The first few of them."""
+    """The first few items, as text."""
     more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more
 
 
 def missing(cells: Any) -> np.ndarray:
-    """Which cells are empty: nothing, NaN, or these words."""
+    """Which cells are empty: null, NaN, or a word in EMPTY."""
     if str(cells.type) in TEXT:
         return np.array([cell is None or cell.strip().lower() in EMPTY for cell in cells.to_pylist()], dtype=bool)
     return np.asarray(cells.is_null(nan_is_null=True))
@@ -116,7 +116,7 @@ def floats(cells: Any) -> np.ndarray:
 
 
 def cell_number(cell: object) -> float:
-    """true is 1, false is 0, what is not a number is NaN."""
+    """As in TRUTH; NaN if it is not a number."""
     text = str(cell).strip().lower()
     if text in TRUTH:
         return TRUTH[text]
@@ -135,14 +135,14 @@ def cell_word(cell: object) -> str:
 
 
 def file_problem(path: Path) -> str | None:
-    """Why a path cannot be a sheet, without reading it."""
+    """Why a path cannot be a sheet, or None. Does not read the file."""
     if path.suffix.lower() not in (".csv", ".parquet"):
         return "must be a file that ends in .csv or .parquet"
     return None if path.is_file() else f"no such file (looked for in {Path.cwd()})"
 
 
 def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
-    """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns in which 024 is not a number."""
+    """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns to read as text, where 024 is not a number."""
     if problem := file_problem(path):
         raise L2DError(f"{path}: {problem}")
     import pyarrow as pa
@@ -158,7 +158,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
         raise L2DError(f"{path}: no rows below the header")
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
-        if not name.startswith("__index_level_"):  # of pandas, as are dictionaries
+        if not name.startswith("__index_level_"):  # written by pandas, like dictionaries
             columns[name] = cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
     return Sheet(path, columns)
 
@@ -173,7 +173,7 @@ def read_header(path: Path) -> Sheet:
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
                 names = next(csv.reader(lines), [])
-    except ValueError as error:  # pyarrow's too
+    except ValueError as error:  # pyarrow's errors are ValueErrors too
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
     _check_header(path, names)
     return Sheet(path, dict.fromkeys(names))
@@ -183,7 +183,9 @@ def _check_header(path: Path, names: list[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")
     if odd := [repr(name) for name in names if not name or name != name.strip()]:
-        raise L2DError(f"{path}: column {listed(odd)}: no name, or spaces around it; in pandas, to_csv(index=False)")
+        raise L2DError(
+            f"{path}: column {listed(odd)}: no name, or spaces around it; in pandas, use to_csv(index=False)"
+        )
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> Any:

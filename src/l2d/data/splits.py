@@ -25,7 +25,7 @@ def groups_of_equal_texts(texts: list[str]) -> Tensor:
 def draw_whole_groups(
     draw: Callable[[Tensor], tuple[Tensor, Tensor]], labels: Tensor, groups: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Sorted rows (kept, held out) such that no group is on both sides: groups are drawn, by the label of their first row."""
+    """Sorted rows (kept, held out) such that no group is on both sides: whole groups are drawn, by the label of their first row."""
     if groups is None:
         return draw(labels)
     first = torch.from_numpy(np.sort(np.unique(groups.numpy(), return_index=True)[1]))
@@ -61,7 +61,7 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
 
     def deal(labels: Tensor) -> tuple[Tensor, Tensor]:
         if of > len(labels):
-            raise ParameterError("fold", f"more folds than the {len(labels):,} rows that can be dealt", fold)
+            raise ParameterError("fold", f"more folds than the {len(labels):,} rows to divide; use fewer", fold)
         order = np.random.default_rng(seed).permutation(len(labels))
         order = order[np.argsort(labels.numpy()[order], kind="stable")]  # class by class, then dealt like cards
         return _sides(torch.from_numpy(np.isin(np.arange(len(order)), order[number - 1 :: of])))
@@ -70,7 +70,7 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
 
 
 def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Rows of training and validation, rows of test, and which of the former are validation, if any."""
+    """Training and validation rows, test rows, and which of the former are validation rows, or None."""
     words = [word.lower() for word in sheet.words(column)]
     sheet.refuse(column, f"none of {', '.join(SPLIT_WORDS)}", np.array([word not in SPLIT_WORDS for word in words]))
     said = np.array([SPLIT_WORDS[word] for word in words])
@@ -93,7 +93,7 @@ def stratified_split(
     parameter: the caller's name for the fraction. Not strict: classes are ignored if there are too many or one has a single row.
     """
     n, sizes = len(labels), labels.unique(return_counts=True)[1]
-    room = min(math.ceil(fraction * n), n - math.ceil(fraction * n))  # for a row of each class, on both sides
+    room = min(math.ceil(fraction * n), n - math.ceil(fraction * n))  # most classes with a row on both sides
     classes = labels.numpy() if strict or (len(sizes) <= room and int(sizes.min()) >= 2) else None
     try:
         parts = train_test_split(np.arange(n), test_size=fraction, stratify=classes, random_state=seed)

@@ -18,7 +18,7 @@ class ExpertAccuracy:
 
 
 def accuracy_by_expert(answers: Answers, labels: Tensor, knows: Tensor | None) -> list[ExpertAccuracy]:
-    """Per expert, for answers on n rows and their labels [n]. knows: bool [p, num_classes], whose classes are whose."""
+    """One per expert, for answers on n rows with labels [n]. knows: bool [p, num_classes], the classes that each expert knows."""
     right = 1 - answers.errors.double()
     p = right.shape[1]
     own = torch.zeros(len(right), p, dtype=torch.bool) if knows is None else knows[:, labels].T

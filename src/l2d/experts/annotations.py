@@ -11,7 +11,7 @@ from torch import Tensor
 from l2d.data.arrays import Arrays
 from l2d.utils.errors import L2DError, ParameterError
 
-SEE = "docs/human_experts.md says where it comes from"
+SEE = "docs/human_experts.md says where to get it"
 CLEAN = "clean_label"
 LEAST_AGREEMENT = 0.9  # of the majority vote with the label: 99 % in the published order, about 10 % in any other
 
@@ -34,7 +34,7 @@ def read_annotations(file: Path, columns: Sequence[str], arrays: Arrays) -> list
     wrong = sum(int((read[CLEAN][rows] != labels).sum()) for rows, labels in splits)
     if wrong:
         raise L2DError(
-            f"{file}: not in the order of the images, {wrong:,} of {size:,} entries of {CLEAN} differ from the image's label;"
+            f"{file}: not in the order of the images: {wrong:,} of {size:,} entries of {CLEAN} differ from the image's label;"
             " use the file and the dataset as they were published"
         )
     people = torch.stack([read[column] for column in columns], dim=1)
@@ -99,14 +99,14 @@ def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
     agreement = float((counts.argmax(axis=1) == arrays.test_labels.numpy()).mean())
     if agreement < LEAST_AGREEMENT:
         raise L2DError(
-            f"{file}: not in the order of the test images, the majority vote is the label for only {agreement:.0%} of them"
+            f"{file}: not in the order of the test images: the majority vote is the label for only {agreement:.0%} of them"
             " (99% as published); use the file and the dataset as they were published"
         )
     return counts.astype(np.int64)
 
 
 def draw_votes(counts: np.ndarray, people: int, rng: np.random.Generator) -> Tensor:
-    """One vote of each image per person, drawn without replacement. int [N, classes] -> int64 [N, people]."""
+    """For each image, one vote per person, drawn without replacement. int [N, classes] -> int64 [N, people]."""
     left, drawn = counts.copy(), []
     for _ in range(people):
         ends = left.cumsum(axis=1)
@@ -118,4 +118,4 @@ def draw_votes(counts: np.ndarray, people: int, rng: np.random.Generator) -> Ten
 
 def _check_there(file: Path) -> None:
     if not file.is_file():
-        raise L2DError(f"{file}: missing; experts=human needs it there, put it there yourself; {SEE}")
+        raise L2DError(f"{file}: missing; experts=human needs it; download it yourself: {SEE}")

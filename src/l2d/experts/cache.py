@@ -1,8 +1,8 @@
-"""Predictions that were expensive to make, kept under runs/experts/ by a hash of what they follow from.
+"""A cache of expensive predictions, under runs/experts/, keyed by a hash of all that they depend on.
 
 An entry is a folder: arrays.npz (no pickle) and entry.json, which is written last. entry.json has the checksum of the arrays and
-everything that the folder's name is a hash of. While an entry is made it may have a folder parts/, so that the next process can
-continue after a kill.
+everything that the hash in the folder's name is computed from. While an entry is being made it may have a folder parts/, from which
+the next process resumes after a kill.
 """
 
 import hashlib
@@ -27,14 +27,14 @@ from l2d.utils.identity import identity_hash
 Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
 PARTS = "parts"
-# Raise it when the same settings give other predictions than before, so that old entries are not used.
+# Raise it when the same settings give different predictions than before: old entries are then ignored.
 VERSION = 1
 
 
 @dataclass(frozen=True)
 class Cache:
-    """folder: of all entries. title: the readable part of an entry's name. identity: what the arrays follow from, as plain values
-    without class paths (l2d.utils.identity). renew: make the arrays again, from scratch."""
+    """folder: holds all entries. title: the readable part of an entry's name. identity: what the arrays depend on, as plain values
+    without class paths (l2d.utils.identity). renew: ignore an existing entry and make the arrays from scratch."""
 
     folder: Path
     title: str = "experts"
@@ -70,7 +70,7 @@ class Cache:
         if arrays is not None and not self.renew:
             return arrays
         if damage:
-            print(f"{self.entry}: damaged ({damage}); made again", file=sys.stderr)
+            print(f"{self.entry}: damaged ({damage}); making it again", file=sys.stderr)
         with self._writing():
             clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
         begun = time.monotonic()
@@ -90,7 +90,7 @@ class Cache:
             raise L2DError(f"{where}: cannot be written ({error.strerror}); choose another runs_dir") from error
 
     def _read(self) -> tuple[dict[str, np.ndarray] | None, str]:
-        """The arrays; or None and what is wrong with the entry, "" if there is none."""
+        """The arrays; or None and what is wrong with the entry ("" if there is no entry)."""
         try:
             known = json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))
             content = (self.entry / "arrays.npz").read_bytes()
@@ -103,13 +103,13 @@ class Cache:
             return None, f"{Path(error.filename).name} is missing" if there else ""
         except OSError as error:  # the entry may still be whole
             where = error.filename or self.entry
-            raise L2DError(f"{where}: cannot be read ({error.strerror}); delete {self.entry} if that lasts") from error
+            raise L2DError(f"{where}: cannot be read ({error.strerror}); delete {self.entry} if it persists") from error
         except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
             return None, f"entry.json: {type(error).__name__}"
 
     @property
     def seconds(self) -> float | None:
-        """How long this entry took to make; None if there is none."""
+        """How long this entry took to make; None if there is no entry."""
         try:
             return float(json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))["seconds"])
         except (OSError, ValueError, KeyError, TypeError):

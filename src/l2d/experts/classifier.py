@@ -1,4 +1,4 @@
-"""Training classifiers one after the other on one device, through the router's own loader and step."""
+"""Training classifiers one after the other on one device, with the router's own loader and training step."""
 
 import inspect
 from functools import partial
@@ -37,7 +37,7 @@ class Classifiers:
         self._inputs: dict[str, Inputs] = {}
 
     def answers(self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str) -> tuple[Tensor, Tensor]:
-        """Train one on some training rows; its predictions on the training rows `asked` and, if `ask_test`, on all test rows."""
+        """Train one on `rows`. Returns its predictions on the training rows `asked` and, if `ask_test`, on all test rows."""
         parts = 1
         while True:
             try:
@@ -45,7 +45,7 @@ class Classifiers:
             except RuntimeError as error:
                 setting = f"experts.recipe.batch_size={self.recipe.batch_size}"
                 parts = more_parts(error, setting, even_batch(len(rows), self.recipe.batch_size), parts)
-            forget_earlier_runs()  # outside the handler: the error holds on to what used up the memory
+            forget_earlier_runs()  # outside the handler: the error references the tensors that used up the memory
 
     def _answers(
         self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str, parts: int
@@ -79,7 +79,7 @@ class Classifiers:
         return trainer, classifier
 
     def _optimizer(self, *, fused: bool) -> MakeOptimizer:
-        """torch says only with a parameter in hand what it refuses."""
+        """Tried on one parameter first: torch checks the arguments only then."""
         make = partial(self.recipe.optimizer, **({"fused": True} if fused else {}))
         try:
             make([nn.Parameter(torch.zeros(1))])
@@ -101,11 +101,11 @@ class Classifiers:
                 enable_checkpointing=False,
                 enable_progress_bar=False,
             )
-        except ParameterError as error:  # it names a key of conf/trainer, which is not a part of the experts
+        except ParameterError as error:  # it names a key of conf/trainer: no "experts." before it
             raise L2DError(str(error)) from error
 
     def _network(self, rows: Tensor) -> nn.Module:
-        """With the statistics of its training rows, if it takes them."""
+        """With mean and std of its training rows, if it takes them."""
         statistics = {}
         if {"mean", "std"} & inspect.signature(self.network).parameters.keys():
             statistics = dict(zip(("mean", "std"), channel_statistics(self.arrays.train_inputs, rows), strict=True))

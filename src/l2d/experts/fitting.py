@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
-    """The sorted rows that an expert learns from: all training rows of its classes and that fraction of each other class.
+    """The sorted rows that an expert learns from: all training rows of its own classes, and `fraction` of each other class.
 
     labels int [N], train: row numbers among them, owned bool [num_classes].
     """
@@ -29,12 +29,12 @@ def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, r
 
 
 def deal_into_folds(train: Tensor, number: int, rng: np.random.Generator) -> list[Tensor]:
-    """The training rows, dealt at random into `number` sorted parts of equal size."""
+    """The training rows, split at random into `number` sorted folds of (nearly) equal size."""
     return [torch.from_numpy(np.sort(part)) for part in np.array_split(rng.permutation(train.numpy()), number)]
 
 
 def fit_experts(experts: "TrainedExperts", request: ExpertRequest, owners: Tensor) -> dict[str, np.ndarray]:
-    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integers that hold the classes."""
+    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integer type that holds the classes."""
     arrays, p = request.arrays, int(owners.max()) + 1
     classifiers = Classifiers(arrays, experts.network, experts.recipe, request.compute)
     train = torch.full((len(arrays.train_labels), p), -1)

@@ -1,4 +1,4 @@
-"""People as experts beside a machine's: CIFAR-N's annotators and, on CIFAR-10's test images, CIFAR-10H's votes.
+"""People as experts, beside machine experts: CIFAR-N's annotators and, on CIFAR-10's test images, CIFAR-10H's votes.
 
 The published files are read from <data_dir>/human/; they are not part of this repository (docs/human_experts.md).
 """
@@ -43,10 +43,10 @@ PUBLISHED = {
 
 
 class HumanExperts:
-    """The machine's experts, then people. On cifar10 the people of the test split are not those of the training split; on cifar100n
-    both splits are images that CIFAR-100N's annotators saw.
+    """Machine experts, then people. On cifar10 different people labelled the training and the test split. On cifar100n
+    CIFAR-100N's annotators labelled both.
 
-    A person is a column of labels, which many annotators filled in turns. The seed is the machine's, so that rows a machine has
+    A person is a column of labels; many annotators filled it in turns. The seed is that of the machine experts, so that rows they
     learned from never become validation rows.
     """
 
@@ -66,7 +66,7 @@ class HumanExperts:
         from l2d.data.arrays import Panel
 
         arrays = request.arrays
-        train, test = self._answers(request)  # first: a bad file shows at once, not after the machine was trained
+        train, test = self._answers(request)  # first: a bad file fails at once, not after training the machine
         machine = self.machine.panel(replace(request, cache=machine_cache(request.cache)))
         p = len(machine.names)
         return Panel(
@@ -90,13 +90,13 @@ class HumanExperts:
         splits = read_annotations(folder / self.published.labels, self.published.columns[: self.people], arrays)
         if self.published.votes is None:
             if len(splits) < 2:
-                raise L2DError("experts=human: the people of CIFAR-100N need the images of dataset=cifar100n")
+                raise L2DError("experts=human: the labels of CIFAR-100N need the images of dataset=cifar100n")
             return splits[0], splits[1]
         counts = read_votes(folder / self.published.votes, self.people, arrays)
         if os.environ.get("LOCAL_RANK", "0") == "0":  # once, if several processes train one router
             print(
-                "experts=human: the people of the test images (CIFAR-10H) are not those of the training images (CIFAR-10N) and"
-                " make fewer errors: the router is tested with people it did not learn from (docs/human_experts.md)",
+                "experts=human: different people labelled the training images (CIFAR-10N) and the test images (CIFAR-10H), and the"
+                " latter make fewer errors: the router is tested on people it was not trained on (docs/human_experts.md)",
                 file=sys.stderr,
             )
         return splits[0], draw_votes(counts, self.people, stream(request.seed, "people", "test"))
@@ -114,7 +114,7 @@ def append_people(machine: Answers, people: Tensor, labels: Tensor) -> Answers:
 
 
 def machine_cache(cache: Cache) -> Cache:
-    """The cache that the machine's experts would have without people, so that they are made once for both."""
+    """The cache that the machine experts would have without people, so that they are made once for both."""
     experts = cache.identity.get("experts")
     if not isinstance(experts, Mapping):
         return cache

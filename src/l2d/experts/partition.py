@@ -34,7 +34,7 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
 
 
 def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor, test: Tensor) -> Panel:
-    """Experts by their predictions [N, p] on the training and test rows."""
+    """The panel of experts with these predictions, [N, p], on the training and test rows."""
     import torch
 
     from l2d.core.costs import expert_errors

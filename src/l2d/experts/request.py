@@ -1,4 +1,4 @@
-"""What experts are asked for, whatever kind they are."""
+"""The interface of all kinds of experts: what they are given, and what they return."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ComputeOptions:
 @dataclass(frozen=True)
 class ExpertRequest:
     """train: rows of the training split. All other training rows of `arrays` are validation rows: experts must not learn from them.
-    coverage: the share of the classes that each expert knows, where the setup says so. seed: of everything that is drawn."""
+    coverage: the share of the classes that each expert knows; None if the setup gives none. seed: for all random draws."""
 
     arrays: Arrays
     train: Tensor
@@ -40,7 +40,7 @@ class ExpertRequest:
 
 
 class Experts(Protocol):
-    """What conf/experts/*.yaml builds. seed: None if the run's own seed is used."""
+    """What conf/experts/*.yaml builds. seed: None to use the run's own."""
 
     seed: int | None
 

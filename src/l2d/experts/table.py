@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TableExperts:
-    """The experts of dataset=table. Nothing is drawn: the seed is that of the validation split."""
+    """The experts of dataset=table. Nothing is random: the seed only draws the validation split."""
 
     def __init__(self, *, seed: Seed | None = None) -> None:
         self.seed = seed

@@ -1,1 +1,1 @@
-"""How anything here learns, a router or an expert: the step, checkpoints, timing."""
+"""Training of routers and experts: the step, checkpoints, timing."""

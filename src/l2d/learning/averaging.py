@@ -6,7 +6,7 @@ from timm.utils import ModelEmaV3
 class WarmAverage(ModelEmaV3):
     """An exponential moving average of weights and batch statistics over the steps.
 
-    Lightning's WeightAveraging and torch's AveragedModel, on which it is built, read a counter on the device at every step, which
+    Not Lightning's WeightAveraging, which is built on torch's AveragedModel: it reads a counter on the device at every step, which
     makes the device wait.
     """
 

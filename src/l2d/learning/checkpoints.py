@@ -1,4 +1,4 @@
-"""Checkpoints from which a killed run resumes, and when training stops early."""
+"""Checkpoints from which a killed run resumes, and early stopping."""
 
 import time
 from pathlib import Path
@@ -14,16 +14,16 @@ from l2d.utils.files import write_atomically
 
 # The metric that checkpoint=... minimises; None: the last epoch is kept.
 MONITORS = {"last": None, "best": "val/deferral_loss", "best_loss": "val/loss"}
-SHARE = 0.05  # of the training time: writing checkpoints takes at most so much
+SHARE = 0.05  # of the training time, at most, for writing checkpoints
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time.
 
-    monitor: the weights of the epoch where this metric was least (the first of equals) are kept inside last.ckpt, so that there is
-    never one without the other. stop_after: training stops after this epoch, to be resumed later. patience: training is over after
-    so many epochs without a new best.
-    Lightning's ModelCheckpoint moves files in from another folder, which is not atomic across filesystems.
+    monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the first of equals), so both are
+    written together. stop_after: training stops after this epoch, to be resumed later. patience: training ends after this many
+    epochs without a new best.
+    Not Lightning's ModelCheckpoint: it moves files in from another folder, which is not atomic across filesystems.
     """
 
     def __init__(

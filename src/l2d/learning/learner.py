@@ -1,4 +1,4 @@
-"""A network that learns: the step, the schedule, compilation. A subclass says what it learns."""
+"""A network that learns: the step, the schedule, compilation. A subclass defines the loss."""
 
 import logging
 import sys
@@ -22,19 +22,19 @@ from l2d.utils.interrupts import TERMINATED
 if TYPE_CHECKING:
     from l2d.learning.averaging import WarmAverage
 
-# With batches in parts: CUDA graphs would overwrite a part's gradients with the next part's before they are added up.
+# With micro-batches: CUDA graphs would overwrite one's gradients with the next one's before they are added up.
 WITHOUT_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
-# What a CPU uses in place of the recipe's.
+# What a CPU uses instead of the recipe's values.
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
 STREAMS = "random_streams"  # in a checkpoint
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
 
 class Learner(pl.LightningModule):
-    """network: inputs -> outputs. optimizer: from parameters to an optimizer. A subclass has `losses`, one value per example; the
-    only mean over a batch is taken here.
+    """network: inputs -> outputs. optimizer: makes an optimizer from parameters. A subclass has `losses`, one value per example;
+    the only mean over a batch is taken here.
 
-    ema: the decay of an average of the weights over the steps, which is then validated and used; 0: none.
+    ema: the decay of an exponential moving average of the weights, which is then validated and used; 0: none.
     compile_mode: torch.compile's, or "false". Only full training batches run compiled: an epoch's last batch and evaluation would
     cost a compilation each.
     parts: the number of micro-batches per batch. Their gradients add up to one step, that of the whole batch.
@@ -105,9 +105,9 @@ class Learner(pl.LightningModule):
         self.rows_seen = 0
 
     def on_train_epoch_end(self) -> None:
-        """Checked once an epoch, before the checkpoint is written: reading a loss after every step would make the device wait."""
+        """Refuse infinite or NaN losses. Once per epoch, before the checkpoint: reading each loss would make the device wait."""
         measured = {"train/loss": self.loss_sum / self.rows_seen}
-        if "val/loss" in self.trainer.callback_metrics:  # sees the epoch's last step too
+        if "val/loss" in self.trainer.callback_metrics:  # reflects the epoch's last step too
             measured["val/loss"] = self.trainer.callback_metrics["val/loss"]
         for name, loss in measured.items():
             if not torch.isfinite(loss):
@@ -128,7 +128,7 @@ class Learner(pl.LightningModule):
         return self(batch[0])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Dropout draws from the global streams: a resumed run must draw what an unbroken run would."""
+        """Dropout draws from the global streams: a resumed run must make the same draws as an uninterrupted one."""
         checkpoint[STREAMS] = [torch.get_rng_state(), *self._cuda_stream()]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class Learner(pl.LightningModule):
         return [] if device is None else [torch.cuda.get_rng_state(device)]
 
     def _cuda(self) -> torch.device | None:
-        """Where it trains; the weights may not be there yet when a checkpoint is read."""
+        """The device it trains on, if CUDA; the weights may not be there yet when a checkpoint is read."""
         device = self.trainer.strategy.root_device if self._trainer is not None else self.device
         return device if device.type == "cuda" else None
 
@@ -161,12 +161,12 @@ def make_average(network: nn.Module, decay: float) -> "WarmAverage":
     from l2d.learning.averaging import WarmAverage  # here, since importing timm takes seconds
 
     average: WarmAverage = WarmAverage(network, decay=decay).requires_grad_(False)
-    return average.train()  # Lightning warns of parts in evaluation mode, and switches all to it itself
+    return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
 
 
 def is_full(rows: int, first: int, parts: int) -> bool:
-    """Whether a batch, or a part of one, is of the usual size and not an epoch's smaller last one. first: rows of the first batch
-    ever met. Parts of one batch may differ by a row, and the smaller come first."""
+    """Whether a batch or micro-batch has the full size, unlike an epoch's smaller last one. first: rows of the very first one.
+    Micro-batches of one batch may differ by a row, and the smaller come first."""
     return rows == first or (parts > 1 and rows == first + 1)
 
 
@@ -180,9 +180,9 @@ def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRSchedul
 
 
 def search_convolutions(on: bool) -> None:
-    """Whether cuDNN times its algorithms on a new shape and keeps the fastest, which takes a second or more per shape.
+    """Switch cuDNN's benchmark mode, which times all algorithms on a new shape; that takes a second or more per shape.
 
-    Worth it for full training batches, the shape of nearly every step. Off if the user asked for determinism.
+    It pays for full training batches, the shape of nearly every step. Off if the user asked for determinism.
     """
     torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()
 
@@ -190,13 +190,13 @@ def search_convolutions(on: bool) -> None:
 def quieten() -> None:
     """Switch off what Lightning says about itself; the bars and the table are enough."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
-    # The compiler says this of a network in half precision, whose head is in float32 on purpose.
+    # The compiler warns about a network in half precision; its head is in float32 on purpose.
     warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
     warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
 
 
 def make_trainer(**options: Any) -> pl.Trainer:
-    """Lightning's trainer, for loaders that divide the rows among processes themselves. What it refuses is one line."""
+    """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     quieten()
     try:
         return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, **options)
@@ -207,8 +207,8 @@ def make_trainer(**options: Any) -> pl.Trainer:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Lightning turns Ctrl-C and SIGTERM into a SystemExit whose status says neither. Any other SystemExit passes: a library that
-    ends with sys.exit("please install foo") keeps its message."""
+    """Restores the exit status of Ctrl-C and SIGTERM, which Lightning turns into a SystemExit. Any other SystemExit passes: a
+    library that ends with sys.exit("please install foo") keeps its message."""
     try:
         yield
     except SIGTERMException:

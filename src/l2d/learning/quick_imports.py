@@ -1,4 +1,4 @@
-"""Lightning in half the time: torchmetrics and timm import large packages only to see whether they are there."""
+"""Imports Lightning in half the time: torchmetrics and timm import large packages only to see whether they exist."""
 
 import re
 import sys
@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from unittest.mock import patch
 
-# What torchmetrics looks for. Its metrics of images, sound and text need them; l2d uses none of those.
+# Packages that torchmetrics looks for. Its metrics for images, audio and text need them; l2d uses none of those.
 UNUSED = frozenset({"transformers", "scipy", "torchvision", "matplotlib"})
 
 
 def import_quickly() -> None:
     """Import torchmetrics and timm without those packages, before Lightning and l2d's networks import them.
 
-    For the processes of our own commands alone: the parts of torchmetrics that were left out stay so until the process ends.
+    Only for l2d's own commands: the skipped parts of torchmetrics stay missing until the process ends.
     """
     if "torchmetrics" in sys.modules or "timm" in sys.modules:
         return
-    with suppress(AttributeError), _hidden_from_torchmetrics():  # of another version: imported as usual, later
+    with suppress(AttributeError), _hidden_from_torchmetrics():  # another version: imported as usual, later
         import torchmetrics  # noqa: F401
     with _absent("wandb"):
         import timm.utils  # noqa: F401

@@ -1,4 +1,4 @@
-"""Training that leaves the caller's process as it was: random numbers, Ctrl-C."""
+"""Restores the caller's random state and Ctrl-C handler after training."""
 
 import os
 import random
@@ -15,7 +15,7 @@ SEEDS = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")  # where Lightning writes the seed
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """The caller's random streams stay where they are, whatever is seeded and drawn within."""
+    """Restore the caller's random state, whatever is seeded and drawn inside."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     seeds = {name: os.environ[name] for name in SEEDS if name in os.environ}
     try:
@@ -31,7 +31,7 @@ def random_state_kept() -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Lightning ignores every Ctrl-C after the first; the caller's own handler is put back."""
+    """Restore the caller's Ctrl-C handler: Lightning's ignores every Ctrl-C after the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

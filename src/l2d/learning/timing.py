@@ -9,7 +9,7 @@ import torch
 
 
 class Timer(pl.Callback):
-    """Looks at the clock at the borders of epochs, where the device is waited for anyway."""
+    """Reads the clock between epochs, where the run waits for the device anyway."""
 
     def __init__(self) -> None:
         self.started_at = time.time()
@@ -19,7 +19,7 @@ class Timer(pl.Callback):
         self._device = torch.device("cpu")
 
     def leave_out(self, expert_seconds: float) -> None:
-        """Making experts, or waiting for them, serves all runs that share them: neither its time nor its memory is this run's."""
+        """Leave out the time and memory of making experts, or of waiting for them: several runs share them."""
         self.expert_seconds += expert_seconds
         if torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
@@ -36,13 +36,13 @@ class Timer(pl.Callback):
             self.first_step_at = time.time()
 
     def on_validation_start(self, *_: Any) -> None:
-        """The last batch of the epoch has been sent off."""
+        """The last batch of the epoch has been sent to the device."""
         self._wait()
         self.last_step_at = time.time()
         self.epoch_seconds.append(self.last_step_at - self._epoch_started)
 
     def record(self, images: int) -> dict[str, Any]:
-        """images: in the training split. The first epoch, which compiles, is left out of the rate where there are others."""
+        """images: in the training split. The first epoch, which compiles, is left out of the rate if there are others."""
         rated = sorted(self.epoch_seconds[1:] or self.epoch_seconds)
         gpu = self._device.type == "cuda"
         return {

@@ -1,1 +1,1 @@
-"""The losses that a router can learn by, and how it decides then."""
+"""The methods: the loss that a router learns by, and how it decides."""

@@ -14,7 +14,7 @@ from l2d.utils.parameters import NonNegative, Rewards, Rho
 def comp_sum_terms(scores: Tensor, rho: Tensor) -> Tensor:
     """ℓ̃_ρ(f, x, k) = log Σ_k' exp((f_k' − f_k)/ρ_k) for every k. scores [..., p], ρ [p] -> [..., p].
 
-    The differences are taken before the division: f/ρ itself may be so large that float32 has no room for the difference.
+    The differences are taken before the division: f/ρ itself may be so large that float32 loses the difference.
     """
     scores = at_least_float32(scores)
     differences = scores[..., None, :] - scores[..., :, None]
@@ -64,7 +64,7 @@ class CompSum(Method):
 
     @property
     def tau_limit(self) -> float:
-        """From this τ on the loss may be least at infinite scores, which show the largest reward and nothing else.
+        """From this τ on, the minimum of the loss may be at infinite scores, which show only the largest reward.
 
         As d = f_k − f_j grows, the term of k falls by ~e^{−d/ρ_k} and that of j rises by ~e^{−(τ−1)d/ρ_j}. The minimum is finite if
         the second fades more slowly, for every pair.

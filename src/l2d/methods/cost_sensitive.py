@@ -1,7 +1,7 @@
 """Cost-sensitive margin losses for costs c(x, k, k') (Section 4), their surrogates (appendix "Derivation of Surrogate Losses"), and
-the losses of Cortes et al. 2016 that the last appendix holds them against.
+the losses of Cortes et al. 2016 that the last appendix compares them with.
 
-Costs are [..., p, p]: c(x, k, k') of choosing k' where k is right. Their diagonal counts as 0, whatever it holds.
+Costs are [..., p, p]: c(x, k, k') is the cost of choosing k' if k is right. The diagonal counts as 0, whatever it holds.
 """
 
 from typing import Literal
@@ -83,7 +83,7 @@ def _own(pairs: Tensor) -> Tensor:
 
 
 class CostSensitive(Method):
-    """The general algorithm of Section 4.2, B. For deferral it must be told which (x, k) to use, and at what c(x, k, k').
+    """The general algorithm of Section 4.2, B. For deferral it needs pairs (x, k) and their costs c(x, k, k').
 
     pairs=rewards: every k, weighted by its reward, with c(x, k, k') = 1[k' ≠ k], as in Section 5.3. The logistic loss with the sum
     inside the log is MILD (CompSum); the other forms are here. pairs=regret: k is the cheapest expert and c(x, k, k') = c_k' − c_k.
@@ -92,7 +92,7 @@ class CostSensitive(Method):
     gradient descent does not move there). form: max, sum, log_sum.
 
     The max of hinges with pairs=rewards and one ρ is least at equal scores, unless one expert has more than half of the rewards.
-    With sum_others and three experts or more none has. No posterior: minimisers of hinges and of maxima do not show one.
+    With sum_others and three or more experts, none has. No posterior: it cannot be recovered from minimisers of hinges or maxima.
     """
 
     rho: Tensor

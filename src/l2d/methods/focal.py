@@ -1,4 +1,4 @@
-"""The focal loss (Lin et al. 2017) on the cheapest expert: less weight on what is already easy."""
+"""The focal loss (Lin et al. 2017) on the cheapest expert: less weight on easy examples."""
 
 import torch
 from torch import Tensor
@@ -12,8 +12,8 @@ from l2d.utils.parameters import NonNegative
 def focal_loss(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
     """−(1 − p_t)^γ log p_t with p = softmax(f). scores [B, p], target t int [B] -> [B]."""
     log_p = torch.log_softmax(at_least_float32(scores), dim=-1).gather(1, target[:, None])[:, 0]
-    miss = -torch.expm1(log_p)  # 1 − p_t, where p_t is near 1 too
-    return -(miss.clamp(min=1e-12) ** gamma) * log_p  # for γ < 1 the slope of 0^γ has no limit
+    miss = -torch.expm1(log_p)  # 1 − p_t, precise even if p_t is near 1
+    return -(miss.clamp(min=1e-12) ** gamma) * log_p  # for γ < 1 the slope at 0 is infinite
 
 
 class Focal(Method):

@@ -26,7 +26,7 @@ def ldam_loss(cosines: Tensor, target: Tensor, margins: Tensor, scale: float) ->
 
 
 class LDAM(Method):
-    """Needs outputs in [−1, 1], hence the cosine head: on free logits the margin is outgrown and training diverges."""
+    """Needs outputs in [−1, 1], hence the cosine head: unbounded logits outgrow the margin, and training diverges."""
 
     head: ClassVar[str] = "cosine"
     margins: Tensor

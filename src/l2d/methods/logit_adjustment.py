@@ -45,7 +45,7 @@ class LogitAdjustment(Method):
         return scores - self.shift.to(scores)
 
     def posterior(self, outputs: Tensor) -> Tensor:
-        """P(k is the cheapest | x): what the loss was taken of, f + τ log π or f, is least at log p."""
+        """P(k is the cheapest | x): the loss is least where its logits, f + τ log π or f, are log p."""
         scores = at_least_float32(outputs)
         return (scores if self.post_hoc else scores + self.shift.to(scores)).softmax(dim=-1)
 

@@ -1,4 +1,4 @@
-"""What every method is: a loss per example, a decision and, where it has one, a posterior over experts."""
+"""The base class of methods: a loss per example, a decision and, for some, a posterior over experts."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,7 +27,7 @@ class Method(nn.Module):
     `num_outputs`, and it says what it can do and needs:
 
     head: what the router's last layer must be.
-    takes_evidence: `learn` does something, and is called once before training.
+    takes_evidence: it has `learn`, which is called once before training.
     takes_prices_later: it estimates errors and adds prices only to decide, so `reprice` works and one run gives a cost curve.
     estimates_costs: sigmoid(output k) estimates 1 − E[c_k|x]/reward_scale, a buffer. A confidence cascade can be built on that.
     needs_labels: it cannot be trained on data without labels.
@@ -55,11 +55,11 @@ class Method(nn.Module):
 
     @property
     def by_argmax(self) -> bool:
-        """Whether `decide` takes the largest of the `utilities`, so that offsets on these shift it."""
+        """Whether `decide` takes the largest of the `utilities`, so that offsets added to them change the decision."""
         return True
 
     def capabilities(self) -> dict[str, bool]:
-        """What a finished run says of its method, so that readers need not import the class."""
+        """What a finished run records about its method, so that readers need not import the class."""
         return {
             "takes_prices_later": self.takes_prices_later,
             "estimates_costs": self.estimates_costs,
@@ -68,7 +68,7 @@ class Method(nn.Module):
         }
 
     def learn(self, evidence: Evidence) -> None:
-        """Take into buffers what the training costs alone do not say. Called once, before training."""
+        """Store in buffers what the training costs do not contain. Called once, before training."""
 
     def reprice(self, prices: Tensor) -> None:  # noqa: ARG002 (for methods that can)
         """Decide by other prices [p] from now on."""
@@ -96,7 +96,7 @@ class Method(nn.Module):
         return None
 
     def mass(self, costs: Tensor) -> Tensor:
-        """What the posterior estimates each expert's share of, for costs [N, p] -> [N, p]."""
+        """The quantity m with posterior ≈ E[m_k|x] / Σ_j E[m_j|x], for costs [N, p] -> [N, p]."""
         raise NotImplementedError
 
     def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""One-vs-all (Verma et al. 2023): each output by itself says how good its expert would be; and two rules that go by that."""
+"""One-vs-all (Verma et al. 2023): each output alone estimates how good its expert is; and two decision rules that use it."""
 
 from typing import ClassVar, Literal
 

@@ -15,7 +15,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NonNegative
 
 UNKNOWN = -1
-CERTAIN = 1e-4  # chances are kept this far from 0 and 1 before a logit: thousands of rows tell no more
+CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit: thousands of rows cannot tell more
 ROUNDING = 1e-6  # of prices in 32 bits
 
 
@@ -34,7 +34,7 @@ def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: f
 
 
 def given_label(logits: Tensor, table: Tensor) -> Tensor:
-    """Σ_y p(y|x) table_y, [B, num_classes], [num_classes, p] -> [B, p]. In half precision chances near 1 would be 1."""
+    """Σ_y p(y|x) table_y, [B, num_classes], [num_classes, p] -> [B, p]. In half precision, chances near 1 would round to 1."""
     with torch.autocast(logits.device.type, enabled=False):
         chances = torch.softmax(at_least_float32(logits), dim=-1)
         return chances @ table.to(chances)
@@ -83,9 +83,7 @@ class Priced(Method):
 
     def reprice(self, prices: Tensor) -> None:
         if bool(self.by_row):
-            problem = (
-                "differed between rows in training (cost.prices=columns) and were learned together with the errors"
-            )
+            problem = "differed between rows in training (cost=columns) and were learned together with the errors"
             raise ParameterError("prices", f"{problem}; train with one price per expert to change them later")
         self.prices.copy_(prices)
 
@@ -186,7 +184,7 @@ class CostRegression(Priced):
         return (1 - (errors - least) / (self.most.to(errors) - least)).clamp(0, 1)
 
     def logits(self, outputs: Tensor) -> Tensor:
-        """f_k, plus what the label says of expert k. [B, num_outputs] -> [B, p]."""
+        """f_k, plus the estimate from the label. [B, num_outputs] -> [B, p]."""
         outputs = at_least_float32(outputs)
         if not self.by_label:
             return outputs

@@ -22,7 +22,7 @@ class CosineHead(nn.Module):
 
 
 class HeadWithAux(nn.Module):
-    """A head and an auxiliary one on the same features, whose outputs follow the head's in training and are left out otherwise."""
+    """A head and an auxiliary head on the same features. In training, the outputs of both; otherwise, those of the head alone."""
 
     def __init__(self, head: nn.Module, aux: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every router network is: from a batch of one kind of input to outputs [B, num_outputs]."""
+"""The base class of router networks: from a batch of one kind of input to outputs [B, num_outputs]."""
 
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,7 +38,7 @@ class Network(nn.Module):
 
     @classmethod
     def kept_arguments(cls, folder: Path) -> dict[str, Any]:  # noqa: ARG003 (for networks that keep something)
-        """The arguments that building it again from a run's folder changes."""
+        """The arguments to replace when the network is built again from a run's folder."""
         return {}
 
 

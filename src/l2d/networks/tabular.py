@@ -12,7 +12,7 @@ from l2d.networks.network import Network
 from l2d.utils.parameters import Count, NonNegativeInt, ShareBelowOne
 
 CONSTANT = 1e-5  # a column with a smaller spread counts as constant
-FAR = 10.0  # spreads from the mean at which values are clamped
+FAR = 10.0  # standard deviations from the mean at which values are clamped
 
 
 class MLP(Network):
@@ -39,7 +39,7 @@ class MLP(Network):
         super().__init__()
         spread = torch.tensor(std, dtype=torch.float32)
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
-        # A column that is constant in training would put any other value on the test split infinitely far away.
+        # With a constant column in training, any other value on the test split would be infinitely far away.
         self.register_buffer("std", torch.where(spread < CONSTANT, torch.ones_like(spread), spread))
         sizes = [len(mean), *[width] * depth]
         layers = [
@@ -52,8 +52,8 @@ class MLP(Network):
 
     def forward(self, rows: Tensor) -> Tensor:
         self.check_inputs(rows)
-        near = ((rows.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # one outlier must not own a batch
+        near = ((rows.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # limits outliers
         features = self.net(near)
-        # In half precision scores would tie, and ties decide for the last expert.
+        # In half precision scores would tie, and ties go to the last expert.
         with torch.autocast(rows.device.type, enabled=False):
             return self.head(features.float())

@@ -24,7 +24,7 @@ class TextEncoder(Network):
     """Tokens [B, L], padded with PADDING, to outputs [B, num_outputs]: the mean of the encoder's last states over a text's tokens,
     then a head.
 
-    model: minilm, an encoder's name on the hub, or a folder. pretrained: begin with its weights, else with new ones.
+    model: minilm, an encoder's name on the hub, or a folder. pretrained: start from its weights, else from random ones.
     """
 
     expects: ClassVar[str] = "tokens"
@@ -49,11 +49,11 @@ class TextEncoder(Network):
     def forward(self, tokens: Tensor) -> Tensor:
         self.check_inputs(tokens)
         mask = tokens != PADDING
-        mask[:, 0] = True  # a text without tokens would have a mean over nothing
+        mask[:, 0] = True  # a text without tokens would divide by zero
         fill = self.net.config.pad_token_id or 0  # any token: the mask hides it
         states = self.net(input_ids=tokens.masked_fill(~mask, fill).clamp(min=0).long(), attention_mask=mask.long())
         weights = mask[..., None].float()
-        # In half precision scores would tie, and ties decide for the last expert.
+        # In half precision scores would tie, and ties go to the last expert.
         with torch.autocast(tokens.device.type, enabled=False):
             features = (states.last_hidden_state.float() * weights).sum(1) / weights.sum(1)
             return self.head(self.dropout(features))
@@ -81,7 +81,7 @@ class TextEncoder(Network):
 
 
 def load_network(model: str, pretrained: bool) -> Any:
-    """The encoder, in 32 bits whatever its file has: steps as small as these would be lost in 16."""
+    """The encoder, in 32 bits whatever its file has: the small steps of fine-tuning would be lost in 16."""
     where = locate(model)
     with loading("model", model) as transformers:
         if pretrained:
@@ -90,7 +90,7 @@ def load_network(model: str, pretrained: bool) -> Any:
             config = from_pretrained(transformers.AutoConfig, where)
             net = transformers.AutoModel.from_config(config, trust_remote_code=False, **{dtype_key(): torch.float32})
     if net.config.is_encoder_decoder or not hasattr(net.config, "hidden_size"):
-        raise ParameterError("model", "not an encoder of text; choose one such as BERT, MiniLM or DeBERTa", model)
+        raise ParameterError("model", "not a text encoder; choose one such as BERT, MiniLM or DeBERTa", model)
     if getattr(net, "pooler", None) is not None:  # never used: training on several devices refuses unused weights
         net.pooler = None
     return net

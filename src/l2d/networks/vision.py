@@ -46,14 +46,14 @@ class ResNet18(Network):
         self.check_inputs(images)
         pixels = images.permute(0, 3, 1, 2).to(self.mean.dtype)
         features = self.net((pixels - self.mean) / self.std)
-        # In half precision scores would tie, and ties decide for the last expert.
+        # In half precision scores would tie, and ties go to the last expert.
         with torch.autocast(images.device.type, enabled=False):
             return self.head(features.float())
 
 
 def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:
-    # timm fixes the stem's width at 64 unless the stem is "deep", when it is twice stem_width; only the first convolution of
-    # that stem differs from the plain one, and it is replaced here.
+    # timm fixes the stem's width at 64 unless the stem is "deep"; then it is twice stem_width. Only the first convolution
+    # of that stem differs from the plain one, and it is replaced here.
     net = ResNet(
         BasicBlock,
         [2, 2, 2, 2],

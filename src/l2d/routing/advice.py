@@ -1,4 +1,4 @@
-"""What a run has to say of its settings before it trains: one line each."""
+"""Advice on a run's settings, printed before it trains: one line each."""
 
 from collections.abc import Sequence
 
@@ -7,12 +7,12 @@ from l2d.core.decisions import argmax_last
 from l2d.methods.method import Method
 from l2d.methods.priced import Priced
 
-# Rows of a label; with fewer, the mean error of an expert is hardly known.
+# Rows per label; with fewer, the mean error of an expert is too uncertain.
 FEW = 5
 
 
 def advice(experiment: Experiment, method: Method, experts: Sequence[str]) -> list[str]:
-    """method: as it is when it has learned its evidence. experts: their names."""
+    """method: after it has learned its evidence. experts: their names."""
     found = []
     settings = experiment.settings
     if settings.aux == "none" and settings.aux_weight != 1:
@@ -23,7 +23,7 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str]) -> li
 
 
 def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:
-    """Where the label does not separate the experts, or has too few rows to."""
+    """Says if the label does not separate the experts, or if half of its values have too few rows."""
     costs, rows = method.costs_by_label(), method.rows_by_label
     if costs is None or rows is None:
         return []
@@ -38,14 +38,14 @@ def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) 
         )
     if rows.double().quantile(0.5) < FEW:
         remedy = "choose a label with fewer values" if "label" in dataset else "raise validation_fraction"
-        found.append(f"{label}: half of its {len(rows):,} values or more have fewer than {FEW} rows; {remedy}")
+        found.append(f"{label}: at least half of its {len(rows):,} values have fewer than {FEW} rows; {remedy}")
     return found
 
 
 def other_label(experiment: Experiment) -> str:
     dataset = experiment.dataset.arguments
     if "label" not in dataset:
-        return "method=cost_regression goes by the input alone"
-    category = dataset.get("category", "subject")  # dataset=mmlu_sim has that one, and no key for it
+        return "try method=cost_regression, which uses only the input"
+    category = dataset.get("category", "subject")  # dataset=mmlu_sim has this category, but no key for it
     such = "" if category in (None, dataset["label"]) else f", such as dataset.label={category}"
     return f"choose a label that does{such}"

@@ -1,4 +1,4 @@
-"""From a dataset, its experts and a cost to the rows that a router learns from, is chosen by and is tested on."""
+"""From a dataset, its experts and a cost to the training, validation and test split of a router."""
 
 import time
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from l2d.utils.seeding import derive_seed, stream
 
 @dataclass(frozen=True)
 class Split:
-    """One split: the inputs it is part of, its rows among them [n], and of those rows answers, costs [n, p], their price part ([p],
-    or [n, p] where it differs between rows) and labels [n]."""
+    """One split of n rows. source: inputs, in which `rows` [n] are the split's. answers, costs [n, p], labels [n]: of these rows.
+    prices: the price part of the costs, [p], or [n, p] if it differs between rows."""
 
     source: Tensor
     rows: Tensor
@@ -41,7 +41,7 @@ class Split:
         return len(self.rows)
 
     def take(self, positions: Tensor) -> "Split":
-        """Some of its rows, in this order, the same one more than once if asked for."""
+        """The rows at these positions, in this order; positions may repeat, or be a mask."""
         prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
         costs, labels = self.costs[positions], self.labels[positions]
         return Split(self.source, self.rows[positions], self.answers[positions], costs, prices, labels)
@@ -49,11 +49,11 @@ class Split:
 
 @dataclass(frozen=True)
 class Splits:
-    """What a run learns from and is judged by.
+    """The data of a run.
 
-    train: resampled, if asked for; train_costs: of the rows as they are, by which the best single expert is chosen. evidence: for
-    methods that take it. prices: β [p]; None where each row has its own. cost_facts: what there is to say of the prices.
-    cache: where the experts' predictions are kept; expert_seconds: how long making or reading them took.
+    train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. evidence: for
+    methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of its prices.
+    cache: of the experts' predictions. expert_seconds: how long making or reading them took.
     """
 
     train: Split
@@ -73,7 +73,7 @@ class Splits:
 
 @dataclass(frozen=True)
 class Division:
-    """How rows are divided: keys of conf/base.yaml. with_evidence: whether the method takes some."""
+    """How rows are divided: keys of conf/base.yaml. with_evidence: whether the method takes evidence."""
 
     validation_fraction: float
     fold: str | None
@@ -94,11 +94,11 @@ def assemble(
     cache: Cache,
     compute: ComputeOptions,
 ) -> Splits:
-    """Validation rows come off the training rows by seed: the run's, or the experts' own where they learn from the training rows.
-    Test rows are the dataset's own and serve only the final score.
+    """Validation rows are drawn from the training rows, by the experts' own seed or, if they have none, by the run's.
+    Test rows are the dataset's own and are used only for the final score.
 
-    data: the dataset's fingerprint. Noise and sampling are of the training split alone. Sampling comes last: experts learn from the
-    rows as they are, and methods count what they learn from.
+    data: the dataset's fingerprint. Only the training split gets noise and resampling. Resampling comes last: experts learn from
+    the original rows, but methods count the resampled ones.
     """
     expert_seed = division.seed if experts.seed is None else experts.seed
     fraction, seed = division.validation_fraction, derive_seed(expert_seed, "validation")
@@ -145,7 +145,7 @@ def assemble(
 def priced_split(
     cost: Cost, prices: Tensor | None, source: Tensor, rows: Tensor, answers: Answers, labels: Tensor
 ) -> Split:
-    """prices: β [p]; None where each row has its own. The rest is of all rows of `source`."""
+    """prices: β [p]; None if each row has its own. answers, labels: of all rows of `source`."""
     answers = answers[rows]
     paid = cost.row_prices(answers) if prices is None else prices
     costs = expert_costs(answers.errors, paid)
@@ -155,22 +155,24 @@ def priced_split(
 
 
 def sampled(whole: Split, division: Division) -> Split:
-    """By the cheapest expert, costs with their noise."""
+    """Resampled by the cheapest expert, according to the noisy costs."""
     if division.sampling == "none":
         return whole
     return whole.take(resample(cheapest(whole.costs), division.sampling, stream(division.seed, "sampling")))
 
 
 def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evidence, Split]:
-    """What experts did on rows that they did not learn from, and the validation rows that are left.
+    """Outcomes of the experts on rows that they did not learn from, and the remaining validation rows.
 
-    These are the training rows or, where the experts learned those, every second validation row of each label: what a method
-    learned from must not judge it.
+    Evidence comes from the training rows. If the experts learned from those, it comes from every second validation row of each
+    label: a method is never validated on rows that it learned from.
     """
     split = train
     if learned:
         if len(validation) < 2:
-            raise L2DError("validation_fraction: the method learns from validation rows here and needs two; raise it")
+            raise L2DError(
+                "validation_fraction: the method learns from half of the validation rows and needs two; raise it"
+            )
         half = torch.zeros(len(validation), dtype=torch.bool)
         half[validation.labels.argsort(stable=True)[::2]] = True
         split, validation = validation.take(half), validation.take(~half)

@@ -27,7 +27,7 @@ from l2d.utils.seeding import derive_seed
 
 
 def check_router(experiment: Experiment) -> None:
-    """Refuse a router for other inputs before any are downloaded, where dataset and network say of which kind they are."""
+    """Refuse a router for another kind of input before anything is downloaded, if dataset and network declare their kinds."""
     kind, network = getattr(make(experiment.dataset), "gives", None), find(experiment.router)
     if kind is not None and issubclass(network, Network) and hasattr(network, "expects"):
         with blaming(experiment.router):
@@ -44,7 +44,7 @@ def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Split
 
 
 def assemble_rows(experiment: Experiment, arrays: Arrays, data: str, cache: Cache) -> Splits:
-    """experts -> costs, for rows that are there. data: their fingerprint."""
+    """experts -> costs, for rows that are loaded already. data: their fingerprint."""
     settings, experts, cost = experiment.settings, make(experiment.experts), make(experiment.cost)
     assert isinstance(cost, Cost)
     method: type[Method] = find(experiment.method)
@@ -69,13 +69,13 @@ def assemble_rows(experiment: Experiment, arrays: Arrays, data: str, cache: Cach
 def make_dataset(experiment: Experiment) -> Any:
     dataset = make(experiment.dataset)
     encoder: Any = getattr(dataset, "encoder", None)
-    if hasattr(encoder, "progress"):  # no key of its own: that would be in the name of the run's folder
+    if hasattr(encoder, "progress"):  # not a key: it would change the name of the run's folder
         encoder.progress = experiment.settings.progress
     return dataset
 
 
 def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:
-    """Where the experts' predictions are kept; what only the data know is still to be added to the identity."""
+    """The cache of the experts' predictions. `assemble` adds the facts of the data to its identity."""
     names = (experiment.dataset.name, experiment.setup.name, experiment.experts.name)
     return Cache(experiment.runs_dir / "experts", "-".join(names), expert_identity(experiment.plain), renew)
 
@@ -114,7 +114,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     with (
         torch.no_grad(),
         blaming(experiment.router),
-    ):  # a router for other inputs says so here, before the folder is made
+    ):  # a router for other inputs fails here, before the folder is made
         network.eval()(train.source[train.rows[:1]])
     network.train()
     fast = speed(recipe, experiment.trainer.accelerator)
@@ -133,7 +133,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
 
 
 def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.Module:
-    """With the statistics of the training inputs, where it takes them."""
+    """With mean and std of the training inputs, if it takes them."""
     offered: dict[str, Any] = {"num_outputs": method.num_outputs, "head": method.head}
     if {"mean", "std"} & parameters_of(experiment.router, ("mean", "std")):
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
@@ -142,7 +142,7 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.M
 
 
 def make_optimizer(recipe: Recipe, network: nn.Module, *, fused: bool) -> MakeOptimizer:
-    """From parameters to an optimizer. Tried at once: torch says only with parameters in hand what it refuses."""
+    """A function from parameters to an optimizer. It is tried here: torch checks the arguments only when it is called."""
     optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
     try:
         optimizer(network.parameters())
@@ -152,7 +152,7 @@ def make_optimizer(recipe: Recipe, network: nn.Module, *, fused: bool) -> MakeOp
 
 
 def switched_off(experiment: Experiment) -> str:
-    """What the recipe asks for and this machine does not do, as the overrides that would say so."""
+    """The values that this machine uses instead of the recipe's, as overrides."""
     used = speed(experiment.recipe, experiment.trainer.accelerator)
     asked = {key: getattr(experiment.recipe, key) for key in used}
     return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in used if used[key] != asked[key])

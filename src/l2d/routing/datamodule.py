@@ -11,10 +11,10 @@ from l2d.utils.errors import ParameterError
 
 
 class DeferralData(pl.LightningDataModule):
-    """Everything is computed before: training never calls an expert.
+    """Costs are computed beforehand: training never calls an expert.
 
-    on_device: whether the inputs lie on the device whole: true, false (pinned host memory streams them), or auto (if they fit).
-    parts: number of micro-batches per batch, raised after running out of memory; evaluation then takes as much less at a time.
+    on_device: whether all inputs lie on the device: true, false (stream them from pinned host memory), or auto (true if they fit).
+    parts: number of micro-batches per batch, raised after running out of memory; evaluation batches shrink by the same factor.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class DeferralData(pl.LightningDataModule):
         self.splits, self.batch_size, self.augment = splits, batch_size, augment
         self.on_device, self.seed, self.parts = on_device, seed, parts
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
-        self.train_dataloader()  # here rather than in training: a bad batch size leaves nothing behind
+        self.train_dataloader()  # a bad batch size fails here, before there is a run folder
 
     def train_dataloader(self) -> Batches:
         """A crop moves by up to an eighth of the image: 4 of 32 pixels, as is usual."""
@@ -59,7 +59,7 @@ class DeferralData(pl.LightningDataModule):
         return self._in_order(self.splits.test)
 
     def transfer_batch_to_device(self, batch: Batch, *_: Any) -> Batch:
-        return batch  # it comes from there
+        return batch  # it is there already
 
     def _in_order(self, split: Split) -> Batches:
         size = max(1, eval_batch(split.source) // self.parts)

@@ -1,4 +1,4 @@
-"""What a run is made of, as far as its config does not say it. Asked before anything is loaded, so torch is not imported here."""
+"""What a run's config does not say: the data's fingerprint, the experts' names. Needed before anything is loaded: no torch here."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from l2d.utils.errors import L2DError
 
 
 def data_fingerprint(experiment: Experiment) -> str:
-    """Of the data, and of experts that their config does not tell apart: a model's folder may come to hold other weights."""
+    """Of the data, and of experts that can change under the same config: a model's folder may get other weights."""
     dataset = make(experiment.dataset)
     with blaming_dataset(experiment):
         data: str = dataset.fingerprint(experiment.data_dir)
@@ -22,16 +22,16 @@ def data_fingerprint(experiment: Experiment) -> str:
 
 
 def with_listed_prices(experiment: Experiment) -> Experiment:
-    """Prices by name become a list in the experts' order, so that both ways to write them are one run.
+    """Turn prices by name into a list in the experts' order, so that both notations are the same run.
 
-    They stay as they are where the names are others, which the cost then says.
+    Wrong names stay as they are; the cost refuses them later.
     """
     prices = experiment.cost.arguments.get("prices")
     if not isinstance(prices, Mapping):
         return experiment
     try:
         names = expert_names(experiment)
-    except L2DError:  # it is told where the data are read
+    except L2DError:  # reported when the data are read
         return experiment
     if {*names} != {*prices}:
         return experiment
@@ -41,7 +41,7 @@ def with_listed_prices(experiment: Experiment) -> Experiment:
 
 
 def expert_names(experiment: Experiment) -> tuple[str, ...]:
-    """What the experts will be called, in their order; nothing where that is not known before they are made."""
+    """The experts' names, in order; empty if they are known only after the experts are made."""
     given, coverage = experiment.experts.arguments, experiment.setup.coverage
     if "models" in given:
         models: tuple[str, ...] = make(experiment.experts).names

@@ -13,7 +13,7 @@ from l2d.utils.errors import L2DError, ParameterError
 
 
 def make(component: Component, **offered: Any) -> Any:
-    """The object, from its own arguments and, of what the run offers, what its constructor takes."""
+    """The object, built from its own arguments and those of `offered` that its constructor takes."""
     factory = make_factory(component)
     taken = parameters_of(component, offered)
     with blaming(component):
@@ -22,7 +22,7 @@ def make(component: Component, **offered: Any) -> Any:
 
 @contextmanager
 def blaming(component: Component) -> Iterator[None]:
-    """What goes wrong within is this component's: a mistake in a parameter of it is told by its key, a bug in it by a note."""
+    """Attribute errors to this component: a ParameterError gets its key, any other exception a note."""
     try:
         yield
     except ParameterError as error:
@@ -37,7 +37,7 @@ def blaming(component: Component) -> Iterator[None]:
 
 @contextmanager
 def blaming_dataset(experiment: Experiment) -> Iterator[None]:
-    """The same for the dataset. How it reads text is set at the router, where most datasets take it from."""
+    """The same for the dataset. Errors of its encoder are reported under router.reads, if that is where the encoder comes from."""
     try:
         with blaming(experiment.dataset):
             yield
@@ -81,7 +81,7 @@ def find(component: Component) -> type[Any]:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         if isinstance(error, ImportError) and error.name not in (None, module, *_parents(module)):
-            raise  # the module is there, and imports something that is not
+            raise  # the module exists, but something that it imports does not
         raise ParameterError(f"{component.key}._target_", "no such class", component.target) from error
     if not isinstance(found, type):
         raise ParameterError(f"{component.key}._target_", "is not a class", component.target)
@@ -94,7 +94,7 @@ def _parents(module: str) -> list[str]:
 
 
 def parameters_of(component: Component, offered: Iterable[str] = ()) -> set[str]:
-    """The names of the constructor's parameters; one with **others takes all that is offered."""
+    """The names of the constructor's parameters; with **kwargs, all of `offered` too."""
     found = inspect.signature(find(component)).parameters
     takes_all = any(one.kind is one.VAR_KEYWORD for one in found.values())
     return {*found, *(offered if takes_all else ())}

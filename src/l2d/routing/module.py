@@ -69,7 +69,7 @@ class RouterModule(Learner):
 
 
 def one_per_row(losses: Tensor, costs: Tensor) -> Tensor:
-    """A loss of one's own that averages by itself would train as well, with other weights."""
+    """Refuse a user's loss that averages by itself: it would train without an error, but to other weights."""
     if losses.shape != costs.shape[:1]:
         raise L2DError(f"method: the loss must have one value per row, [{len(costs)}], not {list(losses.shape)}")
     return losses

@@ -1,1 +1,1 @@
-"""Run folders, and many of them: where a run stands, sweeps, loggers."""
+"""Run folders: the state of a run, sweeps, loggers."""

@@ -1,4 +1,4 @@
-"""What a sweep is made of: one cell per run folder, and the tables that say how they stand."""
+"""The cells of a sweep, one per run folder, and the tables of their states."""
 
 import re
 import statistics
@@ -44,7 +44,7 @@ class Cell:
 
     @property
     def done(self) -> bool:
-        """Finished, or stopped where it was told to."""
+        """Finished, or stopped by stop_after."""
         return self.standing in (Standing.FINISHED, Standing.PAUSED)
 
     @property
@@ -72,12 +72,12 @@ def make_cells(grid: Sequence[Sequence[str]], compose: Compose) -> list[Cell]:
 
 
 def without_seed(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Any that may be refused stays: one with a leading zero, or longer than nine digits."""
+    """Without seed=N. A seed that may be refused stays: with a leading zero, or more than nine digits."""
     return tuple(text for text in overrides if not re.fullmatch(r"seed=(0|[1-9]\d{0,8})", text))
 
 
 def draft(config: dict[str, Any]) -> Cell:
-    """A cell without its overrides; with what is wrong with its config, if anything is."""
+    """A cell without its overrides; `problem` says what is wrong with its config."""
     plain, data, epochs, stop_after, problem = normalised(config), "", 0, None, ""
     own_modules: frozenset[str] = frozenset()
     try:
@@ -108,8 +108,8 @@ def draft(config: dict[str, Any]) -> Cell:
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
     """The resolved config of each combination of overrides.
 
-    Composing takes a tenth of a second, and a table has 84 combinations. A method's file concerns the method alone, so one config
-    for each method and one for each combination of the rest are enough, as long as neither shows in the other: see `separable`.
+    Composing takes a tenth of a second, and a table has 84 combinations. If the method's file sets only the method, one config per
+    method and one per combination of the other choices are enough: see `separable`.
     """
     plain: dict[tuple[str, ...], dict[str, Any]] = {}
     interpolated: dict[tuple[str, ...], bool] = {}
@@ -138,7 +138,7 @@ def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tup
 
 
 def split_method(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What is said of the other groups, and what of the method."""
+    """The overrides of the other groups, and those of the method."""
     method = tuple(text for text in overrides if re.match(r"[+~]*method\b", text))
     return tuple(text for text in overrides if text not in method), method
 
@@ -146,7 +146,7 @@ def split_method(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
 def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mapping[str, Any]) -> bool:
     """Whether another method changes the method alone, and the other choices do not change the method.
 
-    along: as the corner, with other choices; across: as the corner, with another method.
+    along: the corner with other choices; across: the corner with another method.
     """
     rest = {key: value for key, value in across.items() if key != "method"}
     return along["method"] == corner["method"] and rest == {k: v for k, v in corner.items() if k != "method"}
@@ -163,7 +163,7 @@ def is_interpolated(config: Any) -> bool:
 
 
 def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
-    """The names of each cell, the method's with what tells apart the variants that share them."""
+    """The names of each cell. If variants share all names, the method's name gets the settings in which they differ."""
     groups: dict[tuple[str, ...], dict[str, Cell]] = defaultdict(dict)
     for cell in cells:
         groups[tuple(cell.names.values())].setdefault(cell.variant, cell)
@@ -180,8 +180,8 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
 
 
 def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
-    """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; where a
-    guard changed something, the mean with it too."""
+    """Header and one row per cell of the sweep: how many seeds, mean and standard deviation of the test deferral loss; if a
+    guard changed something, also the guarded mean."""
     found: dict[tuple[str, ...], list[float]] = defaultdict(list)
     guarded: dict[tuple[str, ...], list[float]] = defaultdict(list)
     wanted: Counter[tuple[str, ...]] = Counter()
@@ -211,9 +211,9 @@ def mean_and_spread(losses: Sequence[float]) -> tuple[str, str]:
 
 
 def listing(cells: Sequence[Cell], force: bool = False) -> str:
-    """Every cell, its state, and what the rest should take, judged by finished runs of the same dataset and length.
+    """Every cell with its state, and an estimate of the remaining time from finished runs of the same dataset and epochs.
 
-    Runs that shared a device took longer than they would have alone; so may those to come.
+    Runs that shared a device took longer than they would have alone; the remaining ones may too.
     """
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for cell in cells:
@@ -234,7 +234,7 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
     text = ", ".join(f"{states[state.value]} {state.value}" for state in Standing if states[state.value])
     estimate = f"about {duration(total)} one after the other" if total or not unknown else "no estimate"
     if unknown:
-        estimate += f"; {unknown} without a finished run of the same dataset and epochs to judge by"
+        estimate += f"; {unknown} without a finished run of the same dataset and epochs"
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
     return f"{aligned(header, rows)}\n\n{len(cells)} {'run' if len(cells) == 1 else 'runs'}: {text}; left to do: {estimate}"
 

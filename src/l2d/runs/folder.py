@@ -1,4 +1,4 @@
-"""The run folder: where it is, whether it is finished, and what makes it so."""
+"""The run folder: its path, its state and its files."""
 
 import csv
 import json
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 LOCK = ".lock"
-SAVED = "router.json"  # of a router that was saved by itself, without a run
+SAVED = "router.json"  # of a router that was saved without a run
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RunFolder:
             raise L2DError(f"runs_dir: cannot read {self.path} ({error.strerror})") from error
 
     def config(self) -> dict[str, Any]:
-        """The config of a finished run or a saved router; a line that says what is wrong where there is none."""
+        """The config of a finished run or a saved router. Raises L2DError if there is none."""
         if not self.path.is_dir():
             raise L2DError(f"{self.path}: no such folder; give one of runs/.../seed=<s>")
         file = self.path / "config.yaml"
@@ -68,7 +68,7 @@ class RunFolder:
     @property
     def held(self) -> bool:
         """Whether a process is working on it now."""
-        if not (self.path / LOCK).exists():  # asking would make it
+        if not (self.path / LOCK).exists():  # FileLock would make it
             return False
         lock = filelock.FileLock(self.path / LOCK)
         try:
@@ -82,7 +82,7 @@ class RunFolder:
 
     @property
     def stamp(self) -> int:
-        """When it was finished, in nanoseconds; 0 where it is not."""
+        """When it was finished, in nanoseconds; 0 if it is not."""
         try:
             return (self.path / "metrics.json").stat().st_mtime_ns
         except OSError:
@@ -99,7 +99,7 @@ class RunFolder:
 
     @property
     def paused_after(self) -> int:
-        """The last epoch that it was told to stop after; 0 where there was none."""
+        """The last epoch at which stop_after stopped it; 0 if none."""
         return self._number("paused.txt", 0)
 
     def pause(self, epoch: int) -> None:
@@ -120,14 +120,14 @@ class RunFolder:
             return otherwise
 
     def validation_after(self, epoch: int) -> float:
-        """The validation deferral loss that its history has for an epoch."""
+        """The validation deferral loss after an epoch, from history.csv."""
         with (self.path / "history.csv").open(newline="", encoding="utf-8") as lines:
             found = [row["val/deferral_loss"] for row in csv.DictReader(lines) if row["epoch"] == str(epoch)]
         return float(found[-1])
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder and hold it; the lock goes with the process, however that ends."""
+        """Make the folder and lock it. The lock ends with the process, even if that is killed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = filelock.FileLock(self.path / LOCK)
@@ -144,7 +144,7 @@ class RunFolder:
             lock.release()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Delete everything but the lock."""
         clear_folder(self.path, first="metrics.json", keep=[LOCK])
 
     def write_config(self, config: Mapping[str, Any]) -> None:
@@ -163,7 +163,7 @@ class RunFolder:
             write_text(file, fingerprint + "\n")
 
     def finish(self, metrics: Mapping[str, Any], arrays: "Mapping[str, np.ndarray]", timing: Mapping[str, Any]) -> None:
-        """Everything a reader may want beside metrics.json is whole before metrics.json appears."""
+        """metrics.json comes last: once it exists, all other files are complete."""
         import numpy as np
 
         def save(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""history.csv: loss, validation figures and learning rate of a run, epoch by epoch."""
+"""history.csv: loss, validation metrics and learning rate per epoch."""
 
 import csv
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from l2d.utils.files import write_atomically
 
 
 class HistoryLogger(Logger):
-    """One row per epoch in history.csv, always whole. Logging an epoch again, as a resumed run does, drops what came after."""
+    """One row per epoch in history.csv, written atomically. Logging an epoch again, as a resumed run does, drops later epochs."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Where a run stands: what its folder says before anything is loaded. No torch, so the answer comes at once."""
+"""The state of a run, read from its folder before anything is loaded. No torch, so the answer comes at once."""
 
 from enum import Enum
 
@@ -29,7 +29,7 @@ def standing_of(run: RunFolder, stop_after: int | None = None) -> Standing:
 
 
 def answered(experiment: Experiment, run: RunFolder) -> bool:
-    """Whether there is nothing to do, which is then said: the run is finished, or paused, or only a dry run was asked for."""
+    """Whether there is nothing to do: the run is finished or paused, or this is a dry run. Prints which."""
     settings = experiment.settings
     standing = standing_of(run, settings.stop_after)
     if standing is Standing.FINISHED and not settings.force:
@@ -49,7 +49,7 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
 
 
 def say_finished(run: RunFolder, own_modules: set[str]) -> None:
-    """own_modules: those that the run's classes come from, beside l2d's."""
+    """own_modules: the user's modules that the run's classes come from."""
     say(f"{format_table(run.metrics())}\n\nfinished already (force=true re-runs it)\n{run.path}")
     for file in changed_since(own_modules, (run.path / "metrics.json").stat().st_mtime):
         say(f"WARNING: {file} was changed after this run; force=true trains with the new code")

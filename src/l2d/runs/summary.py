@@ -1,4 +1,4 @@
-"""A run's result for a reader: the table under a finished run, and its picture. Made from metrics.json's content alone."""
+"""A run's result as a table and as a picture, from the content of metrics.json alone."""
 
 import math
 from itertools import product
@@ -10,10 +10,10 @@ from l2d.utils.text import aligned
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# In multiples of the validation rows there are: with fewer, the gain is as good as shown; with more, it is as good as none.
+# More validation rows are advised if the number needed lies between these multiples of the present number.
 WORTH = (1.5, 100)
-SURE = 2  # standard errors that a gain on the test split must exceed to be called one
-FEW = 3  # categories shown of those where routing gains the most, and of those where it gains the least
+SURE = 2  # standard errors that a gain on the test split must exceed to count
+FEW = 3  # categories shown at each end: the largest gains and the smallest
 
 
 def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
@@ -38,8 +38,15 @@ def _fixed(*values: float) -> list[str]:
     return [f"{value:.4f}" for value in values]
 
 
+def format_line(metrics: RunMetrics) -> str:
+    """The result of one run among many."""
+    guarded = f", guarded {metrics.guarded.deferral_loss:.4f}" if metrics.guarded.changes_decisions else ""
+    single, oracle = metrics.baselines.best_single.deferral_loss, metrics.baselines.oracle.deferral_loss
+    return f"deferral loss {metrics.deferral_loss:.4f}{guarded} (best single expert {single:.4f}, oracle {oracle:.4f})"
+
+
 def format_table(metrics: RunMetrics) -> str:
-    """The table as aligned text, and beneath it what a reader has to know."""
+    """The table as aligned text, with notes beneath it."""
     lines = aligned(*result_table(metrics)).splitlines()
     lines.insert(4 if metrics.guarded.changes_decisions else 3, lines[1])
     kept, epochs = metrics.kept_epoch, metrics.epochs
@@ -55,7 +62,7 @@ def format_table(metrics: RunMetrics) -> str:
 
 
 def collapse_warning(metrics: RunMetrics) -> list[str]:
-    """With what this method has to try. Nothing where it has nothing and the guard's line says the same already."""
+    """Says what to try with this method. Empty if there is nothing to try and the guard's line says the same already."""
     if metrics.collapsed_expert is None:
         return []
     k = metrics.collapsed_expert - 1
@@ -88,17 +95,17 @@ def guard_line(metrics: RunMetrics) -> str:
             f" l2d route --raw asks the router instead{rows_to_tell(metrics.rows, seen)}"
         )
     if guarded.offsets is None:
-        return f"guard: leaves the router as it is; on validation its gain over always {seen.best_constant} is {gain}"
+        return f"guard: leaves the router as it is; on validation its gain over {seen.best_constant} alone is {gain}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
     return (
-        f"guard: adds offsets to the experts' scores ({offsets}); on validation the router's gain over always"
-        f" {seen.best_constant} is then {gain}; l2d route --raw leaves them out"
+        f"guard: adds offsets to the experts' scores ({offsets}); on validation the router's gain over"
+        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out"
     )
 
 
 def verdict_line(metrics: RunMetrics) -> str:
-    """Whether to route, of the router with its guard, which is what will be used."""
+    """Whether routing pays, with the guard, as the router will be used."""
     guarded, seen = metrics.guarded, metrics.guarded.test
     if guarded.constant is not None:
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on validation."
@@ -116,7 +123,7 @@ def verdict_line(metrics: RunMetrics) -> str:
 
 
 def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:
-    """From how many validation rows on the gain would exceed one standard error, which shrinks with the root of their number."""
+    """How many validation rows a gain of this size needs to exceed one standard error, which falls as 1/√rows."""
     gain, error = seen.gain, seen.standard_error
     if error is None or not gain > 0 or not WORTH[0] < (times := (error / gain) ** 2) <= WORTH[1]:
         return ""
@@ -124,11 +131,11 @@ def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:
     step = 10 ** max(0, len(str(int(needed))) - 2)  # two digits are enough
     about = math.ceil(needed / step) * step
     how = "raise validation_fraction" if about < rows.validation + rows.train else "more than there are"
-    return f"; with about {about:,} validation rows a gain of this size would be ({how})"
+    return f"; a gain of this size needs about {about:,} validation rows to be shown ({how})"
 
 
 def category_lines(metrics: RunMetrics) -> list[str]:
-    """Categories by the router's gain over the best single expert, the largest first; of many, the first and the last few."""
+    """Categories by the router's gain over the best single expert, largest first; if there are many, the first and last few."""
     found = metrics.by_category or {}
     if len(found) < 2:
         return []

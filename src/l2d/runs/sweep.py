@@ -1,4 +1,4 @@
-"""Many runs from one command. What is finished, begun or missing is read off the run folders, never remembered."""
+"""Many runs from one command. The run folders alone say what is finished, begun or missing."""
 
 import shlex
 import tempfile
@@ -21,7 +21,7 @@ from l2d.utils.errors import L2DError
 from l2d.utils.own_modules import changed_since
 from l2d.utils.text import aligned, say
 
-# A run that ends without result and without error was killed; one that kills its worker twice is left alone.
+# A run that ends without a result and without an error was killed. After this many attempts it is not retried.
 ATTEMPTS = 2
 POLL_SECONDS = 2.0
 Launch = Callable[[Sequence[Cell], int], None]
@@ -46,7 +46,7 @@ class Workshop:
         return make_cells(grid, self.compose)
 
     def open(self) -> Path:
-        """A new folder, beside hydra.sweep.dir, for what workers have to say."""
+        """A new folder, beside hydra.sweep.dir, for the status files of the workers."""
         self.place.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{self.place.name}_", dir=self.place.parent))
         OmegaConf.save(self.config, folder / "multirun.yaml")
@@ -54,7 +54,7 @@ class Workshop:
         return folder
 
     def run(self, cells: Sequence[Cell], folder: Path) -> dict[Cell, str]:
-        """What is not done yet of these. Returns the failed with their reasons."""
+        """Run the cells that are not done yet. Returns those that failed, with their reasons."""
         with open_dict(self.config):
             self.config.hydra.sweep.dir = str(folder)
 
@@ -91,7 +91,7 @@ def refuse_if_none_can_run(cells: Sequence[Cell], force: bool) -> None:
 
 
 def would_fail(cell: Cell, force: bool) -> bool:
-    """Because of its values. What is finished already is not run."""
+    """Because its config is invalid. A cell that is done is not run, so it does not fail."""
     return bool(cell.problem) and (force or not cell.done)
 
 
@@ -103,7 +103,7 @@ def failure_lines(failed: dict[Cell, str]) -> list[str]:
 
 
 def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[str]]) -> None:
-    """The sweep's table where its runs are logged to, if that takes tables."""
+    """Log the sweep's table, if the logger takes tables."""
     from l2d.config.checking import read_component
     from l2d.config.composing import to_plain
     from l2d.routing.make import find
@@ -118,7 +118,7 @@ def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[s
 
 
 def list_only(cells: Sequence[Cell], force: bool) -> None:
-    """What there is to do, and what of it would be refused for its values."""
+    """List the runs, and the combinations whose config is invalid."""
     print(listing(cells, force))
     wrong = {
         tuple(text for text in without_seed(cell.overrides) if not text.startswith("dry_run=")): cell.problem
@@ -141,8 +141,8 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a cell has come. stamp: when it was finished before the sweep, which does not count if it is to be re-run. kills: how
-    often it started and left neither a result nor an error."""
+    """Of a cell in a sweep. stamp: with force, when it was finished before the sweep: that result does not count. kills: how often
+    it started and left neither a result nor an error."""
 
     state: State
     stamp: int = 0
@@ -163,10 +163,10 @@ def is_done(cell: Cell, stamp: int) -> bool:
 
 
 def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble: str = "") -> Progress:
-    """What became of a cell since the last look. number: under which it was launched, if it was. trouble: of the launcher.
+    """The new progress of a cell. number: the launch number, if it was launched. trouble: the launcher's own error.
 
-    A run leaves folder/<number>.started, and what went wrong in folder/<number>.error. One that only started was killed; one that
-    did not even start is to do again.
+    A run writes folder/<number>.started, and an error into folder/<number>.error. One that only started was killed; one that never
+    started is retried.
     """
     if number is not None and (error := read_error(folder, number)) is not None:
         return replace(before, state=State.FAILED, reason=error)
@@ -184,16 +184,16 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
 
 
 def changed_code(cell: Cell) -> list[Path]:
-    """Of the user's own modules: what is newer than a finished run."""
+    """The user's own modules that are newer than the finished run."""
     result = cell.run.path / "metrics.json"
     return changed_since(set(cell.own_modules), result.stat().st_mtime) if result.exists() else []
 
 
 def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
-    """Launch what is not done until everything is done or has failed. Returns the failed with their reasons.
+    """Launch cells until all are done or have failed. Returns those that failed, with their reasons.
 
-    A cell that another process holds is left to it, looked at again, and taken over if that process dies.
-    launch(todo, number): runs some cells, the first under that number.
+    A cell that another process holds is polled, and taken over if that process dies.
+    launch(todo, number): runs these cells; the first gets this launch number.
     """
     progress = {cell: first_progress(cell, force) for cell in cells}
     done = sum(one.state is State.DONE for one in progress.values())
@@ -201,7 +201,7 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
     for file in sorted(
         {file for cell, one in progress.items() if one.state is State.DONE for file in changed_code(cell)}
     ):
-        say(f"WARNING: {file} was changed after runs that are finished; force=true trains them with the new code")
+        say(f"WARNING: {file} was changed after some runs were finished; force=true trains them with the new code")
     number, idle_rounds, told = 0, 0, False
     while left := [cell for cell, one in progress.items() if one.state in (State.TO_DO, State.HELD)]:
         todo = [cell for cell in left if progress[cell].state is State.TO_DO]
@@ -226,18 +226,18 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
 
 
 def launched(launch: Launch, todo: Sequence[Cell], number: int) -> str:
-    """Run some cells. Returns what was wrong with the launcher itself: a worker was killed, a cluster went away."""
+    """Launch cells. Returns the launcher's own error, if any: a worker was killed, a cluster went away."""
     try:
         launch(todo, number)
     except Exception as error:
         trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        print(f"the launcher stopped ({trouble}); what is not finished is tried again")
+        print(f"the launcher stopped ({trouble}); retrying what is not finished")
         return trouble
     return ""
 
 
 def other_data(cell: Cell) -> str:
-    """Why a finished run cannot be taken for this one, or nothing."""
+    """Why a finished run cannot be reused; empty if it can."""
     try:
         if cell.done:
             cell.run.check_data(cell.data)
@@ -263,11 +263,11 @@ def read_error(folder: Path, number: int) -> str | None:
         lines = (folder / f"{number}.error").read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         return None
-    return lines[0] if lines else "failed, and there was no room to say why"
+    return lines[0] if lines else "failed; the disk had no room for the reason"
 
 
 def write_error(folder: Path, number: Any, text: str) -> None:
-    """Where the sweep looks. A full disk must not hide the error that it caused, which is on stderr already."""
+    """Write an error for the sweep to read. A full disk must not hide the original error, which is on stderr already."""
     with suppress(OSError):
         (folder / f"{number}.error").write_text(text, encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""Where a run's curves and results go while it runs. The only file that knows Weights & Biases."""
+"""Trackers: they log a run's curves and results. The only file that uses Weights & Biases."""
 
 import os
 import secrets
@@ -31,7 +31,7 @@ class RunInfo:
 
 
 class CsvTracker:
-    """The curves in the run folder, and nothing else. Every tracker does at least this."""
+    """Writes the curves into the run folder. Every tracker does at least this."""
 
     def __init__(self, info: RunInfo) -> None:
         self.info = info
@@ -43,7 +43,7 @@ class CsvTracker:
         return [HistoryLogger(self.info.folder / "history.csv")]
 
     def report(self, metrics: RunMetrics) -> None:
-        """The final result, once."""
+        """Log the final result, once."""
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +53,7 @@ class CsvTracker:
 
 
 class WandbTracker(CsvTracker):
-    """A W&B run as well: grouped by cell, tagged by choice, going on under the same id when the run is resumed."""
+    """Also logs to W&B: grouped by cell, tagged by choice, resumed under the same id."""
 
     def __init__(
         self, info: RunInfo, project: str, entity: str | None, mode: Literal["auto", "online", "offline"]
@@ -70,7 +70,7 @@ class WandbTracker(CsvTracker):
         return self
 
     def _effective_mode(self) -> str:
-        """Online needs a login, which is looked for and never asked for."""
+        """Online needs a login; l2d never prompts for one."""
         wanted = os.environ.get("WANDB_MODE", "auto") if self.mode == "auto" else self.mode
         if wanted not in ("auto", "online"):
             return wanted
@@ -154,7 +154,7 @@ class WandbTracker(CsvTracker):
         self.run.finish(exit_code=0 if kind is None else 1)
         if self.run.settings.mode == "offline":
             print(
-                f"Weights & Biases: kept offline; `wandb sync {self.info.folder}/wandb/offline-run-*` sends it",
+                f"Weights & Biases: logged offline; `wandb sync {self.info.folder}/wandb/offline-run-*` uploads it",
                 file=sys.stderr,
             )
 

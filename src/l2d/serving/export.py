@@ -54,7 +54,7 @@ def export_router(router: "Router", file: Path) -> None:
 
 
 def write_onnx(exported: Any, inputs: Tensor, file: Path) -> tuple[Tensor, Tensor]:
-    """Write the file, and give what onnxruntime makes of the inputs."""
+    """Write the file. Returns onnxruntime's outputs for the inputs."""
     with from_extra("onnx", f"{file.name}: ONNX"):
         import onnxruntime
         import onnxscript  # noqa: F401 (torch needs it)
@@ -67,7 +67,7 @@ def write_onnx(exported: Any, inputs: Tensor, file: Path) -> tuple[Tensor, Tenso
 
 
 def example_inputs(router: "Router") -> Tensor:
-    """Of the kind and shape that the network takes."""
+    """Random inputs of the kind and shape that the network takes."""
     shape, draw = (EXAMPLES, *router.description.shape), torch.Generator().manual_seed(0)
     if router.kind == "image":
         return torch.randint(0, router.description.seen.white + 1, shape, generator=draw, dtype=torch.uint8)

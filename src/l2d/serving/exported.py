@@ -1,4 +1,4 @@
-"""model.safetensors: the weights of a trained router, its method's buffers, and what is needed to ask it. Nothing is unpickled."""
+"""model.safetensors: the weights of a trained router, its method's buffers, and what is needed to use it. Nothing is unpickled."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ from l2d.utils.version import own_version
 
 FILE = "model.safetensors"
 HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is fitted to
-HEADER = "l2d"  # one key: safetensors does not write several in the same order in every process
+HEADER = "l2d"  # one key: safetensors writes several in a different order in each process
 FORMAT = 1
 RETRAIN = "train the run again with force=true"
 
@@ -30,7 +30,7 @@ RETRAIN = "train the run again with force=true"
 class RouterDescription:
     """What the tensors do not say.
 
-    prices: one per expert, None if each row has its own. shape: of one input. encoder: the config of what turns text into numbers.
+    prices: one per expert, None if each row has its own. shape: of one input. encoder: the config of the text encoder.
     guard: fitted to the validation rows.
     """
 
@@ -93,7 +93,7 @@ def write_weights(file: Path, weights: Mapping[str, Tensor], description: Router
 
 
 def read_weights(file: Path) -> tuple[dict[str, Tensor], RouterDescription]:
-    """What was written, or one line that says what is wrong with the file."""
+    """Raises L2DError if the file is missing, damaged or of another format."""
     if not file.exists():
         raise L2DError(f"{file}: missing; {RETRAIN}")
     try:

@@ -20,7 +20,7 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
     """queries: texts; rows, as mappings by column, a DataFrame, or numbers in the columns' order; or images, as paths or as uint8
     arrays."""
     if isinstance(queries, str | bytes | Mapping):
-        raise L2DError("queries: must be a list, also for a single query")
+        raise L2DError("queries: must be a list, even for a single query")
     if isinstance(queries, Tensor):
         queries = queries.detach().cpu().numpy()
     if is_frame(queries):
@@ -52,7 +52,7 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
     texts = [column for column in (seen.text, seen.image) if column is not None]
     columns = [*seen.features, *texts]
     if not columns:
-        raise L2DError(f"{path}: this router sees {about.sees}, which a table does not have")
+        raise L2DError(f"{path}: this router sees {about.sees}, which a table cannot hold")
     sheet = read_sheet(path, [*texts, *IDS])
     for column in columns:
         if column not in sheet.columns:

@@ -40,7 +40,7 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
     kept = find(router).kept_arguments(folder)
     with torch.random.fork_rng(
         devices=[]
-    ):  # the initial weights are replaced, so the caller's random stream must not move
+    ):  # the initial weights are replaced anyway: leave the caller's random state as it is
         method = rebuild_method(
             experiment.method, part_of(weights, "method"), description, experiment.settings.decision
         )
@@ -65,8 +65,8 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
 def rebuild_method(
     component: Component, buffers: Mapping[str, Tensor], seen: RouterDescription, decision: str
 ) -> Method:
-    """If an argument has become a buffer of the same name, as a rule for ρ does, the buffer is used: the training costs that the
-    rule was applied to are gone."""
+    """An argument that became a buffer of the same name, such as a rule for ρ, is replaced by that buffer: the training costs,
+    which the rule needs, are not there."""
     known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
     p = len(seen.experts)
     method: Method = make(
@@ -104,7 +104,7 @@ def with_arguments(component: Component, arguments: Mapping[str, Any]) -> Compon
 
 
 def expect(component: Component, kind: type[Any], name: str) -> Component:
-    """Refuse a class of another kind, before it is called."""
+    """Refuse a class of another kind before it is called."""
     if not issubclass(find(component), kind):
         raise ParameterError(component.key, f"is not {name}", component.target)
     return component

@@ -20,7 +20,7 @@ from l2d.serving.exported import RETRAIN
 from l2d.serving.queries import file_inputs, query_inputs
 from l2d.serving.rebuild import RebuiltRun, rebuild_run
 from l2d.serving.saved import read_validation, save_router
-from l2d.serving.score import RouterScore, score_decisions
+from l2d.serving.score import Comparison, RouterScore, compare_decisions, score_decisions
 from l2d.utils.errors import L2DError, ParameterError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Prices = Sequence[float] | Mapping[str, float]
 @dataclass(frozen=True)
 class Choice:
     """The expert for one query; p̂ and expected cost (error plus price) of each expert by name, None if the method does not estimate
-    them. id: of the row, in a file that has such a column. guard: how the guard changed this choice, None if it did not."""
+    them. id: of the row, if its file has an id column. guard: how the guard changed this choice, None if it did not."""
 
     expert: str
     posterior: dict[str, float] | None
@@ -59,8 +59,8 @@ class Router:
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
         """From a run's folder alone: neither the data nor the experts are needed.
 
-        raw: decide without the guard. trust: modules of your own whose classes the run uses; others than these and l2d's are not
-        built, so a folder from somebody else cannot run code.
+        raw: decide without the guard. trust: your own modules whose classes the run uses. Only classes of these and of l2d
+        are built, so a folder from somebody else cannot run code.
         """
         folder = Path(run).expanduser()
         router = cls(rebuild_run(folder, trust), device, raw=raw)
@@ -103,7 +103,7 @@ class Router:
 
         Its guard is fitted to the run's validation rows at these prices.
         """
-        new = torch.tensor(prices_in_order(prices, self.experts))  # in 32 bits, as the method has them
+        new = torch.tensor(prices_in_order(prices, self.experts))  # float32, like the method's
         other = copy.copy(self)
         other.method = copy.deepcopy(self.method)
         other.method.reprice(new)
@@ -115,7 +115,7 @@ class Router:
         else:
             raise ParameterError("prices", f"the run kept no validation rows to fit a guard to; {RETRAIN}")
         other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard)
-        other.validation = None  # which is of other prices
+        other.validation = None  # it was measured at other prices
         return other
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
@@ -124,8 +124,8 @@ class Router:
         return self._choose(query_inputs(queries, self.description, self._embed)) if len(queries) else []
 
     def route_file(self, path: str | Path) -> list[Choice]:
-        """One choice for each row of a CSV or Parquet file with the columns that the router was trained on. A column id, if there
-        is one, comes back in the choices."""
+        """One choice for each row of a CSV or Parquet file with the columns that the router was trained on. If there is a
+        column id, the choices contain it."""
         inputs, ids = file_inputs(Path(path).expanduser(), self.description, self._embed)
         return [replace(choice, id=known) for choice, known in zip(self._choose(inputs), ids, strict=True)]
 
@@ -144,19 +144,47 @@ class Router:
             queries: As for `route`.
             costs: [n, p], one column per expert. Give this, or `errors` and `prices`.
             errors: [n, p].
-            prices: [p] or [n, p]. Default: those that the router decides by, where each expert has one.
+            prices: [p] or [n, p]. Default: the router's own, if it has one per expert.
 
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals.
         """
+        decisions = self.decide(queries)
+        found, paid = self._costs(len(decisions), costs, errors, prices)
+        return score_decisions(decisions, found, self.experts, paid)
+
+    def compare(
+        self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
+    ) -> Comparison:
+        """How much less or more this router's choices cost than another's, on the same queries.
+
+        Args:
+            other: A router over the same experts.
+            queries: As for `route`.
+            costs: As for `score`, as are `errors` and `prices`.
+            errors: [n, p].
+            prices: [p] or [n, p]. Default: this router's own, if it has one per expert.
+
+        Returns:
+            The mean difference, negative if this router is better, with its paired 95 % interval.
+        """
+        if other.experts != self.experts:
+            raise ParameterError(
+                "other", f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}"
+            )
+        decisions = self.decide(queries)
+        found, _ = self._costs(len(decisions), costs, errors, prices)
+        return compare_decisions(decisions, other.decide(queries), found)
+
+    def _costs(self, n: int, costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:
+        """The costs of n queries [n, p], and the prices in them if they are known apart."""
         if costs is None and prices is None:
             prices = self.description.prices
         wrong, given = read_outcomes(costs, errors, prices, self.experts)
-        decisions, name = self.decide(queries), "errors" if costs is None else "costs"
-        if tuple(wrong.shape) != (len(decisions), len(self.experts)):
-            expected = f"must be [{len(decisions)}, {len(self.experts)}], a row per query and a column per expert"
-            raise ParameterError(name, f"{expected}, not {list(wrong.shape)}")
-        return score_decisions(decisions, wrong if given is None else wrong + given, self.experts)
+        if tuple(wrong.shape) != (n, len(self.experts)):
+            expected = f"must be [{n}, {len(self.experts)}], a row per query and a column per expert"
+            raise ParameterError("errors" if costs is None else "costs", f"{expected}, not {list(wrong.shape)}")
+        return wrong if given is None else wrong + given, given
 
     def export(self, file: str | Path) -> None:
         """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]).
@@ -167,15 +195,15 @@ class Router:
         export_router(self, Path(file).expanduser())
 
     def plot(self, queries: Any = None, costs: Any = None, *, errors: Any = None, prices: Any = None) -> "Picture":
-        """A picture of what each way of choosing costs and of who is asked: on these queries, or on the rows that were held out."""
+        """A picture of mean costs and of shares per expert: on these queries or, without any, on the held-out rows."""
         if queries is not None:
             return self.score(queries, costs, errors=errors, prices=prices).plot()
         if self.validation is None:
-            raise L2DError("this router came without a score on held-out rows; give queries and costs")
+            raise L2DError("this router has no score on held-out rows; give queries and costs")
         return self.validation.plot()
 
     def scores(self, inputs: Tensor) -> Tensor:
-        """The network's outputs for inputs as it was trained on, [n, num_outputs], in the batches that the run was scored in."""
+        """The network's outputs [n, num_outputs] for inputs as it takes them, in batches of the size used to score the run."""
         with torch.inference_mode():
             parts = [self.network(part.to(self.device)).cpu() for part in eval_parts(inputs)]
         return at_least_float32(torch.cat(parts))

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def save_router(router: "Router", folder: Path) -> None:
-    """config.yaml, the weights, what the network keeps beside them, and router.json, which comes last. All is whole before an
-    earlier router is replaced; other files of the folder stay."""
+    """Writes config.yaml, the weights, the network's own files and, last, router.json. An earlier router is replaced only when all
+    of them are complete; other files in the folder stay."""
     if folder.exists() and not is_empty(folder) and not is_saved(folder):
-        raise ParameterError("folder", "is there already, and is no saved router", folder)
+        raise ParameterError("folder", "exists and is not a saved router; choose another folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
         write_router(router, Path(place))
@@ -65,7 +65,7 @@ def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
 
 
 def read_validation(folder: Path) -> RouterScore | None:
-    """How the router did on the rows that were held out from its training; None for the router of a run."""
+    """The router's score on held-out rows; None for the router of a run."""
     if not (folder / SAVED).exists():
         return None
     found = json.loads((folder / SAVED).read_text(encoding="utf-8"))["validation"]

@@ -24,6 +24,7 @@ class RouterScore:
 
     deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
+    mean_error, mean_price: the two parts of deferral_loss, if they were given apart.
     """
 
     n: int
@@ -37,9 +38,11 @@ class RouterScore:
     shares: dict[str, float]
     oracle_shares: dict[str, float]
     single_losses: dict[str, float]
+    mean_error: float | None = None
+    mean_price: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """With None for the bounds of an interval that has none: JSON knows no infinity."""
+        """With None for infinite bounds: JSON has no infinity."""
         pairs = {name: [None if math.isinf(end) else end for end in getattr(self, name)] for name in INTERVALS}
         return {**asdict(self), **pairs}
 
@@ -52,8 +55,10 @@ class RouterScore:
     def __str__(self) -> str:
         low, high = self.gain_interval
         sure = "better than" if low > 0 else "worse than" if high < 0 else "no clear difference from"
+        split = [] if self.mean_price is None else [f"  of which price  {self.mean_price:.4f}"]
         lines = [
             f"deferral loss     {self.deferral_loss:.4f}  ({self.interval[0]:.4f} to {self.interval[1]:.4f}; {self.n:,} rows)",
+            *split,
             f"best single       {self.best_single_loss:.4f}  always {self.best_single}",
             f"oracle            {self.oracle_loss:.4f}  the cheapest expert for each row",
             f"gain              {self.gain:+.4f}  ({low:+.4f} to {high:+.4f}): {sure} the best single expert",
@@ -62,7 +67,7 @@ class RouterScore:
         return "\n".join(lines)
 
     def plot(self) -> "Picture":
-        """What each way of choosing costs, and who gets the inputs."""
+        """Mean costs of router, oracle and single experts, and shares per expert."""
         from l2d.utils.picture import Picture
 
         figure = Picture(figsize=(10, 4), layout="constrained")
@@ -81,13 +86,36 @@ class RouterScore:
         return figure
 
 
-def score_decisions(decisions: Tensor, costs: Tensor, names: Sequence[str]) -> RouterScore:
-    """decisions int [n], costs [n, p]."""
+@dataclass(frozen=True)
+class Comparison:
+    """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired."""
+
+    n: int
+    difference: float
+    interval: tuple[float, float]
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        sure = "the first is better" if high < 0 else "the second is better" if low > 0 else "no significant difference"
+        return f"{self.difference:+.4f}  ({low:+.4f} to {high:+.4f}; {self.n:,} rows): {sure}"
+
+
+def compare_decisions(first: Tensor, second: Tensor, costs: Tensor) -> Comparison:
+    """first, second int [n], costs [n, p]."""
+    costs = costs.double()
+    return Comparison(len(costs), *around(paid(costs, first) - paid(costs, second)))
+
+
+def score_decisions(
+    decisions: Tensor, costs: Tensor, names: Sequence[str], prices: Tensor | None = None
+) -> RouterScore:
+    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors."""
     costs = costs.double()
     alone = costs.mean(dim=0)
     best = int(alone.argmin())
     chosen = paid(costs, decisions)
     loss, gain = around(chosen), around(costs[:, best] - chosen)
+    price = None if prices is None else float(paid(prices.double().expand_as(costs), decisions).mean())
     return RouterScore(
         n=len(costs),
         deferral_loss=loss[0],
@@ -100,11 +128,13 @@ def score_decisions(decisions: Tensor, costs: Tensor, names: Sequence[str]) -> R
         shares=shares_of(decisions, names),
         oracle_shares=shares_of(cheapest(costs), names),
         single_losses=dict(zip(names, alone.tolist(), strict=True)),
+        mean_error=None if price is None else loss[0] - price,
+        mean_price=price,
     )
 
 
 def around(values: Tensor) -> tuple[float, tuple[float, float]]:
-    """The mean of n values and its interval, from their spread; infinite for a single one."""
+    """The mean of n values and its 95 % interval; infinite for a single value."""
     mean, error = paired(values)
     width = float("inf") if error is None else Z * error
     return mean, (mean - width, mean + width)

@@ -1,4 +1,4 @@
-"""What a trained router comes to: the one use of the test split, and the guard that validation rows ask for."""
+"""Scores a trained router: the only use of the test split, and the guard fitted to the validation rows."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +23,7 @@ class Scored:
     metrics: RunMetrics
     arrays: dict[str, Tensor]  # of the test rows, for test.npz
     guard: Guard
-    held_out: dict[str, Tensor]  # what a guard for other prices would be fitted to
+    held_out: dict[str, Tensor]  # validation rows, to fit a guard at other prices
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class RoutedSplit:
 def score_router(
     trainer: pl.Trainer, router: RouterModule, data: DeferralData, checkpoint: str, kept_epoch: int
 ) -> Scored:
-    """The one use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and of which epoch they are."""
+    """The only use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and from which epoch."""
     method, splits = router.method, data.splits
     test = route_split(trainer, router, splits.test, data.predict_dataloader())
     validation = route_split(trainer, router, splits.validation, data.val_dataloader())
-    # Experts that learned the training rows by heart are not compared there.
+    # Experts that learned from the training rows are compared on validation rows.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     best = metrics_.best_single(chosen_on)
     guard, guarded = hold(method, validation, test, best)
@@ -69,7 +69,7 @@ def route_split(trainer: pl.Trainer, router: RouterModule, split: Split, batches
 
 
 def about_the_run(router: RouterModule, splits: Splits, validation: RoutedSplit, test: RoutedSplit) -> dict[str, Any]:
-    """All but the routing of the test split. What only some runs have is None in the others."""
+    """All metrics but the routing of the test split. None: this run has no such metric."""
     method, groups = router.method, splits.categories
     return {
         "schema_version": SCHEMA_VERSION,
@@ -113,7 +113,7 @@ def kept_arrays(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
 
 
 def held_out(method: Method, outputs: Tensor, splits: Splits, chosen_on: Tensor) -> dict[str, Tensor]:
-    """A HeldOut's tensors, for a method whose prices may change; outputs: of the validation rows."""
+    """The tensors of a HeldOut; empty if the method's prices cannot change. outputs: of the validation rows."""
     expected = method.expected_errors(outputs)
     if expected is None or splits.prices is None:
         return {}
@@ -123,7 +123,7 @@ def held_out(method: Method, outputs: Tensor, splits: Splits, chosen_on: Tensor)
 
 
 def hold(method: Method, validation: RoutedSplit, test: RoutedSplit, best: int) -> tuple[Guard, Tensor]:
-    """The guard that validation rows ask for, and its decisions on the test rows. best: the best single expert."""
+    """The guard fitted to the validation rows, and its decisions on the test rows. best: the best single expert."""
     utilities = method.utilities(validation.outputs) if method.by_argmax else None
     guard = fit_guard(utilities, validation.decisions, validation.split.costs, best)
     return guard, guard.decide(method.utilities(test.outputs), test.decisions)

@@ -1,4 +1,4 @@
-"""The walk of a run: assemble, build, fit, score, write."""
+"""The steps of a run: assemble, build, fit, score, write."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,8 +25,7 @@ from l2d.routing.fingerprints import data_fingerprint
 from l2d.routing.make import make
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
-from l2d.runs.standing import say_finished
-from l2d.runs.summary import format_table, run_figure
+from l2d.runs.summary import run_figure
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.training.score import Scored, score_router
@@ -37,12 +36,12 @@ from l2d.utils.text import say
 
 
 class OutOfMemory(Exception):
-    """The run's folder now says that batches are cut into more micro-batches."""
+    """The run's folder now has a larger number of micro-batches per batch."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, and the fingerprint of the data they were made from. By default the config says it."""
+    """Where a run's rows come from, and the fingerprint of their data. By default both follow from the config."""
 
     splits: Callable[[Experiment], Splits] = make_splits
     fingerprint: Callable[[Experiment], str] = data_fingerprint
@@ -54,9 +53,9 @@ def train(
     source: Source = Source(),  # noqa: B008 (frozen)
     tell: Callable[[str], None] = say,
 ) -> RunMetrics | None:
-    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None: stopped early, as stop_after asked.
+    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None if stop_after ended it early.
 
-    tell: what is done with each line for the user. After running out of memory the run goes on as a killed one would, with smaller
+    tell: is called with each line for the user. After running out of memory the run resumes like a killed one, with smaller
     micro-batches.
     """
     run, timer = run or RunFolder.of(experiment.plain), Timer()
@@ -75,7 +74,7 @@ def attempt(
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
     parts = 1 if force else run.batch_parts
-    if parts > 1:  # they are only known to be right for the same data
+    if parts > 1:  # the number is known to fit only the same data
         run.check_data(source.fingerprint(experiment))
 
     splits = source.splits(experiment)
@@ -86,7 +85,6 @@ def attempt(
     with holding(run):
         if is_main_process() and run.finished and not force:  # by another process, meanwhile
             run.check_data(source.fingerprint(experiment))
-            say_finished(run, experiment.own_modules)
             return run.metrics()
         begin(experiment, run, source, splits, router, tell)
         with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
@@ -106,13 +104,11 @@ def attempt(
             scored = score_router(trainer, router, data, experiment.settings.checkpoint, kept)
             tracker.report(scored.metrics)
         write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
-        if is_main_process():
-            tell(f"\n{format_table(scored.metrics)}\n\n{run.path}")
     return scored.metrics
 
 
 def is_main_process() -> bool:
-    """Of several processes on one run, one holds and writes the folder."""
+    """If several processes train one run, only the main one locks and writes the folder."""
     return bool(getattr(rank_zero_only, "rank", 0) == 0)
 
 
@@ -129,7 +125,7 @@ def begin(
     router: RouterModule,
     tell: Callable[[str], None],
 ) -> None:
-    """The folder, with what is known before training, and what there is to say of the settings."""
+    """Write what is known before training into the folder, and print the advice on the settings."""
     if experiment.settings.force:
         run.clear()
     run.check_data(source.fingerprint(experiment))
@@ -153,7 +149,7 @@ def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
 
 @contextmanager
 def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Iterator[None]:
-    """After running out of memory within, have the run begin again with smaller micro-batches."""
+    """On running out of memory, write a larger number of micro-batches into the folder and raise OutOfMemory."""
     try:
         yield
     except RuntimeError as error:
@@ -189,7 +185,7 @@ def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any]
 def run_epochs(
     trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder, tell: Callable[[str], None]
 ) -> None:
-    """Train, from the last finished epoch if there is one."""
+    """Train, resuming after the last finished epoch if there is one."""
     last = run.last_checkpoint
     if last is not None:
         tell(f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")
@@ -203,7 +199,7 @@ def stopped_early(
     checkpoint: EpochCheckpoint,
     tell: Callable[[str], None],
 ) -> bool:
-    """Whether training was told to stop before its last epoch. Out of patience, it is over all the same."""
+    """Whether stop_after ended training before its last epoch. A run that ran out of patience is complete."""
     epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
     if epoch == epochs:
         return False
@@ -219,7 +215,7 @@ def stopped_early(
 def write(
     experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, scored: Scored, timing: dict[str, Any]
 ) -> None:
-    """Everything that a reader may want is whole before metrics.json, which comes last."""
+    """metrics.json comes last: once it exists, all other files are complete."""
     picture = run_figure(scored.metrics)
     write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
@@ -229,7 +225,7 @@ def write(
 
 
 def describe(experiment: Experiment, splits: Splits, scored: Scored) -> RouterDescription:
-    """What `l2d route` has to know beside the weights and the config: it has no data to learn it from."""
+    """What `l2d route` needs beside the weights and the config, since it has no data."""
     reads = experiment.plain["dataset"].get("encoder")
     return RouterDescription(
         experts=splits.panel.names,

@@ -1,4 +1,4 @@
-"""What a search shows: its trials as a picture, and the table of what won."""
+"""Shows a search: a picture of its trials, and the table of the winner."""
 
 import math
 import statistics
@@ -34,7 +34,7 @@ class Trial:
 
     @property
     def state(self) -> str:
-        return self.reason or ("finished" if self.whole else f"left after epoch {self.epoch} of {self.epochs}")
+        return self.reason or ("finished" if self.whole else f"pruned after epoch {self.epoch} of {self.epochs}")
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ def trials_figure(trials: Sequence[Trial], title: str) -> "Figure":
         against.xaxis.set_minor_formatter(NullFormatter())
     for kind, marker, chosen in (
         ("run to the end", "o", [trial.whole for trial in trials]),
-        ("left early", "x", [not trial.whole and not trial.reason for trial in trials]),
+        ("pruned", "x", [not trial.whole and not trial.reason for trial in trials]),
     ):
         places = [i for i, right in enumerate(chosen) if right]
         if places:

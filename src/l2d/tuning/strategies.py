@@ -1,4 +1,4 @@
-"""Where to look for a better ρ. A search asks for trials, is sent what they came to, and asks for more: it runs nothing itself."""
+"""Search strategies for ρ. A search yields trials, is sent their values, and yields more: it runs nothing itself."""
 
 import math
 from collections.abc import Generator, Mapping, Sequence
@@ -14,9 +14,9 @@ from l2d.utils.extras import from_extra
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 FACTORS = (0.5, 2**-0.5, 2**0.5, 2.0)  # of one expert's ρ, in a coordinate search
-SIZE, RATIO = (0.1, 100.0), (0.5, 2.0)  # where all of ρ is searched: ρ_k = size·ratio_k
+SIZE, RATIO = (0.1, 100.0), (0.5, 2.0)  # ranges of the optuna search: ρ_k = size·ratio_k
 RECIPE = {"recipe.optimizer.lr": (1e-4, 1e-2), "recipe.optimizer.weight_decay": (1e-5, 1e-2)}
-STARTUP = 5  # finished trials that a pruner wants to have seen
+STARTUP = 5  # trials before optuna's sampler and pruner use the results
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Ask:
         return tuple(f"{key}={override_text(value)}" for key, value in self.settings.items())
 
 
-# A value is the mean validation deferral loss, or infinite where the trial could not be run.
+# A value is the mean validation deferral loss, or infinite if the trial could not be run.
 Search = Generator[list[Ask], list[float], None]
 
 
 @dataclass(frozen=True)
 class Space:
-    """What of a method's ρ there is to search: rho as its config has it, and the experts' shares of ρ̄, which sum to 1."""
+    """The ρ to search. rho: as in the method's config. shares: the experts' shares of ρ̄, which sum to 1."""
 
     rho: float | Mapping[str, Any]
     shares: Sequence[float]
@@ -58,7 +58,7 @@ class Space:
         return [total * share + offset for share in self.shares]
 
     def at(self, total: float, offset: float) -> dict[str, Any] | None:
-        """The settings for ρ = total·share + offset, a temperature having equal shares; None where some ρ would not be positive."""
+        """The settings for ρ = total·share + offset, with equal shares if ρ is one number; None if some ρ would not be positive."""
         if isinstance(self.rho, Mapping):
             if min(self.follow(total, offset)) <= 0:
                 return None
@@ -74,7 +74,7 @@ class Space:
 
 
 def rounded(value: float) -> float:
-    """Four digits: what a file or a command line is to show."""
+    """To four digits, for files and command lines."""
     return float(f"{value:.4g}")
 
 
@@ -107,7 +107,7 @@ def axes(options: SearchSettings, space: Space) -> tuple[Sequence[float], Sequen
 
 
 def grid(settings: Sequence[Mapping[str, Any]]) -> Search:
-    """All at once; equal ones once."""
+    """All trials at once, without duplicates."""
     different: list[Mapping[str, Any]] = []
     for one in settings:
         if one not in different:
@@ -116,7 +116,7 @@ def grid(settings: Sequence[Mapping[str, Any]]) -> Search:
 
 
 def coordinate(space: Space, trials: int) -> Search:
-    """From the method's own ρ: each expert's in turn times ½, √½, √2 and 2, the best kept, until a round brings nothing more."""
+    """From the method's own ρ: multiply each expert's in turn by ½, √½, √2 and 2, keep the best, until a round gains nothing."""
     rho = [rounded(value) for value in space.start()]
     [best] = yield [Ask(space.exactly(rho))]
     asked, better = 1, True
@@ -135,9 +135,9 @@ def coordinate(space: Space, trials: int) -> Search:
 def optuna_search(options: SearchSettings, space: Space | None) -> Search:
     """TPE over the size of ρ and each expert's ratio to it (and the recipe, if asked; or over tune.values).
 
-    The first trial is the method's own ρ. A trial that is worse than the median of the others at the same epoch is left there.
+    The first trial is the method's own ρ. A trial that is worse than the median of the others at the same epoch is pruned.
 
-    The sampler is seeded and told results in the order it asked, so a search that is begun again asks for the same trials.
+    The sampler is seeded and told results in the order it asked, so a restarted search asks for the same trials.
     """
     with from_extra("tune", "tune.search=optuna"):
         import optuna
@@ -178,7 +178,7 @@ def optuna_search(options: SearchSettings, space: Space | None) -> Search:
 
 
 def start_of(rho: Sequence[float]) -> dict[str, float]:
-    """The size and the ratios of a ρ, as near as their ranges allow."""
+    """The size and the ratios of a ρ, clipped to their ranges."""
     size = sum(rho) / len(rho)
     found = {"size": within(size, SIZE)}
     return found | (

@@ -1,7 +1,7 @@
 """Search ρ by validation deferral loss, then train the winner on several seeds: l2d tune dataset=svhn setup=III.
 
-Trials are ordinary runs, so they resume, are spread by any launcher and are never repeated. Validation figures alone decide; test
-figures, which every run reports, are read for the table of the winner.
+Trials are ordinary runs: they resume, any launcher can spread them, and they are never repeated. Only validation results decide.
+Every run reports test results, but they are read only for the table of the winner.
 """
 
 import csv
@@ -41,14 +41,14 @@ CONTROLS = (
 
 
 def tune(shop: Workshop) -> None:
-    """What `l2d tune` does, for each combination of what is given."""
+    """What `l2d tune` does: one search per combination of the overrides."""
     found = check_search(shop.config.tune)
     given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
     for key in SET_BY_SEARCH.keys() & given:
         raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
     if shop.config.force:
-        raise L2DError("force=true: a search takes finished runs as they are; remove those that are to be re-run")
-    # All of them before the first is run: what cannot be searched is said at once.
+        raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
+    # All are built before the first is run: what cannot be searched fails at once.
     studies = [Study(shop, overrides, found) for overrides in shop.grid]
     failed: dict[str, str] = {}
     for study in studies:
@@ -64,7 +64,7 @@ def tune(shop: Workshop) -> None:
 
 
 class Study:
-    """One search: the settings it starts from, its trials, and the folder that its table, picture and result end in."""
+    """One search: the settings it starts from, its trials, and the folder for its table, picture and result."""
 
     def __init__(self, shop: Workshop, overrides: Sequence[str], options: SearchSettings) -> None:
         self.shop, self.overrides, self.options = shop, list(overrides), options
@@ -88,7 +88,7 @@ class Study:
         self.rounds = 0
 
     def is_mild(self) -> bool:
-        """Whether the method is one whose parts can be told apart: rewards, size and imbalance of ρ."""
+        """Whether the ablation applies: the method has rewards, and a rule for size and imbalance of ρ."""
         from l2d.methods.comp_sum import CompSum
 
         by_rule = isinstance(self.config["method"].get("rho"), Mapping)
@@ -98,18 +98,18 @@ class Study:
         search, asks = self.search, self.asks
         if self.experiment.settings.dry_run:
             cells = {cell.run.path: cell for ask in asks for cell in self.cells(ask)}
-            more = "" if self.options.search in ("paper", "extended") else "; which trials follow depends on these"
+            more = "" if self.options.search in ("paper", "extended") else " (the later ones depend on these)"
             print(
-                f"{self.title}: a search by {self.options.search}, beginning with{more}\n{listing([*cells.values()])}"
+                f"{self.title}: tune.search={self.options.search}, the first trials{more}:\n{listing([*cells.values()])}"
             )
             rows = 1 + (len(CONTROLS) if self.options.ablation else 0)
             number = rows * len(self.options.final_seeds)
-            what = "what wins and its controls" if rows > 1 else "what wins"
+            what = "the winner and its controls" if rows > 1 else "the winner"
             print(f"then {what}: {number} {'run' if number == 1 else 'runs'} at most")
             return
         print(f"\n{self.title}: search by validation deferral loss ({self.options.search}), into {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
-        for name in ("result.json", "result.md"):  # of an earlier search that some of its runs are gone from
+        for name in ("result.json", "result.md"):  # of an earlier search; some of its runs may be gone
             (self.folder / name).unlink(missing_ok=True)
         while asks:
             values = self.ask(asks)
@@ -125,7 +125,7 @@ class Study:
             raise L2DError(f"no trial could be run: {next(iter(self.trials.values())).reason}")
         winner = whole[0]
         ties = sum(trial.value == winner.value for trial in whole) - 1
-        tied = f", as have {ties} others: validation does not tell them apart" if ties else ""
+        tied = f", tied with {ties} more" if ties else ""
         print(f"\n{self.table()}\n\nbest: {winner.name} (validation deferral loss {winner.value:.4f}{tied})")
         self.finish(winner)
 
@@ -138,10 +138,10 @@ class Study:
             raise L2DError(f"method.rho={rho}: a search starts from one number, or from a rule (method=mild)")
         first = [f"seed={self.options.seeds[0]}", *([f"fold=1/{self.options.folds}"] if self.options.folds > 1 else [])]
         experiment = check(self.shop.compose([*self.overrides, *first]))
-        # Nothing is loaded for a list: as if all experts were cheapest equally often.
+        # A dry run loads nothing: assume that all experts are cheapest equally often.
         if experiment.settings.dry_run and (p := len(expert_names(experiment))):
             return Space(rho, [1 / p] * p)
-        from l2d.core.rho import build_rho  # only now: it imports torch, and a mistake is answered before
+        from l2d.core.rho import build_rho  # only now: it imports torch, and mistakes must be reported before
         from l2d.routing.build import make_method, make_splits
 
         splits = make_splits(experiment)
@@ -167,7 +167,7 @@ class Study:
         return self.shop.cells([[*overrides, f"stop_after={stop}"] for overrides in grid])
 
     def run_cells(self, cells: Sequence[Cell]) -> dict[Cell, str]:
-        """Each round of a search has a folder of its own for what workers have to say."""
+        """Each round of a search has its own folder for the status files of the workers."""
         if self.workers is None:
             self.workers = self.shop.open()
         self.rounds += 1
@@ -176,7 +176,7 @@ class Study:
         return self.shop.run(cells, folder)
 
     def ask(self, asks: Sequence[Ask]) -> list[float]:
-        """Run some trials as far as is asked; what they came to."""
+        """Run trials as far as asked. Returns their values."""
         cells = [self.cells(ask) for ask in asks]
         failed = self.run_cells([*{cell.run.path: cell for some in cells for cell in some}.values()])
         reasons = {cell.run.path: reason for cell, reason in failed.items()}
@@ -193,7 +193,7 @@ class Study:
                     trial.rho = some[0].run.metrics().rho
             values.append(trial.value)
             known = self.trials.get(ask.overrides)
-            if known is None or not known.whole:  # asked for again, it stays whole
+            if known is None or not known.whole:  # a finished trial that is asked for again stays finished
                 self.trials[ask.overrides] = trial
             best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
             print(
@@ -214,9 +214,9 @@ class Study:
         return aligned(header, rows)
 
     def ordered(self) -> list[Trial]:
-        """Best first; what was left early or failed after them.
+        """Best first; pruned and failed trials last.
 
-        Of equals, the last of a grid first: larger ρ are the safer. Elsewhere the first: it is nearest to where the search began.
+        Ties in a grid go to the last, since larger ρ are safer; elsewhere to the first, which is nearest to the start.
         """
         grid = self.options.search in ("paper", "extended") and self.options.values is None
         trials = list(self.trials.values())
@@ -243,7 +243,7 @@ class Study:
         write_text(self.folder / "trials.csv", text.getvalue())
 
     def finish(self, winner: Trial) -> None:
-        """Train the winner, and the controls if asked, on the final seeds; only here are test figures looked at."""
+        """Train the winner, and the controls if asked, on the final seeds. Only here are test results read."""
         rows = {"tuned": Ask(winner.settings)} | (controls(self.config, winner) if self.options.ablation else {})
         seeds = self.options.final_seeds
         cells = {
@@ -285,9 +285,9 @@ def epoch_of(ask: Ask, epochs: int) -> int:
 
 
 def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:
-    """What tells apart the parts of a tuned MILD: the paper's uniform and theory ρ, TDEF, and one part changed at a time.
+    """Controls for the parts of a tuned MILD: the paper's uniform and theory ρ, TDEF, and one part changed at a time.
 
-    Complement rewards are TDEF's; one ρ for all, of the tuned ρ's mean, has its size and not its imbalance.
+    Complement rewards are TDEF's. One ρ for all, the mean of the tuned ρ, keeps its size but not its imbalance.
     """
     others = {key: value for key, value in winner.settings.items() if not key.startswith("method.rho")}
     total = config["method"]["rho"]["total"]

@@ -1,1 +1,1 @@
-"""What everything else stands on: errors, files, seeds. No torch, but in out_of_memory."""
+"""Basics that all other rooms use: errors, files, seeds. Only out_of_memory imports torch."""

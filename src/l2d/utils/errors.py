@@ -1,11 +1,11 @@
-"""Errors that the person at the keyboard can mend. Each is one line: what is wrong, and what would be right."""
+"""Errors that the user can fix. Each message is one line: what is wrong, and what to do."""
 
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 NO_VALUE = object()
-UNLISTED = ("_target_", "_partial_", "about", "name")  # keys of nearly every group, which hardly anybody looks for
+UNLISTED = ("_target_", "_partial_", "about", "name")  # in nearly every group; hardly anybody looks for them
 
 
 class L2DError(Exception):
@@ -17,10 +17,10 @@ class Busy(L2DError):
 
 
 class ParameterError(L2DError):
-    """A parameter has a value that it must not have.
+    """A parameter has an invalid value.
 
-    Low-level code names its own parameter: ParameterError("tau", "must not be negative", -1). The config layer, which alone
-    knows under which key the object was configured, adds it: "method.tau=-1: must not be negative".
+    Low-level code names its own parameter: ParameterError("tau", "must not be negative", -1). Only the config layer knows the
+    object's key, and adds it: "method.tau=-1: must not be negative".
     """
 
     def __init__(self, parameter: str, problem: str, value: object = NO_VALUE) -> None:
@@ -29,17 +29,17 @@ class ParameterError(L2DError):
         super().__init__(f"{named}: {problem}" if named else problem)
 
     def __reduce__(self) -> tuple[type["ParameterError"], tuple[object, ...]]:
-        """Launchers send errors from one process to another."""
+        """For pickle: launchers send errors from one process to another."""
         return ParameterError, (self.parameter, self.problem, *(() if self.value is NO_VALUE else (self.value,)))
 
     def under(self, key: str) -> "ParameterError":
-        """The same error of `key.parameter`. An empty parameter means the whole object."""
+        """The same error, for `key.parameter`. An empty parameter means the whole object."""
         return ParameterError(".".join(part for part in (key, self.parameter) if part), self.problem, self.value)
 
 
 @contextmanager
 def under(key: str) -> Iterator[None]:
-    """What goes wrong within is of the object configured under this key: a refused parameter is told by it, a bug by a note."""
+    """Errors inside belong to the object configured under this key: a ParameterError gets the key as prefix, a bug gets a note."""
     try:
         yield
     except ParameterError as error:
@@ -52,7 +52,7 @@ def under(key: str) -> Iterator[None]:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """What is wrong with a key, a choice or a command: the one that may have been meant, or all that there are."""
+    """The message for an unknown key, choice or command: it suggests the closest known name, or lists all."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     listed = ", ".join(one for one in names if one not in UNLISTED)

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent, whatever happens while they are written."""
+"""Atomic writes: a file is whole or absent, whatever happens while it is written."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     except OSError as error:
         if error.errno is None or str(error.filename or temporary) != str(temporary):
             raise
-        raise OSError(error.errno, error.strerror, str(path)) from error  # a full disk would not say which file
+        raise OSError(error.errno, error.strerror, str(path)) from error  # on a full disk, it names no file
     finally:
         temporary.unlink(missing_ok=True)
 

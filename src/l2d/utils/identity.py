@@ -1,4 +1,4 @@
-"""What folder names are hashes of: names and values, never where a class lies."""
+"""The hashes in folder names: of names and values, never of class paths."""
 
 import hashlib
 import json
@@ -11,8 +11,8 @@ DIRECTIVES = ("_target_", "_partial_", "_convert_", "_recursive_")
 def without_class_paths(config: Any) -> Any:
     """The same plain values without Hydra's directives, at every depth.
 
-    A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. One without a name, such
-    as a recipe's optimizer, keeps the last part of its class path: SGD and Adam with the same rate are different settings.
+    A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. A component without
+    a name, such as a recipe's optimizer, keeps the last part of its class path: SGD and Adam with the same rate are different.
     """
     if isinstance(config, Mapping):
         kept = {str(key): without_class_paths(value) for key, value in config.items() if key not in DIRECTIVES}

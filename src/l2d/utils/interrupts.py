@@ -1,5 +1,5 @@
-"""Ctrl-C is never lost. Python drops an exception that is raised in a destructor or in a weak reference's callback, and collecting
-the garbage of a finished run calls thousands of those."""
+"""Ctrl-C is never lost. Python drops exceptions raised in destructors and in callbacks of weak references, and garbage
+collection after a run calls thousands of those."""
 
 import signal
 import sys
@@ -14,7 +14,7 @@ _deferred = False
 
 
 def remember() -> None:
-    """From now on a Ctrl-C is also noted, for `raise_dropped`. A signal that is ignored stays ignored."""
+    """From now on, also record a Ctrl-C for `raise_dropped`. If SIGINT is ignored, it stays ignored."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _note)
 
@@ -38,8 +38,8 @@ def deferred() -> Iterator[None]:
 
 
 def say_at_the_end(line: str) -> None:
-    """Print a line in place of a KeyboardInterrupt's traceback. The exception must still leave the program: Python then ends by the
-    signal, with status 130, and a shell ends a loop around the command too."""
+    """Print a line instead of a KeyboardInterrupt's traceback. The exception must still propagate: Python then exits by the
+    signal, with status 130, and a shell loop around the command stops too."""
     before = sys.excepthook
 
     def say(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

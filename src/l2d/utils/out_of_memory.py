@@ -1,4 +1,4 @@
-"""Running out of memory: how to tell, how to free memory, and into how many micro-batches a batch is cut then."""
+"""Running out of memory: how to detect it, how to free memory, and how many micro-batches to use next."""
 
 import gc
 import sys
@@ -18,8 +18,8 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
-    """The number of micro-batches for batches of `rows` after `parts` ran out of memory; it prints the change. Any other error is
-    raised again. setting: the key of the batch size, with its value."""
+    """The next number of micro-batches per batch of `rows` after `parts` ran out of memory; it prints the change. Any other
+    error is re-raised. setting: the key of the batch size, with its value."""
     if not is_out_of_memory(error):
         raise error
     tried = -(-rows // parts)
@@ -37,8 +37,8 @@ def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
 
 
 def forget_earlier_runs() -> None:
-    """The runs of a sweep share a process, and torch silently stops compiling the same code after eight times. CUDA graphs keep
-    their memory until the compiler is reset."""
+    """The runs of a sweep share a process, and torch silently stops compiling the same code after eight compilations. CUDA graphs
+    keep their memory until the compiler is reset."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
     free_memory()

@@ -1,4 +1,4 @@
-"""Modules of the user's own, which lie in the folder that a command is typed in. Found, not imported."""
+"""Finds the user's own modules, in the folder where a command is run, without importing them."""
 
 import importlib.util
 import sys
@@ -7,17 +7,17 @@ from pathlib import Path
 
 
 def look_in(folder: str) -> None:
-    """Find modules there too, after all others."""
+    """Search this folder for modules too, after all others."""
     if folder not in sys.path:
         sys.path.append(folder)
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Where a module lies. importlib.util.find_spec alone would import the packages around it."""
+    """The spec of a module, or None. importlib.util.find_spec alone would import its parent packages."""
     first, *others = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
-    except ValueError:  # no name, or the program that runs
+    except ValueError:  # an empty name, or __main__
         return None
     for number in range(len(others)):
         if spec is None or spec.submodule_search_locations is None:
@@ -26,8 +26,15 @@ def spec_of(module: str) -> ModuleSpec | None:
     return spec
 
 
+def defined_in_memory(target: str) -> bool:
+    """Whether MODULE.CLASS is a class of a module that is imported already. A notebook's classes have no file."""
+    module, _, name = target.rpartition(".")
+    found = getattr(sys.modules.get(module), name, None)
+    return isinstance(found, type) and found.__module__ == module
+
+
 def changed_since(modules: set[str], moment: float) -> list[Path]:
-    """The files of these modules that were written after a moment."""
+    """The files of these modules that were modified after a moment."""
     specs = map(spec_of, sorted(modules))
     files = [Path(spec.origin) for spec in specs if spec is not None and spec.origin is not None]
     return [file for file in files if file.exists() and file.stat().st_mtime > moment]

@@ -1,9 +1,9 @@
-"""What a parameter may be: said once, in the signature of the class that takes it, and checked before anything is built.
+"""Types of parameters: declared once, in the signature of the class, and checked before anything is built.
 
     def __init__(self, *, tau: NonNegative, rewards: Literal["sum_others", "complement"]) -> None: ...
 
-The types below are plain annotations; pydantic checks values against them. config/signatures.py reads the signatures off the
-source, so that a wrong value is answered without importing torch. It resolves names of this module, of typing, and builtins.
+The types below are plain annotations; pydantic checks values against them. config/signatures.py reads the signatures from
+the source, so that a wrong value is reported without importing torch. It resolves names of this module, of typing, and builtins.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +26,8 @@ NonNegativeInt = Annotated[int, Ge(0)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 EvenWidth = Annotated[int, Ge(2), MultipleOf(2)]
 Names = Annotated[list[str], MinLen(1)]
-Factory = Callable[..., Any]  # a class with some of its arguments, to be called with the others
-Letters = Annotated[list[str | int], MinLen(2)]  # a yaml's [1, 2] are numbers
+Factory = Callable[..., Any]  # a class with some arguments given, to be called with the others
+Letters = Annotated[list[str | int], MinLen(2)]  # YAML reads [1, 2] as numbers
 Name = str | int  # of a column or a category; YAML reads 2024 as a number
 PriceNames = dict[str, NonNegative]
 NoiseKind = Literal["multiplicative", "additive"]
@@ -56,7 +56,7 @@ class ByForm:
 
 
 class RhoRule(TypedDict):
-    """ρ_k = total·share_k + offset, or `values` in place of the rule (conf/method/mild.yaml)."""
+    """ρ_k = total·share_k + offset, or `values` instead of the rule (conf/method/mild.yaml)."""
 
     rule: Literal["uniform", "theory"]
     total: float
@@ -66,12 +66,12 @@ class RhoRule(TypedDict):
     values: list[Positive] | None
 
 
-# A type with settings of its own does not inherit those of _adapter.
+# A type with its own config does not inherit that of _adapter.
 RhoRule.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # type: ignore[attr-defined]
 
 Rho = Annotated[float | Sequence[float] | Mapping[str, Any], ByForm(Positive, list[Positive], RhoRule)]
 
-# pydantic's kinds of error, as plain sentences; what is not here is said in pydantic's own words.
+# Plain sentences for pydantic's types of error; all others keep pydantic's message.
 SENTENCES = {
     "greater_than_equal": "must be at least {ge}",
     "greater_than": "must be greater than {gt}",
@@ -83,7 +83,7 @@ SENTENCES = {
     "int_type": "must be a whole number",
     "int_from_float": "must be a whole number",
     "bool_type": "must be true or false",
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "list_type": "must be a list",
     "sequence_str": "must be a list",
     "is_instance_of": "must be a list or a mapping",
@@ -99,16 +99,16 @@ PLAIN = ("float", "int", "str", "bool", "none")
 
 
 def check_value(parameter: str, value: object, kind: Any) -> None:
-    """Refuse a value that is not of this kind: an annotation, perhaps with bounds."""
+    """Refuse a value that does not fit `kind`, an annotation that may have bounds."""
     from pydantic import PydanticUserError, ValidationError
 
     try:
         _adapter(kind).validate_python(value)
     except PydanticUserError:
-        return  # an annotation that is no type to check by, such as one in quotes: only the class knows what it takes
+        return  # pydantic cannot check by this annotation (it is in quotes, say): left to the class
     except ValidationError as errors:
         found = errors.errors(include_url=False)
-        deepest = max(found, key=lambda error: len(error["loc"]))  # of a union, the branch that fits best
+        deepest = max(found, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
         path = [part for part in deepest["loc"] if not _is_branch(part)]
         sentence = SENTENCES.get(deepest["type"])
         problem = sentence.format(**_whole_numbers(deepest.get("ctx", {}))) if sentence else deepest["msg"]
@@ -118,7 +118,7 @@ def check_value(parameter: str, value: object, kind: Any) -> None:
 
 
 def _whole_numbers(bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """0.0 is said as 0."""
+    """0.0 is printed as 0."""
     return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()}
 
 

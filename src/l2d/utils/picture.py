@@ -1,4 +1,4 @@
-"""Figures that a notebook shows, whether or not pyplot has been imported there."""
+"""Figures that a notebook shows even if pyplot was not imported."""
 
 import io
 
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 class Picture(Figure):
     def _repr_png_(self) -> bytes:
-        """What IPython asks for."""
+        """IPython calls this."""
         content = io.BytesIO()
         self.savefig(content, format="png")
         return content.getvalue()

@@ -1,7 +1,7 @@
 """Independent random streams from one seed.
 
 Every draw (validation split, experts, initial weights, the order of each epoch) has a stream of its own, named by its purpose.
-So changing one never shifts another, and a resumed run draws what an unbroken one would have drawn.
+So a change to one never affects another, and a resumed run makes the same draws as an uninterrupted one.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-# ANSI styles of the lines that begin so; the first that fits counts.
+# ANSI styles by the beginning of a line; the first match counts.
 STYLES = {
     "router": "1",  # bold
     "verdict: routing pays": "1;32",  # green
@@ -14,7 +14,7 @@ STYLES = {
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right, a line beneath the header."""
+    """A table: the first column left-aligned, the others right-aligned, a line below the header."""
     lines = [list(header), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = [

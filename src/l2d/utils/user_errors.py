@@ -1,4 +1,4 @@
-"""How a command ends that could not do what was asked, or whose reader has gone. Light: some commands do without torch."""
+"""How a command ends after a user's mistake, a Ctrl-C or a closed pipe. Light: some commands run without torch."""
 
 import argparse
 import os
@@ -18,7 +18,7 @@ MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether one line says all that the user needs: of an OSError, only where it says which file."""
+    """Whether one line tells the user enough. An OSError must name a file for that."""
     if isinstance(error, L2DError | HydraException | OmegaConfBaseException):
         return True
     return isinstance(error, OSError) and error.filename is not None
@@ -26,15 +26,15 @@ def is_mistake(error: BaseException) -> bool:
 
 @contextmanager
 def answering(interrupted: str = "interrupted; nothing was written") -> Iterator[None]:
-    """Around a command without Hydra. A mistake of the user's ends in one line and status 1; a reader that has gone, as head goes
-    when it has seen enough, in no line at all."""
+    """Wraps a command without Hydra. A user's mistake prints one line and exits with status 1. A closed pipe (`| head`) exits
+    silently, also with status 1."""
     try:
         try:
             yield
-        finally:  # also after argparse's --help, which ends by SystemExit
+        finally:  # also after argparse's --help, which raises SystemExit
             sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at its end, and would complain.
+        # Python flushes stdout again at exit, and would complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except MISTAKES as error:
@@ -47,7 +47,7 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """argparse for commands within `answering`: a wrong flag is one line and status 1. The help keeps its line breaks."""
+    """argparse for commands inside `answering`: a wrong flag is one line and status 1. The help keeps its line breaks."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class OneLineParser(argparse.ArgumentParser):
 
 @contextmanager
 def given_as_flags() -> Iterator[None]:
-    """A parameter that is refused within was given as a flag, so the user knows it as one: prices is --prices."""
+    """In errors, name a parameter by the flag that the user gave: prices becomes --prices."""
     try:
         yield
     except ParameterError as error:
@@ -69,7 +69,7 @@ def given_as_flags() -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """What the user reads. Of Hydra's and OmegaConf's errors, the key or choice at fault and the one that may have been meant."""
+    """The message for the user. For errors of Hydra and OmegaConf: the wrong key or choice, and the closest known one."""
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
         return unknown_choice(error.missing_cfg_file, list(error.options or ()))
@@ -81,20 +81,20 @@ def one_line(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, L2DError):
-        return " ".join(lines)  # a value may have several
+        return " ".join(lines)  # a value may span several lines
     first = lines[0]
     reason = str(cause).splitlines()[0] if isinstance(error, HydraException) and str(cause) else ""
     return f"{first}: {reason}" if reason and reason not in first else first
 
 
 def unknown_choice(file: str, options: list[str]) -> str:
-    """file: such as method/mildd, which conf/ does not have."""
+    """file: a config that conf/ does not have, such as method/mildd."""
     group, _, choice = file.rpartition("/")
     return f"{group}={choice}: {unknown('choice', choice, options)}" if options else f"{file}: no such config"
 
 
 def keys_beside(error: ConfigAttributeError | ConfigKeyError) -> list[str]:
-    """The keys that there are where one was not found."""
+    """The keys that exist beside the one that was not found."""
     parent = error.parent_node
     found = OmegaConf.to_container(parent, resolve=False) if isinstance(parent, DictConfig) else {}
     return [str(key) for key in found or ()]

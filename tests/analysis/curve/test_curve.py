@@ -65,6 +65,7 @@ def test_by_hand(runs: Path) -> None:
     assert curve.summary["price_to_reach"]["router"] == pytest.approx(0.1 + share * (3.4 / 6 - 0.1))
     assert (curve.summary["strong"], curve.summary["apgr"], curve.summary["cascade"]) == ("model 0", None, None)
     assert curve.summary["auc_std"] is None  # one seed has all scales
+    assert {mark.apgr for mark in curve.marks} == {None}  # it is for two models
 
 
 def test_the_spread_of_areas_is_over_the_seeds_that_have_all_scales(runs: Path) -> None:
@@ -78,7 +79,7 @@ def test_the_spread_of_areas_is_over_the_seeds_that_have_all_scales(runs: Path) 
 
 def test_runs_that_do_not_belong_together_are_named(runs: Path) -> None:
     folder = write_run(runs, 0.5, [0] * 6, errors=1 - ERRORS)
-    with pytest.raises(L2DError, match=rf"^{folder}: its experts are not those of the other scales"):
+    with pytest.raises(L2DError, match=rf"^{folder}: its experts differ from the other scales'"):
         curves(runs)
     for seed, data in enumerate("ab"):
         (folder.parents[1] / "00000000" / f"seed={seed}" / "data.txt").write_text(data)

@@ -85,12 +85,19 @@ def check(dataset: ImageSet, data_dir: Path, expected: dict[str, np.ndarray]) ->
 
 @pytest.mark.parametrize("hundred", [False, True])
 @pytest.mark.parametrize("place", ["", "own"])
-def test_cifar(hundred: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cifar(
+    hundred: bool,
+    place: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """Raw files directly in data_dir, or in the set's own folder."""
     dataset = CIFAR100() if hundred else CIFAR10()
     root = tmp_path / dataset.name if place else tmp_path
     expected, folder = write_cifar(root, monkeypatch, hundred)
     check(dataset, tmp_path, expected)
+    assert "downloading" not in capsys.readouterr().err
     for file in folder.iterdir():
         file.unlink()  # from here on the prepared arrays are enough
     check(dataset, tmp_path, expected)
@@ -401,5 +408,5 @@ def test_damaged_raw_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("torchvision.datasets.utils._urlretrieve", offline)
     monkeypatch.setattr("torchvision.datasets.svhn.download_url", offline)
     (tmp_path / "train_32x32.mat").write_text("junk")
-    with pytest.raises(L2DError, match=r"damaged or not complete: .*train_32x32\.mat"):
+    with pytest.raises(L2DError, match=r"damaged or incomplete: .*train_32x32\.mat"):
         SVHN().load(tmp_path)

@@ -42,7 +42,7 @@ GOOD: Cells = {
 
 def write(folder: Path, cells: Cells, name: str = "table.csv") -> Path:
     path = folder / name
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         parquet.write_table(pa.table(cells), path)
         return path
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -125,7 +125,7 @@ def test_outcomes_of_every_kind(tmp_path: Path) -> None:
         "x": [1, 2, 3, 4],
         "answer": ["3", "3", "7", "7"],
         "correct_mean": [1, 0.75, 0, 0.5],
-        "correct_word": ["true", "False", "TRUE", "false"],
+        "correct_word": ["true", "False", "Yes", "no"],
         "prediction_p": ["3.0", "7", " 7", "none of them"],
         "cost_c": [0, 2.5, 0.125, 1e-3],
     }
@@ -258,7 +258,7 @@ class Reader(Hashed):
         return "another"
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.PARQUET"])
 def test_experts_are_known_from_the_header_alone(tmp_path: Path, name: str) -> None:
     """In the order of the file or of `experts`; what is wrong with the header is said as for the whole file."""
     path = write(tmp_path, {**GOOD, "correct_c": [None] * 10}, name)
@@ -307,7 +307,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "empty correctness": (with_cell("correct_a", 2, ""), {}, ["column correct_a", "empty", "1 of 10 rows", ": 3"]),
     "NaN correctness": (with_cell("correct_a", 2, "NaN"), {}, ["column correct_a", "empty", ": 3"]),
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", "not between 0", ": 10", "'3'"]),
-    "correctness in words": (with_cell("correct_a", 0, "yes"), {}, ["column correct_a", "not a number", "'yes'"]),
+    "correctness in words": (with_cell("correct_a", 0, "si"), {}, ["column correct_a", "not a number", "'si'"]),
     "negative cost": ({**GOOD, "cost_c": [-1.0] * 10}, {}, ["column cost_c", "negative", "10 of 10", "1, 2, 3"]),
     "infinite cost": ({**GOOD, "cost_c": [0, "inf"] * 5}, {}, ["column cost_c", "not finite", ": 2, 4, 6, 8, 10"]),
     "empty feature": (with_cell("y", 4, ""), {}, ["column y", "empty", "1 of 10 rows", ": 5"]),
@@ -321,7 +321,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "one expert": (without("correct_b"), {}, ["only one expert, a", "two or more"]),
     "two outcomes": ({**GOOD, "cost_a": [0] * 10}, {}, ["correct_a and cost_a", "one outcome"]),
     "an expert twice": (GOOD, {"experts": ["correct_a", "a"]}, ["correct_a and correct_a", "one outcome per expert"]),
-    "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b", "all experts"]),
+    "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b", "every expert"]),
     "negative price": (
         {**GOOD, "price_a": [1] * 10, "price_b": [0, -1] * 5},
         {},

@@ -68,6 +68,19 @@ def test_embeddings_are_the_mean_of_the_states(encoder: Path, tmp_path: Path) ->
     assert np.array_equal(found[1], found[3])
 
 
+def test_equal_texts_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def lengths(batch: list[str], _: set[str]) -> np.ndarray:
+        asked.append(batch)
+        return np.array([[len(text)] for text in batch])
+
+    reader = Embeddings(model="none", max_length=8, batch_size=2)
+    monkeypatch.setattr(reader, "_embed_batch", lengths)
+    assert reader.embed(["xx", "war", "x", "xx"]).tolist() == [[2], [3], [1], [2]]
+    assert asked == [["x", "xx"], ["war"]]
+
+
 def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
     real = Embeddings.embed
@@ -219,7 +232,7 @@ def test_how_many_were_cut_is_said_where_they_are_read(
     reader = embeddings(encoder, max_length=8)
     reader.embed(["war", six])
     assert reader.note is None
-    said = "of 5 texts have more than the 8 tokens that the router reads, and were cut (max_length)"
+    said = "of 5 texts have more than 8 tokens and were cut (max_length)"
     for _ in range(2):  # the second time it is kept
         reader.encode([seven, "war", six, "x " * 500, seven], tmp_path)
     assert capsys.readouterr().err.splitlines() == [f"3 {said}"]

@@ -76,7 +76,7 @@ def test_how_many_were_cut_is_said_once(
     reader = Tokens(model=str(encoder), max_length=8)
     for _ in range(2):
         reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)
-    said = "2 of 8 texts have more than the 8 tokens that the router reads, and were cut (max_length)"
+    said = "2 of 8 texts have more than 8 tokens and were cut (max_length)"
     assert capsys.readouterr().err.splitlines() == [said]
     assert reader.note == said
     reader.embed(TEXTS)

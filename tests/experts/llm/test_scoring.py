@@ -21,6 +21,7 @@ from l2d.experts.llm.scoring import (
     encode_questions,
     gap_before,
     last_logits,
+    log_likelihoods,
     question_text,
     score_letters,
     split_shared,
@@ -64,6 +65,26 @@ def test_positions_are_counted_from_the_first_token_of_a_row() -> None:
     model = Noted()
     last_logits(model, [[7, 8, 9], [7, 8]], keep=1)
     assert model.positions == [[0, 1, 2], [0, 0, 1]]
+
+
+class Chain(torch.nn.Module):
+    """A model whose next token depends on the last one alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(6, 6, generator=torch.Generator().manual_seed(0)))
+
+    def forward(self, input_ids: Any, **_: Any) -> Any:
+        return SimpleNamespace(logits=self.table[input_ids])
+
+
+def test_letters_of_different_lengths_by_hand() -> None:
+    """log P(3 | 2) beside log P(4 | 2) + log P(5 | 4); the second question is longer."""
+    model = Chain()
+    questions = [TokenizedQuestion([1, 2], [[3], [4, 5]]), TokenizedQuestion([0, 2, 1], [[5], [0, 3]])]
+    log_p = model.table.detach().double().log_softmax(dim=1)
+    expected = [[log_p[2, 3], log_p[2, 4] + log_p[4, 5]], [log_p[1, 5], log_p[1, 0] + log_p[0, 3]]]
+    torch.testing.assert_close(log_likelihoods(model, questions), torch.tensor(expected), rtol=0, atol=1e-5)
 
 
 def test_tokens_are_those_of_the_question(model: Any) -> None:
@@ -172,7 +193,7 @@ def test_few_tokens_are_held_at_once(model: Any, monkeypatch: pytest.MonkeyPatch
     assert sizes == [4, 4, 4, 1, 5, 5, 3]
     with pytest.raises(L2DError, match="question 7 of 8 is empty"):
         run([*questions(6), " ", "a"])
-    with pytest.raises(L2DError, match="reads 512"):
+    with pytest.raises(L2DError, match="reads at most 512"):
         run([*questions(6), "a b " * 400])
 
 
@@ -188,7 +209,7 @@ def test_split_shared_by_hand() -> None:
     """The longest beginning that all have, one token at least being left to each."""
     assert split_shared([[7, 8, 1], [7, 8, 2, 3]], ["A", "B"]) == TokenizedQuestion([7, 8], [[1], [2, 3]])
     assert split_shared([[7, 1], [7, 1, 0]], ["1", "10"]) == TokenizedQuestion([7], [[1], [1, 0]])
-    with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* apart"):
+    with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* identically"):
         split_shared([[7, 1], [7, 1]], ["A", "B"])
     with pytest.raises(L2DError, match=r"^letters=\['A', 'B'\]: .* no token before"):
         split_shared([[1], [2]], ["A", "B"])
@@ -199,7 +220,7 @@ def test_questions_that_cannot_be_asked(model: Any) -> None:
     for prompts, words in (
         ([], "no questions"),
         (["a", " "], "question 2 of 2"),
-        (["a b " * 400], "reads 512"),
+        (["a b " * 400], "reads at most 512"),
     ):
         with pytest.raises(L2DError, match=words):
             score_letters(model, tokenizer, prompts, LETTERS, batch_size=2, progress=False)
@@ -209,7 +230,7 @@ def test_a_question_may_be_as_long_as_the_model_reads() -> None:
     """With its longest letter."""
     model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=4), name_or_path="tiny")
     check_lengths(model, [TokenizedQuestion([1, 2], [[3], [4, 5]])])
-    with pytest.raises(L2DError, match="has 5 tokens, but the model reads 4"):
+    with pytest.raises(L2DError, match="has 5 tokens, but the model reads at most 4"):
         check_lengths(model, [TokenizedQuestion([1, 2], [[3], [4, 5, 6]]), TokenizedQuestion([1], [[2], [3]])])
 
 
@@ -267,8 +288,8 @@ def test_out_of_memory_means_smaller_batches(model: Any, error: Exception, capsy
     assert found.answers.tolist() == plain.answers.tolist()
     assert sizes == [8, 4, 2, 2, 2, 2, 2]
     said = capsys.readouterr().err
-    assert "tiny: out of memory with 8 questions at a time; going on with 4" in said
-    assert "going on with 2" in said
+    assert "tiny: out of memory with 8 questions at a time; continuing with 4" in said
+    assert "continuing with 2" in said
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import variant
 
 SCALE = "cost.scale"
-# A cascade goes by estimates of correctness, so the prices of the run that they come from do not matter.
+# A cascade uses estimates of correctness; the prices of the run that made them do not matter.
 OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 
 
@@ -16,20 +16,20 @@ OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 class CurveGroup:
     names: tuple[str, ...]  # one for each of NAMED
     name: str
-    cells: dict[float, FinishedCell]  # by cost.scale, in which alone they differ
-    cascade: FinishedCell | None  # whose estimates a confidence cascade goes by
-    repriced: dict[str, FinishedCell]  # by method: those whose estimates do for all prices
+    cells: dict[float, FinishedCell]  # by cost.scale, their only difference
+    cascade: FinishedCell | None  # its estimates are those of the confidence cascade
+    repriced: dict[str, FinishedCell]  # by method: cells whose estimates hold for all prices
 
 
 def scale_of(cell: FinishedCell) -> float | None:
-    """What a cell's prices are multiplied by; None where there are no prices."""
+    """The factor of a cell's prices; None if it has no prices."""
     if SCALE in cell.settings:
         return float(cell.settings[SCALE])
     return 1.0 if any(any(run.prices) for run in cell.runs.values()) else None
 
 
 def find_groups(cells: Sequence[FinishedCell]) -> list[CurveGroup]:
-    """Every two cells or more that differ in cost.scale alone, and every one whose prices may change afterwards."""
+    """All sets of two or more cells that differ only in cost.scale, and all cells whose prices may change after training."""
     found: dict[str, dict[float, FinishedCell]] = {}
     for cell in cells:
         if (scale := scale_of(cell)) is not None:
@@ -62,7 +62,7 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
 
 
 def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> list[FinishedCell]:
-    """The cells with the group's data, router and recipe; those that learned errors alone before those with prices in them."""
+    """The cells with the group's data, router and recipe; those trained without prices come first."""
     wanted = of.settings_but(*OF_THE_DECISION)
     usable = [
         cell for cell in cells if cell.names[:3] == of.names[:3] and cell.settings_but(*OF_THE_DECISION) == wanted

@@ -1,4 +1,4 @@
-"""What the runs of a group decided on the test split, and what they estimated."""
+"""The decisions and the estimates of a group's runs on the test split."""
 
 import sys
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from l2d.analysis.report.read import FinishedCell
 from l2d.core.results import RunMetrics
 from l2d.utils.errors import L2DError
 
-# Of l2d.serving.exported, which loads torch: a run's weights, and in them the validation rows' estimates and errors.
+# As in l2d.serving.exported, which imports torch: the file of the weights, and in it the validation estimates and errors.
 WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors")
-Estimates = dict[int, tuple[Floats, Floats]]  # by seed: what was estimated and the errors that there were, [N, p] each
+Estimates = dict[int, tuple[Floats, Floats]]  # by seed: estimates and true errors, [N, p] each
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class MeasuredRun:
     prices: Floats  # times its scale; [p] or [N, p]
     decisions: Ints
     scores: Floats
-    expected: Floats | None  # of the errors [N, p]; None where prices differ between rows and were learned with them
+    expected: Floats | None  # estimated errors [N, p]; None if the run has none
     preference: Floats  # what it decides by [N, p]
     metrics: RunMetrics
 
@@ -44,11 +44,11 @@ class MeasuredGroup:
 
 
 def measure_group(group: CurveGroup) -> MeasuredGroup:
-    """What a group's runs decided; a line that says which of them do not belong together."""
+    """Raises L2DError if the group's runs do not belong together."""
     cells = [*group.cells.values(), *group.repriced.values(), *([group.cascade] if group.cascade is not None else [])]
     files = [cell.run_folder(seed) / "data.txt" for cell in cells for seed in cell.runs]
     if len({file.read_text(encoding="utf-8").strip() for file in files if file.exists()}) > 1:
-        raise L2DError(f"{group.name}: its runs are of different data (data.txt)")
+        raise L2DError(f"{group.name}: its runs used different data (data.txt)")
     runs = {scale: read_runs(cell) for scale, cell in group.cells.items()}
     if not max(runs):
         raise L2DError(f"{group.name}: cost.scale=0 alone does not say what models cost; train with cost.scale=1")
@@ -71,7 +71,7 @@ def errors_by_seed(group: CurveGroup, runs: dict[float, dict[int, MeasuredRun]])
     for scale, by_seed in runs.items():
         for seed, run in by_seed.items():
             if not np.array_equal(errors.setdefault(seed, run.errors), run.errors):
-                raise L2DError(f"{group.cells[scale].run_folder(seed)}: its experts are not those of the other scales")
+                raise L2DError(f"{group.cells[scale].run_folder(seed)}: its experts differ from the other scales'")
     return errors
 
 
@@ -105,15 +105,15 @@ def expected_errors(cell: FinishedCell) -> Estimates:
     found = {seed: (run.expected, run.errors) for seed, run in read_runs(cell).items() if run.expected is not None}
     if not found:
         print(
-            f"{cell.folder}: prices differ between rows and were learned with the errors, so it takes no other prices: a point,"
-            " no curve",
+            f"{cell.folder}: prices differ between rows and were learned with the errors, so it cannot be repriced: one"
+            " point, no curve",
             file=sys.stderr,
         )
     return found
 
 
 def validation_estimates(cell: FinishedCell, seeds: Iterable[int]) -> Estimates:
-    """What runs keep of their validation rows for the guard at other prices."""
+    """The validation rows that runs keep for the guard at other prices."""
     found: Estimates = {}
     for seed in seeds:
         with suppress(OSError, SafetensorError), safe_open(cell.run_folder(seed) / WEIGHTS, framework="np") as saved:

@@ -1,6 +1,6 @@
 """What a curve is made of: points (price, error), areas under them, a router's ranking of queries. Arrays in, plain numbers out.
 
-errors [N, p]; prices β [p] or, where they differ between rows, [N, p]: the list's, not times cost.scale; decisions int [N].
+errors [N, p]; prices: β of the price list, without cost.scale, [p], or [N, p] if they differ between rows; decisions int [N].
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,44 +11,44 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Point = tuple[float, float]
-DIGITS = 12  # of a price: means of one and the same number differ by rounding
+DIGITS = 12  # of a price: means of the same number differ by rounding
 
 
 def point(decisions: Ints, errors: Floats, prices: Floats) -> Point:
-    """What a routing pays per query, and its error."""
+    """The mean price per query, and the error."""
     rows = np.arange(len(errors))
     price = np.broadcast_to(prices, errors.shape)[rows, decisions].mean()
     return round(float(price), DIGITS), float(errors[rows, decisions].mean())
 
 
 def singles(errors: Floats, prices: Floats) -> list[Point]:
-    """One model for everything, for each of them."""
+    """For each model: the point where it gets all queries."""
     return [point(np.full(len(errors), k), errors, prices) for k in range(errors.shape[1])]
 
 
 def strong_of(models: Sequence[Point]) -> int:
-    """The most accurate model; of equals the cheaper, then the first."""
+    """The most accurate model; ties go to the cheaper, then to the first."""
     return min(range(len(models)), key=lambda k: (models[k][1], models[k][0], k))
 
 
 def ends_of(models: Sequence[Point]) -> tuple[Point, Point]:
-    """The cheapest and the dearest model; of equal prices the more accurate one."""
+    """The cheapest and the dearest model; ties go to the more accurate one."""
     return min(models), min(models, key=lambda one: (-one[0], one[1]))
 
 
 def multipliers(prices: Floats) -> Floats:
-    """λ from where a price decides between equals alone to where it decides everything, evenly in log λ."""
+    """λ, evenly spaced in log λ: from where prices only break ties to where they decide everything."""
     span = float(np.ptp(np.atleast_2d(prices).mean(axis=0))) or 1.0
     return np.geomspace(1e-3, 1e3, 241) / span
 
 
 def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
-    """argmin_k error_k + λ·β_k of each row: the oracle's by the errors themselves, by estimates those of a router."""
+    """argmin_k error_k + λ·β_k of each row: with true errors the oracle's decisions, with estimates a router's."""
     return (errors + multiplier * prices).argmin(axis=1)
 
 
 def cascade_decisions(chances: Floats, prices: Floats, threshold: float) -> Ints:
-    """The cheapest model whose chance of being right reaches the threshold, else the one with the highest. chances [N, p]."""
+    """The cheapest model whose chance of being right reaches the threshold, else the surest model. chances [N, p]."""
     means = np.atleast_2d(prices).mean(axis=0)
     order = np.argsort(means, kind="stable")
     confident = chances[:, order] >= threshold
@@ -63,15 +63,15 @@ def chances_of(scores: Floats, reward_scale: float, prices: Floats) -> Floats:
 
 
 def line(points: Iterable[Point]) -> tuple[Floats, Floats]:
-    """Prices, ascending, and errors; points of one price become their mean."""
+    """Prices, ascending, and errors; points of equal price are averaged."""
     found = [(round(price, DIGITS), error) for price, error in points]
     prices, place = np.unique([price for price, _ in found], return_inverse=True)
     return prices, np.bincount(place, weights=[error for _, error in found]) / np.bincount(place)
 
 
 def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
-    """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model, along straight lines through the points and
-    both ends: a line is what mixing two neighbours at random gives. None where all prices are one."""
+    """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model, interpolated linearly between the points
+    and both ends: mixing two neighbours at random gives the line between them. None if all prices are equal."""
     low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
     if not high > low:
         return None
@@ -95,9 +95,9 @@ def price_to_reach(points: Iterable[Point], accuracy: float) -> float | None:
 def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
     """The average performance gap recovered of RouteLLM (Ong et al. 2024), for two models; None where they are equally accurate.
 
-    PGR(α) is the share of the gap in accuracy between the weak and the strong model that is closed when the share α of the queries
-    with the highest preference [N] goes to the strong one; its mean over α = 0, 1/N, …, 1. Equal preferences are taken in random
-    order, in expectation: one preference for all gives 1/2. weak, strong: the models' errors [N].
+    The share α of the queries with the highest preference [N] goes to the strong model; PGR(α) is the share of the accuracy gap
+    between the two models that this closes. Its mean is over α = 0, 1/N, …, 1. Ties are taken in random order, in expectation: one
+    preference for all gives 1/2. weak, strong: the models' errors [N].
     """
     _, place, counts = np.unique(-preference, return_inverse=True, return_counts=True)
     gains = weak - strong

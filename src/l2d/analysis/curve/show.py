@@ -28,7 +28,7 @@ COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
 
 
 def curve_label(kind: str) -> str:
-    """Of a kind of mark, or of a method whose one run is a curve."""
+    """The label of a kind of mark, or of a repriced method."""
     return LABELS.get(kind, f"{kind}, one run for all prices")
 
 

@@ -89,7 +89,7 @@ def repriced_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     def marks(of: Estimates) -> list[Mark]:
         return estimated("repriced", method, points.multipliers(prices), points.least_decisions, of, prices)
 
-    if held.keys() != known.keys() or prices.ndim == 2:  # of other rows than the prices are
+    if held.keys() != known.keys() or prices.ndim == 2:  # prices by row are those of the test rows
         return marks(known)
     return [
         replace(mark, validation_price=there.price, validation_error=there.error)
@@ -111,7 +111,7 @@ def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
 
 
 def validation_price(scores: Sequence[Score], scale: float, prices: Floats) -> float | None:
-    """By the list. At scale 0 the runs themselves paid nothing; their shares tell the price, unless each row has its own."""
+    """At list prices. At scale 0 the runs paid nothing: the price follows from their shares, or is None if each row has its own."""
     if scale:
         return statistics.fmean(score.mean_price / scale for score in scores)
     return None if prices.ndim == 2 else statistics.fmean(float(np.dot(score.ratios, prices)) for score in scores)

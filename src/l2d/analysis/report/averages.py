@@ -18,7 +18,7 @@ def mean_std(values: Sequence[float]) -> tuple[float, float | None]:
 def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[float, float, float] | None:
     """Mean difference over the common seeds and its 95 % interval (t); None with fewer than two common seeds.
 
-    As scipy.stats.ttest_rel gives it, without the second that scipy.stats takes to import.
+    The same as scipy.stats.ttest_rel's, without the second that scipy.stats takes to import.
     """
     differences = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     if len(differences) < 2:
@@ -31,7 +31,7 @@ def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> t
 
 
 def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
-    """What a router's entry says of its runs."""
+    """The means over runs in a router's entry."""
     by_expert = list(zip(*(run.experts for run in runs), strict=True))
     return mean_scores(runs) | {
         "guarded": mean_guarded(runs),
@@ -72,7 +72,7 @@ def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any] | None:
 
 
 def mean_calibration(runs: Sequence[RunMetrics]) -> list[list[float]] | None:
-    """The seeds' ten bins joined by their weight."""
+    """The ten bins, averaged over seeds by weight."""
     told = [run.calibration for run in runs if run.calibration]
     bins: dict[int, list[list[float]]] = defaultdict(list)
     for weight, predicted, observed in chain.from_iterable(told):
@@ -82,7 +82,7 @@ def mean_calibration(runs: Sequence[RunMetrics]) -> list[list[float]] | None:
 
 
 def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of (price, error) points, those that no mixture of others beats: the lower left convex hull, by price."""
+    """The lower left convex hull of (price, error) points, by price: the points that no mixture of others beats."""
     hull: list[tuple[float, float]] = []
     for x, y in sorted(set(points)):
         if hull and y >= hull[-1][1]:

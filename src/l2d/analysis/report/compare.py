@@ -1,4 +1,4 @@
-"""What the tables say of each cell: how it is called, what it is compared with, and its means over seeds."""
+"""The entries of the tables: each cell's label, what it is compared with, and its means over seeds."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Entry = dict[str, Any]
 
 
 def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
-    """The method's name, with what tells apart several variants of one method within a block."""
+    """The method's name; if a block has several variants of it, with the settings in which they differ."""
     variants: dict[tuple[str, ...], list[FinishedCell]] = defaultdict(list)
     for cell in cells:
         variants[cell.names[:5]].append(cell)
@@ -58,7 +58,7 @@ def has_papers_rho(settings: Mapping[str, Any], method: str) -> bool:
 
 
 def as_in_the_paper(settings: Mapping[str, Any], method: str) -> bool:
-    """Whether the paper's number is for this variant: clean costs, listed prices, experts asked about rows they learned from."""
+    """Whether the paper's number is for this variant: without noise, EMA, cross-fitting, auxiliary task and resampling."""
     zero = all(settings.get(key, 0) == 0 for key in ("cost.noise", "recipe.ema"))
     one = all(settings.get(key, 1) == 1 for key in ("cost.scale", "experts.cross_fit"))
     none = all(settings.get(key, "none") == "none" for key in ("aux", "sampling"))
@@ -86,8 +86,8 @@ def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
 
 
 def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
-    """Of the cell with the most seeds. With cost.noise the best single expert is chosen on noisy costs, so a cell without comes
-    first, whatever its seeds."""
+    """From the cell with the most seeds. Cells without cost.noise take precedence: with it, the best single expert is chosen on
+    noisy costs."""
     finished = [cell for cell in members if cell.runs]
     if not finished:
         return []

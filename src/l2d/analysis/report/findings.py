@@ -1,4 +1,4 @@
-"""What a report opens with: the best method of each block, and which others it beats significantly."""
+"""The summary of a report: the best method of each block, and which others it beats significantly."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from l2d.analysis.report.read import FinishedCell
 class Finding:
     """Of one block. The other methods are split by the 95 % interval of their paired difference from the best.
 
-    Intervals are not corrected for how many are looked at, nor for the best being chosen on the same seeds.
+    Intervals are not corrected for multiple comparisons, nor for choosing the best on the same seeds.
     """
 
     dataset: str
@@ -27,7 +27,7 @@ class Finding:
     single: float  # the deferral loss of the best single expert, on the same seeds
     pays: bool | None  # whether the best method beats that significantly; None: fewer than two seeds
     beaten: tuple[str, ...]
-    level: tuple[str, ...]  # not told apart from the best
+    level: tuple[str, ...]  # not significantly worse than the best
     untold: tuple[str, ...]  # fewer than two seeds in common
 
     @property

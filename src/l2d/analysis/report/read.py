@@ -1,4 +1,4 @@
-"""Finished runs off the disk: metrics.json of each, config.yaml of one per cell, nothing else."""
+"""Reads finished runs: metrics.json of each, config.yaml of one per cell, history.csv for learning curves."""
 
 import csv
 import glob
@@ -20,7 +20,7 @@ from l2d.core.results import Capabilities, RunMetrics, read_metrics
 from l2d.utils.errors import L2DError
 
 LEVELS = ("dataset", "setup", "experts", "cost", "method", "variant")  # the folders above seed=<s>
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where libyaml is there
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class FinishedCell:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Of the first seed; the others differ in the seed alone. Empty where no run is finished."""
+        """Of the first seed; the others differ only in the seed. Empty if no run is finished."""
         if not self.runs:
             return {}
         return yaml.load((self.run_folder(min(self.runs)) / "config.yaml").read_text(encoding="utf-8"), Loader=LOADER)
@@ -74,8 +74,8 @@ class FinishedCell:
 
 
 def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
-    """The folder that a command was given, "runs" where there is none, and the other words, which are key=value."""
-    # Folders of runs have a "=" in them too: seed=0. But no key has a "/", other than those of Hydra.
+    """The folder among the words of a command, by default "runs"; and the other words, key=value."""
+    # Folders of runs have a "=" in them too: seed=0. But only Hydra's keys have a "/".
     folders = [word for word in words if not re.match(r"(hydra/)?[^/]*=", word) or Path(word).is_dir()]
     if len(folders) > 1:
         raise L2DError(f"{folders[1]}: one folder at a time; {folders[0]} was given before")
@@ -115,7 +115,7 @@ def _has_config(cell: FinishedCell) -> bool:
 
 
 def _seed_folders(folder: Path) -> list[Path]:
-    """The folder itself, if it is a run's, else those in it, at most as deep as runs/ has them. Hidden folders are left out."""
+    """The folder itself, if it is a run's, else the run folders in it, at most as deep as in runs/. Hidden folders are skipped."""
     if folder.name.startswith("seed="):
         return [folder]
     patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]

@@ -15,7 +15,7 @@ from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
 
 Row = Mapping[str, Any]  # an entry of compare.summarise
-Titles = Mapping[str, Mapping[str, str]]  # what people call a name of a group: l2d.config.titles
+Titles = Mapping[str, Mapping[str, str]]  # by group and name: l2d.config.titles
 PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
@@ -23,7 +23,7 @@ COLUMNS += ["guarded", "to each expert, %"]
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
 NOISE = (
     "A method beats another (significantly) if the 95 % interval of their paired difference over common seeds does not contain 0."
-    " Otherwise the two are level. The intervals are not corrected for their number, nor for choosing the best on the same seeds."
+    " Otherwise the two are level. Intervals are not corrected for multiple comparisons, nor for choosing the best on these seeds."
 )
 TEX = str.maketrans(
     {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
@@ -93,7 +93,7 @@ def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
             lines += [r"    \midrule", *(f"    {' & '.join(row)} \\\\" for row in cells)]
         lines += [r"    \bottomrule", r"  \end{tabular}"]
         if any(row["few"] for row in members):
-            lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or than three")
+            lines.append(r"  \par\smallskip $^\dagger$ fewer seeds than wanted, or fewer than three")
         parts.append("\n".join([*lines, r"\end{table}"]))
     return "\n\n".join(parts) + "\n"
 
@@ -112,7 +112,7 @@ def _latex_head(caption: str, p: int) -> list[str]:
 
 
 def _latex_cells(row: Row, best: float, first: bool, p: int, titles: Titles) -> list[str]:
-    """first: of its setup and dataset, which are named once."""
+    """first: whether it is the first row of its setup and dataset, which are named once."""
     known, loss = row["paper"], with_std(row["mean"], row.get("std"), r"$\pm$")
     ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios", [])]
     return [
@@ -146,7 +146,7 @@ def html_page(
 
 
 def hulls_by_block(entries: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
-    """Per block: what mixtures of single experts reach, as (price, error), by the first entry with the most seeds."""
+    """Per block: what mixtures of single experts reach, as (price, error), from the first entry with the most seeds."""
     routers = [entry for entry in reversed(entries) if entry.get("experts_alone")]
     most = {"/".join(entry[key] for key in BLOCK): entry for entry in sorted(routers, key=lambda entry: entry["seeds"])}
     return {
@@ -156,12 +156,12 @@ def hulls_by_block(entries: Sequence[Row]) -> dict[str, list[tuple[float, float]
 
 
 def titled(titles: Titles, group: str, name: str) -> str:
-    """What people call a name; the name itself where its file gives no title."""
+    """The title of a name; the name itself if its file has no title."""
     return titles.get(group, {}).get(name, name)
 
 
 def best_mean(block: Sequence[Row]) -> float:
-    """The least deferral loss of the routers in a block; NaN, which equals nothing, where there is none."""
+    """The least deferral loss of the routers in a block; if there is none, NaN, which equals nothing."""
     return min((row["mean"] for row in block if row["kind"] == "router" and row["mean"] is not None), default=math.nan)
 
 
@@ -172,13 +172,13 @@ def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
 
 
 def seeds_text(row: Row) -> str:
-    """3, or 2/5 where more were wanted; marked where there are too few to say much."""
+    """3, or 2/5 if more were wanted; marked if there are too few."""
     text = str(row["seeds"]) + (f"/{row['wanted']}" if row.get("wanted") not in (None, row["seeds"]) else "")
     return text + (" (few)" if row.get("few") else "")
 
 
 def guarded_text(row: Row) -> str:
-    """With the guard: the loss, and in how many seeds one expert got everything; empty where it changed nothing."""
+    """With the guard: the loss, and in how many seeds one expert got everything; empty if it changed nothing."""
     if not (found := row.get("guarded")):
         return ""
     one = f" (one expert in {found['constant']})" if found["constant"] else ""

@@ -29,21 +29,21 @@ def weighted_margin_loss(scores: Tensor, weights: Tensor, rho: Tensor) -> Tensor
 
 
 def weighted_zero_one_loss(scores: Tensor, weights: Tensor) -> Tensor:
-    """Σ_k w_k 1[ρ_f(x, k) ≤ 0], what the bound is about. [m, p], [m, p] -> [m]."""
+    """Σ_k w_k 1[ρ_f(x, k) ≤ 0], the loss that is bounded. [m, p], [m, p] -> [m]."""
     return (weights * (score_margins(scores) <= 0)).sum(dim=-1)
 
 
 def largest_norms(features: Tensor, weights: Tensor) -> Tensor:
     """X_j: the largest ‖φ(x_i)‖ over S_j = {i: w_ij > 0}, 0 where S_j is empty. [m, d], [m, p] -> [p].
 
-    Over the points of S_j, not of the features of expert j as the paper has it: that would make the first form false.
+    The maximum is over the points of S_j. The paper takes it over the features of expert j, which makes the first form false.
     """
     norms = features.norm(dim=1)[:, None].expand_as(weights)
     return norms.masked_fill(weights <= 0, 0).amax(dim=0)
 
 
 def complexity_sum(counts: Tensor, norms: Tensor, rho: Tensor) -> float:
-    """Σ_j m_j X_j²/ρ_j²: all of the bound that ρ can change, the empirical loss aside. [p], [p], [p]."""
+    """Σ_j m_j X_j²/ρ_j²: for ρ fixed in advance, all that it changes beside the empirical loss. [p], [p], [p]."""
     return float((counts * norms**2 / rho**2).sum())
 
 
@@ -90,10 +90,10 @@ def rademacher_monte_carlo(
 
 
 def contraction(p: int, constants: str = PAPER) -> float:
-    """What multiplies R̂: the paper's 4√(2p), or 4.
+    """The factor of R̂: the paper's 4√(2p), or 4.
 
     The paper's proof takes 2√p/ρ for the Lipschitz constant of v ↦ max_k' c_k'·Φ_ρ(v_k − v_k') in the Euclidean norm. It is √2/ρ,
-    for |v_k − v_k'| ≤ √2·‖v‖. The vector contraction adds √2 and symmetrisation 2: 2·√2·√2 = 4.
+    because |v_k − v_k'| ≤ √2·‖v‖. The vector contraction adds √2 and symmetrisation 2: 2·√2·√2 = 4.
     """
     return 4.0 if constants == OURS else 4 * math.sqrt(2 * p)
 

@@ -1,8 +1,8 @@
-"""Figure 1 as a world that can be run: one input, four classes, three experts with rising prices.
+"""Figure 1 as a simulation: one input, four classes, three experts with rising prices.
 
-The paper describes the picture only (four coloured densities, three accuracies in grey, darker = dearer; the left-most expert is
-the most accurate over most of the input distribution, the darkest the most accurate of all at its best and the dearest; the choice
-need not follow the classes). The numbers below are ours.
+The paper only describes the picture: four coloured densities, three accuracies in grey (darker: dearer). The left-most expert is
+the most accurate over most of the input distribution. The darkest has the highest peak accuracy and is the dearest. The choice need
+not follow the classes. The numbers below are ours.
 """
 
 from collections.abc import Sequence
@@ -78,7 +78,7 @@ def expected_loss(decisions: Tensor) -> float:
 
 
 def train_small_network(method: CompSum, x: Tensor, costs: Tensor, *, steps: int, seed: int, title: str) -> Tensor:
-    """Scores on the grid of a small network on x, trained with the package's own loss on all points at once."""
+    """Train a small network on x, full-batch, with the package's own loss. Returns its scores on the grid."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(seed, "figure1 weights"))
         network = nn.Sequential(nn.Linear(1, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 3))
@@ -159,7 +159,7 @@ def _mild(costs: Tensor, offset: float) -> CompSum:
 
 
 def _conditional(method: CompSum) -> Tensor:
-    """p(k|x) on the grid. Both rewards are affine in the costs (none is clipped), so theirs follow from the expected costs."""
+    """p(k|x) on the grid. Both rewards are affine in the costs (none is clipped), so expected costs are enough."""
     rewards = method.rewards(expected_costs(GRID))
     return rewards / rewards.sum(dim=1, keepdim=True)
 

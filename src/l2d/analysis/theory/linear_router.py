@@ -44,9 +44,9 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
     # The sample is the training split itself, each row once, whatever sampling the run trained with.
     config = folder.config()
     if isinstance(experts := config.get("experts"), dict) and "table" in experts:
-        config["experts"] = {**experts, "table": None}  # nothing is written where a run's config says
+        config["experts"] = {**experts, "table": None}  # a run's config must not make this write a file
     experiment = check({**config, "sampling": "none", **places}, trust=trust)
-    choices(experiment.plain)  # its names become folders
+    choices(experiment.plain)  # checks the names, which become folders
     router = Router.load(run, "cuda" if on_gpu(experiment.trainer.accelerator) else "cpu", trust=trust)
     check_linear(router.network, router.method, len(router.experts))
     folder.check_data(data_fingerprint(experiment))
@@ -54,7 +54,7 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
 
 
 def check_linear(network: nn.Module, method: Method, p: int) -> None:
-    """Before the data are read."""
+    """Called before the data are read."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear | CosineHead) or method.num_outputs != p or method.takes_evidence:
         raise L2DError(f"{type(method).__name__}: the bound is for routers with one linear score per expert")

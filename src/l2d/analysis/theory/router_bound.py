@@ -1,4 +1,4 @@
-"""The margin bound for a trained router: its terms, whether it says anything, and what is proven or only estimated."""
+"""The margin bound for a trained router: its terms, whether it is vacuous, and what is proven or only estimated."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ MONTE_CARLO, BY_EXPERT, ONE_NORM = "Theorem 4.1", "Corollary 4.2, X_j", "Corolla
 
 @dataclass(frozen=True)
 class WeightedSample:
-    """The weights of bounds.py, and what leads back from a weighted loss to the deferral loss."""
+    """The weights of bounds.py, and what turns a weighted loss into a deferral loss."""
 
     weights: Tensor
     scale: float
@@ -189,7 +189,7 @@ def bound_text(report: BoundReport, router: LinearRouter) -> str:
 
 
 def _verdict(report: BoundReport, m: int) -> list[str]:
-    """What the numbers come to: vacuous, next to vacuous, or a statement about this router."""
+    """What the numbers say: vacuous, next to vacuous, or a statement about this router."""
     ratio = report.rademacher[BY_EXPERT] / report.best_complexity
     return [
         "The bound is on E[Σ_k c̄_k·1[ρ_f(x, k) ≤ 0]]/C, which is at most 1."

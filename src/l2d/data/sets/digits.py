@@ -12,7 +12,7 @@ class Digits:
     gives: ClassVar[str] = "images"
 
     def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
-        return ""  # there is only one
+        return ""  # there is only one version
 
     def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002 (comes with scikit-learn)
         import torch

@@ -41,7 +41,7 @@ class ImageSet:
         folder = data_dir / self.name
         data_dir.mkdir(parents=True, exist_ok=True)
         with alone(data_dir / f".{self.name}.lock", f"another process is preparing {self.name}; waiting for it"):
-            for left in folder.glob(f".*{TEMPORARY}*"):  # by a process that was killed while it wrote
+            for left in folder.glob(f".*{TEMPORARY}*"):  # left by a process that was killed while writing
                 left.unlink(missing_ok=True)
             if not prepared.is_prepared(folder):
                 print(f"preparing {self.name} in {folder}", file=sys.stderr)
@@ -55,7 +55,7 @@ class ImageSet:
                 return self.read(root, download=False)
         files = [root / name for root in (own, data_dir) for name in self.raw]
         broken = ", ".join(str(file) for file in files if file.exists())
-        found = f"damaged or not complete: {broken}" if broken else "neither prepared arrays nor raw files"
+        found = f"damaged or incomplete: {broken}" if broken else "neither prepared arrays nor raw files"
         print(f"{self.name}: {found}; downloading", file=sys.stderr)
         try:
             own.mkdir(exist_ok=True)
@@ -90,7 +90,7 @@ class CIFAR10(ImageSet):
         from torchvision.datasets.utils import check_integrity
 
         source: Any = {10: datasets.CIFAR10, 100: datasets.CIFAR100}[self.num_classes]
-        # An archive that is there already is unpacked, and nothing is fetched.
+        # An archive that is already there is unpacked, not downloaded again.
         download = download or check_integrity(str(root / source.filename), source.tgz_md5)
         splits = [source(root, train=train, download=download) for train in (True, False)]
         return image_arrays([split.data for split in splits], [split.targets for split in splits])
@@ -104,8 +104,8 @@ class CIFAR100(CIFAR10):
 
 
 class CIFAR100N(CIFAR100):
-    """The training images of CIFAR-100, from its folder: its annotators labelled these and no test images. 20 % of each class are
-    the test split, the same for every seed."""
+    """The training images of CIFAR-100, read from its folder: CIFAR-100N's annotators labelled no test images. 20 % of each class
+    are the test split, the same for every seed."""
 
     def fingerprint(self, data_dir: Path) -> str:
         whole = super().fingerprint(data_dir)
@@ -149,7 +149,7 @@ class TinyImageNet(ImageSet):
 
         archive, folder = (root / name for name in self.raw)
         if not self.is_whole(folder) and (download or check_integrity(str(archive), self.md5)):
-            download_and_extract_archive(self.url, str(root), md5=self.md5)  # an archive that is there is not fetched
+            download_and_extract_archive(self.url, str(root), md5=self.md5)  # does not fetch an archive again
         if not self.is_whole(folder):
             raise FileNotFoundError(f"{folder}: missing, or not all of the {sum(self.sizes):,} images are there")
         classes = sorted((folder / "wnids.txt").read_text().split())

@@ -18,8 +18,8 @@ HUB, HUB_FILE = "cais/mmlu", "all/test-00000-of-00001.parquet"
 class MMLU(Table):
     """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once.
 
-    Columns of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or cost_NAME. Without any, there are no
-    answers yet: language models are asked.
+    Columns of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or cost_NAME. Without any, language
+    models are asked.
     """
 
     def _file(self, data_dir: Path) -> Path:
@@ -37,7 +37,7 @@ class MMLU(Table):
         columns = [name for name in sheet.names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
         experts = super()._experts(sheet) if self.experts is not None or columns else []
         if self._by_subject and (not experts or any(expert.outcome == "prediction" for expert in experts)):
-            problem = "models answer with letters, not with it; use label=answer, or a file with columns correct_NAME"
+            problem = "models answer with letters, not with these labels; use label=answer, or a file with columns correct_NAME"
             raise ParameterError("label", problem, self.label)
         return experts
 
@@ -68,7 +68,7 @@ def hub_questions() -> dict[str, list[str]]:
         if not is_kept(HUB, HUB_FILE, repo_type="dataset") and (why := unreachable(HUB, HUB_FILE, repo_type="dataset")):
             raise Unreachable(why)
         rows = parquet.read_table(hf_hub_download(HUB, HUB_FILE, repo_type="dataset")).to_pylist()
-    except Exception as error:  # the hub's client has a dozen kinds
+    except Exception as error:  # the hub's client raises a dozen types
         why = str(error) if isinstance(error, Unreachable) else type(error).__name__
         problem = f"missing, and {HUB} could not be fetched: {why}; give a file with columns prompt, subject and answer"
         raise ParameterError("path", problem) from error

@@ -1,8 +1,8 @@
-"""Simulated questions and simulated language models: nothing here is real, and everything is embedded.
+"""Simulated questions and simulated language models: nothing here is real, and nothing is downloaded.
 
-The three models' outcomes are dealt out so that the oracle's shares are those the paper prints for MMLU: 82.2 / 12.8 / 5.0 % when
-only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1. (The losses it prints cannot all be matched: its two settings
-imply different outcomes.)
+The three models' outcomes are set so that the oracle's shares are those the paper reports for MMLU: 82.2 / 12.8 / 5.0 % when
+only errors count, 31.2 / 12.0 / 56.8 % with prices 1.0, 0.6, 0.1. (The losses it reports cannot all be matched: its two
+settings imply different outcomes.)
 """
 
 import hashlib
@@ -22,12 +22,12 @@ SIMULATED = ("strong (simulated)", "medium (simulated)", "tiny (simulated)")
 # Which of strong, medium, tiny are right, and how often. Many choices give the paper's shares; in this one all three fail on 15 %.
 PATTERNS = ((1, 0, 0), (0, 0, 0), (0, 1, 0), (0, 1, 1), (1, 1, 0), (1, 1, 1), (1, 0, 1), (0, 0, 1))
 CHANCES = (0.312, 0.15, 0.06, 0.068, 0.06, 0.26, 0.04, 0.05)
-# Kinds of questions, hard ones first: the transport below deals them the patterns in this order.
+# Kinds of questions, hard ones first: simulated_outcomes pairs them with the patterns in this order.
 QUESTION_KINDS: tuple[tuple[str, bool], ...] = (
     *((topic, True) for topic in ("algebra", "arithmetic", "world history", "logic", "geography")),
     *((topic, False) for topic in ("logic", "world history", "algebra", "arithmetic", "geography")),
 )
-SKILL = 0.8  # of the outcomes, the share that follows the kind of question; the rest are the same for all kinds
+SKILL = 0.8  # share of the outcomes that depend on the kind of question; the others are shuffled over all kinds
 
 PEOPLE = ("Anna", "Ben", "Carla", "David", "Emeka", "Farah", "Goran", "Hanna", "Ivan", "Julia")
 GOODS = ("apples", "tickets", "books", "bricks", "litres of milk", "metres of rope", "stamps", "chairs")
@@ -85,7 +85,7 @@ class MMLUSim:
             train=train,
             test=test,
             experts=SIMULATED,
-            # Models answer with a letter, so a subject has no predictions.
+            # Models predict letters, so there are no predictions of a subject.
             answers=Answers((~right).double(), predictions if by_letter else None),
             groups=groups,
             categories=topics,

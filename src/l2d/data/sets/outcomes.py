@@ -1,4 +1,4 @@
-"""What the columns of a table say: what its experts did and cost, and the classes of its labels."""
+"""Reads a table's columns: the experts' outcomes and prices, and the classes of the labels."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -84,7 +84,7 @@ def _prices(sheet: Sheet, experts: list[Expert]) -> np.ndarray | None:
     if len(absent) == len(columns):
         return None
     if absent:
-        raise L2DError(f"{sheet.path}: no column {listed(absent)}; all experts have a price column or none has")
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert a price column, or none")
     return np.stack([_amounts(sheet, column) for column in columns], axis=1)
 
 

@@ -46,7 +46,7 @@ def load_prepared(folder: Path, num_classes: int) -> Arrays:
         file = folder / f"{name}.npy"
         if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):
             raise L2DError(f"{file}: missing or damaged; {AGAIN}")
-        # "c": private pages, so that torch may take them for writable; nothing reaches the file
+        # "c": copy-on-write, so that torch sees writable memory; the file never changes
         try:
             arrays[name] = np.load(file, mmap_mode="c" if name.endswith("images") else None, allow_pickle=False)
         except ValueError as error:

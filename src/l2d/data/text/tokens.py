@@ -1,4 +1,4 @@
-"""Text as tokens, for a router that is an encoder itself and learns how to read it. Light: transformers is imported when a text is
+"""Text as tokens, for a router that fine-tunes an encoder. Light: transformers is imported when a text is
 read."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEXTS_AT_A_TIME = 1000
 
 
 class Tokens(Encoder):
-    """int32 [n, max_length]: the tokens of each text, cut at max_length, then PADDING. model: whose tokenizer it is: minilm, an
+    """int32 [n, max_length]: the tokens of each text, cut at max_length, then PADDING. model: whose tokenizer to use: minilm, an
     encoder's name on the hub, or a folder."""
 
     def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)]) -> None:
@@ -52,7 +52,7 @@ class Tokens(Encoder):
 
 
 def is_tokens(inputs: Tensor) -> bool:
-    """Of the inputs that a router may have (l2d.data.arrays.Arrays), images have four dimensions and features are floats."""
+    """Whether inputs (l2d.data.arrays.Arrays) are tokens: images have four dimensions, and features are floats."""
     return inputs.ndim == 2 and not inputs.is_floating_point()
 
 

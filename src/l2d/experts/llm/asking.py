@@ -1,4 +1,4 @@
-"""Asking language models the questions of a dataset, each model once; its answers are kept."""
+"""Asks language models the questions of a dataset, each model once, and caches the answers."""
 
 import hashlib
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ class LanguageModelPanel(Panel):
 
 @dataclass(frozen=True)
 class AskedQuestions:
-    """Questions and the outcomes of each model. labels: int [n], places among the letters. split: train or test, and subjects: the
-    category, per question."""
+    """Questions and the outcomes of each model. labels: int [n], indices of the letters. Per question, split: train or test;
+    subjects: its category."""
 
     prompts: Sequence[str]
     labels: np.ndarray
@@ -77,13 +77,13 @@ def ask_panel(experts: "LLMExperts", request: ExpertRequest) -> LanguageModelPan
 
 
 def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The texts of the training and of the test questions, if language models can be asked them."""
+    """The training and the test questions, after checking that language models can answer them."""
     arrays = request.arrays
     if arrays.panel is not None:
-        raise L2DError("experts=llm: these data say already what their experts answered; use experts=table")
+        raise L2DError("experts=llm: this dataset already has the answers of its experts; use experts=table")
     if arrays.texts is None:
         raise L2DError(
-            "experts=llm: needs a dataset of questions with text, such as dataset=mmlu; import outcomes that exist for"
+            "experts=llm: needs a dataset of questions with text, such as dataset=mmlu; or import existing outcomes for"
             " dataset=table (l2d import --help)"
         )
     if request.coverage is not None:
@@ -93,7 +93,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
             raise L2DError(f"experts=llm: {len(texts):,} questions but {len(labels):,} labels")
         if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(letters)):
             problem = (
-                f"the labels go from {int(labels.min())} to {int(labels.max())}; they must be places among the letters,"
+                f"the labels go from {int(labels.min())} to {int(labels.max())}; they must be indices of the letters,"
                 f" 0 to {len(letters) - 1}"
             )
             raise ParameterError("letters", problem, list(letters))
@@ -132,7 +132,7 @@ def ask_model(
 def run_model(
     experts: "LLMExperts", model: ModelName, dtype: str, prompts: list[str], compute: ComputeOptions, parts: Path
 ) -> dict[str, np.ndarray]:
-    """Load a model, ask it, and let it go: another model, or the router, needs the memory next."""
+    """Load a model, ask it, and free it: the next model, or the router, needs the memory."""
     device = torch.device("cuda" if on_gpu(compute.accelerator) else "cpu")
     network, tokenizer = load_language_model(model, dtype, device, progress=compute.progress)
     try:

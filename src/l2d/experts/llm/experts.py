@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 class LLMExperts:
-    """models: folders, or names on the hub, perhaps with @REVISION. letters: the names of the choices; labels are places among
-    them. chat: ask through the model's chat template, if it has one. dtype: auto is bfloat16 on a GPU and float32 on a CPU.
+    """models: folders, or names on the hub, perhaps with @REVISION. letters: the names of the choices; labels are their
+    indices. chat: ask through the model's chat template, if it has one. dtype: auto is bfloat16 on a GPU and float32 on a CPU.
     batch_size: questions at a time. table: a .csv or .parquet file for the outcomes of every question, or None.
 
-    A model's answers are kept by model, dtype, letters and questions, whatever other models there are. Nothing is drawn: the seed
-    is that of the validation split.
+    A model's answers are cached by model, dtype, chat, letters and questions, independently of the other models. Nothing is random:
+    the seed only draws the validation split.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class LLMExperts:
             raise ParameterError("table", "must end in .csv or .parquet", table)
 
     def identity(self) -> str:
-        """Different if the models may answer differently although the config is the same: a folder may hold other weights than
-        before. Nothing is loaded."""
+        """Changes when the same config may give different answers: a folder may hold other weights than before. Nothing is
+        loaded."""
         return json.dumps([SCORING, *(model.identity() for model in self.models)])
 
     def panel(self, request: ExpertRequest) -> LanguageModelPanel:

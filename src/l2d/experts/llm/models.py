@@ -1,4 +1,4 @@
-"""Causal language models by name: from a folder, from the hub's local cache, or from the hub. Light until one is loaded."""
+"""Causal language models by name: from a folder, from the hub's local cache, or from the hub. Imports torch only to load one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from l2d.utils.errors import ParameterError
 if TYPE_CHECKING:
     import torch
 
-SCORING = 2  # raise it when the same model and questions give other answers than before
-INSTEAD = "give a local folder, set HF_HOME to a filled cache, or import outcomes that exist (l2d import --help)"
+SCORING = 2  # raise it when the same model and questions give different answers than before
+INSTEAD = "give a local folder, set HF_HOME to a filled cache, or import existing outcomes (l2d import --help)"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ModelName:
         return (self.folder.resolve() if self.folder else Path(self.source)).name
 
     def identity(self) -> dict[str, Any]:
-        """What its answers follow from: the content of a folder, wherever it is; of a model on the hub only the name is known."""
+        """What its answers depend on: the content of a folder, wherever it lies; or the name and revision of a model on the hub."""
         if self.folder is None:
             return {"model": self.source, "revision": self.revision}
         return {"model": model_fingerprint(self.folder)}

@@ -1,4 +1,4 @@
-"""Finished pieces of a long job, each a file that is whole or absent and carries its checksum in its name."""
+"""Finished pieces of a long job, each in a file that is written atomically and has its checksum in its name."""
 
 import hashlib
 import io
@@ -31,7 +31,7 @@ class PartFiles:
             found = _load(content) if content_checksum(content) == file.stem.partition("-")[2] else None
             if found is not None and np.array_equal(found.pop("rows", np.empty(0)), rows):
                 return found
-            print(f"{file}: damaged, or of other questions; made again", file=sys.stderr)
+            print(f"{file}: damaged, or of other questions; making it again", file=sys.stderr)
             file.unlink(missing_ok=True)
         return None
 

@@ -28,7 +28,7 @@ from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.out_of_memory import free_memory, is_out_of_memory
 
 SUFFIX = "Answer:"
-PART = 128  # questions that are kept together: a kill costs at most so many
+PART = 128  # questions that are saved together: a kill loses at most this many
 CHUNK = 2048  # questions whose tokens are in memory at once while lengths are measured
 # Some templates write today's date into the question: answers would change every day. This is the date of Llama 3's template.
 DATE = dt.date(2024, 7, 26)
@@ -36,8 +36,8 @@ DATE = dt.date(2024, 7, 26)
 
 @dataclass(frozen=True)
 class LetterOutcomes:
-    """answers: int64 [n], the place of the likeliest letter, the first of several. probabilities: float32 [n, letters], they sum to
-    1. tokens: int64 [n], of the question as the model reads it. seconds: float64 [n], an equal share of its batch's."""
+    """answers: int64 [n], the index of the likeliest letter, the first on ties. probabilities: float32 [n, letters], rows sum to
+    1. tokens: int64 [n], length of the question as the model reads it. seconds: float64 [n], an equal share of the batch's."""
 
     answers: np.ndarray
     probabilities: np.ndarray
@@ -53,7 +53,7 @@ class LetterOutcomes:
 
 @dataclass(frozen=True)
 class TokenizedQuestion:
-    """prefix: the tokens that the text has with every letter. endings: per letter, the one or more that follow."""
+    """prefix: the tokens before the letter, the same for all letters. endings: per letter, the one or more tokens that follow."""
 
     prefix: list[int]
     endings: list[list[int]]
@@ -73,12 +73,12 @@ def score_letters(
 ) -> LetterOutcomes:
     """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its device.
 
-    chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; the same call after a kill
-    continues from there, to the same result. A batch that does not fit into memory is halved, and so are those after it.
+    chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same
+    call resumes from there, with the same result. A batch that does not fit into memory is halved, and so are those after it.
     """
     check_prompts(prompts)
     lengths = prompt_lengths(model, tokenizer, prompts, letters, chat=chat)
-    # The longest first: little padding, and what does not fit into memory shows at once.
+    # The longest first: little padding, and a lack of memory shows at once.
     order = sorted(range(len(prompts)), key=lambda i: (-lengths[i], i))
     pieces = [order[start : start + PART] for start in range(0, len(order), PART)]
     kept, scorer = PartFiles(parts), LetterScorer(model, batch_size)
@@ -136,7 +136,7 @@ def encode_questions(
 
 
 def question_text(tokenizer: Any, prompt: str, chat: bool) -> str:
-    """The text that a letter is to follow."""
+    """The text before the letter."""
     text = prompt.rstrip()
     text = text if text.endswith(SUFFIX) else f"{text}\n{SUFFIX}"
     return render_chat(tokenizer, [{"role": "user", "content": text}], opened=True) if chat else text
@@ -175,14 +175,16 @@ def render_chat(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) ->
 
 
 def with_fixed_date(template: str) -> str:
-    """The chat template with DATE in place of today's date; transformers 5 takes no other clock as an argument."""
+    """The chat template with DATE in place of today's date; transformers 5 has no argument for it."""
     return re.sub(r"""strftime_now\(\s*(['"])(.*?)\1\s*\)""", lambda call: repr(DATE.strftime(call[2])), template)
 
 
 def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> TokenizedQuestion:
     """Split off the tokens that all sequences begin with. At least one token is left for every letter."""
     if len(set(map(tuple, sequences))) < len(sequences):
-        raise ParameterError("letters", "the model's tokenizer does not tell them all apart", list(letters))
+        raise ParameterError(
+            "letters", "the model's tokenizer encodes two of them identically; choose others", list(letters)
+        )
     shared = 0
     while shared < min(map(len, sequences)) - 1 and len({sequence[shared] for sequence in sequences}) == 1:
         shared += 1
@@ -196,12 +198,12 @@ def check_lengths(model: Any, questions: Sequence[TokenizedQuestion]) -> None:
     longest = max(len(question.prefix) + max(map(len, question.endings)) for question in questions)
     if most is not None and longest > most:
         raise L2DError(
-            f"{model_label(model)}: a question has {longest:,} tokens, but the model reads {most:,}; leave it out"
+            f"{model_label(model)}: a question has {longest:,} tokens, but the model reads at most {most:,}; leave it out"
         )
 
 
 class LetterScorer:
-    """Runs a model over questions, as many at a time as it has memory for."""
+    """Runs a model over questions, as many at a time as fit into memory."""
 
     def __init__(self, model: Any, batch_size: int) -> None:
         self.model, self.batch_size = model, batch_size
@@ -226,7 +228,7 @@ class LetterScorer:
         return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
 
     def _try(self, batch: Sequence[TokenizedQuestion]) -> Tensor | None:
-        """None if memory does not suffice. Leaving frees the exception and what it holds."""
+        """None when out of memory. Returning frees the exception and the tensors that it references."""
         try:
             return log_likelihoods(self.model, batch)
         except RuntimeError as error:
@@ -239,15 +241,15 @@ class LetterScorer:
         if len(batch) == 1:
             raise L2DError(
                 f"{model_label(self.model)}: out of memory with a single question of {len(batch[0].prefix):,} tokens;"
-                " use a larger device, or import outcomes that exist (l2d import --help)"
+                " use a larger device, or import existing outcomes (l2d import --help)"
             )
         self.batch_size = len(batch) // 2
-        said = f"{model_label(self.model)}: out of memory with {len(batch)} questions at a time; going on with {self.batch_size}"
+        said = f"{model_label(self.model)}: out of memory with {len(batch)} questions at a time; continuing with {self.batch_size}"
         tqdm.write(said, file=sys.stderr)
 
 
 def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tensor:
-    """log P(ending | prefix), float64 [n, letters], on the CPU. A letter of one token needs no run of the model of its own."""
+    """log P(ending | prefix), float64 [n, letters], on the CPU. Letters of one token share one forward pass."""
     rows: dict[tuple[int, tuple[int, ...]], int] = {}
     asked_for: list[tuple[int, list[int]]] = []
     for number, question in enumerate(questions):
@@ -270,13 +272,13 @@ def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tenso
 
 @torch.inference_mode()
 def last_logits(model: Any, rows: Sequence[Sequence[int]], keep: int) -> Tensor:
-    """The scores of what follows each of the last `keep` tokens: float32 [rows, keep, vocabulary].
+    """The logits of the token after each of the last `keep` tokens: float32 [rows, keep, vocabulary].
 
-    Padded on the left, so that those are the last for every row. Positions are counted from a row's own first token.
+    Padding is on the left, so every row ends in the last column. Positions count from a row's own first token.
     """
     device = next(model.parameters()).device
     width = max(map(len, rows))
-    tokens = torch.zeros(len(rows), width, dtype=torch.int64)  # which token pads does not matter: nothing attends to it
+    tokens = torch.zeros(len(rows), width, dtype=torch.int64)  # any token pads: nothing attends to it
     mask = torch.zeros(len(rows), width, dtype=torch.int64)
     for number, row in enumerate(rows):
         tokens[number, width - len(row) :] = torch.tensor(row)
@@ -284,7 +286,7 @@ def last_logits(model: Any, rows: Sequence[Sequence[int]], keep: int) -> Tensor:
     given: dict[str, Any] = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0).to(device)}
     given |= dict.fromkeys(
         ("logits_to_keep", "num_logits_to_keep"), keep
-    )  # one of them, by the version of transformers
+    )  # which of them depends on the version of transformers
     takes = inspect.signature(model.forward).parameters
     extra = {key: value for key, value in given.items() if key in takes}
     logits = model(input_ids=tokens.to(device), attention_mask=mask.to(device), use_cache=False, **extra).logits
