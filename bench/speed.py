@@ -106,16 +106,20 @@ def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
     """Three epochs; random pixels have the right shape and number, which is all that speed and memory depend on."""
     if is_prepared(Path(arguments.data_dir) / dataset):
         return l2d(arguments.data_dir, dataset, "recipe.epochs=3")
-    train, test, size, classes = SHAPES[dataset]
-    generator = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / dataset
-        place.mkdir()
-        for split, n in (("train", train), ("test", test)):
-            np.save(place / f"{split}_images.npy", generator.integers(0, 256, (n, size, size, 3), dtype=np.uint8))
-            np.save(place / f"{split}_labels.npy", np.arange(n) % classes)
+        write_random_pixels(Path(folder), dataset)
         rows = l2d(folder, dataset, "recipe.epochs=3")
     return [row | {"data": "random pixels", "deferral_loss": "", "validation_deferral_loss": ""} for row in rows]
+
+
+def write_random_pixels(folder: Path, dataset: str) -> None:
+    """A set of the right shape and size in a data_dir."""
+    train, test, size, classes = SHAPES[dataset]
+    generator, place = np.random.default_rng(0), folder / dataset
+    place.mkdir()
+    for split, n in (("train", train), ("test", test)):
+        np.save(place / f"{split}_images.npy", generator.integers(0, 256, (n, size, size, 3), dtype=np.uint8))
+        np.save(place / f"{split}_labels.npy", np.arange(n) % classes)
 
 
 def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:

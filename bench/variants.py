@@ -29,14 +29,15 @@ N, BATCH, STEPS = 65_932, 1024, 60
 class PaddedStem(ResNet18):
     """The stem's three input channels filled up to eight, which tensor cores like better."""
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def features(self, inputs: torch.Tensor) -> torch.Tensor:
         fill = (0, 0, 0, 0, 0, 5)
-        pixels = (images.permute(0, 3, 1, 2).to(self.mean.dtype) - self.mean) / self.std
+        pixels = (inputs.permute(0, 3, 1, 2).to(self.mean.dtype) - self.mean) / self.std
         net: Any = self.net
         stem = F.conv2d(F.pad(pixels, fill), F.pad(net.conv1.weight, fill), padding=1)
-        features = net.layer4(net.layer3(net.layer2(net.layer1(net.act1(net.bn1(stem))))))
-        with torch.autocast(images.device.type, enabled=False):
-            return self.head(net.global_pool(features).float())
+        features: torch.Tensor = net.global_pool(
+            net.layer4(net.layer3(net.layer2(net.layer1(net.act1(net.bn1(stem))))))
+        )
+        return features
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -231,6 +231,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         train(cfg)
         runs[checkpoint] = folder(cfg)
     assert (runs["last"] / "test.npz").read_bytes() != (runs["best"] / "test.npz").read_bytes()
+    best = RunFolder(runs["best"])
+    losses = [best.validation_after(epoch) for epoch in range(1, 5)]
+    assert best.metrics().kept_epoch == losses.index(min(losses)) + 1
     return runs
 
 

@@ -36,11 +36,13 @@ def test_made_once_then_read(tmp_path: Path) -> None:
     assert cache.entry.name.startswith("digits-I-trained-")
 
 
-def test_another_identity_is_another_entry(tmp_path: Path) -> None:
+def test_another_identity_is_another_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Cache(tmp_path, "x", {"seed": 0})
     others = [base.knowing(seed=1), base.knowing(data="abc"), Cache(tmp_path, "x", {"seed": 0.5})]
     assert len({base.entry, *(other.entry for other in others)}) == 4
-    assert base.knowing(seed=0).entry == base.entry == base.knowing(seed=0.0).entry
+    assert (before := base.knowing(seed=0).entry) == base.entry == base.knowing(seed=0.0).entry
+    monkeypatch.setattr("l2d.experts.cache.VERSION", 0)
+    assert base.entry != before
 
 
 def cut_short(entry: Path) -> None:

@@ -73,6 +73,10 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     assert (batches.seed, batches.augment, batches.pad, batches.sizes) == (5, "crop", 1, [25] * 4)
     assert torch.equal(batches.labels, arrays.train_labels[rows])
     assert not batches.inputs.resident
+    first = found["network"]
+    Classifiers(arrays, made.network, made.recipe, machine)._fit(rows, 6, "expert", parts=2)
+    pairs = zip(first.parameters(), found["network"].parameters(), strict=True)
+    assert not all(torch.equal(one, other) for one, other in pairs)  # another seed, other weights
 
 
 def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,12 @@ def test_each_expert_has_the_configured_fraction_and_a_seed_of_its_own(
         expected = [count if label in known else round(0.5 * count) for label, count in enumerate(whole)]
         assert torch.bincount(arrays.train_labels[rows]).tolist() == expected
     assert len({seed for _, seed in asked}) == 2
+    asked.clear()
+    three = dataclasses.replace(ask, coverage=[0.4, 0.4, 0.2], cache=Cache(tmp_path / "three"))
+    experts("experts.fraction=0.5", "experts.cross_fit=2").panel(three)
+    assert len({seed for _, seed in asked}) == 3 * (1 + 2)
+    nines = [{*rows[arrays.train_labels[rows] == 9].tolist()} for rows, _ in asked[::3]]
+    assert nines[0] != nines[1]  # neither knows the class, and each has its own draw of it
 
 
 @pytest.mark.slow

@@ -28,9 +28,10 @@ from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.focal import Focal
 from l2d.methods.method import Method
 from l2d.methods.one_vs_all import OneVsAll
+from l2d.networks.network import Network
 from l2d.networks.tabular import MLP
 from l2d.routing.module import RouterModule
-from l2d.utils.out_of_memory import forget_earlier_runs, free_memory
+from l2d.utils.out_of_memory import forget_compiled, free_memory
 
 with contextlib.suppress(ImportError):
     import pytest
@@ -41,8 +42,10 @@ P = 3
 GPU = torch.device("cuda")
 
 
-class Images(nn.Module):
+class Images(Network):
     """A small network with what ResNets are made of, from uint8 images [B, H, W, C]. timm may be missing."""
+
+    expects = "images"
 
     def __init__(self, *, width: int = 16, num_outputs: int = P, head: str = "linear") -> None:  # noqa: ARG002
         super().__init__()
@@ -58,10 +61,9 @@ class Images(nn.Module):
         )
         self.head = nn.Linear(width, num_outputs)
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.net(images.permute(0, 3, 1, 2).to(self.head.weight.dtype) / 255)
-        with torch.autocast(images.device.type, enabled=False):
-            return self.head(features.float())
+    def features(self, inputs: Tensor) -> Tensor:
+        features: Tensor = self.net(inputs.permute(0, 3, 1, 2).float() / 255)
+        return features
 
 
 def image_set(n: int, side: int = 16) -> tuple[Tensor, Tensor, Tensor]:
@@ -124,19 +126,31 @@ def test_compiled_steps_are_the_eager_ones() -> None:
     eager = losses_of("false")
     assert eager[-1] < eager[0]
     for mode in ("default", "reduce-overhead"):
-        forget_earlier_runs()
+        forget_compiled()
         agree(losses_of(mode), eager, 1e-3)
 
 
-def test_cuda_graphs_of_a_second_run() -> None:
-    """The runs of a sweep share a process: graphs of the first must not be replayed in the second."""
-    first = losses_of("reduce-overhead")
-    forget_earlier_runs()
-    agree(losses_of("reduce-overhead"), first, 1e-3)
+def test_a_second_run_reuses_compiled_code() -> None:
+    """The runs of a sweep share a process: the second must not compile, nor replay the graphs of the first."""
+    for mode in ("default", "reduce-overhead"):
+        forget_compiled()
+        first = losses_of(mode)
+        compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        agree(losses_of(mode), first, 1e-3)
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled > 0
+
+
+def test_memory_does_not_grow_from_run_to_run() -> None:
+    taken = []
+    for _ in range(6):
+        losses_of("default", epochs=1)
+        free_memory()
+        taken.append(torch.cuda.memory_allocated())
+    assert taken[-1] <= taken[1], taken
 
 
 def test_half_precision_training_is_near_full_precision() -> None:
-    forget_earlier_runs()
+    forget_compiled()
     agree(losses_of("reduce-overhead", "bf16-mixed"), losses_of("false"), 5e-2)
 
 
@@ -188,7 +202,7 @@ def test_out_of_memory_halves_the_batch() -> None:
 
     def trained() -> tuple[str, int]:
         """What was said, and how much memory it took."""
-        forget_earlier_runs()
+        forget_compiled()
         torch.cuda.reset_peak_memory_stats()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):

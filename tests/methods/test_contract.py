@@ -111,7 +111,9 @@ def holds_in_its_range(method: Method, dtype: torch.dtype) -> None:
     assert torch.isfinite(corners.grad).all()
     assert method.decide(corners).shape == (len(corners),)
     if method.has_posterior:
-        assert torch.isfinite(method.posterior(corners)).all()
+        posterior = method.posterior(corners)
+        assert torch.isfinite(posterior).all()
+        assert posterior.dtype.itemsize >= 4  # a bfloat16 has ties where there are none
 
 
 class SquaredHinge(Method):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from l2d.networks.network import Network, input_kind
 from l2d.networks.tabular import MLP
@@ -28,9 +28,10 @@ class Reader(Network):
 
     expects = "tokens"
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        self.check_inputs(inputs)
-        return inputs.float()
+    head = nn.Identity()
+
+    def features(self, inputs: Tensor) -> Tensor:
+        return inputs
 
 
 NETWORKS: dict[str, Network] = {

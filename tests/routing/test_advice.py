@@ -63,7 +63,7 @@ def test_prices_count_and_labels_without_rows_do_not() -> None:
     """Label 2 has no row, so the mean of all, by which small is the cheaper. Errors of 1/6 and 5/6 with one row of the mean: with
     prices, big is the cheaper at label 0; with big's raised by a whole error, small is everywhere."""
     cfg = check(compose(["dataset=table", "dataset.label=kind", "method=plugin"]))
-    method = learned(cfg, [0] * 10 + [1] * 10, num_classes=3, right=(0, 1))
+    method = learned(cfg, [0] * 10 + [1] * 10 + [-1] * 80, num_classes=3, right=(0, 1))
     assert "big is cheapest" in advice(cfg, method, EXPERTS)[0]
     apart = learned(cfg, [0] * 10 + [1] * 10)
     assert advice(cfg, apart, EXPERTS) == []

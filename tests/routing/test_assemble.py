@@ -125,6 +125,18 @@ def test_a_bug_in_a_class_of_the_users_comes_with_its_key() -> None:
         assert caught.value.__notes__ == [f"in {key}"]
 
 
+class Counted(ErrorCost):
+    """The more rows to price by, the dearer."""
+
+    def prices(self, panel: Panel, train: torch.Tensor) -> torch.Tensor:
+        return super().prices(panel, train) + len(train)
+
+
+def test_prices_follow_from_the_training_rows_alone() -> None:
+    data = build(Counted(**QUIET))
+    assert data.validation.prices.tolist() == [len(data.train)] * 5
+
+
 def test_prices_are_scaled_on_every_split() -> None:
     coverage = torch.tensor([0.4, 0.2, 0.2, 0.1, 0.1]).double()
     data = build(priced(scale=0.5))
@@ -293,10 +305,13 @@ def test_the_experts_seed_is_in_the_name_of_what_is_kept() -> None:
 
 
 def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
-    """So is the validation split: what experts have learned from must not become validation under another seed."""
-    one, other = (build(experts=SyntheticExperts(seed=5), seed=seed) for seed in (0, 1))
+    """So is the validation split: what experts have learned from must not become validation under another seed. The noise is the
+    run's own."""
+    one, other = (build(priced(noise=0.2), experts=SyntheticExperts(seed=5), seed=seed) for seed in (0, 1))
     assert torch.equal(one.train.rows, other.train.rows)
     assert torch.equal(one.test.costs, other.test.costs)
+    assert one.cache == other.cache
+    assert not torch.equal(one.train.costs, other.train.costs)
 
 
 def test_too_small_a_share_for_validation() -> None:
@@ -308,3 +323,4 @@ def test_experts_that_learn_other_rows_are_kept_apart() -> None:
     """The seed, the data and the settings are the same."""
     plain, again, other = (build(FREE, validation_fraction=share).cache.entry for share in (0.1, 0.1, 0.3))
     assert plain == again != other
+    assert build(coverage=[0.5, 0.2, 0.1, 0.1, 0.1]).cache.entry != plain

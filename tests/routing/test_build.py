@@ -1,9 +1,12 @@
 """What is refused, when, and under which name."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from omegaconf import DictConfig
+from tests import running
 
 from l2d.config import check, compose, groups
 from l2d.experts.request import ComputeOptions
@@ -88,6 +91,16 @@ def test_the_machine_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> Non
     nothing: Any = None
     build.assemble_rows(check(compose(machine)), nothing, "", nothing)
     assert asked == [ComputeOptions("gpu", deterministic=True, data_on_device="false", progress=True)]
+
+
+def test_a_router_follows_seed_recipe_and_sampling(tiny: Callable[..., DictConfig]) -> None:
+    """Undersampled, every expert is the cheapest equally often: the class weights are equal."""
+    given = ("method=cwce", "sampling=under", "recipe.ema=0.5")
+    (_, one), (_, other) = (running.build(tiny(*given, "experts.seed=0", f"seed={seed}")) for seed in (0, 1))
+    assert one.method.state_dict()["weights"].unique().numel() == 1
+    assert one.averaged is not None
+    pairs = zip(one.network.parameters(), other.network.parameters(), strict=True)
+    assert not all(torch.equal(*pair) for pair in pairs)
 
 
 def test_a_parameter_is_called_by_its_key() -> None:

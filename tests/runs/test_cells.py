@@ -210,8 +210,10 @@ def test_a_sweep_over_data_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_a_cell_knows_its_data_and_where_it_stops(tmp_path: Path) -> None:
-    [cell] = make_cells([["dataset=mmlu_sim", "stop_after=2"]], compose_in(tmp_path))
+    given = ["dataset=mmlu_sim", "stop_after=2", "logger._target_=tests.metrics_example.Mine"]
+    [cell] = make_cells([given], compose_in(tmp_path))
     assert (len(cell.data), cell.stop_after) == (16, 2)
+    assert cell.own_modules == {"tests.metrics_example"}
     assert f"runs_dir='{tmp_path}'" in cell.places
 
 

@@ -154,7 +154,7 @@ def test_clear_keeps_the_lock(tmp_path: Path) -> None:
         (tmp_path / "checkpoints" / "last.ckpt").write_text("x")
         (tmp_path / "metrics.json").write_text("{}")
         run.clear()
-        assert [entry.name for entry in tmp_path.iterdir()] in ([".lock"], [])
+        assert [entry.name for entry in tmp_path.iterdir()] == [".lock"]
 
 
 def test_half_written_files_of_a_killed_process_go(tmp_path: Path) -> None:

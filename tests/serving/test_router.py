@@ -267,6 +267,19 @@ def test_other_prices_have_a_guard_of_their_own(tmp_path: Path) -> None:
     assert {*experts_of(Router.load(run.path, raw=True).at([0.0, 0.0, 9.0]), run)} != {"b"}
 
 
+def test_the_networks_own_files_are_those_of_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Router.load(priced_run(tmp_path, ASKED).path)
+    for name in ("first", "second"):
+
+        def keep(_: Any, folder: Path, name: str = name) -> None:
+            (folder / "encoder").mkdir()
+            (folder / "encoder" / name).touch()
+
+        monkeypatch.setattr(type(router.network), "keep", keep)
+        router.save(tmp_path / "saved")
+    assert [file.name for file in (tmp_path / "saved" / "encoder").iterdir()] == ["second"]
+
+
 def test_a_run_without_held_out_rows_takes_no_other_prices(tmp_path: Path) -> None:
     run = priced_run(tmp_path, ASKED)
     with pytest.raises(ParameterError, match=r"^prices: .*force=true"):

@@ -225,6 +225,7 @@ def study(overrides: Sequence[str] = (), **changes: Any) -> Study:
 
 def test_other_options_have_another_folder() -> None:
     assert study().folder == study().folder != study(seeds=[1]).folder
+    assert study(["recipe.epochs=3"]).folder.name != study().folder.name
 
 
 def test_the_shares_of_rho_are_the_rules_own() -> None:
@@ -246,6 +247,15 @@ def test_a_trial_is_every_seed_on_every_fold_as_far_as_asked() -> None:
     assert whole.grid == begun
     [part] = own.cells(Ask({"method.tau": 1}, until=0.3))
     assert part.grid == [[*overrides, "stop_after=3"] for overrides in begun]
+
+
+def test_a_trial_that_ran_out_of_patience_is_judged_by_its_result() -> None:
+    """Its history may end before the epoch that is asked for."""
+    scored: Any = SimpleNamespace(validation=SimpleNamespace(deferral_loss=0.1))
+    for finished, value in ((True, 0.1), (False, 0.2)):
+        run: Any = SimpleNamespace(finished=finished, metrics=lambda: scored, validation_after=lambda _: 0.2)
+        cell: Any = SimpleNamespace(run=run, epochs=10)
+        assert Study.validation(cell, 6) == value
 
 
 def test_of_equals_the_last_of_a_grid_wins_and_elsewhere_the_first() -> None:

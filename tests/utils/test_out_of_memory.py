@@ -20,6 +20,7 @@ from torch import Tensor
 from l2d.config import check, compose
 from l2d.data.batches import Batch, Batches, Inputs, even_batch
 from l2d.experts.classifier import Classifier
+from l2d.learning import learner
 from l2d.learning.checkpoints import EpochCheckpoint
 from l2d.learning.learner import WITHOUT_GRAPHS, Learner
 from l2d.methods.comp_sum import CompSum
@@ -136,13 +137,7 @@ def test_the_steps_are_the_same(ema: float, tmp_path: Path) -> None:
 
 def test_parts_are_compiled_without_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[str] = []
-
-    def compiled(function: Callable[..., Tensor], mode: str, dynamic: bool) -> Callable[..., Tensor]:
-        assert not dynamic
-        modes.append(mode)
-        return function
-
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(learner, "compiled_features", modes.append)
     options = {"network": torch.nn.Linear(1, 1), "optimizer": torch.optim.SGD, "schedule": "constant"}
     for parts in (1, 2):
         for mode in ("false", "default", "reduce-overhead", "max-autotune"):

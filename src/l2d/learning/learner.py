@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
 
 from l2d.config import Recipe
 from l2d.data.batches import Batch
+from l2d.learning.compiling import compiled_features
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.interrupts import TERMINATED
 
@@ -62,11 +63,9 @@ class Learner(pl.LightningModule):
         self.schedule = schedule
         self.loss_sum, self.rows_seen = torch.zeros(()), 0
         self.full_batch = 0
-        self.compiled_losses: Callable[..., Tensor] = self.losses
         if parts > 1:
             compile_mode = WITHOUT_GRAPHS.get(compile_mode, compile_mode)
-        if compile_mode != "false":
-            self.compiled_losses = torch.compile(self.losses, mode=compile_mode, dynamic=False)
+        self.compiled = [] if compile_mode == "false" else [compiled_features(compile_mode)]
 
     @property
     def averaged(self) -> nn.Module | None:
@@ -84,17 +83,19 @@ class Learner(pl.LightningModule):
                 self.network, step=self.trainer.global_step + 1
             )  # Lightning counts this step afterwards
 
-    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+    def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         raise NotImplementedError
 
     def training_step(self, batch: Batch, index: int) -> Tensor:
-        self.full_batch = self.full_batch or len(batch[0])
-        full = is_full(len(batch[0]), self.full_batch, self.parts)
+        inputs, costs, labels = batch
+        self.full_batch = self.full_batch or len(inputs)
+        full = is_full(len(inputs), self.full_batch, self.parts)
         search_convolutions(full)
-        loss = (self.compiled_losses if full else self.losses)(*batch).mean()
+        outputs = self.network(inputs, *(self.compiled if full else []))
+        loss = self.losses(outputs, costs, labels).mean()
         # Lightning's own log() takes as long as the rest of a step's bookkeeping together.
-        self.loss_sum = self.loss_sum + loss.detach() * len(batch[0])
-        self.rows_seen += len(batch[0])
+        self.loss_sum = self.loss_sum + loss.detach() * len(inputs)
+        self.rows_seen += len(inputs)
         if self.parts == 1:
             return loss
         batches: Any = self.trainer.train_dataloader

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from l2d.data.text.tokens import is_tokens
+from l2d.learning.compiling import Features
 from l2d.utils.errors import ParameterError
 
 # For each kind of input: what it is, and a router that reads it.
@@ -15,7 +17,8 @@ READERS = {"images": "resnet18_slim recipe=small", "rows": "mlp recipe=table", "
 
 class Network(nn.Module):
     """A subclass takes what it needs as keyword arguments. The run adds `num_outputs` and `head`, which every network takes, and
-    `mean` and `std` of the training inputs if the subclass has parameters of these names. Its last layer is `head` (make_head).
+    `mean` and `std` of the training inputs if the subclass has parameters of these names. It has `features`, and its last layer is
+    `head` (make_head).
 
     expects: the kind of its inputs: images uint8 [B, H, W, C], rows of numbers [B, F], or tokens int32 [B, L].
     reads_text: the network brings its own tokenizer, so a text reaches it as tokens.
@@ -23,6 +26,20 @@ class Network(nn.Module):
 
     expects: ClassVar[str]
     reads_text: ClassVar[bool] = False
+    head: nn.Module
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """What the head sees [B, F]. This is the part that is compiled, so runs with different heads share it."""
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor, compute: Features | None = None) -> Tensor:
+        """Outputs [B, num_outputs]. compute: computes the features of a network and inputs; default: `features`."""
+        self.check_inputs(inputs)
+        features = self.features(inputs) if compute is None else compute(self, inputs)
+        # In half precision scores would tie, and ties go to the last expert.
+        with torch.autocast(inputs.device.type, enabled=False):
+            outputs: Tensor = self.head(features.float())
+        return outputs
 
     @classmethod
     def check_kind(cls, found: str) -> None:

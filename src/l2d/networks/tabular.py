@@ -50,10 +50,7 @@ class MLP(Network):
         self.net = nn.Sequential(*layers)
         self.head = make_head(head, sizes[-1], num_outputs)
 
-    def forward(self, rows: Tensor) -> Tensor:
-        self.check_inputs(rows)
-        near = ((rows.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # limits outliers
-        features = self.net(near)
-        # In half precision scores would tie, and ties go to the last expert.
-        with torch.autocast(rows.device.type, enabled=False):
-            return self.head(features.float())
+    def features(self, inputs: Tensor) -> Tensor:
+        near = ((inputs.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # limits outliers
+        features: Tensor = self.net(near)
+        return features

@@ -46,17 +46,14 @@ class TextEncoder(Network):
         self.head = make_head(head, self.net.config.hidden_size, num_outputs)
         self.train()  # pretrained encoders come in evaluation mode, and Lightning does not change that
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        self.check_inputs(tokens)
-        mask = tokens != PADDING
+    def features(self, inputs: Tensor) -> Tensor:
+        mask = inputs != PADDING
         mask[:, 0] = True  # a text without tokens would divide by zero
         fill = self.net.config.pad_token_id or 0  # any token: the mask hides it
-        states = self.net(input_ids=tokens.masked_fill(~mask, fill).clamp(min=0).long(), attention_mask=mask.long())
+        states = self.net(input_ids=inputs.masked_fill(~mask, fill).clamp(min=0).long(), attention_mask=mask.long())
         weights = mask[..., None].float()
-        # In half precision scores would tie, and ties go to the last expert.
-        with torch.autocast(tokens.device.type, enabled=False):
-            features = (states.last_hidden_state.float() * weights).sum(1) / weights.sum(1)
-            return self.head(self.dropout(features))
+        features: Tensor = self.dropout((states.last_hidden_state.float() * weights).sum(1) / weights.sum(1))
+        return features
 
     def check_inputs(self, inputs: Tensor) -> None:
         super().check_inputs(inputs)

@@ -42,13 +42,10 @@ class ResNet18(Network):
         self.net = _resnet18(width, stem, zero_init, in_channels=len(mean))
         self.head = make_head(head, self.net.num_features, num_outputs)
 
-    def forward(self, images: Tensor) -> Tensor:
-        self.check_inputs(images)
-        pixels = images.permute(0, 3, 1, 2).to(self.mean.dtype)
-        features = self.net((pixels - self.mean) / self.std)
-        # In half precision scores would tie, and ties go to the last expert.
-        with torch.autocast(images.device.type, enabled=False):
-            return self.head(features.float())
+    def features(self, inputs: Tensor) -> Tensor:
+        pixels = inputs.permute(0, 3, 1, 2).to(self.mean.dtype)
+        features: Tensor = self.net((pixels - self.mean) / self.std)
+        return features
 
 
 def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:

@@ -40,8 +40,7 @@ class RouterModule(Learner):
         )
         self.method, self.aux = method, aux
 
-    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
-        outputs = self.network(inputs)
+    def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         if self.aux is None:
             return one_per_row(self.method.loss(outputs, costs, labels), costs)
         own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)

@@ -36,9 +36,8 @@ def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
     return parts
 
 
-def forget_earlier_runs() -> None:
-    """The runs of a sweep share a process, and torch silently stops compiling the same code after eight compilations. CUDA graphs
-    keep their memory until the compiler is reset."""
+def forget_compiled() -> None:
+    """CUDA graphs keep their memory until the compiler is reset."""
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
     free_memory()

@@ -164,7 +164,7 @@ def test_two_at_once_ask_once(folders: list[Path], tmp_path: Path, monkeypatch: 
 
 
 def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The place of a folder does not; weights, dtype, letters, chat and questions do."""
+    """The place of a folder does not; weights, dtype, letters, chat, questions and the way of asking do."""
     data = arrays(questions(14))
     blank = LetterOutcomes(np.zeros(14, dtype=np.int64), np.zeros((14, 4)), np.zeros(14), np.zeros(14))
     monkeypatch.setattr(asking, "score_letters", lambda *_, **__: blank)
@@ -185,6 +185,9 @@ def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypat
     assert entries(folders[0], letters=["D", "C", "B", "A"]) == 4
     assert entries(folders[0], data=arrays(questions(14)[::-1])) == 5
     assert entries(folders[1]) == 6
+    for number, constant in enumerate(("SUFFIX", "SCORING"), start=7):
+        monkeypatch.setattr(asking, constant, "other")
+        assert entries(folders[0]) == number
 
 
 def test_a_model_is_asked_as_it_was_configured(

@@ -82,6 +82,8 @@ def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monk
     after = [data_fingerprint(check(cfg)) for cfg in (data, names, local)]
     assert after[:2] == before[:2]
     assert after[2] != before[2]
+    write_sheet(tmp_path / "q.csv", {"prompt": ["another"], "subject": ["law"], "answer": ["A"]})
+    assert not {*after} & {data_fingerprint(check(cfg)) for cfg in (data, names, local)}
 
 
 def test_the_encoder_learns_of_progress() -> None:
