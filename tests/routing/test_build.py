@@ -93,6 +93,14 @@ def test_the_machine_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == [ComputeOptions("gpu", deterministic=True, data_on_device="false", progress=True)]
 
 
+def test_experts_are_made_again_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(build, "assemble", lambda *_, **options: asked.append(options["cache"].renew))
+    for renew in (False, True):
+        build.make_splits(check(compose([])), renew_experts=renew)
+    assert asked == [False, True]
+
+
 def test_a_router_follows_seed_recipe_and_sampling(tiny: Callable[..., DictConfig]) -> None:
     """Undersampled, every expert is the cheapest equally often: the class weights are equal."""
     given = ("method=cwce", "sampling=under", "recipe.ema=0.5")

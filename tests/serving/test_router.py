@@ -342,11 +342,13 @@ def test_expected_costs_by_hand(tmp_path: Path) -> None:
 def test_rho_is_that_of_the_run(tmp_path: Path) -> None:
     """The rule goes by the training costs, which are gone; asked of others it might refuse."""
     rho = ["method.rho.total=3", "method.rho.offset=-0.9", "method.rho.counts=reward_mass"]
-    run = untrained(tmp_path, "method=mild", *rho)
+    run = untrained(tmp_path, "method=mild", "decision=posterior", *rho)
     config = RunFolder(run.path).config()
     config["method"]["rho"]["offset"] = -1.0  # equal shares of 3 less 1: refused, were the rule asked again
     RunFolder(run.path).write_config(config)
-    assert torch.equal(Router.load(run.path).method.state_dict()["rho"], run.router.method.state_dict()["rho"])
+    method = Router.load(run.path).method
+    assert torch.equal(method.state_dict()["rho"], run.router.method.state_dict()["rho"])
+    assert method.decision == "posterior"
 
 
 def test_numbers_and_text_together(tmp_path: Path) -> None:

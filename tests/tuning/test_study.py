@@ -258,6 +258,17 @@ def test_a_trial_that_ran_out_of_patience_is_judged_by_its_result() -> None:
         assert Study.validation(cell, 6) == value
 
 
+@pytest.mark.parametrize("epoch", [3, 10])
+def test_a_trial_that_is_asked_for_again_stays_whole(epoch: int) -> None:
+    own: Any = study()
+    run = SimpleNamespace(path="run", finished=False, validation_after=lambda _: 0.2)
+    own.cells, own.run_cells = lambda _: [SimpleNamespace(run=run, epochs=10)], lambda _: {}
+    ask, known = Ask({"method.tau": 1}, until=0.3), Trial({"method.tau": 1}, 0.1, epoch, 10, 1)
+    own.trials = {ask.overrides: known}
+    assert own.ask([ask]) == [0.2]
+    assert (own.trials[ask.overrides] is known) == known.whole == (epoch == 10)
+
+
 def test_of_equals_the_last_of_a_grid_wins_and_elsewhere_the_first() -> None:
     """What failed or was left early comes last, however good it looked."""
     names = {"a": (0.2, 3, ""), "b": (0.1, 3, ""), "c": (0.1, 3, ""), "d": (0.0, 1, ""), "e": (math.inf, 3, "failed")}

@@ -26,6 +26,14 @@ def test_nothing_is_imported_to_find_it(tmp_path: Path, monkeypatch: pytest.Monk
     ]
 
 
+def test_folders_without_an_init_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "bare_folder" / "losses" / "hinge.py"
+    file.parent.mkdir(parents=True)
+    file.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert changed_since({"bare_folder.losses.hinge"}, 0) == [file]
+
+
 def test_code_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "changing.py"
     file.write_text("")

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 Features = Callable[[Any, Tensor], Tensor]  # of a network and inputs
-VERSIONS = 1000  # one for each kind of network and shape of batch; by default torch silently stops compiling after eight
+VERSIONS = (
+    1000  # one for each kind of network and shape of batch; by default torch silently stops compiling after eight
+)
 
 
 @cache

@@ -19,10 +19,11 @@ def spec_of(module: str) -> ModuleSpec | None:
         spec = importlib.util.find_spec(first)
     except ValueError:  # an empty name, or __main__
         return None
-    for number in range(len(others)):
+    for name in others:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = PathFinder.find_spec(".".join([first, *others[: number + 1]]), spec.submodule_search_locations)
+        # By its short name: for the full name, Python looks up the packages around it among the imported ones.
+        spec = PathFinder.find_spec(name, list(spec.submodule_search_locations))
     return spec
 
 
