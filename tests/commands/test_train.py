@@ -50,7 +50,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.slow
-def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_folder_and_metrics(tiny: Tiny) -> None:
     """Steps so large that the router is worth something after three epochs, and offsets make it worth more."""
     cfg = tiny("cost=error_plus_cost", "router.width=4", "recipe.optimizer.lr=0.02")
     metrics = train(cfg)
@@ -95,18 +95,14 @@ def test_run_folder_and_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) 
     shifted = scores.astype(np.float64) + guarded["offsets"]
     assert (held == 4 - shifted[:, ::-1].argmax(1)).all()
     assert (held != decisions).any()
-    out = capsys.readouterr().out
-    assert out.rstrip().endswith(str(path))
-    assert f"{metrics['deferral_loss']:.4f}" in out
 
 
 @pytest.mark.slow
-def test_extreme_prices_are_in_the_metrics(tiny: Tiny, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extreme_prices_are_in_the_metrics(tiny: Tiny) -> None:
     metrics = train(tiny("setup=I", "cost=extreme", "recipe.epochs=1"))
     found = metrics["extreme"]
     assert metrics["prices"] == found["prices"]
     assert metrics["baselines"]["oracle"]["ratios"][0] == pytest.approx(found["share_test"])
-    assert f"the oracle gives expert 1 {found['share_train']:.1%} of the training rows" in capsys.readouterr().out
 
 
 # f_1 − f_2 is 0.1, 0.2, 0.3, 0.4: the router takes expert 1, though expert 2 is right on the first two rows. 25 times each.

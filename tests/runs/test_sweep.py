@@ -519,10 +519,7 @@ def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None
     ended = [sweep.wait() for sweep in sweeps]
     assert [one.returncode for one in ended] == [0, 0, 0], [one.stderr for one in ended]
     assert len(finished(tmp_path / "runs")) == 4
-    trained = sum(
-        one.stdout.count("always the majority expert") - one.stdout.count("finished already (") for one in ended
-    )
-    assert trained == 4
+    assert sum(one.stdout.count("\ntraining ") for one in ended) == 4
 
 
 @pytest.mark.slow
