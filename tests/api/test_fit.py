@@ -286,7 +286,8 @@ def test_the_columns_of_a_frame_go_by_name(rows: tuple[np.ndarray, np.ndarray]) 
     X, costs = rows
     numbered = pd.DataFrame(X)  # its columns are numbers
     named = pd.DataFrame(costs, columns=["a", "b", "c"])
-    router = l2d.fit(numbered, named, **QUICK)
+    router = l2d.fit(numbered, errors=named, **QUICK)
+    assert router.experts == ("a", "b", "c")
     assert router.score(numbered, named[["c", "a", "b"]]) == router.score(numbered, named)
     assert router.score(torch.from_numpy(X).requires_grad_(), named).n == N
     for wrong in (named[:-1], np.zeros((N, 2))):

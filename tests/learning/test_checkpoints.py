@@ -18,6 +18,13 @@ LOSS = "val/deferral_loss"
 MODULE: Any = torch.nn.Linear(1, 1)
 
 
+def test_a_checkpoint_holds_data_and_never_code(tmp_path: Path) -> None:
+    """An object of a class of our own is refused: unpickling it would run what the file says."""
+    torch.save({"epoch": 1, "hidden": Path("x")}, tmp_path / "last.ckpt")
+    with pytest.raises(L2DError, match=r"last\.ckpt: damaged checkpoint \(UnpicklingError\)"):
+        read_checkpoint(tmp_path / "last.ckpt")
+
+
 def in_epoch(number: int, measured: dict[str, float], others_stop: bool = False) -> Any:
     """What a checkpoint looks at of a trainer after an epoch, counted from 0. others_stop: another rank wants to."""
     return SimpleNamespace(

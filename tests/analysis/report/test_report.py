@@ -20,7 +20,7 @@ from l2d.analysis.report.averages import lower_hull, paired_interval
 from l2d.analysis.report.compare import as_in_the_paper, summarise
 from l2d.analysis.report.findings import findings_of, is_below, sentence
 from l2d.analysis.report.paper import paper_results, paper_rho
-from l2d.analysis.report.read import read_cells
+from l2d.analysis.report.read import FinishedCell, read_cells
 from l2d.analysis.report.tables import PAGE, TEX, html_page, latex_tables, markdown_findings, markdown_tables
 from l2d.core.results import ExpertAlone
 
@@ -341,6 +341,17 @@ def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
     assert data["runs"] == 5
     assert data["names"] == TITLES
     assert data["entries"][0]["curve"] == [[1, 0.5], [2, 0.3]]
+
+
+def test_a_learning_curve_is_the_mean_of_the_seeds_that_have_the_epoch(tmp_path: Path) -> None:
+    """The second seed stopped after one epoch, and one epoch of the first was not validated."""
+    lines = {0: "1,0.5\n2,\n3,0.25\n", 1: "1,0.75\n", 2: None}
+    for seed, text in lines.items():
+        (tmp_path / f"seed={seed}").mkdir()
+        if text is not None:
+            (tmp_path / f"seed={seed}" / "history.csv").write_text(f"epoch,val/deferral_loss\n{text}")
+    cell = FinishedCell(("a",), tmp_path, runs=dict.fromkeys(lines))  # type: ignore[arg-type]
+    assert cell.learning_curve() == [(1, 0.625), (3, 0.25)]
 
 
 def in_browser(file: Path, script: str, tmp_path: Path) -> str:
