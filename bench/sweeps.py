@@ -33,8 +33,9 @@ COLUMNS = (
 ANEW = """
 import sys
 from l2d.commands import train
+import torch
 from l2d.training import walk
-walk.free_memory = walk.forget_compiled
+walk.free_memory = torch.compiler.reset
 train.main(sys.argv[1:])
 """
 

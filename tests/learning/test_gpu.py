@@ -1,4 +1,4 @@
-"""What only a real device shows: compilation, CUDA graphs, pinned memory, running out of memory, half precision.
+"""What only a real device shows: compilation, pinned memory, running out of memory, half precision.
 
 Needs neither fixtures nor pytest: `PYTHONPATH=src python tests/learning/test_gpu.py` runs all of them.
 """
@@ -31,7 +31,7 @@ from l2d.methods.one_vs_all import OneVsAll
 from l2d.networks.network import Network
 from l2d.networks.tabular import MLP
 from l2d.routing.module import RouterModule
-from l2d.utils.out_of_memory import forget_compiled, free_memory
+from l2d.utils.out_of_memory import free_memory
 
 with contextlib.suppress(ImportError):
     import pytest
@@ -125,19 +125,17 @@ def test_compiled_steps_are_the_eager_ones() -> None:
     """Also where full and smaller batches, compiled and not, take turns."""
     eager = losses_of("false")
     assert eager[-1] < eager[0]
-    for mode in ("default", "reduce-overhead"):
-        forget_compiled()
-        agree(losses_of(mode), eager, 1e-3)
+    torch.compiler.reset()
+    agree(losses_of("default"), eager, 1e-3)
 
 
 def test_a_second_run_reuses_compiled_code() -> None:
-    """The runs of a sweep share a process: the second must not compile, nor replay the graphs of the first."""
-    for mode in ("default", "reduce-overhead"):
-        forget_compiled()
-        first = losses_of(mode)
-        compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-        agree(losses_of(mode), first, 1e-3)
-        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled > 0
+    """The runs of a sweep share a process."""
+    torch.compiler.reset()
+    first = losses_of("default")
+    compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    agree(losses_of("default"), first, 1e-3)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == compiled > 0
 
 
 def test_memory_does_not_grow_from_run_to_run() -> None:
@@ -150,8 +148,8 @@ def test_memory_does_not_grow_from_run_to_run() -> None:
 
 
 def test_half_precision_training_is_near_full_precision() -> None:
-    forget_compiled()
-    agree(losses_of("reduce-overhead", "bf16-mixed"), losses_of("false"), 5e-2)
+    torch.compiler.reset()
+    agree(losses_of("default", "bf16-mixed"), losses_of("false"), 5e-2)
 
 
 def test_streamed_batches_are_the_resident_ones() -> None:
@@ -202,7 +200,7 @@ def test_out_of_memory_halves_the_batch() -> None:
 
     def trained() -> tuple[str, int]:
         """What was said, and how much memory it took."""
-        forget_compiled()
+        free_memory()
         torch.cuda.reset_peak_memory_stats()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):

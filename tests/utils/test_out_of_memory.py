@@ -20,9 +20,8 @@ from torch import Tensor
 from l2d.config import check, compose
 from l2d.data.batches import Batch, Batches, Inputs, even_batch
 from l2d.experts.classifier import Classifier
-from l2d.learning import learner
 from l2d.learning.checkpoints import EpochCheckpoint
-from l2d.learning.learner import WITHOUT_GRAPHS, Learner
+from l2d.learning.learner import Learner
 from l2d.methods.comp_sum import CompSum
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
@@ -133,16 +132,6 @@ def test_the_steps_are_the_same(ema: float, tmp_path: Path) -> None:
         for (_, _, one), (_, _, other) in zip(steps_, whole, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
         assert loss_ == pytest.approx(loss, rel=1e-5)
-
-
-def test_parts_are_compiled_without_cuda_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes: list[str] = []
-    monkeypatch.setattr(learner, "compiled_features", modes.append)
-    options = {"network": torch.nn.Linear(1, 1), "optimizer": torch.optim.SGD, "schedule": "constant"}
-    for parts in (1, 2):
-        for mode in ("false", "default", "reduce-overhead", "max-autotune"):
-            Learner(**options, channels_last=False, compile_mode=mode, parts=parts)  # type: ignore[arg-type]
-    assert modes == ["default", *WITHOUT_GRAPHS, "default", *WITHOUT_GRAPHS.values()]
 
 
 # Runs

@@ -33,7 +33,8 @@ def without_a_reader(*command: str) -> subprocess.Popen[str]:
 def test_commands_whose_reader_has_gone_end_without_a_word() -> None:
     """Whether Python notices while it prints or at its end, when it writes what is left."""
     many = "from l2d.utils.user_errors import answering\nwith answering():\n    print('many lines\\n' * 100_000)"
-    commands = [["-c", many], ["-m", "l2d", "report", "--help"]]
+    commands = [["-c", many], ["-m", "l2d", "report", "--help"], ["-m", "l2d", "train", "dry_run=true"]]
+    commands.append(["-m", "l2d", "train", "-m", "seed=range(200)", "dry_run=true"])
     for process in [without_a_reader(*command) for command in commands]:
         _, said = process.communicate(timeout=200)
         assert (process.returncode, said) == (1, ""), process.args

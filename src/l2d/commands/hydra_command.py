@@ -14,7 +14,7 @@ from l2d.runs.sweep import mark_started, without_places, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
-from l2d.utils.user_errors import MISTAKES, answering, is_mistake, one_line
+from l2d.utils.user_errors import MISTAKES, answering, end_quietly, is_mistake, one_line
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,12 @@ class HydraJob:
         self.job, self.full, self.modules = job, full, modules
 
     def __call__(self, cfg: Any) -> Any:
+        try:
+            return self._run(cfg)
+        except BrokenPipeError:
+            end_quietly()
+
+    def _run(self, cfg: Any) -> Any:
         from hydra.core.hydra_config import HydraConfig
 
         from l2d.config.hydra_adapter import in_a_sweep
@@ -106,6 +112,8 @@ class HydraJob:
         except Busy:
             started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
+        except BrokenPipeError:
+            raise
         except Exception as error:
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
@@ -141,6 +149,9 @@ def run_hydra_command(
             arguments,
             multirun=multirun,
         )
+        sys.stdout.flush()
+    except BrokenPipeError:
+        end_quietly()
     except MISTAKES as error:
         if full or not is_mistake(error):
             raise

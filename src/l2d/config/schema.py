@@ -9,7 +9,8 @@ from typing import Any, Literal
 from l2d.utils.parameters import Count, Name, NonNegative, Positive, ProperShare, Seed, ShareBelowOne
 
 OnOrOff = Literal["auto", "true", "false"]
-CompileMode = Literal["false", "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+# No mode with CUDA graphs: each network would record its own, and they keep their memory.
+CompileMode = Literal["false", "default", "max-autotune-no-cudagraphs"]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,9 @@ SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", 
 
 def groups_of_equal_texts(texts: list[str]) -> Tensor:
     """int [n]: equal numbers for texts that are equal up to white space."""
-    return torch.from_numpy(np.unique([" ".join(text.split()) for text in texts], return_inverse=True)[1])
+    numbers: dict[str, int] = {}
+    found = [numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts]
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def draw_whole_groups(

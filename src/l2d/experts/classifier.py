@@ -15,7 +15,7 @@ from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
 from l2d.experts.request import ComputeOptions
 from l2d.learning.learner import Learner, MakeOptimizer, make_trainer, speed
 from l2d.utils.errors import L2DError, ParameterError, under
-from l2d.utils.out_of_memory import forget_compiled, more_parts
+from l2d.utils.out_of_memory import free_memory, more_parts
 from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed
 
@@ -45,7 +45,7 @@ class Classifiers:
             except RuntimeError as error:
                 setting = f"experts.recipe.batch_size={self.recipe.batch_size}"
                 parts = more_parts(error, setting, even_batch(len(rows), self.recipe.batch_size), parts)
-            forget_compiled()  # outside the handler: the error references the tensors that used up the memory
+            free_memory()  # outside the handler: the error references the tensors that used up the memory
 
     def _answers(
         self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str, parts: int

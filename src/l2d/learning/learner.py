@@ -1,6 +1,7 @@
 """A network that learns: the step, the schedule, compilation. A subclass defines the loss."""
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +24,6 @@ from l2d.utils.interrupts import TERMINATED
 if TYPE_CHECKING:
     from l2d.learning.averaging import WarmAverage
 
-# With micro-batches: CUDA graphs would overwrite one's gradients with the next one's before they are added up.
-WITHOUT_GRAPHS = {"reduce-overhead": "default", "max-autotune": "max-autotune-no-cudagraphs"}
 # What a CPU uses instead of the recipe's values.
 PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
 STREAMS = "random_streams"  # in a checkpoint
@@ -63,8 +62,6 @@ class Learner(pl.LightningModule):
         self.schedule = schedule
         self.loss_sum, self.rows_seen = torch.zeros(()), 0
         self.full_batch = 0
-        if parts > 1:
-            compile_mode = WITHOUT_GRAPHS.get(compile_mode, compile_mode)
         self.compiled = [] if compile_mode == "false" else [compiled_features(compile_mode)]
 
     @property
@@ -199,6 +196,8 @@ def quieten() -> None:
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     quieten()
+    if not torch.cuda.is_available():
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # or the optimizer looks for a GPU driver in every step
     try:
         return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, **options)
     except (MisconfigurationException, ValueError) as error:

@@ -1,9 +1,11 @@
 """Imports Lightning in half the time: torchmetrics and timm import large packages only to see whether they exist."""
 
+import gc
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from unittest.mock import patch
 
 # Packages that torchmetrics looks for. Its metrics for images, audio and text need them; l2d uses none of those.
@@ -21,6 +23,14 @@ def import_quickly() -> None:
         import torchmetrics  # noqa: F401
     with _absent("wandb"):
         import timm.utils  # noqa: F401
+
+
+@cache
+def freeze_imports() -> None:
+    """Spare the garbage collector the objects that imports made: it looks for cycles before every run of a sweep. Once, and only
+    for l2d's own commands: nothing that exists now is looked at again."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextmanager

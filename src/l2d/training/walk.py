@@ -31,7 +31,7 @@ from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weight
 from l2d.training.score import Scored, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_atomically
-from l2d.utils.out_of_memory import forget_compiled, free_memory, is_out_of_memory, more_parts
+from l2d.utils.out_of_memory import free_memory, is_out_of_memory, more_parts
 from l2d.utils.text import say
 
 
@@ -60,12 +60,11 @@ def train(
     """
     run, timer = run or RunFolder.of(experiment.plain), Timer()
     while True:
-        free_memory()  # of the runs before, in a sweep
+        free_memory()  # of the attempt before, or of the run before in a sweep
         try:
             return attempt(experiment, run, timer, source, tell)
         except OutOfMemory:
             experiment = replace(experiment, settings=replace(experiment.settings, force=False))
-        forget_compiled()
 
 
 def attempt(

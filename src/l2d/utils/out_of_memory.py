@@ -1,7 +1,6 @@
 """Running out of memory: how to detect it, how to free memory, and how many micro-batches to use next."""
 
 import gc
-import sys
 
 import torch
 
@@ -34,13 +33,6 @@ def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
         f" {-(-rows // parts):,}, still one step (batch norm, if any, sees a micro-batch)"
     )
     return parts
-
-
-def forget_compiled() -> None:
-    """CUDA graphs keep their memory until the compiler is reset."""
-    if "torch._dynamo" in sys.modules:
-        torch.compiler.reset()
-    free_memory()
 
 
 def free_memory() -> None:

@@ -34,9 +34,7 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
         finally:  # also after argparse's --help, which raises SystemExit
             sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes stdout again at exit, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        end_quietly()
     except MISTAKES as error:
         if os.environ.get("HYDRA_FULL_ERROR") == "1" or not is_mistake(error):
             raise
@@ -44,6 +42,13 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
     except KeyboardInterrupt:
         interrupts.say_at_the_end(interrupted)
         raise
+
+
+def end_quietly() -> NoReturn:
+    """After a closed pipe: nobody reads what is printed."""
+    # Python flushes stdout again at exit, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)
 
 
 class OneLineParser(argparse.ArgumentParser):

@@ -4,14 +4,18 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import HashingVectorizer
 
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.text import encoders
-from l2d.data.text.encoders import Embeddings, Hashed
+from l2d.data.text.encoders import CHUNK, HASHES, Embeddings, Hashed
 from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
@@ -53,6 +57,23 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def embeddings(folder: Path, **changes: int) -> Embeddings:
     return Embeddings(model=str(folder), **{"max_length": 32, "batch_size": 2, **changes})
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from("aAbΣßİ \n\t\u2003'-_1é"), min_size=1) | st.text(max_size=9), min_size=1, max_size=5
+    )
+)
+def test_hashed_texts_are_scikit_learns(texts: list[str]) -> None:
+    """To the last bit, also in chunks: hashes of words and pairs of words, then of pieces of words."""
+    kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
+    parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
+    expected = np.concatenate([part.toarray() for part in parts], axis=1)
+    for chunk in (CHUNK, 2):
+        with patch.object(encoders, "CHUNK", chunk):
+            found = Hashed().embed(texts)
+        assert found.dtype == np.float32
+        assert np.array_equal(found, expected)
 
 
 def test_embeddings_are_the_mean_of_the_states(encoder: Path, tmp_path: Path) -> None:

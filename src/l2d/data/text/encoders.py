@@ -17,6 +17,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
 
+CHUNK = 50_000  # texts at a time: the different words of more would take much memory
 HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
 
 
@@ -44,11 +45,40 @@ class Hashed(Encoder):
     """Words, pairs of words, and pieces of 3 to 5 letters within words, hashed; nothing is learned."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        from sklearn.feature_extraction.text import HashingVectorizer
+        found = np.empty((len(texts), 2 * HASHES), dtype=np.float32)
+        for start in range(0, len(texts), CHUNK):
+            chunk = texts[start : start + CHUNK]
+            found[start : start + CHUNK, :HASHES] = hashed_words(chunk)
+            found[start : start + CHUNK, HASHES:] = hashed_pieces(chunk)
+        return found
 
-        kinds = ({"analyzer": "word", "ngram_range": (1, 2)}, {"analyzer": "char_wb", "ngram_range": (3, 5)})
-        parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
-        return np.concatenate([part.toarray() for part in parts], axis=1)
+
+def hashed_words(texts: Sequence[str]) -> np.ndarray:
+    """Words and pairs of words, counted by hash and scaled to length 1 [n, HASHES]."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    kind = {"analyzer": "word", "ngram_range": (1, 2)}
+    found: np.ndarray = HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts).toarray()
+    return found
+
+
+def hashed_pieces(texts: Sequence[str]) -> np.ndarray:
+    """Pieces of 3 to 5 letters within words, the same way. Each different word is taken apart once, since that is the slow part."""
+    from scipy.sparse import csr_matrix
+    from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.preprocessing import normalize
+
+    numbers = {"": 0}  # scikit-learn refuses to hash nothing
+    words: list[int] = []
+    ends = [0]
+    for text in texts:
+        words += [numbers.setdefault(word, len(numbers)) for word in text.lower().split()]
+        ends.append(len(words))
+    counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
+    kind = {"analyzer": "char_wb", "ngram_range": (3, 5), "norm": None}
+    pieces = HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(numbers)
+    found: np.ndarray = normalize(counts @ pieces, copy=False).toarray()
+    return found
 
 
 class Embeddings(Encoder):
