@@ -280,3 +280,7 @@ def test_a_guard_for_other_prices_by_hand() -> None:
     for prices, best in (([0.0, 2.0], 0), ([2.0, 0.0], 1)):
         found = held_out.guard_at(torch.tensor(prices))
         assert (found.constant, found.best, found.gain) == (best, best, 0)
+
+
+def test_offsets_go_where_the_utilities_are() -> None:
+    assert with_offsets(torch.zeros(3, 2, device="meta"), (0.5, 0.0)).device.type == "meta"

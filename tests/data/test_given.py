@@ -10,6 +10,7 @@ import torch
 
 from l2d.data.arrays import Answers, Seen
 from l2d.data.given import make_arrays, read_inputs, read_outcomes
+from l2d.utils.errors import ParameterError
 
 TEXTS = ["a b", "c", " a  b "]
 
@@ -33,3 +34,12 @@ def test_a_frame_of_costs_is_put_into_the_experts_order() -> None:
     costs = pd.DataFrame({"b": [1.0, 2.0], "a": [3.0, 4.0]})
     assert read_outcomes(costs, None, None, ["a", "b"])[0].tolist() == [[3, 1], [4, 2]]
     assert read_outcomes(costs, None, None, ["c", "d"])[0].tolist() == [[1, 3], [2, 4]]
+
+
+def test_prices_of_experts_or_of_rows() -> None:
+    for prices in ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]]):
+        _, found = read_outcomes(None, np.zeros((2, 2)), prices)
+        assert found is not None
+        assert found.tolist() == prices
+    with pytest.raises(ParameterError, match=r"^prices: must be \[2, 2\] or \[2\], not \[1, 2\]"):
+        read_outcomes(None, np.zeros((2, 2)), [[1.0, 2.0]])

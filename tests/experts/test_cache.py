@@ -27,9 +27,10 @@ def never() -> dict[str, np.ndarray]:
     raise AssertionError("made although it is there")
 
 
-def test_made_once_then_read(tmp_path: Path) -> None:
+def test_made_once_then_read_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(tmp_path, "digits-I-trained", {"seed": 0})
     assert cache.get(lambda: MADE) is not MADE
+    monkeypatch.setattr("l2d.experts.cache.alone", None)
     read = cache.get(never)
     assert {name: array.tolist() for name, array in read.items()} == {k: v.tolist() for k, v in MADE.items()}
     assert json.loads((cache.entry / "entry.json").read_text())["identity"] == {"seed": 0}

@@ -69,6 +69,7 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     assert (found["schedule"], found["ema"], found["parts"]) == ("constant", 0.5, 2)
     options: Any = told
     assert (options.max_epochs, options.accumulate_grad_batches, options.deterministic) == (7, 2, True)
+    assert options.devices == 1  # however many there are
     batches = found["train_dataloaders"]
     assert (batches.seed, batches.augment, batches.pad, batches.sizes) == (5, "crop", 1, [25] * 4)
     assert torch.equal(batches.labels, arrays.train_labels[rows])
@@ -86,4 +87,5 @@ def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         classifiers = Classifiers(arrays, made.network, made.recipe, ComputeOptions(progress=progress))
         classifiers.answers(rows, nothing, False, 0, "expert 1 of 2")
-        assert ("expert 1 of 2" in capsys.readouterr().err) == (progress and terminal)
+        said = capsys.readouterr().err
+        assert ("expert 1 of 2" in said) == ("loss=" in said) == (progress and terminal)

@@ -138,6 +138,16 @@ def test_the_random_stream_is_in_the_checkpoint() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_the_loss_of_an_epoch_is_the_mean_over_its_rows() -> None:
+    learner = Ending(lambda: None)
+    learner.on_train_epoch_start()
+    for rows in ([[1.0], [2.0]], [[6.0]]):
+        learner.training_step((torch.tensor(rows), torch.zeros(len(rows), 2), torch.zeros(len(rows))), 0)
+    with torch.no_grad():
+        expected = learner.network(torch.tensor([[3.0]]))
+    assert float(learner.loss_sum) / learner.rows_seen == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_a_loss_that_is_not_finite_is_named_with_its_epoch() -> None:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)

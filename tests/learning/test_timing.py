@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from l2d.learning import timing
 from l2d.learning.timing import Timer
@@ -36,3 +37,21 @@ def test_one_epoch_and_none() -> None:
     assert timer.record(images=60)["images_per_second"] is None
     timer.epoch_seconds = [2.0]
     assert timer.record(images=60)["images_per_second"] == 30
+
+
+def test_memory_is_in_gib_and_without_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    bytes_used = 9 * 2**30
+
+    def begin_anew() -> None:
+        nonlocal bytes_used
+        bytes_used = 3 * 2**30
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", begin_anew)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: bytes_used)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    timer = Timer()
+    timer._device = torch.device("cuda")
+    timer.leave_out(30)
+    found = timer.record(images=60)
+    assert (found["device"], found["gpu_memory_gib"]) == ("a GPU", 3)

@@ -255,6 +255,7 @@ def test_listing_and_results(tmp_path: Path) -> None:
     text = listing(cells)
     assert "5 runs: 2 finished, 1 paused, 1 begun, 1 missing" in text
     assert "about 5 min" in text  # three runs of 100 s
+    assert [line.rpartition("  ")[2] for line in text.splitlines()[4:7]] == ["100 s"] * 3
     assert "about 8 min" in listing(cells, force=True)
     assert "without" not in text
     header, rows = results_table(cells)
@@ -299,6 +300,7 @@ def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
     """Of another dataset or another number of epochs, a run says nothing."""
     cells = some_cells(tmp_path)
     assert "no estimate; 3 without" in listing(cells)
+    assert listing(cells).count("?") == 3
     finish(cells[0])
     assert "about 3 min" in listing(cells)
     other = [cells[0], *(replace(cell, epochs=4) for cell in cells[1:])]

@@ -165,6 +165,8 @@ def test_a_guard_that_leaves_the_router_adds_a_line_and_no_row() -> None:
         (0.0051, 0.0101, "1,600", "validation_fraction"),
         (0.1, 0.13, "680", "validation_fraction"),
         (0.1, 0.12, None, ""),
+        (0.25, 0.75, "3,600", "validation_fraction"),
+        (0.03, 0.0948, "4,000", "more than there are"),  # none would be left to learn from
         (0.1, 0.5, "10,000", "more than there are"),
         (0.1, 0.99, "40,000", "more than there are"),
         (0.1, 1.01, None, ""),

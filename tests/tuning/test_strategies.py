@@ -175,6 +175,7 @@ def test_optuna_over_recipe_values_and_failures() -> None:
         assert 1e-4 <= ask.settings["recipe.optimizer.lr"] <= 1e-2
         assert 1e-5 <= ask.settings["recipe.optimizer.weight_decay"] <= 1e-2
     assert {ask.settings["method.tau"] for ask in asked} == {0.5, 1.0}
+    assert sum(ask.settings["recipe.optimizer.lr"] < 1e-3 for ask in asked) >= 3  # even by their logarithm
 
 
 def test_optuna_asks_on_where_all_trials_of_a_round_failed() -> None:

@@ -112,6 +112,9 @@ def test_other_errors_of_hydra_say_what_and_why() -> None:
         assert "\n" not in line
         assert "there are" not in line
         assert "did you mean" not in line
+    silent = HydraException("no config")
+    silent.__cause__ = ValueError()
+    assert one_line(silent) == "no config"
 
 
 @pytest.mark.parametrize(

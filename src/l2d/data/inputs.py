@@ -33,7 +33,7 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
         parts.append(values.astype(np.float32)[:, None])
     if seen.text is not None:
         parts.append(embed(sheet.texts(seen.text)))
-    return torch.from_numpy(np.concatenate(parts, axis=1))
+    return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
 
 
 def read_images(sheet: Sheet, column: str, shape: Shape) -> Tensor:

@@ -1,5 +1,6 @@
 """Run folders in, curves out: which runs belong together, what is measured, and the numbers that sum it up."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,8 +118,10 @@ def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
     write_run(runs, 0.0, [0] * 6, method="ce")  # a single scale is no curve
     write_run(runs, 0.25, [0] * 6, noise=0.2)
     write_run(runs, 0.3, [0] * 6, prices=np.array([2.0, 1.0, 0.5]))
+    write_run(runs, 0.0, [0] * 6, method="one_vs_all", noise=0.2)
     [group] = find_groups(read_cells(runs))
     assert list(group.cells) == [0, 1, 3]
+    assert group.cascade is None  # it learned from other costs
     assert group.name.startswith("q-own-table-error_plus_cost-mild-")
 
 
@@ -128,9 +131,10 @@ def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
     sure = np.array([[0.8, 0.1, 0.7 if row in (2, 5) else 0.1] for row in range(6)])
     scores = np.log(sure / (1 - sure))
     write_run(runs, 1.0, [0] * 6, method="one_vs_all", scores=scores)
-    write_run(runs, 0.0, [0] * 6, method="one_vs_all", scores=scores)
+    folder = write_run(runs, 0.0, [0] * 6, method="one_vs_all", scores=scores).parent
+    shutil.copytree(folder, runs / "q/own/table/error/one_vs_all/00000000")
     mild = curves(runs)["mild"]
-    assert mild.summary["cascade"].endswith("one_vs_all/00000000")  # what learned errors alone is taken first
+    assert mild.summary["cascade"] == str(folder)  # what learned errors alone is taken first, and of these the same cost
     at = {round(mark.at or 0.0, 2): mark for mark in mild.of("cascade")}
     assert at[0.0].point == (0.1, pytest.approx(4 / 6))
     assert at[0.5].point == (pytest.approx(4.2 / 6), pytest.approx(1 / 6))

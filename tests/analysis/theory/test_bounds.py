@@ -130,6 +130,7 @@ def test_monte_carlo_finds_the_complexity(seed: int) -> None:
     features, weights, rho = case(seed, 3, 2)
     estimate, error = bounds.rademacher_monte_carlo(features, weights, rho, 1.3, draws=400, seed=seed)
     assert abs(estimate - exact_rademacher(features, weights, rho, 1.3)) <= 5 * error + 1e-9
+    assert bounds.rademacher_monte_carlo(features, weights, rho, 1.3, draws=400, seed=seed + 1)[0] != estimate
 
 
 def test_first_form_fails_with_the_printed_norms() -> None:

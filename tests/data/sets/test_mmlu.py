@@ -102,6 +102,7 @@ def test_chances_are_chances() -> None:
     assert sum(CHANCES) == pytest.approx(1)
     assert len(set(PATTERNS)) == len(PATTERNS) == 8
     assert apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist() == [4, 2, 1]
+    assert apportioned(np.full(64, 1 / 64), 32).tolist() == [1] * 32 + [0] * 32  # ties go by place, on every machine
 
 
 def test_skill_depends_on_the_question() -> None:
@@ -268,11 +269,19 @@ def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     file = tmp_path / "all.parquet"
     rows = [{"question": "Which?", "subject": "law", "choices": list("wxyz"), "answer": answer} for answer in (0, 3)]
     parquet.write_table(pa.Table.from_pylist(rows), file)
-    monkeypatch.setattr(mmlu, "is_kept", lambda *_, **__: True)
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: str(file))
+    asked: list[tuple[Any, ...]] = []
+
+    def ask(*names: str, repo_type: str = "model") -> str:
+        asked.append((*names, repo_type))
+        return ""
+
+    monkeypatch.setattr(mmlu, "is_kept", ask)
+    monkeypatch.setattr(mmlu, "unreachable", ask)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *given, **said: ask(*given, **said) or str(file))
     prompt = "Which?\nA. w\nB. x\nC. y\nD. z"
     columns = {"id": ["0", "1"], "subject": ["law"] * 2, "prompt": [prompt] * 2, "answer": ["A", "D"]}
     assert mmlu.hub_questions() == columns
+    assert asked == [(mmlu.HUB, mmlu.HUB_FILE, "dataset")] * 3
 
 
 def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

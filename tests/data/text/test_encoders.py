@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from joblib import parallel_config
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from l2d.config.signatures import check_arguments, read_signature
@@ -70,10 +71,18 @@ def test_hashed_texts_are_scikit_learns(texts: list[str]) -> None:
     parts = [HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts) for kind in kinds]
     expected = np.concatenate([part.toarray() for part in parts], axis=1)
     for chunk in (CHUNK, 2):
-        with patch.object(encoders, "CHUNK", chunk):
+        with patch.object(encoders, "CHUNK", chunk), parallel_config("sequential"):
             found = Hashed().embed(texts)
         assert found.dtype == np.float32
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.slow
+def test_a_large_table_is_hashed_on_all_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [f"question {i} of {i % 7}" for i in range(95)]
+    whole = Hashed().embed(texts)
+    monkeypatch.setattr(encoders, "CHUNK", 30)
+    assert np.array_equal(Hashed().embed(texts), whole)
 
 
 def test_embeddings_are_the_mean_of_the_states(encoder: Path, tmp_path: Path) -> None:

@@ -91,7 +91,11 @@ def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("transformers.__version__", version)  # by name: making models may replace the module
     from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
-    assert given == {"revision": "r", "trust_remote_code": False, "local_files_only": True, key: torch.float16}
+    known = {"revision": "r", "trust_remote_code": False, "local_files_only": True}
+    assert given == {**known, key: torch.float16}
+    given.clear()
+    from_pretrained(Factory, "a/b", revision="r")  # a tokenizer has none
+    assert given == known
 
 
 def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:

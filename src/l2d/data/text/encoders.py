@@ -17,7 +17,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
 
-CHUNK = 50_000  # texts at a time: the different words of more would take much memory
+CHUNK = 20_000  # texts at a time, on all cores
 HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
 
 
@@ -45,12 +45,19 @@ class Hashed(Encoder):
     """Words, pairs of words, and pieces of 3 to 5 letters within words, hashed; nothing is learned."""
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        found = np.empty((len(texts), 2 * HASHES), dtype=np.float32)
-        for start in range(0, len(texts), CHUNK):
-            chunk = texts[start : start + CHUNK]
-            found[start : start + CHUNK, :HASHES] = hashed_words(chunk)
-            found[start : start + CHUNK, HASHES:] = hashed_pieces(chunk)
+        if len(texts) <= CHUNK:
+            return hashed(texts)
+        from joblib import Parallel, delayed
+
+        found, starts = np.empty((len(texts), 2 * HASHES), dtype=np.float32), range(0, len(texts), CHUNK)
+        parts = Parallel(n_jobs=-1, return_as="generator")(delayed(hashed)(texts[i : i + CHUNK]) for i in starts)
+        for i, part in zip(starts, parts, strict=True):
+            found[i : i + CHUNK] = part
         return found
+
+
+def hashed(texts: Sequence[str]) -> np.ndarray:
+    return np.concatenate([hashed_words(texts), hashed_pieces(texts)], axis=1)
 
 
 def hashed_words(texts: Sequence[str]) -> np.ndarray:
