@@ -39,6 +39,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["train", "setup.coverage=[0.5,0.2]"], 1, "setup.coverage=[0.5, 0.2]"),
     (["train", "method=mild,tdef"], 1, "-m"),
     (["train", "dataset=digits", "setup=I", "cost.prices=[1,2]"], 1, "cost.prices"),
+    (["train", "dataset=table", "dataset.path=none.csv"], 1, "none.csv"),
     (["train", "dry_run=true"], 0, "missing"),
     (["train", "-m", "seed=0,1", "dry_run=true"], 0, "2 missing"),
     (["train", *TINY], 0, "finished already"),

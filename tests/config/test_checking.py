@@ -439,6 +439,15 @@ def test_components_within_components() -> None:
         read_component("dataset", wrong, None)
 
 
+@pytest.mark.usefixtures("mine")
+def test_a_class_that_is_called_later_may_lack_arguments() -> None:
+    inner = {"_target_": "my_classes.inner.Unnamed", "options": {}}
+    node = {"_target_": "my_classes.inner.Named", "parts": [{**inner, "_partial_": True}]}
+    assert make(read_component("dataset", node, None)).parts[0](recipe={"flour": 3}).recipe == {"flour": 3}
+    with pytest.raises(ParameterError, match=r"^dataset\.parts\[1\]\.recipe: is missing"):
+        read_component("dataset", {**node, "parts": [inner]}, None)
+
+
 @pytest.mark.parametrize(
     ("target", "trust", "expected"),
     [

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,6 +148,18 @@ def test_where_data_lie_does_not_count() -> None:
     assert variant(plain) != variant(changed(plain, "dataset.label", "answer"))
     models = config("experts=llm", "experts.table=a.csv")
     assert variant(models) == variant(changed(models, "experts.table", None))
+    assert expert_identity(plain) == expert_identity(changed(plain, "dataset.path", "b.csv"))
+    assert expert_identity(plain) != expert_identity(changed(plain, "dataset.label", "answer"))
+
+
+def test_a_model_in_a_folder_counts_by_the_folders_name(trained: dict[str, Any], tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("here/model", "there/model", "here/other")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    names = [*map(str, folders), "a/model", "b/model"]
+    here, there, *others = (variant(changed(trained, "router.reads.model", name)) for name in names)
+    assert here == there
+    assert len({here, *others}) == 4
 
 
 def test_path() -> None:

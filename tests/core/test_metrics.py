@@ -187,3 +187,6 @@ def test_calibration_of_chances_by_hand() -> None:
     # each pair by itself, however often the others are wrong
     rows = calibration_of_chances(torch.tensor([[0.15, 0.35]]), torch.ones(1, 2))
     assert rows == [pytest.approx(row) for row in ([0.25, 0.15, 1], [0.25, 0.35, 1], [0.25, 0.65, 0], [0.25, 0.85, 0])]
+    # a regression's estimates and errors with noise may leave 0..1
+    rows = calibration_of_chances(torch.tensor([[1.25, -0.25]]), torch.tensor([[1.5, -0.5]]))
+    assert rows == [[0.5, 0, 0], [0.5, 1, 1]]

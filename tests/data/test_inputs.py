@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 from l2d.data.arrays import Seen
-from l2d.data.inputs import array_inputs, decode_images, row_inputs
+from l2d.data.inputs import array_inputs, decode_images, read_images, row_inputs
+from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 
 
@@ -19,6 +21,19 @@ def test_images_that_are_not_square(tmp_path: Path) -> None:
     images, bad = decode_images([tmp_path / "none.png", tmp_path / "wide.png"], (2, 3, 3))
     assert images[1].tolist() == pixels.tolist()
     assert bad.tolist() == [True, False]
+
+
+def test_grey_stays_between_black_and_white(tmp_path: Path) -> None:
+    Image.fromarray(np.array([[0, 128, 255]], np.uint8)).save(tmp_path / "grey.png")
+    images, _ = decode_images([tmp_path / "grey.png"], (1, 3, 1), white=16)
+    assert images.flatten().tolist() == [0, 8, 16]
+
+
+def test_images_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Image.new("L", (8, 8), 100).save(tmp_path / "a.png")
+    sheet = Sheet(Path("elsewhere", "table.csv"), {"file": pa.array(["~/a.png"])})
+    assert read_images(sheet, "file", (8, 8, 1)).unique().tolist() == [100]
 
 
 def test_numbers_come_before_the_text() -> None:

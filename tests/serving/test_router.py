@@ -360,6 +360,11 @@ def test_numbers_and_text_together(tmp_path: Path) -> None:
         router.route(["only a text"])
 
 
+def test_images_may_come_without_their_one_channel(digits: Ran) -> None:
+    router = Router.load(digits.path)
+    assert torch.equal(router.decide(digits.queries[..., 0]), router.decide(digits.queries))
+
+
 def test_loading_leaves_the_random_stream_alone(digits: Ran) -> None:
     torch.manual_seed(3)
     expected = torch.rand(2)

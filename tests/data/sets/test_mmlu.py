@@ -4,6 +4,7 @@ import csv
 import re
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,12 @@ def test_hard_questions_have_larger_numbers() -> None:
         text = " ".join(simulated_question("arithmetic", hard, rng) for _ in range(20))
         numbers = [int(number) for number in re.findall(r"\d+", text)]
         assert min(numbers) >= 60 if hard else max(numbers) < 20
+
+
+def test_questions_are_about_their_topics() -> None:
+    words = {"arithmetic": "cost", "algebra": "Solve", "world history": "came about", "geography": "lies closest"}
+    for (topic, word), hard in product([*words.items(), ("logic", "conclusion")], (False, True)):
+        assert word in simulated_question(topic, hard, np.random.default_rng(0))
 
 
 @pytest.mark.slow

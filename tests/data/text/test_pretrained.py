@@ -125,13 +125,13 @@ class Elsewhere:
 
 
 def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    model = Elsewhere()
-    asked = answering(monkeypatch, "there")
-    with caplog.at_level(logging.INFO, "huggingface_hub"):
-        assert from_pretrained(model, "a/b", revision="r") == "fetched"
-        assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
-    assert model.tried == [True, False]
-    assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
+    for model in (Elsewhere(), Elsewhere(ValueError("no tokenizer among the cached files"))):
+        asked = answering(monkeypatch, "there")
+        with caplog.at_level(logging.INFO, "huggingface_hub"):
+            assert from_pretrained(model, "a/b", revision="r") == "fetched"
+            assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
+        assert model.tried == [True, False]
+        assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
 
 
 def test_what_is_wrong_with_a_copy_is_said_where_there_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
