@@ -134,7 +134,7 @@ def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
     folder = write_run(runs, 0.0, [0] * 6, method="one_vs_all", scores=scores).parent
     shutil.copytree(folder, runs / "q/own/table/error/one_vs_all/00000000")
     mild = curves(runs)["mild"]
-    assert mild.summary["cascade"] == str(folder)  # what learned errors alone is taken first, and of these the same cost
+    assert mild.summary["cascade"] == str(folder)  # errors alone first, then the same cost
     at = {round(mark.at or 0.0, 2): mark for mark in mild.of("cascade")}
     assert at[0.0].point == (0.1, pytest.approx(4 / 6))
     assert at[0.5].point == (pytest.approx(4.2 / 6), pytest.approx(1 / 6))

@@ -40,7 +40,7 @@ def test_decision_regions() -> None:
     assert "0.0%" in picture.axes[1].get_title()
     for axes in picture.axes:
         [star] = [line for line in axes.lines if line.get_marker() == "*"]
-        np.testing.assert_allclose(star.get_xydata(), [[0.3 + 0.2 / 2, 0.2 * np.sqrt(0.75)]])
+        np.testing.assert_allclose(np.asarray(star.get_xydata(), float), [[0.3 + 0.2 / 2, 0.2 * np.sqrt(0.75)]])
 
 
 def test_the_world_is_as_described() -> None:
