@@ -25,6 +25,7 @@ def test_scikit_learns_interface() -> None:
     with pytest.raises(NotFittedError):
         copy.predict(X)
     assert estimator.fit(X, COSTS) is estimator
+    assert estimator.experts_ == ("expert 1", "expert 2")
     chosen = estimator.predict(X)
     assert chosen.shape == (160,)
     assert estimator.score(X, COSTS) == pytest.approx(-COSTS[np.arange(160), chosen].mean())

@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.patches import Rectangle
 from tests.tiny_encoders import write_encoder
 
 import l2d
+from l2d.api.fit import embedder, make_experiment
 from l2d.config import Experiment, check, compose
 from l2d.routing.module import RouterModule
 from l2d.utils.errors import L2DError, ParameterError
@@ -73,17 +75,15 @@ def random_states() -> list[Any]:
     return [torch.get_rng_state().tolist(), legacy[1].tolist(), random.getstate()]
 
 
-def test_nothing_is_left_behind(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: Any) -> None:
-    """No files, no output, no random number drawn from the caller's streams."""
-    before = Path.cwd()
-    os.chdir(tmp_path)
-    try:
-        states = random_states()
-        l2d.fit(*rows, **{**QUICK, "epochs": 1})
-        after = random_states()
-    finally:
-        os.chdir(before)
-    assert states == after
+def test_nothing_is_left_behind(
+    rows: tuple[np.ndarray, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """No files, temporary ones included, no output, no random number drawn from the caller's streams."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    states = random_states()
+    l2d.fit(*rows, **{**QUICK, "epochs": 1})
+    assert random_states() == states
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == ""
 
@@ -239,6 +239,8 @@ def test_a_save_that_dies_half_way_leaves_no_router(
 
 
 def test_plot(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+    dear = router.plot(rows[0], errors=rows[1], prices=[5, 5, 5])
+    assert min(bar.get_width() for bar in dear.axes[0].patches if isinstance(bar, Rectangle)) >= 5
     for figure in (router.plot(), router.plot(*rows)):
         figure.savefig(tmp_path / "picture.png")
         assert (tmp_path / "picture.png").stat().st_size > 10_000
@@ -379,6 +381,12 @@ def test_options_reach_the_config(rows: tuple[np.ndarray, np.ndarray]) -> None:
     )
     assert [float(rho) for rho in router.method.get_buffer("rho")] == [1, 2, 3]
     assert router.config["decision"] == "posterior"
+
+
+def test_the_encoder_learns_of_progress() -> None:
+    for wanted in (True, False):
+        experiment = make_experiment("texts", "mild", "minilm", None, {"progress": wanted}, {})
+        assert embedder(experiment).__self__.progress == wanted
 
 
 class Reached(Exception):

@@ -527,6 +527,18 @@ def test_ids_come_back_with_the_choices(
     assert [replace(choice, id=None) for choice in choices] == router.route(texts.queries[:3])
 
 
+def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("l2d.serving.router.export_router", lambda _, file: file.touch())
+    Router.load(untrained(tmp_path, "dataset.features=[x]").path).save("~/saved")
+    router = Router.load("~/saved")
+    write(tmp_path, {"x": [1.0, 2.0]}, "queries.csv")
+    assert len(router.route_file("~/queries.csv")) == 2
+    router.export("~/router.pt2")
+    assert (tmp_path / "router.pt2").exists()
+
+
 def test_an_id_may_be_what_a_router_sees(tmp_path: Path) -> None:
     """Where it was told to look at it: a number all the same."""
     cells = table()

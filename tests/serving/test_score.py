@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from l2d.serving.score import RouterScore, compare_decisions, score_decisions
@@ -32,6 +33,7 @@ def test_the_price_is_part_of_the_loss() -> None:
     score = score_decisions(decisions, COSTS + torch.tensor([0.25, 0.5]), ["a", "b"], torch.tensor([0.25, 0.5]))
     assert (score.deferral_loss, score.mean_error, score.mean_price) == (0.6875, 0.3125, 0.375)
     assert "of which price  0.3750" in str(score)
+    assert "of which price  0.0000" in str(score_decisions(decisions, COSTS, ["a", "b"], torch.zeros(2)))
     by_row = score_decisions(decisions, COSTS, ["a", "b"], torch.tensor([[0.0, 9], [9, 0.25], [9, 0.5], [0, 9]]))
     assert (by_row.mean_error, by_row.mean_price) == (0.125, 0.1875)
 
@@ -59,6 +61,7 @@ def test_words() -> None:
 def test_one_row_has_no_interval() -> None:
     score = score_decisions(torch.tensor([0]), COSTS[:1], ["a", "b"])
     assert score.interval == (-math.inf, math.inf)
+    assert RouterScore.from_dict(score.as_dict()) == score
 
 
 @given(st.integers(0, 2**31))
@@ -80,6 +83,7 @@ def test_the_picture_shows_the_numbers() -> None:
     found = {name: bar.get_width() for name, bar in zip(names, bars, strict=True)}
     assert found == {"always a": 0.375, "always b": 0.8125, "router": 0.3125, "oracle": 0.1875}
     assert names[:2] == ["oracle", "router"]
+    assert [bar.get_facecolor() for bar in bars[:2]] == [to_rgba("tab:green"), to_rgba("tab:blue")]
     heights = [bar.get_height() for bar in shares.patches if isinstance(bar, Rectangle)]
     assert heights == [50, 50, 75, 25]  # the router's, then the oracle's
     assert [text.get_text() for text in shares.get_xticklabels()] == ["a", "b"]

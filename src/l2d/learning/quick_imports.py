@@ -1,5 +1,6 @@
 """Imports Lightning in half the time: torchmetrics and timm import large packages only to see whether they exist."""
 
+import atexit
 import gc
 import re
 import sys
@@ -31,6 +32,7 @@ def freeze_imports() -> None:
     for l2d's own commands: nothing that exists now is looked at again."""
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # at the end all is freed, or some libraries complain of leaks
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.run_folders import write_priced_run as write_run
 
 from l2d.analysis.curve.groups import find_groups
 from l2d.analysis.curve.measure import HELD_OUT, WEIGHTS, measure_group
-from l2d.analysis.curve.show import curve_text
+from l2d.analysis.curve.show import curve_figure, curve_text
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.core.results import read_metrics
@@ -75,7 +76,18 @@ def test_the_spread_of_areas_is_over_the_seeds_that_have_all_scales(runs: Path) 
     write_run(runs, 1.0, [0, 1, 2, 0, 1, 2], seed=2)
     one = (3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6) * (1 + 5 / 6) / 2
     two = (3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + 2.2 / 6 + 0.4 / 6 * (1 + 5 / 6) / 2
-    assert curves(runs)["mild"].summary["auc_std"] == pytest.approx((two - one) / 0.9 / np.sqrt(2))
+    curve = curves(runs)["mild"]
+    assert curve.summary["auc_std"] == pytest.approx((two - one) / 0.9 / np.sqrt(2))
+    assert {mark.seeds for mark in curve.of("mixture")} == {3}
+
+
+def test_equal_prices_have_no_area(tmp_path: Path) -> None:
+    for seed, scale in product((0, 1), (0.0, 1.0)):
+        write_run(tmp_path, scale, [0] * 6, seed=seed, prices=np.full(3, 0.5))
+    curve = curves(tmp_path)["mild"]
+    assert curve.summary["auc_std"] is None
+    assert "all prices are equal" in curve_text(curve)
+    assert "confidence cascade never" not in curve_text(curve)  # there is none
 
 
 def test_runs_that_do_not_belong_together_are_named(runs: Path) -> None:
@@ -86,6 +98,16 @@ def test_runs_that_do_not_belong_together_are_named(runs: Path) -> None:
         (folder.parents[1] / "00000000" / f"seed={seed}" / "data.txt").write_text(data)
     with pytest.raises(L2DError, match=r"different data \(data\.txt\)"):
         curves(runs)
+
+
+@pytest.mark.parametrize("method", ["cost_regression", "one_vs_all"])
+def test_estimates_of_other_data_are_refused(method: str, runs: Path) -> None:
+    for file in runs.rglob("metrics.json"):
+        file.with_name("data.txt").write_text("a")
+    (write_run(runs, 1.0, [0] * 6, method=method, expected=ERRORS) / "data.txt").write_text("b")
+    group = next(group for group in find_groups(read_cells(runs)) if group.names[4] == "mild")
+    with pytest.raises(L2DError, match=r"different data \(data\.txt\)"):
+        measure_group(group)
 
 
 def test_scale_0_alone_does_not_say_what_models_cost(tmp_path: Path) -> None:
@@ -123,6 +145,56 @@ def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
     assert list(group.cells) == [0, 1, 3]
     assert group.cascade is None  # it learned from other costs
     assert group.name.startswith("q-own-table-error_plus_cost-mild-")
+    shutil.rmtree(runs / "q/own/table/error_plus_cost/mild/00000000")
+    assert [other.name for other in find_groups(read_cells(runs))] == [group.name]  # whichever scales there are
+
+
+def test_estimates_that_were_learned_without_prices_come_first(runs: Path) -> None:
+    """Whatever their folder is called, and however the curve's own runs decide."""
+    for file in runs.rglob("config.yaml"):
+        file.write_text(f"{file.read_text()}decision: posterior\n")
+    for method in ("cost_regression", "one_vs_all"):
+        write_run(runs, 1.0, [0] * 6, method=method, expected=ERRORS)
+        free = write_run(runs, 0.0, [0] * 6, method=method, expected=ERRORS).parent
+        free.rename(free.with_name("ffffffff"))
+    mild = next(group for group in find_groups(read_cells(runs)) if group.names[4] == "mild")
+    assert mild.cascade is not None
+    assert [cell.names[4:] for cell in (mild.repriced["cost_regression"], mild.cascade)] == [
+        ("cost_regression", "ffffffff"),
+        ("one_vs_all", "ffffffff"),
+    ]
+
+
+def test_a_cascade_of_a_run_with_prices_leaves_them_out(runs: Path) -> None:
+    """It is expected to be wrong half of the time by all models, and to pay for each its price."""
+    sure = 1 - (0.5 + np.tile(PRICES, (6, 1))) / 2
+    folder = write_run(runs, 1.0, [0] * 6, method="one_vs_all", scores=np.log(sure / (1 - sure)))
+    metrics = read_metrics(folder / "metrics.json")
+    write_json(folder / "metrics.json", replace(metrics, method_buffers={"reward_scale": 2.0}).as_json())
+    found = measure_group(next(group for group in find_groups(read_cells(runs)) if group.names[4] == "mild"))
+    assert found.chances[0][0] == pytest.approx(0.5)
+
+
+def test_the_picture(runs: Path) -> None:
+    """Bars belong to the points, which are drawn by price; each repriced method is a line of its own."""
+    write_run(runs, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    write_run(runs, 1.0, [0] * 6, method="plugin", expected=1 - ERRORS)
+    folder = runs / "q/own/table/error_plus_cost/plugin/000003e8/seed=0"
+    metrics = read_metrics(folder / "metrics.json")
+    able = replace(metrics, capabilities=replace(metrics.capabilities, takes_prices_later=True))
+    write_json(folder / "metrics.json", able.as_json())
+    curve = curves(runs)["mild"]
+    axes: Any = curve_figure(curve).axes[0]
+    assert axes.get_title() == "q, own: 6 test queries, 1 to 2 seeds"
+    lines = {str(line.get_label()): line for line in axes.lines}
+    for method in ("cost_regression", "plugin"):
+        own = sorted(mark.price for mark in curve.of("repriced") if mark.name == method)
+        assert list(lines[f"{method}, one run for all prices"].get_xdata()) == own
+    [router] = axes.containers
+    bars = router.lines[2][1].get_segments()  # of the error, up and down
+    assert [bar[1, 1] - bar[0, 1] for bar in bars] == pytest.approx([0, 0, 200 / 6 / np.sqrt(2)])
+    write_run(runs, 3.0, [2] * 6, seed=1)
+    assert curve_figure(curves(runs)["mild"]).axes[0].get_title().endswith("queries, 2 seeds")
 
 
 def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
@@ -169,6 +241,13 @@ def test_the_apgr_of_estimates_goes_by_the_least_expected_cost(tmp_path: Path) -
     errors, prices = np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.1, 1.0])
     expected = np.array([[0.9, 0.1], [0.1, 0.9]])
     write_run(tmp_path, 1.0, [0, 0], method="cost_regression", errors=errors, prices=prices, expected=expected)
+    assert curves(tmp_path)["cost_regression"].summary["apgr"] == {"1": pytest.approx(2 / 3)}
+    shutil.rmtree(tmp_path / "q")
+    expected, dear = (
+        np.array([[0.5, 0.4], [0.5, 0.3]]),
+        np.array([[0.0, 0.1], [0.0, 0.5]]),
+    )  # the second query costs more
+    write_run(tmp_path, 1.0, [0, 0], method="cost_regression", errors=errors, prices=dear, expected=expected)
     assert curves(tmp_path)["cost_regression"].summary["apgr"] == {"1": pytest.approx(2 / 3)}
 
 
@@ -266,5 +345,12 @@ def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
         chosen = [min(range(3), key=lambda k: ERRORS[row, k] + mark.at * PRICES[k]) for row in rows]
         assert mark.validation_price == pytest.approx(np.mean(PRICES[chosen]))
         assert mark.validation_error == pytest.approx(np.mean(ERRORS[rows, chosen]))
+    write_run(tmp_path, 1.0, [0] * 6, seed=1, method="cost_regression", expected=ERRORS)  # which has no such rows
+    assert {mark.validation_price for mark in curves(tmp_path)["cost_regression"].of("repriced")} == {None}
     (folder / WEIGHTS).write_bytes(b"cut")
     assert {mark.validation_price for mark in curves(tmp_path)["cost_regression"].of("repriced")} == {None}
+    folder = write_run(
+        tmp_path / "by row", 1.0, [0] * 6, method="cost_regression", prices=np.tile(PRICES, (6, 1)), expected=ERRORS
+    )
+    save_file(dict.fromkeys(HELD_OUT, ERRORS[rows]), folder / WEIGHTS)
+    assert {mark.validation_price for mark in curves(tmp_path / "by row")["cost_regression"].of("repriced")} == {None}

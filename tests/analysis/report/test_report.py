@@ -20,8 +20,16 @@ from l2d.analysis.report.averages import lower_hull, paired_interval
 from l2d.analysis.report.compare import as_in_the_paper, summarise
 from l2d.analysis.report.findings import findings_of, is_below, sentence
 from l2d.analysis.report.paper import paper_results, paper_rho
-from l2d.analysis.report.read import FinishedCell, read_cells
-from l2d.analysis.report.tables import PAGE, TEX, html_page, latex_tables, markdown_findings, markdown_tables
+from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
+from l2d.analysis.report.tables import (
+    PAGE,
+    TEX,
+    html_page,
+    hulls_by_block,
+    latex_tables,
+    markdown_findings,
+    markdown_tables,
+)
 from l2d.core.results import ExpertAlone
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -245,6 +253,11 @@ def test_any_folder_of_runs(
     assert all(cell.config["method"]["name"] == cell.method for cell in here)
 
 
+def test_a_runs_folder_is_no_setting(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs / "svhn/I/synthetic/error/mild/bbbb")
+    assert folder_among(["seed=1", "seed=7"]) == (Path("seed=1"), ["seed=7"])
+
+
 def test_folders_that_are_too_deep_are_other_peoples(runs: Path) -> None:
     """runs/bench/<commit>/ has runs of its own."""
     write_run(runs, "bench/1234567/svhn/I/synthetic/error/mild/bbbb", 0, 0.9)
@@ -269,6 +282,34 @@ def test_markdown_and_latex(runs: Path) -> None:
     assert "a_b%{c}\\".translate(TEX) == r"a\_b\%\{c\}\textbackslash{}"
 
 
+def test_a_baseline_is_never_bold_and_few_seeds_are_explained(runs: Path) -> None:
+    write_run(runs, "cifar10/II/synthetic/error/mild/aaaa", 0, 0.4)  # as good as the best single expert
+    write_run(runs, "svhn/II/synthetic/error/mild/aaaa", 0, 0.4)
+    entries = summarise(read_cells(runs))
+    assert markdown_tables(entries, {}).count("**0.4000**") == 2
+    tex = latex_tables(entries, {})
+    assert re.findall(r"\((\w+)\) & (\w+)", tex) == [("I", "svhn"), ("II", "cifar10"), ("II", "svhn")]
+    assert tex.count("fewer seeds than wanted") == 1
+
+
+def test_fewer_seeds_than_were_asked_for_are_few(runs: Path) -> None:
+    cells = [dataclasses.replace(cell, wanted=tuple(range(4))) for cell in read_cells(runs)]
+    assert entry(summarise(cells), "tdef")["few"]
+    missing = FinishedCell(("svhn", "I", "synthetic", "error", "ce", "cccc"), runs, wanted=(0,))
+    row = next(
+        line for line in latex_tables(summarise([*cells, missing]), {}).splitlines() if line.startswith("    ce")
+    )
+    assert row.endswith(r"missing$^\dagger$ & -- & -- & -- & -- \\")
+
+
+def test_the_hull_is_that_of_the_first_cell_with_the_most_seeds() -> None:
+    def told(seeds: int, price: float) -> dict[str, Any]:
+        alone = [{"price": price, "error_rate": 0.5}]
+        return {**dict.fromkeys(("dataset", "setup", "experts", "cost"), "a"), "seeds": seeds, "experts_alone": alone}
+
+    assert hulls_by_block([told(1, 1.0), told(2, 2.0), told(2, 3.0), told(1, 4.0)]) == {"a/a/a/a": [(2.0, 0.5)]}
+
+
 def write_findings(runs: Path) -> None:
     """Of five methods: tied (level) within a hair of best, significantly worse, once with one seed only."""
     losses = {"best": [0.1, 0.1, 0.1], "tied": [0.09, 0.11, 0.13], "worse": [0.2, 0.21, 0.2], "once": [0.9]}
@@ -286,6 +327,7 @@ def test_findings(tmp_path: Path) -> None:
     assert (first.beaten, first.level, first.untold) == (("worse",), ("tied",), ("once",))
     assert [first.mean, first.single, first.gain, second.gain] == pytest.approx([0.1, 0.4, 0.75, -0.25])
     assert (first.pays, second.pays) == (True, None)
+    assert dataclasses.replace(first, single=0.0).gain == 0
     assert sentence(first) == (
         "svhn I synthetic error: best best 0.1000; best single expert 0.4000 (-75%); beats worse; level with tied;"
         " too few seeds to compare with once"
