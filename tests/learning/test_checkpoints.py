@@ -57,12 +57,17 @@ def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Pa
     assert (again.best, again.best_epoch, again.best_weights) == (keeper.best, keeper.best_epoch, keeper.best_weights)
 
 
-def test_stop_after_is_the_number_of_epochs(tmp_path: Path) -> None:
+def test_stop_after_is_the_number_of_epochs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint of the epoch that training stops at is written, whether or not one is due."""
+    saved: list[int] = []
+    monkeypatch.setattr(EpochCheckpoint, "_save", lambda _, trainer: saved.append(trainer.current_epoch + 1))
     checkpoint = EpochCheckpoint(tmp_path, None, stop_after=2)
+    checkpoint.write_seconds = 1e9
     trainers = [in_epoch(epoch, {}) for epoch in range(3)]
     for trainer in trainers:
         checkpoint.on_train_epoch_end(trainer, MODULE)
     assert [trainer.should_stop for trainer in trainers] == [False, True, True]
+    assert saved == [2, 3]
     assert not checkpoint.out_of_patience
 
 

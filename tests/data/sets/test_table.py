@@ -275,6 +275,12 @@ def test_experts_are_known_from_the_header_alone(tmp_path: Path, name: str) -> N
         table(path).expert_names(Path())
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
+    path = tmp_path / "excel.csv"
+    path.write_text("correct_a,correct_b,x\n1,0,2\n", encoding="utf-8-sig")
+    assert table(path).expert_names(Path()) == ["a", "b"]
+
+
 def test_fingerprint(tmp_path: Path) -> None:
     """Of the file's bytes, and of the encoder if there is text for it to read."""
     path = write(tmp_path, GOOD)
