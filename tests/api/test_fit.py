@@ -137,8 +137,9 @@ def test_a_loss_of_ones_own(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path)
 
 
 def test_a_class_that_cannot_be_found_again(rows: tuple[np.ndarray, np.ndarray]) -> None:
-    with pytest.raises(ParameterError, match=r"method.*at the top level of a module"):
-        l2d.fit(*rows, method=type("Expected", (Expected,), {}))
+    for module in (Expected.__module__, "none"):
+        with pytest.raises(ParameterError, match=r"method.*at the top level of a module"):
+            l2d.fit(*rows, method=type("Expected", (Expected,), {"__module__": module}))
     for wrong in (3, int, Expected(costs=torch.zeros(2, 2), num_classes=0, decision="argmax")):
         with pytest.raises(ParameterError, match=r"method=.*a subclass of l2d\.Method"):
             l2d.fit(*rows, method=wrong)  # type: ignore[arg-type]

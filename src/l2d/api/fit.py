@@ -14,6 +14,7 @@ from torch import Tensor
 
 from l2d.config import Component, Experiment, check, compose
 from l2d.config.composing import override_text
+from l2d.config.signatures import forget_sources
 from l2d.data.arrays import Answers
 from l2d.data.given import Matrix, kind_of, make_arrays, names_of_experts, read_inputs, read_outcomes
 from l2d.experts.cache import Cache
@@ -124,7 +125,8 @@ def fit(
         if found.network.reads_text:  # its tokenizer is read from the folder when the first query comes
             weakref.finalize(found.network, until.pop_all().close)
     held_out = splits.validation
-    found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names)
+    listed = paid if by_row is None else None
+    found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names, listed)
     return found
 
 
@@ -165,8 +167,9 @@ def class_overrides(key: str, found: object) -> list[str]:
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise ParameterError(key, "must be a name, or a subclass of l2d.Method", found)
     module, name = found.__module__, found.__qualname__
-    if vars(sys.modules[module]).get(name) is not found:
+    if vars(sys.modules.get(module, object)).get(name) is not found:
         raise ParameterError(key, "must be a class at the top level of a module, so that it can be found again", found)
+    forget_sources()
     return [f"~{key}", f"+{key}.name={name}", f"+{key}._target_={module}.{name}"]
 
 

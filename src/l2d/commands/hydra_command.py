@@ -14,7 +14,7 @@ from l2d.runs.sweep import mark_started, without_places, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
-from l2d.utils.user_errors import MISTAKES, answering, end_quietly, is_mistake, one_line
+from l2d.utils.user_errors import MISTAKES, answering, end_quietly, is_mistake, is_unread, one_line
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class HydraJob:
         try:
             return self._run(cfg)
         except BrokenPipeError:
+            if not is_unread():
+                raise
             end_quietly()
 
     def _run(self, cfg: Any) -> Any:
@@ -112,9 +114,10 @@ class HydraJob:
         except Busy:
             started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
-        except BrokenPipeError:
-            raise
         except Exception as error:
+            if isinstance(error, BrokenPipeError) and is_unread():
+                started.unlink(missing_ok=True)
+                raise
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"
             print(f"error: {' '.join(without_places(hydra.overrides.task))}: {reason}", file=sys.stderr)
@@ -151,6 +154,8 @@ def run_hydra_command(
         )
         sys.stdout.flush()
     except BrokenPipeError:
+        if not is_unread():
+            raise
         end_quietly()
     except MISTAKES as error:
         if full or not is_mistake(error):

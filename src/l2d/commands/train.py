@@ -60,11 +60,12 @@ def train_job(cfg: Any) -> None:
             return
         data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
         import_quickly()
-        from l2d.learning.learner import ended_by_signals
+        from l2d.learning.learner import ended_by_signals, hide_missing_gpu
         from l2d.routing.build import check_router
         from l2d.training.walk import train
 
         freeze_imports()
+        hide_missing_gpu()
         check_router(experiment)
         with ended_by_signals():
             metrics = train(experiment, run)

@@ -59,6 +59,12 @@ def read_signature(target: str) -> Mapping[str, Parameter] | None:
     return next((found for found in inherited if found != {}), {})
 
 
+def forget_sources() -> None:
+    """Read classes again: in a notebook, the user's own may have changed."""
+    read_signature.cache_clear()
+    _tree.cache_clear()
+
+
 def _parameters(given: ast.arguments) -> dict[str, Parameter]:
     by_place = [*given.posonlyargs, *given.args]
     defaults = [None] * (len(by_place) - len(given.defaults)) + list(given.defaults)

@@ -33,6 +33,8 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
         parts.append(values.astype(np.float32)[:, None])
     if seen.text is not None:
         parts.append(embed(sheet.texts(seen.text)))
+    if not all(part.flags.owndata and part.flags.writeable for part in parts):  # of an encoder of the user's own
+        parts = [part.copy() for part in parts]
     return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
 
 

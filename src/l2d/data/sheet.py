@@ -16,7 +16,8 @@ SHOWN = 12  # names or rows in a message
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
 TEXT = ("string", "large_string")  # types of pyarrow
-TRUTH = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
+TRUTH = {"true": 1.0, "false": 0.0}
+YES_NO = {"yes": 1.0, "no": 0.0}  # only where a number is expected: "no" may also be Norwegian
 WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 
@@ -50,7 +51,10 @@ class Sheet:
 
     def numbers(self, column: str) -> np.ndarray:
         """float64 [n]; false and no are 0, true and yes are 1."""
-        values = floats(self._filled(column))
+        cells = self._filled(column)
+        values = floats(cells)
+        for place in np.flatnonzero(np.isnan(values)):
+            values[place] = YES_NO.get(str(cells[int(place)]).strip().lower(), np.nan)
         self.refuse(column, "not a number, nor true, false, yes or no", np.isnan(values))
         self.refuse(column, "not finite", np.isinf(values))
         return values

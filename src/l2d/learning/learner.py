@@ -196,8 +196,6 @@ def quieten() -> None:
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     quieten()
-    if not torch.cuda.is_available():
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # or the optimizer looks for a GPU driver in every step
     try:
         return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, **options)
     except (MisconfigurationException, ValueError) as error:
@@ -217,6 +215,13 @@ def ended_by_signals() -> Iterator[None]:
         if isinstance(leaving.__context__, KeyboardInterrupt):  # Lightning calls sys.exit(1) while it handles one
             raise KeyboardInterrupt from None
         raise
+
+
+def hide_missing_gpu() -> None:
+    """Without a GPU, spare the optimizer its search for a driver in every step. Only for l2d's own commands: other processes that
+    are started from here see no GPU either."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 
 def on_gpu(accelerator: str) -> bool:

@@ -44,6 +44,15 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
         raise
 
 
+def is_unread() -> bool:
+    """Whether nobody reads what is printed. A BrokenPipeError alone does not say so: it may be that of a worker or a socket."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
+
+
 def end_quietly() -> NoReturn:
     """After a closed pipe: nobody reads what is printed."""
     # Python flushes stdout again at exit, and would complain.

@@ -97,6 +97,7 @@ def test_features_and_experts_are_found_by_name(tmp_path: Path, capsys: pytest.C
     assert arrays.num_classes == 0
     said = capsys.readouterr().err
     assert "experts: a (correct), b (correct); the router sees: x, y; not used: id, note" in said
+    assert read_sheet(write(tmp_path, {"t": ["no", "en"], "n": ["Yes", "no"]})).words("t") == ["no", "en"]
     shouted = {("ID" if name == "id" else name): cells for name, cells in in_order(GOOD).items()}
     assert load(write(tmp_path, shouted), **SPLIT).train_inputs.shape[1] == 2
 

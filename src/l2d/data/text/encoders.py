@@ -27,7 +27,7 @@ class Encoder:
     note: str | None = None
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 features or int32 tokens [n, F]."""
+        """float32 features or int32 tokens [n, F], in an array of its own: it may be overwritten."""
         raise NotImplementedError
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:  # noqa: ARG002
@@ -47,10 +47,12 @@ class Hashed(Encoder):
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         if len(texts) <= CHUNK:
             return hashed(texts)
-        from joblib import Parallel, delayed
+        from joblib import Parallel, cpu_count, delayed
 
         found, starts = np.empty((len(texts), 2 * HASHES), dtype=np.float32), range(0, len(texts), CHUNK)
-        parts = Parallel(n_jobs=-1, return_as="generator")(delayed(hashed)(texts[i : i + CHUNK]) for i in starts)
+        parts = Parallel(n_jobs=min(cpu_count(), len(starts)), return_as="generator")(
+            delayed(hashed)(texts[i : i + CHUNK]) for i in starts
+        )
         for i, part in zip(starts, parts, strict=True):
             found[i : i + CHUNK] = part
         return found
