@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import select
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,11 +47,9 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
 
 def is_unread() -> bool:
     """Whether nobody reads what is printed. A BrokenPipeError alone does not say so: it may be that of a worker or a socket."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    output = select.poll()
+    output.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
 
 
 def end_quietly() -> NoReturn:
