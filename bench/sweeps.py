@@ -1,7 +1,6 @@
-"""How much of a sweep's time is training: twelve runs of one image set in one process, for docs/scaling.md.
+"""How much of a sweep's time is training: twelve runs of one image set in one process. Writes bench/results/sweeps.csv.
 
-    python bench/sweeps.py --data-dir data     # about seven minutes on one H200
-    python bench/speed_docs.py                 # the table, from bench/results/sweeps.csv
+    python bench/sweeps.py --data-dir data
 
 kept: as it is, compiled code is kept from run to run. anew: four of the runs, and each run compiles anew, as if it were alone.
 Random pixels stand in for CIFAR-100 if data_dir does not hold it: only time and memory are measured.

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 Features = Callable[[Any, Tensor], Tensor]  # of a network and inputs
-VERSIONS = (
-    1000  # one for each kind of network and shape of batch; by default torch silently stops compiling after eight
-)
+VERSIONS = 1000  # one per kind of network and shape of batch; torch silently stops compiling after eight by default
 
 
 @cache
