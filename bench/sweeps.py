@@ -1,9 +1,9 @@
-"""How much of a sweep's time is training: twelve runs of one image set in one process. Writes bench/results/sweeps.csv.
+"""How much of a sweep's time is training, and what its runs reach. Writes bench/results/sweeps.csv and sweep_runs.csv.
 
     python bench/sweeps.py --data-dir data
 
-kept: as it is, compiled code is kept from run to run. anew: four of the runs, and each run compiles anew, as if it were alone.
-Random pixels stand in for CIFAR-100 if data_dir does not hold it: only time and memory are measured.
+cifar100: twelve runs in one process, compiled code is kept from run to run. anew: two of them, and each run compiles anew, as if it
+were alone. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the rows of the others stay in the files.
 """
 
 import argparse
@@ -16,17 +16,23 @@ import time
 from pathlib import Path
 from typing import Any
 
-from l2d.data.sets.prepared import is_prepared
 from provenance import ROOT, commit, machine, versions
 
 RESULTS = ROOT / "bench" / "results" / "sweeps.csv"
+RUNS = RESULTS.with_name("sweep_runs.csv")
 SWEEPS = {
-    "kept": ["setup=I,III", "method=mild,tdef,plugin", "seed=0,1"],
-    "anew": ["setup=III", "method=mild,plugin", "seed=0,1"],
+    "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild,plugin", "seed=0,1,2"],
+    "anew": ["dataset=cifar100", "setup=III", "method=mild,plugin"],
+    "reached": ["dataset=svhn,cifar10", "setup=III", "method=mild", "seed=0,1,2"],
 }
+FACTS = ("command", "commit", "machine", "versions")
 COLUMNS = (
-    *("what", "dataset", "data", "n", "runs", "wall_seconds", "steps_seconds", "start_seconds", "between_seconds"),
-    *("gpu_memory_first", "gpu_memory_last", "command", "commit", "machine", "versions"),
+    *("what", "runs", "wall_seconds", "steps_seconds", "start_seconds", "between_seconds"),
+    *("gpu_memory_first", "gpu_memory_last", *FACTS),
+)
+RUN_COLUMNS = (
+    *("what", "dataset", "setup", "method", "seed", "epochs", "n", "validation_deferral_loss", "deferral_loss"),
+    *("steps_seconds", "images_per_second", "validation_by_epoch", "seconds_by_epoch", *FACTS),
 )
 # Runs the command with a compiler that forgets everything before each run.
 ANEW = """
@@ -39,52 +45,79 @@ train.main(sys.argv[1:])
 """
 
 
-def measure(what: str, data_dir: str, *more: str) -> dict[str, Any]:
-    """steps: from each run's first step to its last. start: until the first step of the first run. between: from a run's last step
-    to the next run's first, on average."""
+def measure(what: str, data_dir: str, more: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """A row of the sweep and the rows of its runs. steps: from each run's first step to its last. start: until the first step of the
+    first run. between: from a run's last step to the next run's first, on average."""
     with tempfile.TemporaryDirectory() as folder:
-        arguments = ["-m", "dataset=cifar100", *SWEEPS[what], *more]
+        arguments = ["-m", *SWEEPS[what], *more]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
-        program = ["-m", "l2d", "train"] if what == "kept" else ["-c", ANEW]
+        program = ["-c", ANEW] if what == "anew" else ["-m", "l2d", "train"]
         launched = time.time()
         subprocess.run([sys.executable, *program, *arguments, *where], check=True, stdout=subprocess.DEVNULL)
         wall = time.time() - launched
-        files = [json.loads(file.read_text()) for file in Path(folder).rglob("timing.json")]
-    timings = sorted(files, key=lambda timing: timing["first_step_at"])
+        found = [read_run(file.parent) for file in Path(folder).rglob("timing.json")]
+    runs = sorted(found, key=lambda run: run["timing"]["first_step_at"])
+    timings = [run.pop("timing") for run in runs]
     between = timings[-1]["first_step_at"] - timings[0]["first_step_at"] - sum(t["steps_seconds"] for t in timings[:-1])
-    return {
-        "what": what,
+    sweep = {
         "runs": len(timings),
         "wall_seconds": round(wall, 1),
         "steps_seconds": round(sum(timing["steps_seconds"] for timing in timings), 1),
         "start_seconds": round(timings[0]["first_step_at"] - launched, 1),
         "between_seconds": round(between / (len(timings) - 1), 2),
-        "gpu_memory_first": timings[0]["gpu_memory_gib"],
-        "gpu_memory_last": timings[-1]["gpu_memory_gib"],
-        "command": f"l2d train {' '.join(arguments)}",
+        "gpu_memory_first": round(timings[0]["gpu_memory_gib"], 2),
+        "gpu_memory_last": round(timings[-1]["gpu_memory_gib"], 2),
     }
+    facts = {"what": what, "command": f"l2d train {' '.join(arguments)}"}
+    facts |= {"commit": commit(), "machine": machine(), "versions": versions()}
+    return sweep | facts, [run | facts for run in runs]
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    timing, metrics = (json.loads((folder / f"{name}.json").read_text()) for name in ("timing", "metrics"))
+    with (folder / "history.csv").open(newline="") as file:
+        values = [row["val/deferral_loss"] for row in csv.DictReader(file)]
+    dataset, setup, _, _, method, _, seed = folder.parts[-7:]
+    since = [at - timing["first_step_at"] for at in timing["epochs_end_at"]]
+    return {
+        "dataset": dataset,
+        "setup": setup,
+        "method": method,
+        "seed": seed.removeprefix("seed="),
+        "epochs": len(timing["epoch_seconds"]),
+        "n": metrics["rows"]["train"],
+        "validation_deferral_loss": round(metrics["validation"]["deferral_loss"], 4),
+        "deferral_loss": round(metrics["deferral_loss"], 4),
+        "steps_seconds": round(timing["steps_seconds"], 2),
+        "images_per_second": round(timing["images_per_second"]),
+        "validation_by_epoch": " ".join(f"{float(value):.4f}" for value in values if value),
+        "seconds_by_epoch": " ".join(f"{seconds:.2f}" for seconds in since),
+        "timing": timing,
+    }
+
+
+def replace_rows(file: Path, columns: tuple[str, ...], asked: list[str], rows: list[dict[str, Any]]) -> None:
+    """The rows of what was measured, beside those of the rest."""
+    old = []
+    if file.exists():
+        with file.open(newline="") as opened:
+            old = [row for row in csv.DictReader(opened) if row["what"] not in asked]
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows([*old, *rows])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--only", choices=SWEEPS, help="one of the two; the file then has only its row")
-    parser.add_argument("overrides", nargs="*", help="more overrides for all runs, such as recipe.compile=false")
+    parser.add_argument("--only", choices=SWEEPS, nargs="+", default=list(SWEEPS))
+    parser.add_argument("--overrides", nargs="+", default=[], help="for all runs, such as recipe.compile=false")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        known = is_prepared(Path(arguments.data_dir) / "cifar100")
-        if not known:
-            from speed import write_random_pixels
-
-            write_random_pixels(Path(folder), "cifar100")
-        where, asked = arguments.data_dir if known else folder, [arguments.only] if arguments.only else SWEEPS
-        rows = [measure(what, where, *arguments.overrides) for what in asked]
-    facts = {"dataset": "cifar100", "data": "" if known else "random pixels", "n": 45_000}
-    facts |= {"commit": commit(), "machine": machine(), "versions": versions()}
-    with RESULTS.open("w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row | facts for row in rows)
+    for what in arguments.only:
+        sweep, runs = measure(what, arguments.data_dir, arguments.overrides)
+        replace_rows(RESULTS, COLUMNS, [what], [sweep])
+        replace_rows(RUNS, RUN_COLUMNS, [what], runs)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Classifiers:
         pl.seed_everything(derive_seed(seed, "weights"), verbose=False)
         classifier = Classifier(
             network=self._network(rows),
-            optimizer=self._optimizer(fused=fast["fused"]),
+            optimizer=self._optimizer(),
             schedule=recipe.schedule,
             channels_last=fast["channels_last"],
             compile_mode=str(fast["compile"]).lower(),
@@ -78,9 +78,9 @@ class Classifiers:
             trainer.fit(classifier, train_dataloaders=batches)
         return trainer, classifier
 
-    def _optimizer(self, *, fused: bool) -> MakeOptimizer:
+    def _optimizer(self) -> MakeOptimizer:
         """Tried on one parameter first: torch checks the arguments only then."""
-        make = partial(self.recipe.optimizer, **({"fused": True} if fused else {}))
+        make = partial(self.recipe.optimizer, **({"fused": True} if self.recipe.fused else {}))
         try:
             make([nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError, RuntimeError) as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from l2d.learning.averaging import WarmAverage
 
 # What a CPU uses instead of the recipe's values.
-PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false", "fused": False}
+PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false"}
 STREAMS = "random_streams"  # in a checkpoint
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
 
@@ -172,7 +172,7 @@ def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRSchedul
     """cosine: from the optimizer's rate to 0. one_cycle: up to it over a fifth of the steps, then to 0."""
     if schedule == "cosine":
         return CosineAnnealingLR(optimizer, T_max=steps)
-    peak = optimizer.param_groups[0]["lr"]
+    peak = [group["lr"] for group in optimizer.param_groups]
     rise = max(0.2, 2 / (steps + 1))  # at least one step, or OneCycleLR divides by zero
     return OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=rise, cycle_momentum=False)
 
@@ -229,5 +229,5 @@ def on_gpu(accelerator: str) -> bool:
 
 
 def speed(recipe: Recipe, accelerator: str) -> dict[str, Any]:
-    """The recipe's precision, channels_last, compile and fused; on a CPU they are off."""
+    """The recipe's precision, channels_last and compile; on a CPU they are off."""
     return {key: getattr(recipe, key) for key in PLAIN} if on_gpu(accelerator) else PLAIN

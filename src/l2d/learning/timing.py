@@ -15,6 +15,7 @@ class Timer(pl.Callback):
         self.started_at = time.time()
         self.first_step_at = self.last_step_at = self.expert_seconds = 0.0
         self.epoch_seconds: list[float] = []
+        self.epochs_end_at: list[float] = []
         self._epoch_started = 0.0
         self._device = torch.device("cpu")
 
@@ -39,6 +40,7 @@ class Timer(pl.Callback):
         """The last batch of the epoch has been sent to the device."""
         self._wait()
         self.last_step_at = time.time()
+        self.epochs_end_at.append(self.last_step_at)
         self.epoch_seconds.append(self.last_step_at - self._epoch_started)
 
     def record(self, images: int) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class Timer(pl.Callback):
             "expert_seconds": self.expert_seconds,
             "steps_seconds": self.last_step_at - self.first_step_at,
             "epoch_seconds": self.epoch_seconds,
+            "epochs_end_at": self.epochs_end_at,
             "images_per_second": images / rated[len(rated) // 2] if rated else None,
             "device": torch.cuda.get_device_name(self._device) if gpu else "cpu",
             "gpu_memory_gib": torch.cuda.max_memory_allocated(self._device) / 2**30 if gpu else 0.0,

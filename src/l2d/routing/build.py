@@ -118,7 +118,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         network.eval()(train.source[train.rows[:1]])
     network.train()
     fast = speed(recipe, experiment.trainer.accelerator)
-    optimizer = make_optimizer(recipe, network, fused=fast["fused"])
+    optimizer = make_optimizer(recipe, network)
     return RouterModule(
         network=network,
         method=method,
@@ -141,9 +141,9 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.M
     return network
 
 
-def make_optimizer(recipe: Recipe, network: nn.Module, *, fused: bool) -> MakeOptimizer:
+def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
     """A function from parameters to an optimizer. It is tried here: torch checks the arguments only when it is called."""
-    optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
+    optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if recipe.fused else {}))
     try:
         optimizer(network.parameters())
     except (TypeError, ValueError, RuntimeError) as error:
