@@ -2,8 +2,8 @@
 
     python bench/sweeps.py --data-dir data
 
-cifar100: twelve runs in one process, compiled code is kept from run to run. anew: two of them, and each run compiles anew, as if it
-were alone. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the rows of the others stay in the files.
+cifar100: twelve runs in one process, compiled code is kept from run to run. anew: two of them, and each run compiles anew, as if
+it were alone. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the rows of the others stay in the files.
 """
 
 import argparse
@@ -46,8 +46,8 @@ train.main(sys.argv[1:])
 
 
 def measure(what: str, data_dir: str, more: list[str]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """A row of the sweep and the rows of its runs. steps: from each run's first step to its last. start: until the first step of the
-    first run. between: from a run's last step to the next run's first, on average."""
+    """A row of the sweep and the rows of its runs. steps: from each run's first step to its last. start: until the first step of
+    the first run. between: from a run's last step to the next run's first, on average."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-m", *SWEEPS[what], *more]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]

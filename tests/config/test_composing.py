@@ -111,7 +111,7 @@ def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
 def test_a_table_brings_its_router_recipe_setup_and_experts_unless_told_otherwise() -> None:
     cfg = compose(["dataset=table"])
     assert cfg.router.name == "mlp"
-    assert (cfg.setup.name, cfg.experts.name, cfg.recipe.batch_size) == ("own", "table", 128)
+    assert (cfg.setup.name, cfg.experts.name, cfg.recipe.batch_size) == ("own", "table", 512)
     told = compose(["dataset=table", "router=resnet18", "recipe=small", "setup=I", "experts=synthetic"])
     assert told.router.name == "resnet18"
     assert (told.setup.name, told.experts.name, told.recipe.batch_size) == ("I", "synthetic", 64)
@@ -154,7 +154,7 @@ def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
     assert compose(["experiment=rho_ablation", "tune.search=optuna"], name="tune").tune.search == "optuna"
 
 
-TABLE, TEXT, SMALL = (20, 1e-3, 128), (5, 5e-5, 32), (15, 1e-3, 64)
+TABLE, TEXT, SMALL = (20, 1e-3, 512), (5, 5e-5, 32), (15, 1e-3, 64)
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,7 @@ def test_the_papers_recipe() -> None:
 def test_a_cpu_switches_speed_off_and_says_so() -> None:
     experiment = check(compose(["dataset=svhn", "trainer.accelerator=cpu"]))
     assert speed(experiment.recipe, "cpu") == PLAIN
-    assert (
-        switched_off(experiment)
-        == "recipe.precision=32-true recipe.channels_last=false recipe.compile=false recipe.fused=false"
-    )
+    assert switched_off(experiment) == "recipe.precision=32-true recipe.channels_last=false recipe.compile=false"
     assert switched_off(check(compose(["trainer.accelerator=cpu"]))) == ""
 
 

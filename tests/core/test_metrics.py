@@ -99,7 +99,10 @@ def test_experts_are_numbered_from_one() -> None:
 
 
 def test_prices_that_differ_between_rows() -> None:
-    """Row 1 goes to expert 2 at .4, row 2 to expert 1 at .1: mean price .25, one error in two; reported are the experts' means."""
+    """Row 1 goes to expert 2 at .4, row 2 to expert 1 at .1: mean price .25, one error in two; reported are the experts' means.
+
+    Alone, expert 1 is never wrong and expert 2 always: the price is no part of that.
+    """
     prices = torch.tensor([[0.3, 0.4], [0.1, 0.2]]).double()
     costs = torch.tensor([[0.0, 1.0], [0.0, 1.0]]).double() + prices
     result = routing_metrics(torch.tensor([1, 0]), costs, costs, prices, names=["a", "b"])
@@ -107,6 +110,8 @@ def test_prices_that_differ_between_rows() -> None:
     assert result.error_rate == pytest.approx(0.5)
     assert result.prices == pytest.approx([0.2, 0.3])
     assert [expert.name for expert in result.experts] == ["a", "b"]
+    assert [expert.error_rate for expert in result.experts] == pytest.approx([0, 1])
+    assert [expert.price for expert in result.experts] == pytest.approx([0.2, 0.3])
     assert result.baselines.random.mean_price == pytest.approx(0.25)
 
 

@@ -1,9 +1,13 @@
 """Splits: classes in proportion, groups on one side, folds that cover every row once."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from l2d.data.arrays import Answers, Arrays, Panel
@@ -27,6 +31,31 @@ def test_stratified_split(seed: int) -> None:
     again = stratified_split(labels, 0.1, seed)
     assert torch.equal(held, again[1])
     assert not torch.equal(held, stratified_split(labels, 0.1, seed + 1000)[1])
+
+
+@given(
+    labels=st.lists(st.integers(0, 4), min_size=4, max_size=120),
+    fraction=st.sampled_from([0.05, 0.1, 0.2, 1 / 3, 0.37, 0.5]),
+    seed=st.integers(0, 999),
+    strict=st.booleans(),
+)
+def test_the_same_rows_as_scikit_learn(labels: list[int], fraction: float, seed: int, strict: bool) -> None:
+    n, sizes = len(labels), np.unique(labels, return_counts=True)[1]
+    held = math.ceil(fraction * n)
+    by_class = len(sizes) <= min(held, n - held) and sizes.min() >= 2
+    if strict and not by_class:
+        with pytest.raises(ParameterError, match="needs a row on both sides"):
+            stratified_split(torch.tensor(labels), fraction, seed)
+        return
+    given_classes = labels if by_class else None
+    parts = train_test_split(np.arange(n), test_size=fraction, stratify=given_classes, random_state=seed)
+    found = stratified_split(torch.tensor(labels), fraction, seed, strict=strict)
+    assert [rows.tolist() for rows in found] == [sorted(rows.tolist()) for rows in parts]
+
+
+def test_no_row_left_for_training() -> None:
+    with pytest.raises(ParameterError, match="leaves none of 3 rows for training"):
+        stratified_split(torch.tensor([0, 0, 0]), 0.9, seed=0)
 
 
 def test_classes_are_kept_in_proportion_where_they_can_be() -> None:

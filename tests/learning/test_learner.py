@@ -157,7 +157,7 @@ def test_a_loss_that_is_not_finite_is_named_with_its_epoch() -> None:
 
 
 def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    recipe: Any = SimpleNamespace(precision="bf16-mixed", channels_last=True, compile="default", fused=True)
+    recipe: Any = SimpleNamespace(precision="bf16-mixed", channels_last=True, compile="default")
     assert speed(recipe, "cpu") == PLAIN
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for accelerator in ("auto", "gpu", "cuda"):

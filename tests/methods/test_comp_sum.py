@@ -204,6 +204,25 @@ def test_posterior_at_the_minimiser_for_every_tau(p: int, seed: int, share: floa
     np.testing.assert_allclose(comp_sum_posterior(f.detach(), rho, tau), truth, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("tau", "rho", "first"),
+    [
+        (0.5, [1.0, 1.0], 8 / 9),
+        (1.0, [1.0, 1.0], 4 / 5),
+        (1.5, [1.0, 1.0], 2 / 3),
+        (0.0, [1.0, 2.0], 4 / 5),
+        (1.0, [1.0, 2.0], 5 / 8),
+    ],
+)
+def test_the_methods_posterior_is_that_of_its_tau(tau: float, rho: list[float], first: float) -> None:
+    """f = (log 4, 0). The loss is least where p_1 u_1 (1 + u_1)^−τ / ρ_1 = p_2 u_2 (1 + u_2)^−τ / ρ_2, with u_1 = e^(−log 4/ρ_1), u_2 = e^(log 4/ρ_2).
+
+    ρ = (1, 1): u = (¼, 4), p_1/p_2 = 16 · 4^−τ: 8, 4 and 2. ρ = (1, 2): u = (¼, 2), p_1/p_2 = 4 · (5/12)^τ: 4 and 5/3.
+    """
+    found = plain(tau, rho, "posterior").posterior(torch.tensor([[4.0, 1.0]]).log())
+    torch.testing.assert_close(found, torch.tensor([[first, 1 - first]]))
+
+
 def test_from_which_tau_the_loss_is_least_at_infinity() -> None:
     """ρ = (1, .3): the limit is 1.3. Rewards (.55, .45): as f_1 − f_2 grows from 10 to 30 the loss rises for τ = 1.25 and falls for τ = 1.5.
 

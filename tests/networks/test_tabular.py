@@ -6,7 +6,7 @@ from torch import nn
 
 from l2d.config import check, compose
 from l2d.networks.heads import CosineHead
-from l2d.networks.tabular import MLP
+from l2d.networks.tabular import MLP, QuickDropout
 from l2d.routing.make import make
 
 
@@ -46,7 +46,7 @@ def test_depth_and_width(depth: int, layers: int) -> None:
     """By hand, for 2 features, width 5 and 3 outputs: 2·5 + 5 into the first layer, 5·5 + 5 between, 5·2 per normalisation."""
     network = build(f"router.depth={depth}", "router.width=5", "router.dropout=0.25", mean=[0.0] * 2, std=[1.0] * 2)
     assert sum(isinstance(layer, nn.Linear) for layer in network.net) == layers
-    assert [layer.p for layer in network.net if isinstance(layer, nn.Dropout)] == [0.25] * layers
+    assert [layer.kept for layer in network.net if isinstance(layer, QuickDropout)] == [192] * layers
     hidden = 15 + 30 * (depth - 1) + 10 * depth if depth else 0
     head = 3 * (5 if depth else 2) + 3
     assert sum(weight.numel() for weight in network.parameters()) == hidden + head
@@ -59,3 +59,40 @@ def test_heads_and_the_state_it_carries() -> None:
     second.load_state_dict(first.state_dict())
     rows = torch.tensor([[3.0], [-1.0]])
     assert torch.equal(first(rows), second(rows))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_dropout_keeps_the_mean_and_drops_each_place_equally_often(share: float) -> None:
+    """Eight places share a random number: each of them is kept with the same chance."""
+    torch.manual_seed(0)
+    dropped = torch.stack([QuickDropout(share)(torch.ones(3, 8)) for _ in range(4000)])
+    kept = round((1 - share) * 256) / 256
+    assert dropped.unique().tolist() == pytest.approx([0.0, 1 / kept])
+    rates = (dropped > 0).double().mean(dim=0)
+    assert torch.allclose(rates, torch.full((3, 8), kept, dtype=torch.float64), atol=0.04)
+    pairs = (dropped[:, 0] > 0).double().T.corrcoef()
+    assert (pairs - torch.eye(8)).abs().max() < 0.08
+
+
+def test_dropout_is_off_when_it_should_be() -> None:
+    values = torch.randn(5, 7)
+    assert torch.equal(QuickDropout(0.5).eval()(values), values)
+    assert torch.equal(QuickDropout(0.0)(values), values)
+
+
+def test_dropout_passes_gradients_where_it_passed_values() -> None:
+    torch.manual_seed(1)
+    values = torch.randn(9, 5, requires_grad=True)
+    out = QuickDropout(0.5)(values)
+    out.sum().backward()
+    assert values.grad is not None
+    assert torch.equal(values.grad, (out != 0) * 2.0)
+
+
+def test_dropout_follows_the_seed() -> None:
+    drawn = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        drawn.append(QuickDropout(0.5)(torch.ones(50)))
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])

@@ -1,6 +1,7 @@
 """What is refused, when, and under which name."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,9 +10,13 @@ from omegaconf import DictConfig
 from tests import running
 
 from l2d.config import check, compose, groups
+from l2d.data.arrays import Arrays
+from l2d.data.sets.digits import Digits
+from l2d.data.sets.table import Table
 from l2d.experts.request import ComputeOptions
 from l2d.methods.method import Evidence
 from l2d.routing import build
+from l2d.routing.assemble import Splits
 from l2d.routing.build import check_router, make_method
 from l2d.routing.make import blaming
 from l2d.utils.errors import L2DError
@@ -125,3 +130,40 @@ def test_a_method_is_called_by_its_name() -> None:
         make_method(experiment, COSTS, num_classes=2).learn(unlabelled)
     with pytest.raises(L2DError, match=r"^dataset\.path: missing$"), blaming(experiment.method):
         raise L2DError("dataset.path: missing")
+
+
+def test_runs_of_a_sweep_share_the_rows_while_the_file_stays_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "t.csv"
+    lines = [f"{i},{i % 2},{(i + 1) % 2}" for i in range(40)]
+    file.write_text("\n".join(["size,correct_a,correct_b", *lines]))
+    read: list[Path] = []
+    load = Table.load
+
+    def counted(table: Table, data_dir: Path) -> Arrays:
+        read.append(data_dir)
+        return load(table, data_dir)
+
+    monkeypatch.setattr(Table, "load", counted)
+
+    def splits(*more: str) -> Splits:
+        return build.make_splits(check(compose(["dataset=table", f"dataset.path={file}", *more])))
+
+    first, second = splits(), splits("method=plugin", "seed=1")
+    assert len(read) == 1
+    assert torch.equal(first.test.costs, second.test.costs)
+    splits("dataset.test_fraction=0.5")
+    assert len(read) == 2
+    file.write_text(file.read_text().replace("39,1,0", "39,1,1"))
+    splits("dataset.test_fraction=0.5")
+    assert len(read) == 3
+
+
+def test_rows_without_a_fingerprint_are_read_for_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    load = Digits.load
+    monkeypatch.setattr(Digits, "load", lambda digits, data_dir: read.append(1) or load(digits, data_dir))
+    for seed in (0, 1):
+        build.load_rows(check(compose([f"seed={seed}"])))
+    assert len(read) == 2

@@ -249,6 +249,24 @@ def test_a_trial_is_every_seed_on_every_fold_as_far_as_asked() -> None:
     assert part.grid == [[*overrides, "stop_after=3"] for overrides in begun]
 
 
+def test_the_value_of_a_trial_is_the_mean_over_its_seeds_and_folds() -> None:
+    """(.1 + .2 + .3 + .8)/4 = .35: worse than .3 everywhere, though the least and the median are better."""
+    losses = {0.5: [0.1, 0.2, 0.3, 0.8], 1.0: [0.3] * 4}
+
+    def cells(ask: Ask) -> list[Any]:
+        tau = ask.settings["method.tau"]
+        runs = [
+            SimpleNamespace(path=f"{tau}/{part}", finished=False, validation_after=lambda _, loss=loss: loss)
+            for part, loss in enumerate(losses[tau])
+        ]
+        return [SimpleNamespace(run=run, epochs=10) for run in runs]
+
+    own: Any = study()
+    own.cells, own.run_cells = cells, lambda _: {}
+    assert own.ask([Ask({"method.tau": tau}, until=0.3) for tau in losses]) == pytest.approx([0.35, 0.3])
+    assert [trial.settings["method.tau"] for trial in own.ordered()] == [1.0, 0.5]
+
+
 def test_a_trial_that_ran_out_of_patience_is_judged_by_its_result() -> None:
     """Its history may end before the epoch that is asked for."""
     scored: Any = SimpleNamespace(validation=SimpleNamespace(deferral_loss=0.1))

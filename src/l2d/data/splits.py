@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 import torch
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from l2d.data.arrays import Arrays
@@ -93,16 +92,44 @@ def stratified_split(
     """Sorted rows (kept, held out), each class held out in proportion.
 
     parameter: the caller's name for the fraction. Not strict: classes are ignored if there are too many or one has a single row.
+    The same rows as scikit-learn's train_test_split, whose import takes seconds.
     """
-    n, sizes = len(labels), labels.unique(return_counts=True)[1]
-    room = min(math.ceil(fraction * n), n - math.ceil(fraction * n))  # most classes with a row on both sides
-    classes = labels.numpy() if strict or (len(sizes) <= room and int(sizes.min()) >= 2) else None
-    try:
-        parts = train_test_split(np.arange(n), test_size=fraction, stratify=classes, random_state=seed)
-    except ValueError as error:
-        raise ParameterError(parameter, str(error), fraction) from error
-    kept, held_out = (torch.from_numpy(np.sort(rows)) for rows in parts)
-    return kept, held_out
+    classes, sizes = np.unique(labels.numpy(), return_inverse=True, return_counts=True)[1:]
+    n = len(labels)
+    held = math.ceil(fraction * n)
+    kept = n - held
+    if kept < 1:
+        raise ParameterError(parameter, f"leaves none of {n:,} rows for training", fraction)
+    by_class = len(sizes) <= min(kept, held) and int(sizes.min()) >= 2
+    if strict and not by_class:
+        rows = f"there are {kept:,} and {held:,} rows, and the smallest class has {sizes.min():,}"
+        problem = f"each of {len(sizes):,} classes needs a row on both sides; {rows}"
+        raise ParameterError(parameter, problem, fraction)
+    rng = np.random.RandomState(seed)
+    if not by_class:
+        held_out = rng.permutation(n)[:held]
+    else:
+        shares = shares_by_size(sizes, kept, rng)
+        shares_by_size(sizes - shares, held, rng)  # draws as scikit-learn does, so that both give the same rows
+        members = np.split(np.argsort(classes, kind="stable"), np.cumsum(sizes)[:-1])
+        drawn = [rows[rng.permutation(len(rows))][share:] for rows, share in zip(members, shares, strict=True)]
+        held_out = np.concatenate(drawn)
+    return _sides(torch.from_numpy(np.isin(np.arange(n), held_out)))
+
+
+def shares_by_size(sizes: np.ndarray, total: int, rng: np.random.RandomState) -> np.ndarray:
+    """Whole numbers that add up to `total`, in proportion to the sizes; the largest fractions are rounded up, equal ones by lot."""
+    exact = sizes / sizes.sum() * total
+    shares = np.floor(exact)
+    fractions, missing = exact - shares, int(total - shares.sum())
+    for fraction in np.unique(fractions)[::-1]:
+        if missing == 0:
+            break
+        [equal] = np.where(fractions == fraction)
+        chosen = rng.choice(equal, size=min(len(equal), missing), replace=False)
+        shares[chosen] += 1
+        missing -= len(chosen)
+    return shares.astype(int)
 
 
 def resample(groups: Tensor, sampling: str, rng: np.random.Generator) -> Tensor:

@@ -19,7 +19,7 @@ class Muon(AdamW):
     """AdamW, but a convolution's kernels [out, in, h, w], taken as a matrix [out, h·w·in], move by their averaged gradient made
     orthogonal: equally far in all directions, also in those whose gradients are small.
 
-    momentum: the share of the average that a step keeps. options: AdamW's.
+    momentum: the share of the average that a step keeps. fused: AdamW in one kernel.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class Muon(AdamW):
         lr: float = 1e-3,
         weight_decay: float = 1e-2,
         momentum: float = 0.95,
-        **options: Any,
+        fused: bool | None = None,
     ) -> None:
         if not 0 <= momentum < 1:
             raise ValueError(f"momentum must be at least 0 and less than 1, not {momentum}")
-        super().__init__(params, lr=lr, weight_decay=weight_decay, **options)
+        super().__init__(params, lr=lr, weight_decay=weight_decay, fused=fused)
         self.momentum = momentum
         self._stacks: dict[tuple[int, ...], Stacks] = {}
 

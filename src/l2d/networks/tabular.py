@@ -12,7 +12,26 @@ from l2d.networks.network import Network
 from l2d.utils.parameters import Count, NonNegativeInt, ShareBelowOne
 
 CONSTANT = 1e-5  # a column with a smaller spread counts as constant
+BYTES = 256  # values of a byte
 FAR = 10.0  # standard deviations from the mean at which values are clamped
+
+
+class QuickDropout(nn.Module):
+    """nn.Dropout with a byte per value instead of a number: on a CPU, nn.Dropout draws longer than a small network computes.
+
+    share: of the values that are set to 0, rounded to 1/256.
+    """
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.kept = max(1, round((1 - share) * BYTES))
+
+    def forward(self, values: Tensor) -> Tensor:
+        if not self.training or self.kept == BYTES:
+            return values
+        eights = torch.empty(-(-values.numel() // 8), dtype=torch.int64, device=values.device)
+        drawn = eights.random_(-(2**63), None).view(torch.uint8)[: values.numel()].view(values.shape)
+        return values * (drawn < self.kept).to(values.dtype).mul_(BYTES / self.kept)
 
 
 class MLP(Network):
@@ -45,7 +64,7 @@ class MLP(Network):
         layers = [
             layer
             for before, after in pairwise(sizes)
-            for layer in (nn.Linear(before, after), nn.LayerNorm(after), nn.GELU(), nn.Dropout(dropout))
+            for layer in (nn.Linear(before, after), nn.LayerNorm(after), nn.ReLU(), QuickDropout(dropout))
         ]
         self.net = nn.Sequential(*layers)
         self.head = make_head(head, sizes[-1], num_outputs)

@@ -25,6 +25,8 @@ from l2d.routing.module import RouterModule
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
 
+_loaded: dict[str, Arrays] = {}  # the rows of the last dataset
+
 
 def check_router(experiment: Experiment) -> None:
     """Refuse a router for another kind of input before anything is downloaded, if dataset and network declare their kinds."""
@@ -36,11 +38,25 @@ def check_router(experiment: Experiment) -> None:
 
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
     """dataset -> experts -> costs."""
+    arrays, data = load_rows(experiment)
+    return assemble_rows(experiment, arrays, data, expert_cache(experiment, renew=renew_experts))
+
+
+def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
+    """The dataset's rows and their fingerprint. The next run of a sweep finds them in memory, unless the dataset has no fingerprint
+    of its own: then they could change unnoticed."""
     dataset = make_dataset(experiment)
     with blaming_dataset(experiment):
+        before = dataset.fingerprint(experiment.data_dir)
+        key = repr((experiment.plain["dataset"], experiment.data_dir, before))
+        if before and key in _loaded:
+            return _loaded[key], before
+        _loaded.clear()  # first: two datasets may not fit into memory
         arrays = dataset.load(experiment.data_dir)
-        data = dataset.fingerprint(experiment.data_dir) or content_of(arrays)
-    return assemble_rows(experiment, arrays, data, expert_cache(experiment, renew=renew_experts))
+        data = dataset.fingerprint(experiment.data_dir)
+    if data and data == before:
+        _loaded[key] = arrays
+    return arrays, data or content_of(arrays)
 
 
 def assemble_rows(experiment: Experiment, arrays: Arrays, data: str, cache: Cache) -> Splits:

@@ -390,7 +390,7 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, Sequence[str]]] = {
     "unknown split column": (GOOD, SPLIT, "split=split", ["no such column"]),
     "no test rows": ({**GOOD, "split": ["train"] * 10}, SPLIT, "split=split", ["no row is test"]),
     "no training rows": ({**GOOD, "split": ["val", "test"] * 5}, SPLIT, "split=split", ["no row is train"]),
-    "too few rows": ({name: cells[:1] for name, cells in GOOD.items()}, {}, "test_fraction=0.2", ["n_samples=1"]),
+    "too few rows": ({name: cells[:1] for name, cells in GOOD.items()}, {}, "test_fraction=0.2", ["none of 1 rows"]),
     "text that nothing reads": (GOOD, {"text": "note", "encoder": None}, "text=note", ["does not read text"]),
     "categories of no column": (GOOD, {"only": ["a"]}, "only=['a']", ["category"]),
     "a category that no row has": (GOOD, {"category": "note", "only": ["b"]}, "only=b", ["note=b", "some text"]),

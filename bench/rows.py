@@ -1,0 +1,177 @@
+"""Routers on tables: small ones in a sweep, and large tables of text. Writes bench/results/rows_small.csv and rows_large.csv.
+
+    python bench/rows.py
+    python bench/rows.py --only small
+
+small: 10,000 simulated rows of 384 features, 20 epochs; six runs of one sweep, after a first run that pays for the imports, beside
+a bare loop with the same network, optimizer and batches. large: simulated texts, two epochs, each size in its own process.
+Both run on the CPU.
+"""
+
+import argparse
+import csv
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from pyarrow import parquet
+
+from l2d.commands import train
+from l2d.config import check, compose
+from l2d.networks.tabular import MLP
+from l2d.routing.make import make
+from l2d.training import walk
+from provenance import ROOT, commit, machine, versions
+
+RESULTS = ROOT / "bench" / "results"
+ROWS, FEATURES, EXPERTS = 10_000, 384, 3
+SIZES = (10_000, 100_000, 400_000, 1_000_000)
+SWEEP = ["method=mild,tdef,cost_regression", "seed=0,1"]
+RUNS = 6
+WORDS = 5_000
+# The steps of a run whose time is taken, by what they are called in the table.
+PARTS = {
+    "make_router": "building the router",
+    "make_data": "building the router",
+    "run_epochs": "training",
+    "score_router": "scoring and guard",
+    "write": "picture, weights, metrics",
+}
+
+
+def outcomes(rng: np.random.Generator, logits: np.ndarray) -> dict[str, np.ndarray]:
+    right = rng.random(logits.shape) < 1 / (1 + np.exp(-logits))
+    return {f"correct_{name}": right[:, k].astype(np.int8) for k, name in enumerate("abc")}
+
+
+def write_numbers(file: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    logits = 2 * features @ rng.normal(size=(FEATURES, EXPERTS)) / FEATURES**0.5 + np.array([1.0, 0.5, 0.0])
+    columns = {f"f{i}": features[:, i] for i in range(FEATURES)}
+    parquet.write_table(pa.table(columns | outcomes(rng, logits)), file)
+
+
+def write_texts(file: Path, n: int) -> None:
+    """Texts of 12 to 40 words, drawn like natural words: few are frequent. The first word says who is right."""
+    rng = np.random.default_rng(0)
+    vocabulary = np.array(
+        ["".join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 11))) for _ in range(WORDS)]
+    )
+    words = np.minimum(rng.zipf(1.3, size=(n, 40)) - 1, WORDS - 1)
+    lengths = rng.integers(12, 41, n)
+    texts = [" ".join(vocabulary[row[:length]]) for row, length in zip(words, lengths, strict=True)]
+    logits = np.stack([np.where(words[:, 0] % EXPERTS == k, 2.0, 0.0) for k in range(EXPERTS)], axis=1)
+    parquet.write_table(pa.table({"query": texts} | outcomes(rng, logits)), file)
+
+
+def bare(rows: int, features: int, epochs: int) -> float:
+    """Seconds of a plain loop over random rows: the same network, recipe and batches, nothing else."""
+    experiment = check(compose(["dataset=table", "dataset.path=none.csv"]))
+    recipe = experiment.recipe
+    network = make(experiment.router, mean=[0.0] * features, std=[1.0] * features, num_outputs=EXPERTS, head="linear")
+    assert isinstance(network, MLP)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
+    inputs, best = torch.randn(rows, features), torch.randint(EXPERTS, (rows,))
+    started = time.perf_counter()
+    for _ in range(epochs):
+        for part in torch.randperm(rows).split(recipe.batch_size):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(network(inputs[part]), best[part]).backward()
+            optimizer.step()
+    return time.perf_counter() - started
+
+
+def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> Callable[..., Any]:
+    def measured(*given: Any, **named: Any) -> Any:
+        started = time.perf_counter()
+        try:
+            return function(*given, **named)
+        finally:
+            spent[part] += time.perf_counter() - started
+
+    return measured
+
+
+def sweep(*overrides: str) -> None:
+    with suppress(SystemExit), redirect_stdout(StringIO()):
+        train.main(["-m", "dataset=table", "trainer.accelerator=cpu", "progress=false", *overrides])
+
+
+def small() -> list[dict[str, Any]]:
+    """Seconds per run, and where they went."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_numbers(file := Path(folder) / "numbers.parquet")
+        where = [f"dataset.path={file}", f"runs_dir={folder}/runs"]
+        sweep(*where, "method=ce")
+        spent: dict[str, float] = defaultdict(float)
+        for name, part in PARTS.items():
+            setattr(walk, name, timed(getattr(walk, name), spent, part))
+        started = time.perf_counter()
+        sweep(*where, *SWEEP)
+        whole = time.perf_counter() - started
+        found = list(Path(folder, "runs").rglob("timing.json"))
+        kept = json.loads(found[0].read_text())
+        assert len(found) == RUNS + 1
+    epochs, rows = len(kept["epoch_seconds"]), int(ROWS * 0.72)
+    plain = bare(rows, FEATURES, epochs)
+    spent["composing, reading, the sweep's own"] = whole - sum(spent.values())
+    parts = [(part, seconds / RUNS) for part, seconds in spent.items()]
+    facts = {"rows": ROWS, "features": FEATURES, "epochs": epochs, **provenance("python bench/rows.py --only small")}
+    figures = [("a whole run", whole / RUNS), *parts, ("bare loop", plain)]
+    return [{"what": what, "seconds": round(seconds, 3), **facts} for what, seconds in figures]
+
+
+def large(n: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        write_texts(file := Path(folder) / "texts.parquet", n)
+        overrides = [f"dataset.path={file}", "dataset.text=query", f"runs_dir={folder}/runs", "recipe.epochs=2"]
+        program = [sys.executable, "-m", "l2d", "train", "dataset=table", "trainer.accelerator=cpu", "progress=false"]
+        subprocess.run([*program, *overrides], check=True, stdout=subprocess.DEVNULL)
+        [found] = Path(folder, "runs").rglob("timing.json")
+        timing = json.loads(found.read_text())
+    trained, features = int(n * 0.72), 512
+    return {
+        "rows": n,
+        "prepare_seconds": round(timing["first_step_at"] - timing["started_at"], 1),
+        "rows_per_second": round(timing["images_per_second"]),
+        "bare_rows_per_second": round(trained / bare(trained, features, 1)),
+        "memory_gib": round(timing["host_memory_gib"], 2),
+        **provenance("python bench/rows.py --only large"),
+    }
+
+
+def provenance(command: str) -> dict[str, str]:
+    return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
+
+
+def write_csv(file: Path, rows: list[dict[str, Any]]) -> None:
+    with file.open("w", newline="") as opened:
+        writer = csv.DictWriter(opened, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=("small", "large"))
+    only = parser.parse_args().only
+    if only != "large":
+        write_csv(RESULTS / "rows_small.csv", small())
+    if only != "small":
+        write_csv(RESULTS / "rows_large.csv", [large(n) for n in SIZES])
+
+
+if __name__ == "__main__":
+    main()
