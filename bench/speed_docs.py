@@ -204,6 +204,40 @@ def variants(_: dict[str, list[Row]]) -> str:
     return table("bare step as one CUDA graph | images/s | ready after, s", lines) + f"\n\n{text}"
 
 
+def small(_: dict[str, list[Row]]) -> str:
+    """Where the time of a small run goes."""
+    rows = read(RESULTS / "rows_small.csv")
+    whole = float(rows[0]["seconds"])
+    lines = [[row["what"], f"{float(row['seconds']):.2f} s", f"{float(row['seconds']) / whole:.0%}"] for row in rows]
+    first = rows[0]
+    head = f"{int(first['rows']):,} rows × {first['features']} features (simulated), {first['epochs']} epochs | per run | of a run"
+    return table(head, lines) + f"\n\n{on_cpu(first)}"
+
+
+def large(_: dict[str, list[Row]]) -> str:
+    """Preparation, training and memory by the number of rows."""
+    if not (RESULTS / "rows_large.csv").exists():
+        return "Large tables of text: not measured yet (`python bench/rows.py --only large`)."
+    rows = read(RESULTS / "rows_large.csv")
+    lines = [
+        [
+            f"{int(row['rows']):,}",
+            f"{float(row['prepare_seconds']):.1f} s",
+            f"{float(row['prepare_seconds']) / int(row['rows']) * 1e6:.0f} µs",
+            f"{int(row['rows_per_second']):,}",
+            f"{int(row['rows_per_second']) / int(row['bare_rows_per_second']):.2f}",
+            f"{row['memory_gib']} GiB",
+        ]
+        for row in rows
+    ]
+    head = "rows of text (simulated) | prepared in | per row | trained rows/s | of a bare loop's | memory, peak"
+    return table(head, lines) + f"\n\n{on_cpu(rows[0])}"
+
+
+def on_cpu(row: Row) -> str:
+    return f"`{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}."
+
+
 PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
     "speed": speed,
     "reached": reached,
@@ -212,6 +246,8 @@ PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
     "memory": memory,
     "kernels": kernels,
     "variants": variants,
+    "small": small,
+    "large": large,
 }
 
 

@@ -20,7 +20,9 @@ def block(document: str, mark: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.measured
-@pytest.mark.parametrize("mark", ["speed", "reached", "sweeps", "start", "memory", "kernels", "variants"])
+@pytest.mark.parametrize(
+    "mark", ["speed", "reached", "sweeps", "start", "memory", "kernels", "variants", "small", "large"]
+)
 def test_speed(mark: str, bench: Bench) -> None:
     docs = bench("speed_docs")
     by: dict[str, list[dict[str, str]]] = {}

@@ -102,7 +102,7 @@ def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
     expected = {"svhn": ("crop", "none"), **rows}.get(dataset, ("crop_flip", "crop_flip"))
     assert (fast.recipe.augment, paper.recipe.augment) == expected
     default = compose([f"dataset={dataset}"])
-    expected_sizes = {"digits": (16, 64), **dict.fromkeys(("table", "mmlu", "mmlu_sim"), (128, 128))}.get(
+    expected_sizes = {"digits": (16, 64), **dict.fromkeys(("table", "mmlu", "mmlu_sim"), (128, 512))}.get(
         dataset, (64, 1024)
     )
     assert (default.router.width, default.recipe.batch_size) == expected_sizes
