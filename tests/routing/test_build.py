@@ -161,9 +161,14 @@ def test_runs_of_a_sweep_share_the_rows_while_the_file_stays_the_same(
 
 
 def test_rows_without_a_fingerprint_are_read_for_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
+    read: list[Path] = []
     load = Digits.load
-    monkeypatch.setattr(Digits, "load", lambda digits, data_dir: read.append(1) or load(digits, data_dir))
+
+    def counted(digits: Digits, data_dir: Path) -> Arrays:
+        read.append(data_dir)
+        return load(digits, data_dir)
+
+    monkeypatch.setattr(Digits, "load", counted)
     for seed in (0, 1):
         build.load_rows(check(compose([f"seed={seed}"])))
     assert len(read) == 2
