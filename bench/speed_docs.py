@@ -211,7 +211,7 @@ def small(_: dict[str, list[Row]]) -> str:
     lines = [[row["what"], f"{float(row['seconds']):.2f} s", f"{float(row['seconds']) / whole:.0%}"] for row in rows]
     first = rows[0]
     head = f"{int(first['rows']):,} rows × {first['features']} features (simulated), {first['epochs']} epochs | per run | of a run"
-    return table(head, lines) + f"\n\n{on_cpu(first)}"
+    return table(head, lines) + f"\n\n{on_cpu(rows)}"
 
 
 def large(_: dict[str, list[Row]]) -> str:
@@ -231,11 +231,12 @@ def large(_: dict[str, list[Row]]) -> str:
         for row in rows
     ]
     head = "rows of text (simulated) | prepared in | per row | trained rows/s | of a bare loop's | memory, peak"
-    return table(head, lines) + f"\n\n{on_cpu(rows[0])}"
+    return table(head, lines) + f"\n\n{on_cpu(rows)}"
 
 
-def on_cpu(row: Row) -> str:
-    return f"`{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}."
+def on_cpu(rows: list[Row]) -> str:
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    return f"`{rows[0]['command']}`; {rows[0]['machine']}; {rows[0]['versions']}; commit {commits}."
 
 
 PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {

@@ -96,12 +96,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
 
 
-def replace_rows(file: Path, columns: tuple[str, ...], asked: list[str], rows: list[dict[str, Any]]) -> None:
+def replace_rows(file: Path, columns: tuple[str, ...], what: str, rows: list[dict[str, Any]]) -> None:
     """The rows of what was measured, beside those of the rest."""
     old = []
     if file.exists():
         with file.open(newline="") as opened:
-            old = [row for row in csv.DictReader(opened) if row["what"] not in asked]
+            old = [row for row in csv.DictReader(opened) if row["what"] != what]
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, columns, lineterminator="\n")
         writer.writeheader()
@@ -116,8 +116,8 @@ def main() -> None:
     arguments = parser.parse_args()
     for what in arguments.only:
         sweep, runs = measure(what, arguments.data_dir, arguments.overrides)
-        replace_rows(RESULTS, COLUMNS, [what], [sweep])
-        replace_rows(RUNS, RUN_COLUMNS, [what], runs)
+        replace_rows(RESULTS, COLUMNS, what, [sweep])
+        replace_rows(RUNS, RUN_COLUMNS, what, runs)
 
 
 if __name__ == "__main__":

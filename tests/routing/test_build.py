@@ -132,20 +132,27 @@ def test_a_method_is_called_by_its_name() -> None:
         raise L2DError("dataset.path: missing")
 
 
+def loads_of(dataset: type[Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Gets an entry whenever a dataset of this class is read."""
+    read: list[Path] = []
+    load = dataset.load
+
+    def counted(one: Any, data_dir: Path) -> Arrays:
+        read.append(data_dir)
+        rows: Arrays = load(one, data_dir)
+        return rows
+
+    monkeypatch.setattr(dataset, "load", counted)
+    return read
+
+
 def test_runs_of_a_sweep_share_the_rows_while_the_file_stays_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "t.csv"
     lines = [f"{i},{i % 2},{(i + 1) % 2}" for i in range(40)]
     file.write_text("\n".join(["size,correct_a,correct_b", *lines]))
-    read: list[Path] = []
-    load = Table.load
-
-    def counted(table: Table, data_dir: Path) -> Arrays:
-        read.append(data_dir)
-        return load(table, data_dir)
-
-    monkeypatch.setattr(Table, "load", counted)
+    read = loads_of(Table, monkeypatch)
 
     def splits(*more: str) -> Splits:
         return build.make_splits(check(compose(["dataset=table", f"dataset.path={file}", *more])))
@@ -161,14 +168,17 @@ def test_runs_of_a_sweep_share_the_rows_while_the_file_stays_the_same(
 
 
 def test_rows_without_a_fingerprint_are_read_for_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[Path] = []
-    load = Digits.load
-
-    def counted(digits: Digits, data_dir: Path) -> Arrays:
-        read.append(data_dir)
-        return load(digits, data_dir)
-
-    monkeypatch.setattr(Digits, "load", counted)
+    read = loads_of(Digits, monkeypatch)
     for seed in (0, 1):
         build.load_rows(check(compose([f"seed={seed}"])))
     assert len(read) == 2
+
+
+def test_an_optimizer_without_a_fused_kernel_does_without() -> None:
+    network = torch.nn.Linear(2, 2)
+    made = {}
+    for name in ("AdamW", "RMSprop"):
+        overrides = ["recipe.fused=true", f"recipe.optimizer._target_=torch.optim.{name}"]
+        recipe = check(compose(overrides)).recipe
+        made[name] = build.make_optimizer(recipe, network)(network.parameters()).defaults.get("fused")
+    assert made == {"AdamW": True, "RMSprop": None}

@@ -73,22 +73,22 @@ class Stacks:
     def __init__(self, kernels: Tensors) -> None:
         self.stacks, self.sizes = list[Tensor](), list[Tensor]()
         places = dict[int, tuple[int, int]]()  # of each kernel: its stack and its place there
+        first = kernels[0]
         for number, rows in enumerate(sorted({len(kernel) for kernel in kernels})):
             members = [i for i, kernel in enumerate(kernels) if len(kernel) == rows]
             places |= {i: (number, place) for place, i in enumerate(members)}
             columns = [kernels[i][0].numel() for i in members]
-            first = kernels[0]
             dtype = torch.bfloat16 if first.is_cuda else first.dtype
             self.stacks.append(torch.zeros(len(members), rows, max(columns), dtype=dtype, device=first.device))
             sizes = [RMS * max(rows, width) ** 0.5 for width in columns]
             self.sizes.append(torch.tensor(sizes, dtype=dtype, device=first.device)[:, None, None])
-        self.kernels, self.places = [kernel.shape for kernel in kernels], [places[i] for i in range(len(kernels))]
+        self.shapes, self.places = [kernel.shape for kernel in kernels], [places[i] for i in range(len(kernels))]
         self.views = self.views_of(self.stacks)
 
     def views_of(self, stacks: Tensors) -> list[Tensor]:
         """The kernels within their stacks, with channels last as they usually are on a GPU."""
         views = []
-        for (out, channels, height, width), (stack, place) in zip(self.kernels, self.places, strict=True):
+        for (out, channels, height, width), (stack, place) in zip(self.shapes, self.places, strict=True):
             matrix = stacks[stack][place, :, : channels * height * width]
             views.append(matrix.view(out, height, width, channels).permute(0, 3, 1, 2))
         return views

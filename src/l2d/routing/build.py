@@ -159,7 +159,10 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.M
 
 def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
     """A function from parameters to an optimizer. It is tried here: torch checks the arguments only when it is called."""
-    optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if recipe.fused else {}))
+    fused = recipe.fused and "fused" in parameters_of(
+        recipe.optimizer, ("fused",)
+    )  # some optimizers have no such kernel
+    optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
     try:
         optimizer(network.parameters())
     except (TypeError, ValueError, RuntimeError) as error:
