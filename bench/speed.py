@@ -7,13 +7,12 @@
 Speed is measured on SVHN, batches of 1,024, median epoch without the first:
 - l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
 - streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
-- bare: a hand-written loop, images on the GPU, the same network, augmentation, loss, precision and compilation, nothing else.
+- bare: a hand-written loop, images on the GPU, the same network, optimizer, augmentation, loss and precision, all compiled.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
   plain_uint8: the same, the workers hand out uint8 and the GPU normalises.
 - matmul: a large bf16 matrix product, to show what the hardware reaches.
 
-svhn, cifar10: recipe=fast as it is, three seeds, tested. cifar100, tiny_imagenet: three epochs for speed and memory, on random
-pixels where data_dir does not hold the set.
+svhn, cifar10, cifar100, tiny_imagenet: three epochs for speed and memory, on random pixels where data_dir does not hold the set.
 """
 
 import argparse
@@ -26,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +45,25 @@ from provenance import ROOT, commit, machine, versions
 from speed_docs import read
 
 RESULTS = ROOT / "bench" / "results" / "speed.csv"
-BATCH, EPOCHS, SEEDS = 1024, 6, (0, 1, 2)
+BATCH, EPOCHS = 1024, 6
 COLUMNS = (
-    *("what", "dataset", "data", "n", "images_per_second", "tflops", "start_seconds", "steps_seconds", "deferral_loss"),
-    *("validation_deferral_loss", "gpu_memory_gib", "host_memory_gib", "epochs", "seed", "command"),
-    *("commit", "machine", "versions"),
+    *("what", "dataset", "data", "n", "images_per_second", "tflops", "start_seconds", "steps_seconds", "gpu_memory_gib"),
+    *("host_memory_gib", "epochs", "command", "commit", "machine", "versions"),
 )
-SHAPES = {"cifar100": (50_000, 10_000, 32, 100), "tiny_imagenet": (100_000, 10_000, 64, 200)}
+SHAPES = {
+    "svhn": (73_257, 26_032, 32, 10),
+    "cifar10": (50_000, 10_000, 32, 10),
+    "cifar100": (50_000, 10_000, 32, 100),
+    "tiny_imagenet": (100_000, 10_000, 64, 200),
+}
 Row = dict[str, Any]
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-def l2d(
-    data_dir: str, dataset: str, *overrides: str, seeds: Iterable[int] = (0,), runs_dir: str | None = None
-) -> list[Row]:
-    """One row per seed of `l2d train overrides`, from the run folders, which are kept if runs_dir is given."""
-    with nullcontext(runs_dir) if runs_dir else tempfile.TemporaryDirectory() as folder:
-        arguments = ["-m", f"dataset={dataset}", *overrides, f"seed={','.join(map(str, seeds))}"]
+def l2d(data_dir: str, dataset: str, *overrides: str) -> list[Row]:
+    """One row of `l2d train overrides`, from the run's folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = [f"dataset={dataset}", *overrides]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         launched = time.time()
         subprocess.run(
@@ -70,22 +71,11 @@ def l2d(
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        rows: list[Row] = []
-        for file in sorted((Path(folder) / dataset).rglob("timing.json")):
-            timing = json.loads(file.read_text())
-            metrics = read_metrics(file.parent / "metrics.json")
-            row = {key: timing[key] for key in COLUMNS if key in timing} | {
-                "n": metrics.rows.train,
-                "start_seconds": timing["first_step_at"] - launched,
-                "deferral_loss": metrics.deferral_loss,
-                "validation_deferral_loss": metrics.validation.deferral_loss,
-                "epochs": metrics.epochs,
-                "seed": int(file.parent.name.removeprefix("seed=")),
-                "command": f"l2d train {' '.join(arguments)}",
-            }
-            rows.append(row if row["seed"] == 0 else row | {"start_seconds": ""})  # later seeds run after the first
-    assert len(rows) == len(list(seeds)), f"{len(rows)} runs found"
-    return rows
+        [file] = Path(folder).rglob("timing.json")
+        timing, metrics = json.loads(file.read_text()), read_metrics(file.parent / "metrics.json")
+    row = {key: timing[key] for key in COLUMNS if key in timing}
+    row |= {"n": metrics.rows.train, "start_seconds": timing["first_step_at"] - launched, "epochs": metrics.epochs}
+    return [row | {"command": f"l2d train {' '.join(arguments)}"}]
 
 
 def svhn(arguments: argparse.Namespace, *overrides: str) -> list[Row]:
@@ -98,10 +88,6 @@ def cold_and_warm(arguments: argparse.Namespace) -> list[Row]:
     return [cold | {"what": "cold"}, *svhn(arguments)]
 
 
-def whole(arguments: argparse.Namespace, dataset: str) -> list[Row]:
-    return l2d(arguments.data_dir, dataset, seeds=SEEDS, runs_dir=arguments.runs_dir)
-
-
 def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
     """Three epochs; random pixels have the right shape and number, which is all that speed and memory depend on."""
     if is_prepared(Path(arguments.data_dir) / dataset):
@@ -109,7 +95,7 @@ def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         write_random_pixels(Path(folder), dataset)
         rows = l2d(folder, dataset, "recipe.epochs=3")
-    return [row | {"data": "random pixels", "deferral_loss": "", "validation_deferral_loss": ""} for row in rows]
+    return [row | {"data": "random pixels"} for row in rows]
 
 
 def write_random_pixels(folder: Path, dataset: str) -> None:
@@ -154,8 +140,8 @@ def bare(arguments: argparse.Namespace) -> list[Row]:
         loss: torch.Tensor = method.loss(network(images), costs, costs)
         return loss
 
-    compiled: Any = torch.compile(losses, dynamic=False, mode="reduce-overhead")
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
+    compiled: Any = torch.compile(losses, dynamic=False)
+    optimizer = router.make_optimizer(network.parameters())
     images, costs = data.train.inputs.cuda(), data.train.costs.float().cuda()
 
     def epoch() -> Iterator[Batch]:
@@ -229,24 +215,16 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
     "streamed": lambda arguments: svhn(arguments, "trainer.data_on_device=false"),
     "deterministic": lambda arguments: svhn(arguments, "trainer.deterministic=true"),
     "matmul": matmul,
-    "svhn": lambda arguments: whole(arguments, "svhn"),
-    "cifar10": lambda arguments: whole(arguments, "cifar10"),
-    "cifar100": lambda arguments: sized(arguments, "cifar100"),
-    "tiny_imagenet": lambda arguments: sized(arguments, "tiny_imagenet"),
+    **{name: partial(sized, dataset=name) for name in SHAPES},
 }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", default="data")
-    parser.add_argument("--runs-dir", help="keep the run folders of svhn and cifar10 here")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    if arguments.runs_dir and Path(arguments.runs_dir).exists():
-        parser.error(
-            f"--runs-dir {arguments.runs_dir}: must be a new folder, or finished runs would be taken for measured ones"
-        )
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
         measure(arguments)
@@ -256,7 +234,7 @@ def measure(arguments: argparse.Namespace) -> None:
     for what in arguments.only:
         started = time.time()
         rows = [
-            {"what": what, "dataset": what if what in (*SHAPES, "cifar10") else "svhn", "data": "real"}
+            {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
             | row
             | {"commit": commit(), "machine": machine(), "versions": versions()}
             for row in MEASUREMENTS[what](arguments)
@@ -272,7 +250,7 @@ def keep(rows: list[Row], file: Path) -> None:
     others = [row for row in read(file) if row["what"] not in new] if file.exists() else []
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as content:
-        writer = csv.DictWriter(content, COLUMNS, restval="", lineterminator="\n")
+        writer = csv.DictWriter(content, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(others)
         writer.writerows(

@@ -334,7 +334,7 @@ MUTATIONS = {
     "constant of Lemma 2 not scaled by the cost scale": ("analysis/theory/router_bound.py", "total - (p - 1) * cost_scale", "total - (p - 1)"),
     "harness prompts that differ are joined if no model has a doc": ("data/imported.py", "if first[key].doc is None or models[other][key].doc != first[key].doc:", "if models[other][key].doc != first[key].doc:"),
     "1_2 in a cell is read as 12": ("data/sheet.py", "return float(\"nan\") if \"_\" in text else float(text)", "return float(text)"),
-    "texts that differ in inner white space are different groups": ("data/splits.py", "\" \".join(text.split()), len(numbers)", "text.strip(), len(numbers)"),
+    "texts that differ in inner white space are different groups": ("data/splits.py", "words = \" \".join(text.split())", "words = text.strip()"),
     "a column ID becomes a feature": ("data/sets/table.py", "name not in roles and name.lower() != \"id\"", "name not in roles and name != \"id\""),
     "embeddings average over padding too": ("data/text/encoders.py", "(states * mask).sum(1) / mask.sum(1).clamp(min=1)", "states.mean(1)"),
     "a batch of texts is cut by the lengths of other rows": ("data/batches.py", "width_of(self.lengths[order[part]])", "width_of(self.lengths[part])"),

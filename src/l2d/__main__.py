@@ -1,5 +1,5 @@
 """`python -m l2d …` is `l2d …`."""
 
-from l2d.commands.main import main
+from l2d.commands.main import console
 
-main()
+console()

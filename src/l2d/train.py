@@ -1,8 +1,6 @@
 """`python -m l2d.train …` is `l2d train …`."""
 
-import sys
-
-from l2d.commands.main import main
+from l2d.commands.main import console
 
 if __name__ == "__main__":
-    main(["train", *sys.argv[1:]])
+    console("train")

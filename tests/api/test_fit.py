@@ -214,6 +214,15 @@ def test_few_rows(tmp_path: Path) -> None:
     assert l2d.Router.load(tmp_path / "router").validation == router.validation
 
 
+def test_the_score_on_held_out_rows_is_that_of_the_guarded_router() -> None:
+    """There is nothing to learn, so the guard sends everything to one expert."""
+    rng = np.random.default_rng(0)
+    router = l2d.fit(rng.normal(size=(N, 3)), rng.random((N, 3)), **{**QUICK, "epochs": 5})
+    assert router.guard.constant is not None
+    assert router.validation is not None
+    assert router.validation.shares[router.experts[router.guard.constant]] == 1
+
+
 def test_half_a_save_is_no_router(router: l2d.Router, tmp_path: Path) -> None:
     router.save(tmp_path)
     (tmp_path / "router.json").unlink()
@@ -253,9 +262,14 @@ def test_prices_of_experts_and_of_rows(rows: tuple[np.ndarray, np.ndarray]) -> N
     X, errors = rows
     dear = l2d.fit(X, errors=errors, prices=[0.0, 5.0, 5.0], **QUICK)
     assert {choice.expert for choice in dear.route(X)} == {"expert 1"}
+    assert dear.validation is not None
+    assert (dear.validation.mean_price, dear.validation.mean_error) == (0, dear.validation.deferral_loss)
     by_row = np.zeros_like(errors)
     by_row[:, 0] = 5
-    assert "expert 1" not in {choice.expert for choice in l2d.fit(X, errors=errors, prices=by_row, **QUICK).route(X)}
+    router = l2d.fit(X, errors=errors, prices=by_row, **QUICK)
+    assert "expert 1" not in {choice.expert for choice in router.route(X)}
+    assert router.validation is not None
+    assert router.validation.mean_price is None
     score = dear.score(X, errors=errors, prices=[0.0, 5.0, 5.0])
     assert score.deferral_loss == pytest.approx(errors[:, 0].mean())
     dearer = dear.score(X, errors=errors, prices=[0.5, 5.0, 5.0])

@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,26 @@ def test_the_specification_names_what_the_tracker_logs() -> None:
         *(f"{group}.value.name" for group in CELL),
     ]:
         assert key in text
+
+
+def test_bars_for_the_test_split_and_curves_by_epoch_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With stand-ins for the packages of W&B, which name what they were asked for."""
+
+    class Named:
+        def __getattr__(self, kind: str) -> Any:
+            return lambda *given, **named: SimpleNamespace(kind=kind, given=given, **named)
+
+    monkeypatch.setattr(dashboard, "import_module", lambda _: Named())
+    built = build_workspace("someone", "l2d")
+    drawn = {section.name: [panel.kind for panel in section.panels] for section in built.sections}
+    assert drawn == {
+        "Test": ["BarPlot"] * 3,
+        "Validation": ["LinePlot"] * 3,
+        "Training": ["LinePlot"] * 2,
+        "Tables": ["WeavePanelSummaryTable"] * 3,
+    }
+    [_, validation, *_] = built.sections
+    assert [(panel.x, panel.y) for panel in validation.panels] == [("epoch", [key]) for key in SECTIONS["Validation"]]
 
 
 def test_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from l2d.commands.experts import accuracy_table, experts_job, made
 from l2d.config import compose
 from l2d.data.arrays import Answers, Panel
 from l2d.routing.assemble import Split
+from l2d.utils.errors import L2DError
 
 
 def split(*errors: list[float]) -> Split:
@@ -42,6 +43,39 @@ def test_whether_they_were_made_now() -> None:
     assert made(splits()) == []
     assert made(splits(5.0, 5.0)) == ["made, in 5 s: there"]
     assert made(splits(5.0, 4.9)) == ["made earlier (force=true makes them again), in 5 s: there"]
+
+
+def test_language_models_are_told_one_by_one() -> None:
+    def entry(seconds: float | None, place: str, new: bool) -> SimpleNamespace:
+        return SimpleNamespace(cache=SimpleNamespace(seconds=seconds, entry=place), new=new)
+
+    entries = [entry(3.4, "here", True), entry(70.0, "there", False), entry(None, "nowhere", True)]
+    panel = SimpleNamespace(names=("small", "large", "free"), entries=entries)
+    said: Any = SimpleNamespace(panel=panel)
+    assert made(said) == [
+        "small: made, in 3 s: here",
+        "large: made earlier (force=true makes them again), in 70 s: there",
+    ]
+
+
+def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is known of classes here, so there are no shares on the own and on the others."""
+    found, errors = splits(), torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
+    found.train = Split(
+        torch.zeros(3, 1), torch.arange(3), Answers(errors), errors, torch.zeros(3), torch.zeros(3).long()
+    )
+    found.panel = Panel(("a", "b"), found.test.answers, found.test.answers)
+    monkeypatch.setattr("l2d.routing.build.make_splits", lambda *_, **__: found)
+    experts_job(compose([], name="experts"))
+    title, _, _, _, a, *_ = capsys.readouterr().out.splitlines()
+    assert title == "digits, setup III, experts=trained; rows: 3 train, 2 validation, 2 test"
+    assert a.split() == ["a", "-", "-", "33.33%", "-", "-", "50.00%", "-", "-", "100.00%"]
+
+
+def test_there_is_nothing_to_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("l2d.routing.build.make_splits", lambda *_, **__: pytest.fail("they were made"))
+    with pytest.raises(L2DError, match=r"^dry_run: there is nothing to list here"):
+        experts_job(compose(["dry_run=true"], name="experts"))
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -212,6 +212,15 @@ def test_what_a_job_of_a_sweep_leaves_for_it(
     found = capsys.readouterr().err
     assert found.startswith(said)
     assert ("Traceback" in found) == isinstance(error, ZeroDivisionError)
+    kept = [file.read_text() for file in tmp_path.iterdir() if file.suffix != ".started"]
+    assert ["Traceback" in text for text in kept] == ([] if answer is None else [True])  # of mistakes too
+
+
+def test_a_job_in_another_process_finds_own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"choices": {}}})
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    assert HydraJob(lambda _: str(tmp_path) in sys.path, full=False, modules=str(tmp_path))(None)
 
 
 def test_a_router_for_other_inputs_is_refused_before_anything_is_loaded(

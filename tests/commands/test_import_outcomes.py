@@ -40,6 +40,8 @@ def test_models_are_named_by_flag_folder_or_file(tmp_path: Path, monkeypatch: py
     assert named_file("small=x/y.jsonl") == ("small", Path("x/y.jsonl"))
     assert named_file("a=b.jsonl") == ("a=b", Path("a=b.jsonl"))  # a file of that very name
     assert named_file("org__model/samples_mmlu.jsonl")[0] == "model"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert named_file("small=~/y.jsonl") == ("small", tmp_path / "y.jsonl")  # which no shell has expanded
 
 
 def test_metric_filter_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,15 +3,16 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.run_folders import write_run, write_small_table
 
 from l2d.analysis.report.compare import summarise
-from l2d.analysis.report.read import read_cells
+from l2d.analysis.report.read import FinishedCell, read_cells
 from l2d.analysis.report.tables import markdown_tables
-from l2d.commands.report import cells_of_sweep, chosen_cells, main
+from l2d.commands.report import cells_of_sweep, chosen_cells, main, write_report
 from l2d.config import check, compose, titles
 from l2d.runs.folder import RunFolder
 
@@ -69,6 +70,25 @@ def test_the_folder_one_is_in(runs: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(runs.parent)
     main([])  # runs/
     assert {file.name for file in (runs / "report").iterdir()} == FILES
+
+
+def test_ten_findings_are_shown_and_the_others_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(12):
+        write_run(tmp_path, f"set{number:02}/I/synthetic/error/mild/aaaa", 0, 0.1)
+    main([str(tmp_path)])
+    *findings, more, _, said = capsys.readouterr().out.splitlines()[:-3]
+    assert [line.split()[0] for line in findings] == [f"set{number:02}" for number in range(10)]
+    assert more == "(2 more on the page)"
+    assert said.startswith("12 runs, 12 cells; ")
+
+
+def test_the_page_of_a_sweep_says_which_and_what_is_missing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of its cells has no run at all, another not every seed that was asked for."""
+    cells = [replace(cell, wanted=tuple(range(5))) for cell in read_cells(runs)]
+    cells.append(FinishedCell(("svhn", "I", "synthetic", "error", "ce", "cccc"), runs, wanted=(0,)))
+    monkeypatch.setattr("l2d.commands.report.chosen_cells", lambda *_: cells)
+    assert "5 runs, 3 cells, 1 of them without a finished run; " in write_report([str(runs), "setup=I", "seed=0,1"])
+    assert '"title":"setup=I seed=0,1"' in (runs / "report" / "index.html").read_text()
 
 
 @pytest.mark.slow

@@ -79,6 +79,16 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
 def test_summary_counts_each_expert() -> None:
     choices = [Choice("b", None, None)] * 3 + [Choice("c", None, None)]
     assert choices_summary(choices, ["a", "b", "c"]) == "4 queries: 0 to a, 3 to b, 1 to c"
+    assert choices_summary(choices * 1000, ["b", "c"]) == "4,000 queries: 3,000 to b, 1,000 to c"
+
+
+def test_the_run_may_be_in_the_home_folder(
+    texts: Untrained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in RUN=~/run, which no shell expands."""
+    monkeypatch.setenv("HOME", str(texts.path.parent))
+    main([f"~/{texts.path.name}", "--text", PROMPTS[0]])
+    assert len(read(capsys.readouterr().out)) == 1
 
 
 def test_ids_stand_after_the_number(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +97,38 @@ def test_the_counterexample(call: Call) -> None:
     assert text == call("consistency")
 
 
+def test_the_minimiser_of_the_counterexample(call: Call) -> None:
+    """With d = f_1 − f_2 and w = p/ρ it is stationary where .55·(1 − σ(d)) = 1.5·σ(d/.3)."""
+    text = call("consistency", "--p", "0.55", "0.45", "--rho", "1", "0.3")
+    found = rows(text)
+    assert found["p/ρ"][-2:] == ["0.55", "1.5"]
+    first, second = map(float, found["minimiser f"][-2:])
+    assert second == 0
+    assert 0.55 / (1 + math.exp(first)) == pytest.approx(1.5 / (1 + math.exp(-first / 0.3)), rel=1e-3)
+    told = float(text.partition("surrogate at f: ")[2].partition(";")[0])
+    assert told == pytest.approx(
+        0.55 * math.log1p(math.exp(-first)) + 0.45 * math.log1p(math.exp(first / 0.3)), rel=1e-4
+    )
+
+
+def test_random_cases_are_told_right(call: Call) -> None:
+    """Each line from its own p and ρ: the best expert has the largest p, argmax takes the largest p/ρ, posterior the best."""
+    head, _, *lines = call("consistency", "--random", "20", "--experts", "2", "--seed", "1").splitlines()[:-2]
+    assert head.split() == ["p(k|x)", "ρ", "best", "argmax", "posterior", "argmax's", "regret", "posterior's"]
+    missed = 0
+    for line in lines:
+        *numbers, best, argmax, posterior, lost, none = line.split()
+        p, rho = np.array(numbers, dtype=float).reshape(2, 2)
+        assert rho.min() >= 0.1
+        assert rho.max() <= 10
+        taken = int((p / rho).argmax())
+        assert [best, argmax, posterior] == [str(k + 1) for k in (p.argmax(), taken, p.argmax())]
+        assert float(lost) == pytest.approx(p.max() - p[taken], abs=3e-4)
+        assert none == "0.0000"
+        missed += taken != p.argmax()
+    assert 0 < missed < len(lines) == 20
+
+
 def test_where_argmax_is_right_nothing_is_claimed(call: Call) -> None:
     text = call("consistency", "--p", "0.2", "0.5", "0.3", "--rho", "1", "1", "1")
     assert "counterexample" not in text
@@ -148,6 +181,20 @@ def test_every_flag_is_handed_on(call: Call, asked: list[tuple[Any, ...]]) -> No
     assert world == ({"points": 20, "steps": 2, "offsets": [1.0, 4.0], "seed": 6},)
 
 
+def test_what_a_flag_is_that_is_left_out() -> None:
+    def left_out(*words: str) -> dict[str, Any]:
+        found = vars(make_theory_parser().parse_args(words))
+        return {name: value for name, value in found.items() if name not in ("command", "does", "run")}
+
+    no_places: dict[str, Any] = {"data_dir": None, "runs_dir": None, "trust": []}
+    bound = {"rho": None, "rewards": None, "delta": 0.05, "ceiling": 6.0, "draws": 200, "seed": 0}
+    assert left_out("bound", "there") == {**bound, **no_places}
+    assert left_out("consistency") == {"p": None, "rho": None, "random": 0, "experts": 3, "seed": 0}
+    assert left_out("simplex") == {"rho": [1.0, 0.6, 0.3], "p": None, "size": 60, "out": "simplex.png"}
+    figure1 = {"offset": [0.0, 5.0], "points": 2000, "steps": 300, "seed": 0, "out": "figure1.png"}
+    assert left_out("figure1") == figure1
+
+
 @pytest.mark.slow
 @pytest.mark.measured
 def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) -> None:
@@ -191,6 +238,11 @@ def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) ->
         ("bound . --delta 1.5", "--delta=1.5: must be less than 1"),
         ("bound . --rewards none", "--rewards: invalid choice: 'none'"),
         ("bound . --draws 1", "--draws=1: must be at least 2"),
+        ("bound . --ceiling 0", "--ceiling=0.0: must be greater than 0"),
+        ("bound . --seed -1", "--seed=-1: must be at least 0"),
+        ("consistency --random 2 --experts 1", "--experts=1: must be at least 2"),
+        ("simplex --size 1", "--size=1: must be at least 2"),
+        ("figure1 --steps 0", "--steps=0: must be at least 1"),
     ],
 )
 def test_mistakes_are_one_line_and_leave_nothing(call: Call, tmp_path: Path, arguments: str, words: str) -> None:
@@ -246,6 +298,62 @@ def test_bound_of_a_router_done_by_hand() -> None:
     ratio = report.rademacher["Corollary 4.2, X_j"] / report.best_complexity
     assert ratio == pytest.approx(math.sqrt((30 / 4 + 30 / 1) / (60 / 1.5**2)))
     assert "VACUOUS" in bound_text(report, small())
+
+
+def test_the_text_of_a_bound_done_by_hand() -> None:
+    """Corollary 4.2 of the same router: R̂ = √2·3√2/60·√37.5, times 8 at fixed ρ. Uniform up to 6 it doubles, ρ = (2, 1) are rounded
+    to n = (2, 3), and with the constant 4 the sum is less again. The smallest bound falls as 1/√m: there is no empirical loss."""
+    report = report_of(small())
+    text = bound_text(report, small())
+    lines = text.splitlines()
+    told = {
+        line.rpartition("  ")[0].split("  ")[0]: line.split()[-5:] for line in lines if line.startswith("Corollary")
+    }
+    rademacher, confidence = math.sqrt(37.5) / 10, 3 * math.sqrt(math.log(40) / 120)
+    union = math.log(40) + 2 * math.log(math.pi**2 / 6) + 2 * math.log(2 * 3)
+    uniform = 3 * math.sqrt(union / 120) - confidence
+    for title, complexity, extra in (
+        ("ρ fixed", 8 * rademacher, 0.0),
+        ("uniform in ρ", 16 * rademacher, uniform),
+        ("uniform in ρ, constant 4", 8 * rademacher, uniform),
+    ):
+        wanted = [0.0, complexity, confidence, extra, complexity + confidence + extra]
+        for form in ("X_j", "X"):
+            assert told[f"Corollary 4.2, {form}: {title}"] == [f"{value:.4g}" for value in wanted]
+    [head] = [line for line in lines if "empirical margin loss" in line]
+    names = ["empirical margin loss", "complexity", "confidence", "uniform in ρ", "bound"]
+    assert [head.index(name) for name in names] == sorted(head.index(name) for name in names)
+    assert [rows(text)[name][-2:] for name in ("ρ_j", "m_j = Σ_i c̄_j/C", "X_j")] == [
+        ["2", "1"],
+        ["30", "30"],
+        ["1", "1"],
+    ]
+    least = min(bound.total for row in report.rows.values() for bound in row.values())
+    needed = f"with about {60 * least**2:.2g} such points (there are 60)."
+    assert f"The smallest, {least:.4g}, would reach 1 {needed}" in text
+    assert f"would divide the complexity of Corollary 4.2 by {math.sqrt(37.5 * 2.25 / 60):.4f}." in text
+    assert "Proven, with probability 0.95: " in text
+    assert "ρ is unequal: argmax may lose up to 0.3333·C(x)" in text
+    estimate, error = report.rademacher["Theorem 4.1"], report.rademacher_error
+    assert f"(R̂ = {estimate:.4g} ± {error:.1g})" in text
+    assert report_of(small(), seed=1).rademacher["Theorem 4.1"] != estimate
+    assert "unequal" not in bound_text(report_of(small(), rho=[1.0]), small())
+
+
+def test_a_bound_below_1_is_told_as_a_deferral_loss_if_it_says_something() -> None:
+    """C = 2 and units of 3, with ½ added. A bound that is no better than the worst routing says next to nothing."""
+    report = report_of(small(rows=40000), draws=5)
+    report = replace(report, sample=replace(report.sample, scale=2.0, unit=3.0, constant=0.5))
+    total = report.least.total
+    assert f"As a deferral loss that is {6 * total + 0.5:.4f} (" in bound_text(report, small())
+    poor = bound_text(replace(report, worst=total), small())
+    assert f"NEXT TO VACUOUS: the smallest bound, {total:.4g}, is no better than the worst routing of S." in poor
+
+
+def test_costs_above_1_are_divided_for_complement_rewards() -> None:
+    right = small()
+    router = LinearRouter(right.features, right.head, right.costs + 0.5, right.method)
+    assert report_of(router, rewards="complement").sample.unit == 1.5
 
 
 def test_the_worst_that_a_router_can_do() -> None:
@@ -327,6 +435,12 @@ def test_head_and_features_are_the_scores(head: str) -> None:
     if head == "cosine":
         np.testing.assert_allclose(router.features.norm(dim=1), 1)
         assert float(router.head.norm()) == pytest.approx(math.sqrt(2))
+    learner = make(
+        check(compose(["method=cost_regression"])).method, costs=torch.ones(3, 2), num_classes=2, decision="argmax"
+    )
+    assert (learner.num_outputs, learner.takes_evidence) == (2, True)
+    with pytest.raises(L2DError, match=r"^CostRegression: .* one linear score per expert"):
+        as_linear(network, learner, split)
     method.num_outputs = 3
     with pytest.raises(L2DError, match=r"^CompSum: .* one linear score per expert"):
         as_linear(network, method, split)

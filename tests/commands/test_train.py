@@ -24,7 +24,7 @@ from tests.metrics_example import example_metrics
 from tests.running import folder_of as folder
 from tests.running import train
 
-from l2d.commands.train import what_next
+from l2d.commands.train import say_what_next, train_job, what_next
 from l2d.config import Experiment, check, compose
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
@@ -791,3 +791,50 @@ def test_what_to_do_next_with_ones_own_loss() -> None:
     assert said.endswith(
         "  l2d train --config-dir my_conf -m dataset=mmlu_sim method=mine,mild,cost_regression seed=0,1,2"
     )
+
+
+@pytest.mark.parametrize(
+    ("later", "prices", "look", "why"),
+    [
+        (True, [0.0, 1.0], "curve", "draw error against price"),
+        (False, [0.0, 1.0], "report", "make a page of tables and plots"),
+        (True, [0.0, 0.0], "report", "make a page of tables and plots"),
+    ],
+)
+def test_a_curve_is_for_methods_that_take_other_prices(later: bool, prices: list[float], look: str, why: str) -> None:
+    overrides = [*TABLE, "cost=error_plus_cost", f"cost.prices={prices}"]
+    found = example_metrics(prices=prices)
+    found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=later))
+    said = what_next(check(compose(overrides)), Path("run"), found, overrides)
+    assert said.startswith(f"next:\n  # {why}\n  l2d {look} run\n  # choose")
+
+
+@pytest.mark.parametrize(("part", "trust"), [("router", " --trust my.own"), ("dataset", "")])
+def test_nothing_is_assumed_of_what_a_class_of_ones_own_reads(part: str, trust: str) -> None:
+    """A dataset of one's own is not built to route, a router is."""
+    experiment = check(compose(["dataset=mmlu_sim"]))
+    own = replace(experiment, **{part: replace(getattr(experiment, part), target="my.own.Thing")})
+    assert f"  l2d route run --file new.csv{trust}\n" in what_next(own, Path("run"), example_metrics(), [])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"), [({}, True), ({"dry": True}, False), ({"sweep": True}, False), ({"rank": "1"}, False)]
+)
+def test_when_it_is_said_what_to_do_next(
+    changed: dict[str, Any], said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once, by the first process, after a single run."""
+    case = {"dry": False, "sweep": False, "rank": "0", **changed}
+    for name, value in (("in_a_sweep", case["sweep"]), ("given_overrides", []), ("given_config_dir", None)):
+        monkeypatch.setattr(f"l2d.config.hydra_adapter.{name}", lambda value=value: value)
+    monkeypatch.setenv("LOCAL_RANK", case["rank"])
+    run: Any = SimpleNamespace(finished=True, path=Path("run"), metrics=example_metrics)
+    say_what_next(check(compose([f"dry_run={case['dry']}"])), run)
+    assert ("next:" in capsys.readouterr().out) == said
+
+
+def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("l2d.config.hydra_adapter.in_a_sweep", lambda: True)
+    monkeypatch.setattr("l2d.commands.train.answered", lambda *_: pytest.fail("it was begun"))
+    with pytest.raises(L2DError, match=r"^trainer\.devices: a sweep gives each run one device"):
+        train_job(compose(["trainer.devices=2"]))

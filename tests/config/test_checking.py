@@ -536,7 +536,9 @@ def search(**changes: Any) -> Any:
         ({"values": {"method.tau": 3}}, "tune.values.method.tau=3"),
         ({"values": {"method.tau": []}}, "tune.values: method.tau"),
         ({"values": {}}, "tune.values={}"),
-        ({"values": {"seed": [3]}}, "tune.values: seed: a search sets it itself"),
+        ({"values": {"seed": [3]}}, "tune.values: seed: a search sets it itself; use tune.seeds and tune.final_seeds"),
+        ({"values": {"fold": ["1/2"]}}, "tune.values: fold: a search sets it itself; use tune.folds"),
+        ({"values": {"stop_after": [3]}}, "tune.values: stop_after: a search sets it itself; use tune.rungs"),
         ({"values": [1]}, "tune.values=[1]"),
         ({"rungs": None}, "tune.rungs=None"),
         ({"rungs": 0.3}, "tune.rungs=0.3"),
@@ -562,6 +564,7 @@ def test_a_search_that_is_right() -> None:
     options = check_search(search(search="extended", totals=[1, 2.5], offsets=[-1]))
     assert (options.search, options.totals, options.seeds) == ("extended", [1, 2.5], [0])
     assert check_search(compose().tune).search is None
+    assert check_search(search(search="optuna", recipe=True, values={"method.tau": [1]})).recipe
 
 
 def test_the_recipe_of_machines_beside_people_is_written_in_one_way() -> None:

@@ -162,6 +162,42 @@ def test_a_model_in_a_folder_counts_by_the_folders_name(trained: dict[str, Any],
     assert len({here, *others}) == 4
 
 
+def test_models_in_folders_are_known_by_name_wherever_they_are_given(tmp_path: Path) -> None:
+    folder = str(tmp_path / "m")
+    Path(folder).mkdir()
+    plain = {
+        "experts": {"models": [folder, "org/name"]},
+        "router": {"model": folder, "reads": {"model": folder}},
+        "dataset": {"encoder": {"model": folder}},
+        "cost": {"model": folder},
+    }
+    assert relevant(plain) == {
+        "experts": {"models": ["m", "org/name"]},
+        "router": {"model": "m", "reads": {"model": "m"}},
+        "dataset": {"encoder": {"model": "m"}},
+        "cost": {"model": folder},
+    }
+
+
+def test_a_place_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """minilm stays a name even where there is a folder of that name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    for folder in ("m", "minilm"):
+        (tmp_path / folder).mkdir()
+    plain = {
+        "data_dir": "~/data",
+        "dataset": {"path": r"it's\a.csv"},
+        "router": {"model": "m", "reads": {"model": "minilm"}},
+    }
+    assert places(plain) == (
+        "data_dir='/home/me/data'",
+        rf"dataset.path='{tmp_path}/it\'s\\a.csv'",
+        f"router.model='{tmp_path}/m'",
+        "router.reads.model='minilm'",
+    )
+
+
 def test_path() -> None:
     plain = config("setup=I", "cost=error_plus_cost", "method=tdef")
     assert cell_path(plain) == f"digits/I/synthetic/error_plus_cost/tdef/{variant(plain)}"

@@ -1,6 +1,6 @@
 """The types say what the files of conf/ hold: no key of one without the other."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,15 @@ def test_what_was_checked_stays_as_it_is() -> None:
 
 
 def test_folders() -> None:
-    experiment = check(compose(["runs_dir='~/a'", "data_dir=b"]))
-    assert experiment.runs_dir == Path.home() / "a"
-    assert experiment.data_dir == Path("b")
+    experiment = check(compose(["runs_dir='~/a'", "data_dir='~/b'"]))
+    assert (experiment.runs_dir, experiment.data_dir) == (Path.home() / "a", Path.home() / "b")
+    experiment = check(compose(["runs_dir=a", "data_dir=b"]))
+    assert (experiment.runs_dir, experiment.data_dir) == (Path("a"), Path("b"))
+
+
+def test_every_component_may_come_from_a_module_of_ones_own() -> None:
+    """l2d_mine is such a module, although it begins like l2d's own."""
+    experiment = check(compose())
+    for part in COMPONENTS:
+        own = replace(getattr(experiment, part), target="l2d_mine.things.Mine")
+        assert replace(experiment, **{part: own}).own_modules == {"l2d_mine.things"}, part

@@ -16,7 +16,15 @@ import torch
 import yaml
 
 from l2d.config import CONF, Recipe
-from l2d.config.signatures import OTHERS, Parameter, check_arguments, find_class, may_exist, read_signature
+from l2d.config.signatures import (
+    OTHERS,
+    Parameter,
+    check_arguments,
+    find_class,
+    forget_sources,
+    may_exist,
+    read_signature,
+)
 from l2d.utils import parameters
 from l2d.utils.errors import ParameterError
 
@@ -271,3 +279,18 @@ def test_arguments_that_pass() -> None:
         {"tau": 0.5, "recipe": {"epochs": 0}}, SIGNATURE
     )  # a recipe's keys are checked one by one elsewhere
     check_arguments({"anything": 1}, {OTHERS: Parameter(Any, False)})
+
+
+def test_a_source_that_was_changed_is_read_again_where_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a list may stand for a tuple, which no file can hold."""
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "class Mine:\n    def __init__(self, *, {}: tuple[int, int]) -> None: ...\n"
+    for name in ("size", "shape"):
+        (tmp_path / "my_changing_module.py").write_text(source.format(name))
+        forget_sources()
+        signature = read_signature("my_changing_module.Mine")
+        assert signature is not None
+        assert [*signature] == [name]
+        check_arguments({name: [1, 2]}, signature)

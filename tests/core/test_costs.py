@@ -58,6 +58,10 @@ def test_multiplicative_noise_leaves_what_costs_nothing() -> None:
         ([[0.0], [1.0]], "at least 2"),
         ([[0.0, 1.0], [float("nan"), 1.0]], "nan in row 1 for expert 1"),
         ([[0.0, -0.5], [0.0, 1.0]], "-0.5 in row 0 for expert 2"),
+        (
+            [[0.0, 1.0], [1.0, -0.5], [-1.0, 1.0]],
+            r"^costs: 2 not finite or negative, the first is -0\.5 in row 1 for expert 2$",
+        ),
         ([[0.0, float("inf")]], "inf in row 0"),
         ([0.0, 1.0], "examples × experts"),
         (torch.zeros(0, 2).tolist(), "shape"),
@@ -66,6 +70,12 @@ def test_multiplicative_noise_leaves_what_costs_nothing() -> None:
 def test_bad_costs(costs: list[list[float]], words: str) -> None:
     with pytest.raises(L2DError, match=words):
         check_costs(torch.tensor(costs))
+
+
+def test_there_must_be_rows_and_they_may_cost_nothing() -> None:
+    with pytest.raises(L2DError, match=r"^costs: no rows$"):
+        check_costs(torch.zeros(0, 2))
+    check_costs(torch.zeros(1, 2))
 
 
 def test_cheapest_takes_the_first_of_equals() -> None:

@@ -284,3 +284,16 @@ def test_a_guard_for_other_prices_by_hand() -> None:
 
 def test_offsets_go_where_the_utilities_are() -> None:
     assert with_offsets(torch.zeros(3, 2, device="meta"), (0.5, 0.0)).device.type == "meta"
+
+
+def test_a_fifth_of_the_rows_is_judged_by_offsets_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[int] = []
+
+    def recorded(utilities: torch.Tensor, costs: torch.Tensor) -> tuple[float, ...]:
+        assert len(utilities) == len(costs)
+        fitted.append(len(costs))
+        return (0.0, 0.0)
+
+    monkeypatch.setattr(guard, "fit_offsets", recorded)
+    crossed(*drawn(0, 11, 2))
+    assert sorted(fitted) == [8, 9, 9, 9, 9]

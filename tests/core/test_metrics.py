@@ -52,6 +52,7 @@ def test_baselines_by_hand() -> None:
     assert rows.random.ratios == [1 / 2, 1 / 2]
     assert rows.random.deferral_loss == pytest.approx((1.9 + 1.9 + 0.9) / 6)
     assert rows.random.mean_price == pytest.approx(0.45)
+    assert rows.random.error_rate == pytest.approx(2 / 6)
 
 
 @given(st.integers(1, 20), st.integers(2, 5), st.integers(0, 999))

@@ -123,3 +123,13 @@ def test_what_rho_may_not_be(rho: object, parameter: str) -> None:
     with pytest.raises(ParameterError) as caught:
         parameters.check_value("rho", rho, Rho)
     assert caught.value.parameter == parameter
+
+
+def test_a_margin_that_is_not_positive_says_where_it_comes_from() -> None:
+    """Shares of 8, 1 and 1 rows: 2, 1 and 1 of four; so of a total of 8, 4, 2 and 2."""
+    with pytest.raises(ParameterError) as caught:
+        rho_by_rule("theory", 8.0, -3.0, torch.tensor([8.0, 1.0, 1.0]).double())
+    assert str(caught.value) == (
+        "rho.offset=-3.0: rho of expert 2 would be -1 and must be positive (rho.total=8 gives it 2); raise the offset or the"
+        " total"
+    )

@@ -1,19 +1,81 @@
+from dataclasses import replace
+
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.data import arrays
-from l2d.data.arrays import moved_to_the_front
+from l2d.data.arrays import Answers, Seen, channel_statistics, content_of, divided_arrays, moved_to_the_front
 
 
-@given(st.lists(st.booleans(), min_size=1, max_size=40), st.integers(1, 7))
-def test_rows_move_to_the_front(kept: list[bool], at_a_time: int) -> None:
-    rows, inputs = torch.tensor(kept).nonzero()[:, 0], torch.arange(3.0 * len(kept)).reshape(-1, 3)
-    expected, before = inputs[rows], arrays.MOVED
-    arrays.MOVED = at_a_time
+@given(st.data(), st.integers(1, 40), st.integers(1, 7))
+def test_rows_move_to_the_front(data: st.DataObject, n: int, at_a_time: int) -> None:
+    """In any order, in the memory where they are, whatever the shape of a row."""
+    order = torch.tensor(data.draw(st.permutations(range(n))))[: data.draw(st.integers(0, n))]
+    inputs = torch.arange(6 * n, dtype=torch.int32).reshape(data.draw(st.sampled_from([(n, 6), (n, 3, 2)])))
+    expected, before = inputs[order.long()], arrays.COLUMNS
+    arrays.COLUMNS = at_a_time
     try:
-        found = moved_to_the_front(inputs, rows)
+        found = moved_to_the_front(inputs, order.long())
     finally:
-        arrays.MOVED = before
+        arrays.COLUMNS = before
     assert torch.equal(found, expected)
-    assert not len(rows) or found.data_ptr() == inputs.data_ptr()
+    assert not len(order) or found.data_ptr() == inputs.data_ptr()
+
+
+def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
+    """Rows 0, 2 and 3 are for training, rows 1 and 4 for the test."""
+    five = torch.arange(5.0).double()[:, None]
+    found = divided_arrays(
+        torch.arange(5.0)[:, None],
+        torch.tensor([5, 6, 7, 8, 9]),
+        10,
+        train=torch.tensor([0, 2, 3]),
+        test=torch.tensor([1, 4]),
+        experts=("a", "b"),
+        answers=Answers(five + torch.tensor([10, 20]), (five + 30).long(), five + 40),
+        groups=torch.tensor([0, 1, 2, 0, 1]),
+        categories=list("ABCDE"),
+        texts=list("vwxyz"),
+        seen=Seen(("x",)),
+        validation=torch.tensor([1]),
+    )
+    assert (found.train_inputs.tolist(), found.test_inputs.tolist()) == ([[0], [2], [3]], [[1], [4]])
+    assert (found.train_labels.tolist(), found.test_labels.tolist()) == ([5, 7, 8], [6, 9])
+    assert found.panel is not None
+    assert found.panel.names == ("a", "b")
+    for part, rows in ((found.panel.train, [0, 2, 3]), (found.panel.test, [1, 4])):
+        assert part.predictions is not None
+        assert part.prices is not None
+        assert part.errors.tolist() == [[10 + row, 20 + row] for row in rows]
+        assert part.predictions.tolist() == [[30 + row] for row in rows]
+        assert part.prices.tolist() == [[40 + row] for row in rows]
+    assert found.groups is not None
+    assert found.groups.tolist() == [0, 2, 0]
+    assert (found.train_categories, found.categories) == (("A", "C", "D"), ("B", "E"))
+    assert found.texts == (["v", "x", "y"], ["w", "z"])
+    assert found.validation is not None
+    assert found.validation.tolist() == [1]
+    assert (found.num_classes, found.seen) == (10, Seen(("x",)))
+
+
+def test_inputs_and_labels_of_both_sides_are_part_of_the_fingerprint() -> None:
+    labels, inputs = torch.tensor([0, 1]), torch.zeros(2, 1)
+    known = arrays.Arrays(inputs, labels, inputs, labels, 2)
+    others = [
+        replace(known, train_inputs=inputs + 1),
+        replace(known, train_labels=labels + 1),
+        replace(known, test_inputs=inputs + 1),
+        replace(known, test_labels=labels + 1),
+    ]
+    assert len({content_of(one) for one in (known, *others)}) == 5
+    assert content_of(replace(known, train_labels=labels.clone())) == content_of(known)
+
+
+def test_statistics_are_of_each_channel_and_a_constant_can_be_divided_by() -> None:
+    """Two images of 1 × 2 pixels: red is 0, 2, 4, 6, green always 5."""
+    images = torch.tensor([[[[0, 5], [2, 5]]], [[[4, 5], [6, 5]]]], dtype=torch.uint8)
+    mean, std = channel_statistics(images, torch.arange(2))
+    assert mean == [3, 5]
+    assert std == [pytest.approx(5**0.5), 1e-6]

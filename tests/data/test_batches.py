@@ -1,12 +1,15 @@
 """Every row once an epoch, in an order that depends on the seed and the epoch alone; resident, streamed, divided among ranks."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.data import batches as module
 from l2d.data.augment import crop_flip, draw_augmentation
-from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, place, width_of
+from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, eval_parts, place, width_of
 from l2d.data.text.tokens import PADDING, lengths_of
 from l2d.utils.seeding import derive_seed
 
@@ -92,6 +95,31 @@ def test_augmentation_is_drawn_anew_each_epoch_and_only_in_training(augment: str
     assert torch.equal(labels, same)
     assert not torch.equal(run(3, 6)[0][run(3, 6)[1].argsort()], got[labels.argsort()])
     assert torch.equal(run(None, 5)[0], images)
+
+
+def test_a_row_is_augmented_the_same_on_any_number_of_devices() -> None:
+    images = torch.randint(1, 255, (21, 8, 8, 3), dtype=torch.uint8)
+    rows = torch.arange(21)
+
+    def seen(world: int) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for rank in range(world):
+            options = {"seed": 1, "augment": "crop_flip", "pad": 2, "rank": rank, "world": world}
+            for batch, _, labels in Batches(Inputs(images, CPU, True), rows, rows[:, None], rows, 6, **options):  # type: ignore[arg-type]
+                found |= {int(row): image.flatten().tolist() for row, image in zip(labels, batch, strict=True)}
+        return found
+
+    assert len(seen(1)) == 21
+    assert seen(1) == seen(2) == seen(3)
+
+
+def test_a_set_lies_on_a_gpu_if_it_takes_less_than_half_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1000, 9000))
+    monkeypatch.setattr(module, "Inputs", lambda *_, resident: SimpleNamespace(resident=resident))
+    gpu = torch.device("cuda")
+    placed = [place(torch.zeros(n, dtype=torch.uint8), gpu, "auto").resident for n in (499, 500)]
+    assert placed == [True, False]
+    assert [place(torch.zeros(900), gpu, asked).resident for asked in ("true", "false")] == [True, False]
 
 
 def test_a_set_on_the_cpu_always_fits() -> None:
@@ -187,3 +215,13 @@ def test_fewer_texts_at_a_time_than_other_rows() -> None:
     assert eval_batch(texts(3, 8)) == EVAL_TEXTS
     assert eval_batch(torch.zeros(3, 8)) == eval_batch(torch.zeros(3, 8, 8, 3, dtype=torch.uint8)) == EVAL_BATCH
     assert EVAL_TEXTS < EVAL_BATCH
+
+
+def test_what_is_routed_is_cut_like_what_is_evaluated() -> None:
+    """130 texts, 64 at a time at most: three batches of about as many, each as wide as its longest; rows stay whole."""
+    tokens = torch.full((130, 40), PADDING, dtype=torch.int32)
+    tokens[:, :3] = 7
+    tokens[100, :17] = 7
+    parts = list(eval_parts(tokens))
+    assert [part.shape for part in parts] == [(44, 8), (44, 8), (42, 24)]
+    assert [part.shape for part in eval_parts(torch.zeros(EVAL_BATCH + 1, 5))] == [(1025, 5), (1024, 5)]

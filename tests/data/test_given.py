@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from l2d.data.arrays import Answers, Seen
-from l2d.data.given import make_arrays, read_inputs, read_outcomes
+from l2d.data.given import make_arrays, read_inputs, read_labels, read_outcomes
 from l2d.utils.errors import ParameterError
 
 TEXTS = ["a b", "c", " a  b "]
@@ -43,3 +43,49 @@ def test_prices_of_experts_or_of_rows() -> None:
         assert found.tolist() == prices
     with pytest.raises(ParameterError, match=r"^prices: must be \[2, 2\] or \[2\], not \[1, 2\]"):
         read_outcomes(None, np.zeros((2, 2)), [[1.0, 2.0]])
+
+
+@pytest.mark.parametrize("wrong", [-0.5, np.nan, np.inf])
+def test_one_wrong_amount_among_many_is_refused(wrong: float) -> None:
+    amounts = np.ones((3, 2))
+    amounts[1, 1] = wrong
+    with pytest.raises(ParameterError, match=r"^costs: must be finite and not negative"):
+        read_outcomes(amounts, None, None)
+    with pytest.raises(ParameterError, match=r"^prices: must be finite and not negative"):
+        read_outcomes(None, np.ones((3, 2)), amounts)
+
+
+def test_labels_are_numbered_in_their_order() -> None:
+    numbers, classes = read_labels(["dog", "cat", "dog", "cat", "owl"], 5)
+    assert (numbers.tolist(), classes) == ([1, 0, 1, 0, 2], 3)
+    numbers, classes = read_labels(None, 2)
+    assert (numbers.tolist(), classes) == ([-1, -1], 0)
+
+
+def test_true_and_false_are_numbers() -> None:
+    flags = np.array([[True, False], [False, False]])
+    for X in (flags, pd.DataFrame(flags, columns=["a", "b"])):
+        inputs, _, _ = read_inputs(X, None, None)
+        assert inputs.dtype == torch.float32
+        assert inputs.tolist() == [[1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("X", ["text", b"text", {"text": 1}])
+def test_a_single_input_is_refused(X: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^X: must be a list of inputs"):
+        read_inputs(X, None, embed)
+
+
+def test_images_have_one_channel_or_three() -> None:
+    for shape in ((2, 4, 5), (2, 4, 5, 1), (2, 4, 5, 3)):
+        inputs, _, _ = read_inputs(np.zeros(shape, np.uint8), None, None)
+        assert inputs.shape == (2, 4, 5, shape[3] if len(shape) == 4 else 1)
+    with pytest.raises(ParameterError, match=r"^X: images must be .*, not uint8 \[2, 4, 5, 4\]"):
+        read_inputs(np.zeros((2, 4, 5, 4), np.uint8), None, None)
+
+
+def test_the_columns_of_a_frame_come_before_its_text() -> None:
+    frame = pd.DataFrame({"prompt": ["a", "b"], "y": [1, 2], "x": [3.5, 4]})
+    inputs, seen, _ = read_inputs(frame, "prompt", lambda texts: np.array([[9.0]] * len(texts), dtype=np.float32))
+    assert inputs.tolist() == [[1, 3.5, 9], [2, 4, 9]]
+    assert seen == Seen(("y", "x"), "prompt")

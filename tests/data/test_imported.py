@@ -79,6 +79,10 @@ def test_other_metrics_and_filters(tmp_path: Path) -> None:
     chosen = harness_outcomes(files, filter="strict-match").columns
     assert (chosen["correct_a"], chosen["correct_b"], chosen["answer"]) == ([0], [0.25], ["#### 4"])
     assert harness_outcomes(files, metric="acc_norm", filter="flexible-extract").columns["correct_a"] == [0.5]
+    for row in (both := rows(0, 1)):
+        row["acc"] = 0.75
+    found = harness_outcomes([("a", write(tmp_path / "both.jsonl", both)), files[1]], filter="strict-match")
+    assert found.columns["correct_a"] == [0.75]  # acc, if there are both
     with pytest.raises(L2DError, match=r"^filter: .*a\.jsonl .*flexible-extract, strict-match"):
         harness_outcomes(files)
     with pytest.raises(L2DError, match=r"a\.jsonl: no rows .*loose"):
@@ -90,7 +94,7 @@ def test_chat_templates_may_differ(tmp_path: Path) -> None:
     reworded = sample(0, arguments={"gen_args_0": {"arg_0": "<user>question 0", "arg_1": "A"}})
     found = harness_outcomes(two(tmp_path, [sample(0)], [reworded]))
     assert found.columns["prompt"] == ["question 0\nAnswer:"]
-    assert [note.split(" differ")[0] for note in found.notes] == ["1 prompts"]
+    assert found.notes == ["1 prompts differ from model to model (chat templates?); those of a are kept"]
     other = {**reworded, "doc": {"question": "another"}}
     with pytest.raises(L2DError, match=r"^id 0: a and b were asked different questions"):
         harness_outcomes(two(tmp_path, [sample(0)], [other]))
@@ -129,6 +133,16 @@ def test_subjects_are_the_documents_own(tmp_path: Path, key: str, subjects: list
     assert harness_outcomes(two(tmp_path, rows(), rows())).columns.get("subject") == subjects
     tasks = [(name, write(tmp_path / name / "samples_mmlu_2026-01-16T16-02-26.6.jsonl", rows())) for name in "ab"]
     assert harness_outcomes(tasks).columns["subject"] == (subjects or ["mmlu", "mmlu"])
+
+
+def test_the_subject_comes_before_the_wider_category(tmp_path: Path) -> None:
+    doc = {"category": "history", "subject": "rome"}
+    assert harness_outcomes(two(tmp_path, [sample(0, doc=doc)], [sample(0, doc=doc)])).columns["subject"] == ["rome"]
+
+
+def test_answers_that_are_not_all_known_are_left_out(tmp_path: Path) -> None:
+    rows = [sample(0), sample(1, target=None)]
+    assert list(harness_outcomes(two(tmp_path, rows, rows)).columns) == ["id", "prompt", "correct_a", "correct_b"]
 
 
 @pytest.mark.parametrize(

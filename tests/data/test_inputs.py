@@ -1,5 +1,6 @@
 """Images as a router sees them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from PIL import Image
 
 from l2d.data.arrays import Seen
-from l2d.data.inputs import array_inputs, decode_images, read_images, row_inputs
+from l2d.data.inputs import array_inputs, decode_images, image_inputs, read_images, row_inputs, sheet_inputs
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 
@@ -54,3 +55,59 @@ def test_an_array_of_another_shape_is_refused() -> None:
         with pytest.raises(L2DError) as caught:
             array_inputs(np.zeros((1, 3)), (2,), columns)
         assert str(caught.value) == f"queries: must be numbers ['n', 2]{said}, not float64 [1, 3]"
+
+
+def lengths(texts: Sequence[str]) -> np.ndarray:
+    return np.array([[len(text)] for text in texts], dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [
+        ({"x": 1, "text": "a"}, "query 2: has no y; there are x, text"),
+        ({"x": 1, "y": 2}, "query 2: has no text; there are x, y"),
+        ({"x": 1, "y": "two", "text": "a"}, "query 2: column y: empty or not a number"),
+        ({"x": 1, "y": None, "text": "a"}, "query 2: column y: empty or not a number"),
+        ({"x": 1, "y": -1e39, "text": "a"}, "query 2: column y: too large for 32 bits"),
+        ({"x": float("inf"), "y": 2, "text": "a"}, "query 2: column x: too large for 32 bits"),
+        ({"x": 1, "y": 2, "text": 3}, "query 2: must be a string, not int"),
+        ({"x": 1, "y": 2, "text": " \n"}, "query 2: the text is empty"),
+        ({"x": 1, "y": 2, "text": "ab\udc80"}, "query 2: not UTF-8 at character 3"),
+    ],
+)
+def test_a_wrong_query_is_named_by_its_place_and_its_column(second: dict[str, object], said: str) -> None:
+    good = {"x": 1, "y": 2, "text": "a", "other": "ignored"}
+    with pytest.raises(L2DError) as caught:
+        row_inputs([good, second, good], Seen(("x", "y"), "text"), lengths)
+    assert str(caught.value) == said
+
+
+@pytest.mark.parametrize(("columns", "name"), [(("x", "y"), "y"), ((), "2")])
+def test_columns_without_a_name_are_counted_from_one(columns: tuple[str, ...], name: str) -> None:
+    with pytest.raises(L2DError) as caught:
+        array_inputs(np.array([[1, 2], [3, 4], [5, np.nan]]), (2,), columns)
+    assert str(caught.value) == f"query 3: column {name}: empty or not a number"
+
+
+def test_the_image_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing, damaged, or so large that decoding it would fill the memory."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Image.new("RGB", (2, 2), (1, 2, 3)).save(tmp_path / "good.png")
+    Image.new("RGB", (8, 8)).save(tmp_path / "large.png")
+    (tmp_path / "damaged.png").write_bytes(b"no image")
+    assert image_inputs(["~/good.png"], (1, 1, 3), 255).tolist() == [[[[1, 2, 3]]]]
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 8)
+    for name in ("missing.png", "damaged.png", "large.png"):
+        with pytest.raises(L2DError) as caught:
+            image_inputs([tmp_path / "good.png", tmp_path / name], (1, 1, 3), 255)
+        assert str(caught.value) == f"{tmp_path / name}: no such file, or not an image that can be read"
+
+
+def test_what_an_encoder_keeps_is_not_overwritten() -> None:
+    """Rows of a table are moved about in the array that the inputs are in."""
+    kept = np.array([[1.0], [2.0]], dtype=np.float32)
+    sheet = Sheet(Path("t.csv"), {"text": pa.chunked_array([["a", "b"]])})
+    inputs = sheet_inputs(sheet, Seen(text="text"), (), lambda _: kept[:])
+    inputs += 5
+    assert inputs.tolist() == [[6], [7]]
+    assert kept.tolist() == [[1], [2]]

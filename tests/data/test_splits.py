@@ -1,8 +1,10 @@
 """Splits: classes in proportion, groups on one side, folds that cover every row once."""
 
 import math
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +13,15 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from l2d.data.arrays import Answers, Arrays, Panel
-from l2d.data.splits import draw_whole_groups, groups_of_equal_texts, split, stratified_split
+from l2d.data.sheet import Sheet
+from l2d.data.splits import (
+    draw_whole_groups,
+    groups_of_equal_texts,
+    rows_of_split_column,
+    split,
+    squeezed,
+    stratified_split,
+)
 from l2d.utils.errors import ParameterError
 
 
@@ -70,7 +80,10 @@ def test_a_class_of_one_row_is_refused_unless_the_table_is_the_users_own() -> No
     labels = torch.tensor([0] * 9 + [1])
     with pytest.raises(ParameterError) as caught:
         split(arrays(labels), 0.2, seed=0)
-    assert (caught.value.parameter, caught.value.value) == ("validation_fraction", 0.2)
+    assert str(caught.value) == (
+        "validation_fraction=0.2: each of 2 classes needs a row on both sides; there are 8 and 2 rows, and the smallest"
+        " class has 1"
+    )
     kept, held_out = split(arrays(labels, own=True), 0.2, seed=0)
     assert (len(kept), len(held_out)) == (8, 2)
 
@@ -121,3 +134,41 @@ def test_groups_that_are_rows_change_nothing() -> None:
         parts = zip(draw_whole_groups(draw, labels, groups), draw(labels), strict=True)
         assert all(torch.equal(one, other) for one, other in parts)
     assert groups_of_equal_texts(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
+
+
+def test_groups_are_drawn_by_the_label_of_their_first_row() -> None:
+    """Four groups of rows 0 1, 2, 3 4 and 5: their labels are those of rows 0, 2, 3 and 5."""
+    asked: list[list[int]] = []
+
+    def last(labels: Tensor) -> tuple[Tensor, Tensor]:
+        asked.append(labels.tolist())
+        return torch.tensor([0, 1, 3]), torch.tensor([2])
+
+    kept, held_out = draw_whole_groups(last, torch.tensor([7, 0, 8, 9, 0, 6]), torch.tensor([3, 3, 1, 0, 0, 2]))
+    assert asked == [[7, 8, 9, 6]]
+    assert (kept.tolist(), held_out.tolist()) == ([0, 1, 2, 5], [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([0, 1, 1, 2], ""),  # the text of a validation row
+        ([0, 1, 0, 0], "warning: split=part: 2 of 2 test rows have the text of a training row\n"),
+        ([0, 0, 1, 0], "warning: split=part: 1 of 2 test rows have the text of a training row\n"),
+    ],
+)
+def test_only_test_rows_with_the_text_of_a_training_row_are_told(
+    groups: list[int], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sheet = Sheet(Path("t.csv"), {"part": pa.chunked_array([["train", "val", "test", "test"]])})
+    rows, test, validation = rows_of_split_column(sheet, "part", torch.tensor(groups))
+    assert (rows.tolist(), test.tolist()) == ([0, 1], [2, 3])
+    assert validation is not None
+    assert validation.tolist() == [1]
+    assert capsys.readouterr().err == said
+
+
+def test_a_text_that_needs_no_squeezing_is_no_copy() -> None:
+    text = " ".join(["one", "text"])
+    assert squeezed(text) is text
+    assert squeezed(" one\n\ttext ") == "one text"

@@ -93,6 +93,7 @@ def test_a_missing_file_is_named_with_what_to_do(name: str, data_dir: Path) -> N
     [
         ([1, 2], "expected a dict of arrays, found list"),
         ({"clean_label": LABELS[0]}, "has no random_label1;"),
+        ({"worse_label": LABELS[0]}, "has no clean_label, random_label1;"),
         (ten(random_label1=LABELS[0][:-1]), r"random_label1 must be 60 integers.*found int64 \[59\]"),
         (
             ten(random_label1=np.eye(TRAIN, dtype=np.int64)),
@@ -207,6 +208,23 @@ def test_more_people_than_votes(data_dir: Path) -> None:
     ask(data_dir, people=1)
     with pytest.raises(ParameterError, match=rf"^people=2: .*{VOTES} has only 1 vote"):
         ask(data_dir, people=2)
+    some = counts()
+    some[7] = np.eye(10, dtype=np.int64)[LABELS[1][7]] * 2  # one image with fewer than the others
+    np.save(data_dir / "human" / VOTES, some)
+    ask(data_dir, people=2)
+    with pytest.raises(ParameterError, match=rf"^people=3: .*{VOTES} has only 2 vote"):
+        ask(data_dir, people=3)
+
+
+def test_nine_majorities_of_ten_must_be_the_label(data_dir: Path) -> None:
+    """Of 40 images, 4 may be called something else."""
+    for number in (4, 5):
+        said = (LABELS[1] + (np.arange(TEST) < number)) % 10
+        np.save(data_dir / "human" / VOTES, counts(said))
+        if number == 4:
+            ask(data_dir)
+    with pytest.raises(L2DError, match="the majority vote is the label for only 88% of them"):
+        ask(data_dir)
 
 
 @pytest.mark.parametrize("name", [TEN, VOTES])

@@ -7,8 +7,11 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,6 +122,36 @@ def test_what_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: cannot be read \(Permission denied\)"):
             cache.get(never)
     cache.get(never)
+
+
+def test_how_long_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by 2.346 s while the arrays are made, and not while they are read."""
+    now = 100.0
+    monkeypatch.setattr("l2d.experts.cache.time", SimpleNamespace(monotonic=lambda: now))
+
+    def make() -> dict[str, np.ndarray]:
+        nonlocal now
+        now += 2.346
+        return MADE
+
+    cache = Cache(tmp_path, "x", {})
+    assert cache.seconds is None
+    for _ in range(2):
+        cache.get(make)
+        assert cache.seconds == 2.35
+
+
+def test_what_was_made_while_this_process_waited_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path, "x", {})
+
+    @contextmanager
+    def others_first(*_: object) -> Iterator[None]:
+        monkeypatch.undo()
+        cache.get(lambda: MADE)
+        yield
+
+    monkeypatch.setattr("l2d.experts.cache.alone", others_first)
+    assert cache.get(never)["train"].tolist() == MADE["train"].tolist()
 
 
 def test_renew(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     assert (found["schedule"], found["ema"], found["parts"]) == ("constant", 0.5, 2)
     options: Any = told
     assert (options.max_epochs, options.accumulate_grad_batches, options.deterministic) == (7, 2, True)
-    assert options.devices == 1  # however many there are
+    assert (options.accelerator, options.devices) == ("cpu", 1)  # however many there are
     batches = found["train_dataloaders"]
     assert (batches.seed, batches.augment, batches.pad, batches.sizes) == (5, "crop", 1, [25] * 4)
     assert torch.equal(batches.labels, arrays.train_labels[rows])
@@ -78,6 +78,39 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     Classifiers(arrays, made.network, made.recipe, machine)._fit(rows, 6, "expert", parts=2)
     pairs = zip(first.parameters(), found["network"].parameters(), strict=True)
     assert not all(torch.equal(one, other) for one, other in pairs)  # another seed, other weights
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_the_recipe_says_whether_the_optimizer_is_one_kernel(fused: bool) -> None:
+    made = experts(f"experts.recipe.fused={fused}")
+    make = Classifiers(Digits().load(Path()), made.network, made.recipe, ComputeOptions())._optimizer()
+    assert bool(make([torch.nn.Parameter(torch.zeros(1))]).defaults["fused"]) is fused
+
+
+def test_the_bar_counts_epochs_and_shows_the_mean_loss() -> None:
+    shown: list[str] = []
+
+    class Bar:
+        disable, epochs = False, 0
+
+        def set_postfix(self, *, loss: str, **_: object) -> None:
+            shown.append(loss)
+
+        def update(self) -> None:
+            self.epochs += 1
+
+    bar: Any = Bar()
+    learner = classifier.Classifier(
+        network=torch.nn.Linear(1, 1),
+        optimizer=torch.optim.SGD,
+        schedule="constant",
+        channels_last=False,
+        compile_mode="false",
+    )
+    learner.loss_sum, learner.rows_seen = torch.tensor(6.0), 4
+    nobody: Any = None
+    classifier.EpochBar(bar).on_train_epoch_end(nobody, learner)
+    assert (shown, bar.epochs) == (["1.5000"], 1)
 
 
 def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,6 +44,7 @@ def test_one_per_cent_is_one_per_cent_and_seeded() -> None:
     owned = class_owners([0.7, 0.2, 0.1], 10) == 0
     draw = [expert_rows(labels, torch.arange(45_000), owned, 0.01, stream(seed)) for seed in (0, 0, 1)]
     assert torch.bincount(labels[draw[0]]).tolist() == [4500] * 7 + [45] * 3
+    assert draw[0].tolist() == sorted(draw[0].tolist())
     assert torch.equal(draw[0], draw[1])
     assert not torch.equal(draw[0], draw[2])
 
@@ -60,10 +61,12 @@ def test_each_expert_has_the_configured_fraction_and_a_seed_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Tensor, int]] = []
+    titles: list[str] = []
 
     class Noted(Classifiers):
-        def answers(self, rows: Tensor, about: Tensor, ask_test: bool, seed: int, _: str) -> tuple[Tensor, Tensor]:
+        def answers(self, rows: Tensor, about: Tensor, ask_test: bool, seed: int, title: str) -> tuple[Tensor, Tensor]:
             asked.append((rows, seed))
+            titles.append(title)
             return self.arrays.train_labels[about], self.arrays.test_labels[: None if ask_test else 0]
 
     monkeypatch.setattr(fitting, "Classifiers", Noted)
@@ -75,10 +78,14 @@ def test_each_expert_has_the_configured_fraction_and_a_seed_of_its_own(
         expected = [count if label in known else round(0.5 * count) for label, count in enumerate(whole)]
         assert torch.bincount(arrays.train_labels[rows]).tolist() == expected
     assert len({seed for _, seed in asked}) == 2
+    assert titles == [f"expert {k} of 2 ({len(rows):,} rows)" for k, (rows, _) in enumerate(asked, start=1)]
     asked.clear()
+    titles.clear()
     three = dataclasses.replace(ask, coverage=[0.4, 0.4, 0.2], cache=Cache(tmp_path / "three"))
     experts("experts.fraction=0.5", "experts.cross_fit=2").panel(three)
     assert len({seed for _, seed in asked}) == 3 * (1 + 2)
+    whole_title = f"expert 1 of 3 ({len(asked[0][0]):,} rows)"
+    assert titles[:3] == [whole_title, f"{whole_title}, fold 1 of 2", f"{whole_title}, fold 2 of 2"]
     nines = [{*rows[arrays.train_labels[rows] == 9].tolist()} for rows, _ in asked[::3]]
     assert nines[0] != nines[1]  # neither knows the class, and each has its own draw of it
 

@@ -47,6 +47,18 @@ def test_it_is_said_whether_they_learned_the_rows_they_answer(
     assert torch.equal(evidence.labels, labels)
 
 
+def test_as_many_folds_as_rows_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = Digits().load(Path())
+    nothing = {
+        name: np.zeros((len(rows), 2)) for name, rows in (("train", arrays.train_labels), ("test", arrays.test_labels))
+    }
+    monkeypatch.setattr(TrainedExperts, "_make", lambda *_: nothing)
+    ask = dataclasses.replace(request(tmp_path, arrays), train=torch.arange(3))
+    experts("experts.cross_fit=3").panel(ask)
+    with pytest.raises(ParameterError, match=r"^cross_fit=4: there are only 3 training rows$"):
+        experts("experts.cross_fit=4").panel(ask)
+
+
 @pytest.mark.slow
 def test_seeded_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = Digits().load(Path())

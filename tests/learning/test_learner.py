@@ -17,7 +17,17 @@ from tests.routing.test_module import Repeated
 from torch import Tensor
 
 from l2d.data.batches import Batches, Inputs
-from l2d.learning.learner import PLAIN, STREAMS, Learner, ended_by_signals, is_full, make_trainer, speed
+from l2d.learning.learner import (
+    PLAIN,
+    STREAMS,
+    Learner,
+    ended_by_signals,
+    hide_missing_gpu,
+    is_full,
+    make_scheduler,
+    make_trainer,
+    speed,
+)
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.interrupts import TERMINATED
 
@@ -87,10 +97,31 @@ def test_another_exit_keeps_its_message_and_status(code: str | int | None) -> No
     assert caught.value.code == code
 
 
-def test_what_the_trainer_refuses_is_one_line() -> None:
+def test_a_run_on_one_device_is_no_part_of_the_job_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the second task of a SLURM job would take itself for a helper of the first, and write nothing."""
+    for name, value in {"NTASKS": "2", "PROCID": "1", "LOCALID": "1", "NODEID": "0", "JOB_NAME": "sweep"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    trainer = make_trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+    assert trainer.is_global_zero
+
+
+def test_what_the_trainer_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It would hold for the tests after this one.
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_: None)
     with pytest.raises(ParameterError, match=r"^trainer=.*abacus") as caught:
-        make_trainer(accelerator="abacus", devices=1)
+        make_trainer(accelerator="abacus", devices=1, deterministic=True, logger=False)
     assert "\n" not in str(caught.value)
+    assert caught.value.value == {"accelerator": "abacus", "devices": 1, "deterministic": True}
+
+
+def test_of_a_long_refusal_the_first_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: Any) -> None:
+        raise ValueError("no such device\nlong story")
+
+    monkeypatch.setattr(pl, "Trainer", refuse)
+    with pytest.raises(ParameterError) as caught:
+        make_trainer(devices=9)
+    assert str(caught.value) == "trainer={'devices': 9}: no such device"
 
 
 # Batches
@@ -121,6 +152,96 @@ def test_what_is_full_by_hand() -> None:
     assert is_full(9, 8, 2)
     assert not is_full(10, 8, 2)
     assert not is_full(7, 8, 2)
+
+
+class Noting(torch.nn.Linear):
+    """Notes the rows of each batch, and whether compiled code was to be used."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.seen: list[tuple[int, bool]] = []
+
+    def forward(self, inputs: Tensor, compute: object = None) -> Tensor:
+        self.seen.append((len(inputs), compute is not None))
+        return super().forward(inputs)
+
+
+class Small(Learner):
+    """The output is the loss."""
+
+    def __init__(self, schedule: str = "constant", ema: float = 0.0) -> None:
+        super().__init__(
+            network=Noting(),
+            optimizer=partial(torch.optim.SGD, lr=0.4),
+            schedule=schedule,
+            channels_last=False,
+            compile_mode="false",
+            ema=ema,
+        )
+
+    def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        return outputs[:, 0]
+
+
+def rows_of(number: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ones(number, 1), torch.zeros(number, 2), torch.zeros(number)
+
+
+def test_only_full_batches_run_compiled() -> None:
+    """The last batch of an epoch is smaller: it would be compiled for itself."""
+    learner: Any = Small()
+    learner.compiled = [lambda network, inputs: network(inputs)]
+    for number in (3, 3, 2, 3):
+        learner.training_step(rows_of(number), 0)
+    assert learner.network.seen == [(3, True), (3, True), (2, False), (3, True)]
+
+
+def test_predictions_are_those_of_the_averaged_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = Small(ema=0.5)
+    averaged = learner.averaged
+    assert averaged is not None
+    batch = rows_of(2)
+    with torch.no_grad():
+        for weight in learner.network.parameters():
+            weight.add_(1)
+        assert torch.equal(learner.predict_step(batch, 0), averaged(batch[0]))
+        assert not torch.equal(learner.predict_step(batch, 0), learner.network(batch[0]))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    learner.on_predict_start()  # batches of other sizes come: no search for each
+    assert not torch.backends.cudnn.benchmark
+
+
+# Learning rates
+
+
+def rates(schedule: str, steps: int) -> list[float]:
+    """Of each step, and the one after the last. Momentum is left alone."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5, momentum=0.9)
+    scheduler = make_scheduler(optimizer, schedule, steps)
+    found = []
+    for _ in range(steps + 1):
+        [group] = optimizer.param_groups
+        found.append(group["lr"])
+        assert group["momentum"] == 0.9
+        optimizer.step()
+        if len(found) <= steps:
+            scheduler.step()
+    return found
+
+
+def test_schedules_by_hand() -> None:
+    """A cosine of 4 steps. A cycle of 9: from 1/25 of the rate up to it over a fifth of the steps, then along a cosine to nothing,
+    half-way at the fifth."""
+    assert rates("cosine", 4) == pytest.approx([0.5, 0.25 * (1 + 0.5**0.5), 0.25, 0.25 * (1 - 0.5**0.5), 0])
+    cycle = rates("one_cycle", 9)
+    assert [cycle[step] for step in (0, 1, 5, 9)] == pytest.approx([0.02, 0.5, 0.250001, 2e-6])
+
+
+def test_the_rate_that_is_logged_is_the_one_it_has_come_to() -> None:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=2, log_every_n_steps=1, callbacks=[], **quiet)
+    trainer.fit(Small("cosine"), Repeated(rows_of(2), 2))
+    assert float(trainer.callback_metrics["lr"]) == pytest.approx(0, abs=1e-9)
 
 
 # Checkpoints and devices
@@ -158,11 +279,23 @@ def test_a_loss_that_is_not_finite_is_named_with_its_epoch() -> None:
 
 def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     recipe: Any = SimpleNamespace(precision="bf16-mixed", channels_last=True, compile="default")
-    assert speed(recipe, "cpu") == PLAIN
+    assert speed(recipe, "cpu") == PLAIN == {"precision": "32-true", "channels_last": False, "compile": "false"}
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     for accelerator in ("auto", "gpu", "cuda"):
         assert speed(recipe, accelerator) == vars(recipe)
     assert speed(recipe, "cpu") == PLAIN
+
+
+@pytest.mark.parametrize(("gpu", "before", "after"), [(False, None, ""), (False, "3", "3"), (True, None, None)])
+def test_a_gpu_is_hidden_only_where_there_is_none_and_nothing_is_said(
+    gpu: bool, before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before or "")
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    hide_missing_gpu()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == after
 
 
 def test_without_averaged_weights_timm_is_not_needed() -> None:
@@ -191,3 +324,13 @@ def test_a_loss_that_is_not_finite_is_divergence(loss: float) -> None:
         L2DError, match=r"^training diverged: train/loss is \w+ in epoch 1; lower recipe\.optimizer\.lr$"
     ):
         Learner.on_train_epoch_end(learner)
+
+
+@pytest.mark.parametrize("key", ["recipe", "experts.recipe"])
+def test_a_last_step_that_diverges_shows_in_the_validation_loss(key: str) -> None:
+    """The losses of an epoch are those before its last step. An expert's recipe is called by its own key."""
+    learner: Any = SimpleNamespace(loss_sum=torch.tensor(1.0), rows_seen=1, current_epoch=2, recipe_key=key)
+    learner.trainer = SimpleNamespace(callback_metrics={"val/loss": torch.tensor(torch.inf)})
+    with pytest.raises(L2DError) as caught:
+        Learner.on_train_epoch_end(learner)
+    assert str(caught.value) == f"training diverged: val/loss is inf in epoch 3; lower {key}.optimizer.lr"

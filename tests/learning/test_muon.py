@@ -56,7 +56,7 @@ def test_a_first_step_by_hand() -> None:
     give_gradients([kernel], seed=1)
     assert kernel.grad is not None
     columns_last = kernel.grad.permute(0, 2, 3, 1).flatten(1)
-    size = RMS * 36**0.5
+    size = 0.2 * 36**0.5
     expected = before - 0.01 * size * towards_one(columns_last).view(6, 3, 3, 4).permute(0, 3, 1, 2)
     Muon([kernel], lr=0.01, weight_decay=0.0).step()
     assert torch.allclose(kernel.double(), expected.double(), atol=1e-6)
@@ -77,6 +77,14 @@ def test_the_average_looks_ahead() -> None:
     ahead = 0.2 * gradients[1] + 0.8 * average
     expected = before.flatten(1) - 0.01 * RMS * 3**0.5 * towards_one(ahead.flatten(1))
     assert torch.allclose(kernel.flatten(1).double(), expected.double(), atol=1e-6)
+
+
+def test_what_is_not_said_is_as_with_adamw() -> None:
+    kernels = kernels_of((2, 2, 1, 1))
+    optimizer, adamw = Muon(kernels), AdamW(kernels)
+    for key in ("lr", "weight_decay"):
+        assert optimizer.param_groups[0][key] == adamw.param_groups[0][key]
+    assert optimizer.momentum == 0.95
 
 
 def test_decay_alone() -> None:

@@ -29,7 +29,8 @@ def test_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["epoch_seconds"] == [9, 4, 1, 2]
     assert found["images_per_second"] == 30
     assert (found["expert_seconds"], found["total_seconds"], found["steps_seconds"]) == (50, 18, 16.5)
-    assert found["started_at"] == 100
+    assert (found["started_at"], found["first_step_at"], found["last_step_at"]) == (100, 151, 167.5)
+    assert found["epochs_end_at"] == [159, 163.5, 165, 167.5]
 
 
 def test_one_epoch_and_none() -> None:
@@ -55,3 +56,6 @@ def test_memory_is_in_gib_and_without_the_experts(monkeypatch: pytest.MonkeyPatc
     timer.leave_out(30)
     found = timer.record(images=60)
     assert (found["device"], found["gpu_memory_gib"]) == ("a GPU", 3)
+    kilobytes = SimpleNamespace(ru_maxrss=5 * 2**20)  # as Linux counts
+    monkeypatch.setattr(timing, "resource", SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: kilobytes))
+    assert Timer().record(images=60)["host_memory_gib"] == 5

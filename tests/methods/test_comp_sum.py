@@ -87,6 +87,14 @@ def test_options() -> None:
     assert not torch.allclose(by_mass.rho, method("mild_paper", many).rho)
 
 
+def test_rho_by_the_mass_of_the_rewards() -> None:
+    """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots."""
+    costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    given = ("method.rewards=complement", "method.rho.counts=reward_mass", "method.rho.offset=0")
+    root = 3 ** (1 / 3)
+    torch.testing.assert_close(method("mild_paper", costs, *given).rho, torch.tensor([root, 1]) / (root + 1))
+
+
 def test_the_scale_is_the_training_splits() -> None:
     """A test row with a larger cost than any in training earns 0, not less, and does not change the others' rewards."""
     tdef = method("tdef", COSTS)
@@ -133,6 +141,13 @@ def test_gradient_points_to_the_cheap_expert() -> None:
 
 def plain(tau: float, rho: float | list[float], decision: str = "argmax") -> CompSum:
     return CompSum(costs=1 - torch.eye(2), num_classes=2, decision=decision, rewards="sum_others", rho=rho, tau=tau)
+
+
+@pytest.mark.parametrize(("tau", "expected"), [(0.0, 1 / 3), (1.0, math.log(4 / 3)), (2.0, 1 / 4)])
+def test_the_methods_loss_is_that_of_its_tau(tau: float, expected: float) -> None:
+    """The reward is the first expert's, and u = e^(−log 3) = ⅓: u, log(1 + u) and 1 − 1/(1 + u)."""
+    scores, costs = torch.tensor([[math.log(3), 0.0]]), torch.tensor([[0.0, 1.0]])
+    assert float(plain(tau, 1.0).loss(scores, costs, torch.zeros(1))) == pytest.approx(expected, rel=1e-6)
 
 
 def test_tau_by_hand() -> None:

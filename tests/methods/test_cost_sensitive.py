@@ -49,6 +49,15 @@ def method(costs: torch.Tensor = COSTS, **changes: Any) -> CostSensitive:
     return CostSensitive(costs=costs, num_classes=10, decision="argmax", **{**arguments, **changes})
 
 
+def test_rho_by_the_mass_of_the_rewards() -> None:
+    """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots."""
+    costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
+    rule = {"rule": "theory", "total": 1.0, "offset": 0.0, "counts": "reward_mass", "groups": None, "values": None}
+    root = 3 ** (1 / 3)
+    found = method(costs, rewards="complement", rho=rule).rho
+    torch.testing.assert_close(found, torch.tensor([root, 1]) / (root + 1))
+
+
 def test_by_hand() -> None:
     """f = (0, 1, −1), ρ = 2, k = 1: margins −½ and ½ over the others, costs ½ and 1.
 

@@ -18,6 +18,9 @@ def test_by_hand() -> None:
     method = Focal(costs=costs, num_classes=10, decision="argmax", gamma=2.0)
     loss = method.loss(torch.tensor([[math.log(3), 0.0]]).repeat(2, 1), costs, torch.zeros(2))
     torch.testing.assert_close(loss, torch.tensor([math.log(4 / 3) / 16, 9 * math.log(4) / 16]))
+    milder = Focal(costs=costs, num_classes=10, decision="argmax", gamma=1.0)
+    loss = milder.loss(torch.tensor([[math.log(3), 0.0]]).repeat(2, 1), costs, torch.zeros(2))
+    torch.testing.assert_close(loss, torch.tensor([math.log(4 / 3) / 4, 3 * math.log(4) / 4]))
 
 
 @given(st.integers(2, 5), st.integers(0, 9999), st.floats(0, 5))

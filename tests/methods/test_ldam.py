@@ -45,3 +45,7 @@ def test_built_from_the_cheapest_counts() -> None:
     assert method.head == "cosine"
     expected = math.log(1 + math.exp(30 * (0.0 - (0.0 - 0.5))))
     assert float(method.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)
+    other = LDAM(costs=costs, num_classes=10, decision="argmax", max_margin=0.2, scale=10.0)
+    assert other.margins.tolist() == pytest.approx([0.1, 0.2])
+    expected = math.log(1 + math.exp(10 * 0.2))
+    assert float(other.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)

@@ -171,8 +171,10 @@ def test_what_the_label_says_is_where_it_begins() -> None:
     method = regression(by_label=True)
     outputs = torch.cat([torch.zeros(2, 2), knowing(0, 1)], dim=1)
     found = (method.expected_costs(outputs) - PRICES).tolist()
-    assert found == [pytest.approx([CERTAIN, 1 - CERTAIN]), pytest.approx([2 / 3, 1 / 3], rel=1e-6)]
+    assert found == [pytest.approx([1e-4, 1 - 1e-4]), pytest.approx([2 / 3, 1 / 3], rel=1e-6)]
     assert method.num_outputs == 4
+    smooth = regression(by_label=True, smoothing=1.0).right_given_label[0]  # one row more, with errors (½, ⅔)
+    assert smooth.tolist() == pytest.approx([1 - 0.5 / 3, 1 - (2 + 2 / 3) / 3])
 
 
 def test_costs_by_label_by_hand() -> None:
@@ -316,6 +318,9 @@ def test_a_class_that_the_evidence_lacks_is_as_all_rows() -> None:
     for smoothing in (0.0, 2.0):
         found = plugin(num_classes=3, smoothing=smoothing).expected_costs(knowing(2, num_classes=3))
         assert found.tolist() == [pytest.approx([0.5 + 0.5, 2 / 3 + 0.25], rel=1e-6)]
+    rows = plugin(num_classes=3).rows_by_label
+    assert rows is not None
+    assert rows.tolist() == [2, 3, 0]
 
 
 def test_half_precision_around_it_makes_nothing_infinite() -> None:

@@ -20,6 +20,7 @@ INPUTS = {
     "rows": torch.zeros(2, 3),
     "tokens": torch.zeros(2, 3, dtype=torch.int32),
 }
+READS = {"images": "resnet18_slim recipe=small", "rows": "mlp recipe=table", "tokens": "minilm_tuned"}
 SHAPE: dict[str, Any] = {"mean": [0.0] * 3, "std": [1.0] * 3, "num_outputs": 2, "head": "linear"}
 
 
@@ -47,7 +48,7 @@ def test_each_reads_its_own_kind_and_says_what_reads_the_others(kind: str) -> No
     with torch.no_grad():
         assert len(NETWORKS[kind](INPUTS[kind])) == 2
         for other in INPUTS.keys() - {kind}:
-            with pytest.raises(ParameterError, match=f"reads .*, not {kind}; use router=") as caught:
+            with pytest.raises(ParameterError, match=f"reads .*, not {kind}; use router={READS[kind]}$") as caught:
                 NETWORKS[other](INPUTS[kind])
             assert caught.value.parameter == ""  # the network as a whole
 

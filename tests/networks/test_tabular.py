@@ -36,6 +36,11 @@ def test_a_column_that_was_constant_does_not_explode() -> None:
     assert seen(network, [[5.0], [6.0]]) == [[0], [1]]
 
 
+def test_a_column_of_small_numbers_is_not_constant() -> None:
+    """A spread of a ten-thousandth, as of a share in percent of percents, is one; a millionth is not."""
+    assert build(mean=[0.0, 0.0], std=[1e-4, 1e-6]).std.tolist() == pytest.approx([1e-4, 1])
+
+
 def test_an_outlier_is_held_at_ten_spreads() -> None:
     network = build(mean=[0.0], std=[1.0])
     assert seen(network, [[1e30], [-1e30], [9.0]]) == [[10], [-10], [9]]

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
 from l2d.methods.method import Evidence
-from l2d.routing.assemble import Division, Split, Splits, assemble, take_evidence
+from l2d.routing.assemble import Division, Split, Splits, assemble, sampled, take_evidence
 from l2d.utils.errors import L2DError
 
 QUIET: dict[str, Any] = {"noise": 0.0, "noise_kind": "multiplicative"}
@@ -324,3 +325,18 @@ def test_experts_that_learn_other_rows_are_kept_apart() -> None:
     plain, again, other = (build(FREE, validation_fraction=share).cache.entry for share in (0.1, 0.1, 0.3))
     assert plain == again != other
     assert build(coverage=[0.5, 0.2, 0.1, 0.1, 0.1]).cache.entry != plain
+
+
+def test_which_rows_are_drawn_again_goes_by_the_seed() -> None:
+    """Of 40 rows of the first expert, two are kept beside the second expert's two."""
+    costs = torch.tensor([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 2)
+    whole = Split(costs, torch.arange(42), Answers(costs), costs, torch.zeros(2), torch.full((42,), -1))
+    drawn = [sampled(whole, replace(DIVISION, sampling="under", seed=seed)).rows.tolist() for seed in (0, 0, 1, 2)]
+    assert drawn[0] == drawn[1]
+    assert len({*map(tuple, drawn)}) == 3
+    assert all(rows[2:] == [40, 41] and len(rows) == 4 for rows in drawn)
+
+
+def test_the_seconds_are_those_of_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("l2d.routing.assemble.time", SimpleNamespace(monotonic=iter([10.0, 17.5]).__next__))
+    assert build().expert_seconds == 7.5

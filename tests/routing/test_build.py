@@ -182,3 +182,10 @@ def test_an_optimizer_without_a_fused_kernel_does_without() -> None:
         recipe = check(compose(overrides)).recipe
         made[name] = build.make_optimizer(recipe, network)(network.parameters()).defaults.get("fused")
     assert made == {"AdamW": True, "RMSprop": None}
+    plain = build.make_optimizer(check(compose(["recipe.fused=false"])).recipe, network)
+    assert not plain(network.parameters()).defaults.get("fused")
+
+
+def test_the_experts_folder_says_what_they_are_experts_for() -> None:
+    cache = build.expert_cache(check(compose(["dataset=svhn", "setup=I", "runs_dir=there"])), renew=False)
+    assert (cache.folder, cache.title) == (Path("there/experts"), "svhn-I-synthetic")

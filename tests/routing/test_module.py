@@ -140,6 +140,17 @@ class Repeated:
         return iter([self.batch] * self.times)
 
 
+@dataclass
+class Parts:
+    batches: list[Batch]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+
 def small(ema: float) -> tuple[Losses, Weights, RouterModule, pl.Trainer, Batch]:
     """A router of two experts after three steps, each on the same rows."""
     torch.manual_seed(0)
@@ -212,6 +223,7 @@ def test_a_second_head_is_learned_beside_and_left_behind(
     outputs = router.network(batch[0])
     assert outputs.shape[1] == 5 + (10 if kind == "label" else 5)
     assert router.aux is not None
+    assert router.aux.weight == 0.5
     one, two = router.method.loss(outputs[:, :5], *batch[1:]), router.aux.loss(outputs[:, 5:], *batch[1:])
     torch.testing.assert_close(router.losses(outputs, *batch[1:]), one + two)
     assert float(two.detach().mean()) > 0.1
@@ -243,6 +255,21 @@ def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> N
         assert logged["val/deferral_loss"] == pytest.approx(float(paid), rel=1e-5)
         agree = (chosen == data.splits.validation.costs.argmin(dim=1)).double().mean()
         assert logged["val/agrees_with_oracle"] == pytest.approx(float(agree))
+
+
+def test_every_validation_row_counts_alike() -> None:
+    """In batches of 13 and of 3 rows: means over all 16, also of what the progress bar shows."""
+    _, _, router, trainer, (inputs, costs, labels) = small(ema=0.0)
+    parts = [(inputs[rows], costs[rows], labels[rows]) for rows in (slice(13), slice(13, 16))]
+    (logged,) = trainer.validate(router, dataloaders=Parts(parts), verbose=False)
+    with torch.no_grad():
+        outputs = router.eval()(inputs)
+    chosen = outputs.argmax(dim=1)
+    deferral = float(costs.gather(1, chosen[:, None]).mean())
+    assert logged["val/loss"] == pytest.approx(float(router.method.loss(outputs, costs, labels).mean()), rel=1e-5)
+    assert logged["val/deferral_loss"] == pytest.approx(deferral, rel=1e-5)
+    assert logged["val/agrees_with_oracle"] == pytest.approx(float((chosen == costs.argmin(dim=1)).double().mean()))
+    assert trainer.progress_bar_metrics == {"val DL": pytest.approx(deferral, rel=1e-5)}
 
 
 def test_convolutions_are_searched_for_full_batches_only(tiny: Callable[..., DictConfig]) -> None:

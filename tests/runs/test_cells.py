@@ -17,7 +17,16 @@ from l2d.config import CONF, check, compose, groups, sweep_axes, to_plain
 from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import places, variant
 from l2d.routing.make import make
-from l2d.runs.cells import compose_all, duration, listing, make_cells, named, results_table, split_method
+from l2d.runs.cells import (
+    compose_all,
+    duration,
+    listing,
+    make_cells,
+    named,
+    results_table,
+    split_method,
+    without_seed,
+)
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing
 from l2d.utils.files import write_json
@@ -173,6 +182,11 @@ def test_the_seeds_of_a_config_share_it(tmp_path: Path) -> None:
     assert (len(cells), len(counting.asked)) == (50, 1)
 
 
+def test_a_seed_that_may_be_refused_is_composed() -> None:
+    given = ["seed=0", "seed=12", "seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1"]
+    assert without_seed(given) == ("seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1")
+
+
 def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
     grid = [["method=mild", "seed=1"], ["method=mild_uniform", "seed=1"], ["method=mild", "seed=1"]]
     cells = make_cells(grid, compose_in(tmp_path))
@@ -270,6 +284,30 @@ def test_listing_and_results(tmp_path: Path) -> None:
     write_json(cells[1].run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
     header, rows = results_table(cells)
     assert dict(zip(header, rows[0], strict=True))["guarded"] == "0.2500"
+
+
+def test_one_guarded_method_is_enough_for_a_column(tmp_path: Path) -> None:
+    first, second = some_cells(tmp_path, 2)
+    second = replace(second, names={**second.names, "method": "ce"})
+    for cell, loss in ((first, 0.2), (second, 0.4)):
+        finish(cell, loss)
+    guarded = replace(example_metrics().guarded, deferral_loss=0.3)
+    write_json(second.run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
+    header, rows = results_table([first, second])
+    assert header[-3:] == ["deferral loss", "std", "guarded"]
+    assert [row[-3:] for row in rows] == [["0.2000", "-", "0.2000"], ["0.4000", "-", "0.3000"]]
+
+
+def test_the_estimate_is_the_mean_of_what_is_finished(tmp_path: Path) -> None:
+    cells = some_cells(tmp_path)
+    for cell, seconds in zip(cells[:2], (20.0, 60.0), strict=True):
+        finish(cell)
+        write_json(cell.run.path / "timing.json", {"total_seconds": seconds})
+    lines = listing(cells).splitlines()
+    assert lines[0].split() == ["dataset", "method", "seed", "state", "still", "takes"]
+    assert lines[4].split() == ["digits", "mild", "2", "missing", "40", "s"]
+    assert lines[-1] == "3 runs: 2 finished, 1 missing; left to do: about 40 s one after the other"
+    assert listing(cells[:1]).endswith("1 run: 1 finished; left to do: about 0 s one after the other")
 
 
 def test_one_damaged_file_does_not_cost_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,8 @@ def test_path() -> None:
     expected = Path("elsewhere/digits/I/synthetic/error_plus_cost/tdef") / variant(plain) / "seed=3"
     assert RunFolder.of(plain).path == expected
     assert cell_path(plain) == str(expected.parent.relative_to("elsewhere"))
+    at_home = Path.home() / "mine" / expected.relative_to("elsewhere")
+    assert RunFolder.of(plain | {"runs_dir": "~/mine"}).path == at_home
 
 
 @pytest.mark.parametrize(
@@ -180,6 +182,29 @@ def test_data_are_written_down_once_and_never_for_a_finished_run(tmp_path: Path)
     (tmp_path / "metrics.json").touch()
     run.check_data("other")
     assert not (tmp_path / "data.txt").exists()
+
+
+def test_the_config_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Of a finished run, or of a router that was saved without one."""
+    run, config = RunFolder(tmp_path), {"seed": 3, "dataset": {"name": "Zürich", "label": None}}
+    run.write_config(config)
+    said = (tmp_path / "config.yaml").read_text(encoding="utf-8")
+    assert said == "seed: 3\ndataset:\n  name: Zürich\n  label: null\n"
+    with pytest.raises(L2DError, match="this run is not finished"):
+        run.config()
+    for whole in ("metrics.json", "router.json"):
+        (tmp_path / whole).touch()
+        assert run.config() == config
+        (tmp_path / whole).unlink()
+
+
+def test_a_config_is_data_and_never_code(tmp_path: Path) -> None:
+    run, trap = RunFolder(tmp_path), tmp_path / "trap"
+    (tmp_path / "metrics.json").touch()
+    (tmp_path / "config.yaml").write_text(f"seed: !!python/object/apply:os.mkdir ['{trap}']\n")
+    with pytest.raises(L2DError, match=r"config\.yaml: damaged; train it again with force=true$"):
+        run.config()
+    assert not trap.exists()
 
 
 def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:

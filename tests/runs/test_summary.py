@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.patches import Rectangle
@@ -69,6 +70,9 @@ def test_categories_by_gain() -> None:
     assert lines[2].split() == ["b", "10", "0.2000", "0.5000", "0.1000", "+0.3000"]
     assert "others" not in format_table(metrics(ROUTER, by_category={name: parts[name] for name in "abcdef"}))
     assert "category" not in format_table(metrics(ROUTER, by_category={"a": parts["a"]}))
+    two = format_table(metrics(ROUTER, by_category={name: parts[name] for name in "ab"})).splitlines()[-4:]
+    assert two[0].split() == ["category", "rows", "router", "best", "single", "expert", "oracle", "gain"]
+    assert [line.split()[0] for line in two[2:]] == ["b", "a"]
 
 
 def test_extreme_prices_are_said() -> None:
@@ -149,6 +153,17 @@ def test_offsets_are_shown_and_said() -> None:
         assert said in line
 
 
+@pytest.mark.parametrize("changes", [{}, {"constant": "expert 2"}, {"offsets": [0.125, -0.125]}])
+def test_the_guard_goes_by_validation(changes: dict[str, Any]) -> None:
+    """What the test rows say is the verdict's."""
+    other = GuardEvidence("expert 1", 9.0, 9.0)
+    of = metrics(ROUTER, guarded=guarded(0.25, 0.5, test=other, **changes), rows=RowCounts(40, 1234, 77))
+    line = line_of(format_table(of), "guard: ")
+    assert "+0.2500 ± 0.5000 per input" in line
+    assert "expert 2" in line
+    assert ("(1,234 rows)" in line) == ("constant" in changes)
+
+
 def test_a_guard_that_leaves_the_router_adds_a_line_and_no_row() -> None:
     text = format_table(metrics(ROUTER, guarded=guarded(0.1156, 0.0382)))
     assert text.splitlines()[3] == text.splitlines()[1]
@@ -227,3 +242,13 @@ def test_figure_shows_the_numbers() -> None:
     assert [text.get_text() for text in grid.texts] == ["2", "0", "1", "1"]
     assert (bars.get_xlabel(), bars.get_ylabel()) == ("expert", "inputs sent to it (%)")
     assert bars.get_title() == "deferral loss 0.6250"
+    legend = bars.get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == ["router", "oracle"]
+    # A row is the oracle's expert, a column the router's; the colour is the share of the row.
+    assert [text.get_position() for text in grid.texts] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert (grid.get_xlabel(), grid.get_ylabel()) == ("router's expert", "oracle's expert")
+    [colours] = grid.get_images()
+    assert np.asarray(colours.get_array()).tolist() == [[1, 0], [0.5, 0.5]]
+    for axis in (bars.get_xticklabels(), grid.get_xticklabels(), grid.get_yticklabels()):
+        assert [text.get_text() for text in axis] == ["1", "2"]

@@ -96,6 +96,10 @@ def test_what_was_paused_is_done_for_those_who_wanted_that(cell: Cell) -> None:
     assert first_progress(cell, force=False).state is State.TO_DO
     assert first_progress(replace(cell, stop_after=2), force=False).state is State.DONE
     assert first_progress(replace(cell, stop_after=3), force=False).state is State.TO_DO
+    (cell.run.path / "data.txt").write_text("aaaa\n")
+    found = first_progress(replace(cell, stop_after=2, data="bbbb"), force=False)
+    assert found.state is State.FAILED
+    assert "other data" in found.reason
 
 
 BEFORE = (Progress(State.TO_DO), Progress(State.HELD), Progress(State.TO_DO, kills=1))
@@ -189,6 +193,49 @@ def test_only_what_is_not_finished_is_launched(tmp_path: Path) -> None:
     assert launcher.rounds == [[0, 2]]
     run_cells(cells, launcher, tmp_path, force=True)
     assert launcher.rounds[1:] == [[0, 1, 2]]
+
+
+def test_what_is_said_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """How many are finished, and that one's own code is newer than they are, unless they are run again anyway."""
+    loss = tmp_path / "my_newer_loss.py"
+    loss.write_text("")
+    os.utime(loss, (2**33, 2**33))
+    monkeypatch.syspath_prepend(tmp_path)
+    cells = [replace(cell, own_modules=frozenset({"my_newer_loss"})) for cell in some_cells(tmp_path)]
+    finish(cells[1])
+    launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
+    for force, done in ((False, 1), (True, 0)):
+        run_cells(cells, launcher, tmp_path, force)
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == f"3 runs, {done} of them finished already"
+        assert [line for line in said if line.startswith(f"WARNING: {loss} was changed after")] == said[1 : 1 + done]
+
+
+@pytest.mark.parametrize("number", [0, 2, 3])
+def test_what_is_said_at_last(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What failed, with its folder if it has one, and what to do with the rest."""
+    cells = some_cells(tmp_path)
+    finish(cells[0])
+    reasons = dict(zip(cells[:-4:-1], ("killed", "key=3: too large", "other data"), strict=True))
+    failed = {cell: reasons[cell] for cell in cells[::-1][:number]}
+    cells[1].run.path.mkdir()
+    config = compose(["dry_run=false", "runs_dir='my runs'"])
+    shop = SimpleNamespace(config=config, grid=[], cells=lambda _: cells, open=lambda: tmp_path)
+    shop.run = lambda *_: failed
+    if failed:
+        with pytest.raises(L2DError, match=f"^{number} of 3 runs failed; the same command tries them again$"):
+            run_sweep(cast(Any, shop))
+    else:
+        run_sweep(cast(Any, shop))
+    said = capsys.readouterr().out
+    assert "1/3" in said
+    assert ("next:\n  # make a page of tables and plots\n  l2d report 'my runs'\n" in said) == (number < 3)
+    lines = ["  digits mild seed=2: killed", "  digits mild seed=1: key=3: too large", f"    {cells[1].run.path}"]
+    if number == 2:
+        assert said.endswith("\n".join(["failed:", *lines, f"(tracebacks: {tmp_path}/*.error)\n"]))
+    assert ("failed:" in said) == (number > 0)
 
 
 def test_an_error_is_listed_and_not_tried_again(tmp_path: Path) -> None:

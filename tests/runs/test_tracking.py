@@ -35,6 +35,9 @@ def test_history_merges_an_epochs_rows_and_forgets_what_is_repeated(tmp_path: Pa
     resumed = HistoryLogger(file)
     resumed.log_metrics({"val/deferral_loss": 0.4, "epoch": 1}, step=1)
     assert [row["epoch"] for row in read(file)] == ["1", "2"]
+    resumed.log_metrics({"epoch": 2, **dict.fromkeys("gcbfdae", 0.0)}, step=2)
+    columns = "epoch,step,a,b,c,d,e,f,g,train/loss,val/deferral_loss"
+    assert file.read_text().splitlines()[0] == columns
 
 
 class FakeRun:
@@ -52,15 +55,22 @@ def info(tmp_path: Path) -> RunInfo:
     return RunInfo(tmp_path, "digits/III", "seed=0", ["digits", "III"], {"seed": 0})
 
 
-def test_the_run_is_closed_when_training_raises(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_is_closed_when_training_raises(
+    info: RunInfo, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = FakeRun()
     monkeypatch.setattr(WandbTracker, "_start", lambda *_: run)
     with pytest.raises(RuntimeError), WandbTracker(info, project="l2d", entity=None, mode="offline"):
         raise RuntimeError
     assert run.exit_code == 1
-    with WandbTracker(info, project="l2d", entity=None, mode="offline"):
-        pass
-    assert run.exit_code == 0
+    capsys.readouterr()
+    for mode in ("offline", "online"):
+        run.settings = SimpleNamespace(mode=mode)
+        with WandbTracker(info, project="l2d", entity=None, mode="offline"):
+            pass
+        assert run.exit_code == 0
+        upload = f"`wandb sync {info.folder}/wandb/offline-run-*` uploads it"
+        assert (upload in capsys.readouterr().err) == (mode == "offline")
 
 
 def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +63,18 @@ def test_the_program_has_the_guard_unless_raw(tmp_path: Path) -> None:
             assert torch.equal(found, router.decide_inputs(inputs))
             chosen.append({*found.tolist()})
     assert chosen[2:5:2] == [{1}, {0}]
+
+
+def test_a_program_is_tried_on_inputs_of_its_kind() -> None:
+    """Images from black to white, which is 16 here; and what cannot be exported is refused."""
+    description = SimpleNamespace(shape=(8, 6, 3), seen=SimpleNamespace(white=16))
+    router: Any = SimpleNamespace(kind="image", description=description)
+    images = export.example_inputs(router)
+    assert (images.shape, images.dtype) == ((32, 8, 6, 3), torch.uint8)
+    assert (int(images.min()), int(images.max())) == (0, 16)
+    tuned: Any = SimpleNamespace(kind="text", description=description, network=SimpleNamespace(reads_text=True))
+    with pytest.raises(L2DError, match="fine-tuned on text cannot be exported"):
+        export.example_inputs(tuned)
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ from l2d.serving.router import Choice, Router
 from l2d.training.score import held_out
 from l2d.training.walk import train
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.version import own_version
 
 DIGITS = ["router.width=4", "recipe.batch_size=128", "recipe.optimizer.lr=0.01"]
 # Text takes more than two epochs, or a higher rate, before it goes to more than one expert.
@@ -199,7 +200,13 @@ def test_the_guard_decides_unless_raw(tmp_path: Path) -> None:
             assert choice.guard == (f"{did}: without the guard, {before}" if changed else None)
         assert {choice.guard for choice in raw.route(run.queries)} == {None}
         assert raw.guard_note is None
-        assert (router.guard_note is None) == (did is None)
+        notes = {
+            None: None,
+            "fallback": "guard: every query goes to c; on the validation rows the router was not better than c by more than one"
+            " standard error",
+            "offsets": "guard: the experts' scores are shifted by offsets that were fitted to the validation rows",
+        }
+        assert router.guard_note == notes[did]
 
 
 def test_the_description_comes_back_whole(features: Ran) -> None:
@@ -265,6 +272,25 @@ def test_other_prices_have_a_guard_of_their_own(tmp_path: Path) -> None:
         assert other.guard_note is not None
         assert f"every query goes to {expert}" in other.guard_note
     assert {*experts_of(Router.load(run.path, raw=True).at([0.0, 0.0, 9.0]), run)} != {"b"}
+
+
+def test_routers_are_compared_at_the_prices_of_the_first(tmp_path: Path) -> None:
+    """The first sends all to a at .5, the second all to b, which costs the first .1 and the second nothing."""
+    run = priced_run(tmp_path, Guard(None, 0, 0, 0.0, None), right_at_any_price())
+    first = Router.load(run.path)
+    second, errors = first.at([9.0, 0.0, 9.0]), np.zeros((TEST, 3))
+    assert first.compare(second, run.queries, errors=errors).difference == pytest.approx(0.4)
+    assert second.compare(first, run.queries, errors=errors).difference == pytest.approx(-9)
+    for given in ("costs", "errors"):
+        with pytest.raises(ParameterError, match=rf"^{given}: must be \[{TEST}, 3\]"):
+            first.score(run.queries, **{given: errors[1:]})
+
+
+def test_a_saved_router_says_whose_it_is(tmp_path: Path) -> None:
+    router = Router.load(priced_run(tmp_path, ASKED).path)
+    router.save(tmp_path / "saved")
+    said = json.loads((tmp_path / "saved" / "router.json").read_text())
+    assert said == {"version": own_version(), "experts": ["a", "b", "c"], "validation": None}
 
 
 def test_the_networks_own_files_are_those_of_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -412,7 +438,7 @@ def test_a_file_of_another_run_or_format(features: Ran, texts: Ran, tmp_path: Pa
     run = copied(features, tmp_path)
     whole = (run / FILE).read_bytes()
     (run / FILE).write_bytes(whole.replace(b'\\"format\\": 1', b'\\"format\\": 2'))
-    assert "another format" in one_line(run)
+    assert f": l2d {own_version()} wrote it in another format" in one_line(run)
     config = RunFolder(texts.path).config()
     config["router"]["depth"] = 1
     (run / FILE).write_bytes(whole)
@@ -515,7 +541,7 @@ def test_bad_files(what: str, request: pytest.FixtureRequest, tmp_path: Path) ->
     ],
     ids=["csv", "numbers", "words"],
 )
-@pytest.mark.parametrize("column", ["id", "ID"])
+@pytest.mark.parametrize("column", ["id", "ID", "Id"])
 def test_ids_come_back_with_the_choices(
     column: str, name: str, ids: list[Any], written: list[str], texts: Ran, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
-from l2d.serving.score import RouterScore, compare_decisions, score_decisions
+from l2d.serving.score import Comparison, RouterScore, compare_decisions, score_decisions
 
 COSTS = torch.tensor([[0.0, 1.0], [1.0, 0.25], [0.5, 1.0], [0.0, 1.0]])
 
@@ -58,6 +58,34 @@ def test_words() -> None:
     assert "no clear difference" in str(score_decisions(torch.tensor([0, 0, 0, 0]), COSTS, ["a", "b"]))
 
 
+def test_every_number_stands_in_its_line() -> None:
+    score = RouterScore(
+        n=1234,
+        deferral_loss=0.25,
+        interval=(0.2, 0.3),
+        oracle_loss=0.1,
+        best_single="b",
+        best_single_loss=0.4,
+        gain=0.15,
+        gain_interval=(-0.05, 0.35),
+        shares={"a": 0.75, "b": 0.25},
+        oracle_shares={"a": 0.5, "b": 0.5},
+        single_losses={"a": 0.6, "b": 0.4},
+        mean_error=0.2,
+        mean_price=0.05,
+    )
+    assert str(score).splitlines() == [
+        "deferral loss     0.2500  (0.2000 to 0.3000; 1,234 rows)",
+        "  of which price  0.0500",
+        "best single       0.4000  always b",
+        "oracle            0.1000  the cheapest expert for each row",
+        "gain              +0.1500  (-0.0500 to +0.3500): no clear difference from the best single expert",
+        "shares            a 75.0%, b 25.0%",
+    ]
+    text = "-0.0625  (-0.1250 to +0.2500; 1,234 rows): no significant difference"
+    assert str(Comparison(1234, -0.0625, (-0.125, 0.25))) == text
+
+
 def test_one_row_has_no_interval() -> None:
     score = score_decisions(torch.tensor([0]), COSTS[:1], ["a", "b"])
     assert score.interval == (-math.inf, math.inf)
@@ -87,6 +115,7 @@ def test_the_picture_shows_the_numbers() -> None:
     heights = [bar.get_height() for bar in shares.patches if isinstance(bar, Rectangle)]
     assert heights == [50, 50, 75, 25]  # the router's, then the oracle's
     assert [text.get_text() for text in shares.get_xticklabels()] == ["a", "b"]
+    assert [bars.get_label() for bars in shares.containers] == ["router", "oracle"]
 
 
 def test_a_notebook_shows_the_picture() -> None:

@@ -10,7 +10,10 @@ import torch
 from omegaconf import DictConfig
 from tests.running import build
 
-from l2d.training.score import RoutedSplit, calibration_on, held_out, score_router
+from l2d.core.metrics import calibration
+from l2d.core.results import RowCounts
+from l2d.training.score import RoutedSplit, calibration_on, held_out, kept_arrays, score_router
+from l2d.utils.errors import L2DError
 
 
 @pytest.mark.parametrize(("learned", "fallback"), [(True, "expert 1"), (False, "expert 2")])
@@ -24,9 +27,8 @@ def test_the_best_single_expert(learned: bool, fallback: str, tiny: Callable[...
     data.splits = replace(splits, train_costs=by_heart, panel=panel, categories=topics)
     assert int(splits.validation.costs.mean(dim=0).argmin()) == 0
 
-    def predict(_: Any, dataloaders: Any) -> list[torch.Tensor]:
-        rows = sum(len(batch[0]) for batch in dataloaders)
-        return [torch.zeros(rows, 5)]
+    def predict(_: Any, dataloaders: Any) -> list[list[torch.Tensor]]:
+        return [[torch.zeros(len(batch[0]), 5) for batch in batches] for batches in dataloaders]
 
     trainer: Any = SimpleNamespace(predict=predict, current_epoch=1)
     scored = score_router(trainer, router, data, "last", 1)
@@ -56,3 +58,63 @@ def test_estimated_errors_are_held_against_errors_not_costs() -> None:
     method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda _: expected)
     found = torch.tensor(calibration_on(method, RoutedSplit(split, costs, costs)))
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]))
+
+
+def predicting(outputs: torch.Tensor) -> Any:
+    """A trainer whose router gives these outputs, as many as there are rows. It was to go on to epoch 9."""
+
+    def predict(_: Any, dataloaders: Any) -> list[list[torch.Tensor]]:
+        return [[outputs[: sum(len(batch[0]) for batch in batches)]] for batches in dataloaders]
+
+    return SimpleNamespace(predict=predict, current_epoch=4, max_epochs=9)
+
+
+def test_what_is_written_down_of_a_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
+    data, router = build(tiny("decision=posterior", "cost=error_plus_cost", "method.rho.values=[0.2,1,1,3,3]"))
+    splits, method = data.splits, router.method
+    outputs = torch.randn(len(splits.test), 5, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(type(router.network), "reads_text", True)
+    scored = score_router(predicting(outputs), router, data, "best", 2)
+    found, kept = scored.metrics, scored.arrays
+    assert (found.decision, found.checkpoint, found.epochs, found.kept_epoch) == ("posterior", "best", 4, 2)
+    assert found.rows == RowCounts(len(splits.train), len(splits.validation), len(splits.test))
+    assert found.capabilities.reads_text
+    assert found.capabilities.has_posterior
+    posterior = method.posterior(outputs)
+    assert found.calibration == calibration(posterior, method.mass(splits.test.costs))
+    assert found.by_decision is not None
+    assert found.by_decision["posterior"].test == found.deferral_loss
+    by_score = splits.test.costs.double().gather(1, outputs.argmax(dim=1, keepdim=True)).mean()
+    assert found.by_decision["argmax"].test == pytest.approx(float(by_score))
+    assert found.by_decision["argmax"].test != pytest.approx(found.deferral_loss)
+    wanted = {"scores": outputs, "costs": splits.test.costs, "prices": splits.test.prices, "posterior": posterior}
+    wanted["decisions"] = method.decide(outputs)
+    assert kept.keys() == {*wanted, "guarded"}
+    assert all(torch.equal(kept[name], value) for name, value in wanted.items())
+    paid = splits.test.costs.double().gather(1, kept["guarded"][:, None]).mean()
+    assert found.guarded.deferral_loss == pytest.approx(float(paid))
+    assert found.guarded.ratios == [0, 1, 0, 0, 0]  # scores at random gain nothing
+
+
+def test_a_method_without_a_posterior_has_nothing_that_follows_from_one(tiny: Callable[..., DictConfig]) -> None:
+    data, router = build(tiny("method=focal"))
+    scored = score_router(predicting(torch.zeros(1000, 5)), router, data, "last", 4)
+    assert (scored.metrics.by_decision, scored.metrics.calibration, scored.metrics.extreme) == (None, None, None)
+    assert "posterior" not in scored.arrays
+    one_row = torch.zeros(1000, 5).index_fill(0, torch.tensor([3]), torch.nan)
+    with pytest.raises(L2DError, match=r"scores are not finite; lower recipe\.optimizer\.lr$"):
+        score_router(predicting(one_row), router, data, "last", 4)
+
+
+def test_estimated_errors_are_kept_without_prices() -> None:
+    outputs, prices = torch.tensor([[0.25, 0.5]]), torch.tensor([0.5, 0.25])
+    split: Any = SimpleNamespace(costs=torch.tensor([[1.5, 0.25]]), prices=prices)
+    method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda given: 2 * given)
+    kept = kept_arrays(method, RoutedSplit(split, outputs, torch.tensor([1])))
+    assert {name: value.tolist() for name, value in kept.items()} == {
+        "scores": [[0.25, 0.5]],
+        "costs": [[1.5, 0.25]],
+        "prices": [0.5, 0.25],
+        "decisions": [1],
+        "expected_errors": [[0.5, 1.0]],
+    }

@@ -7,14 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from tests.metrics_example import example_metrics
 
 from l2d.config import Experiment, check, compose
 from l2d.config.identity import cell_path
+from l2d.core.guard import Guard
+from l2d.data.arrays import Seen
 from l2d.learning.progress import EpochsFromOne
 from l2d.networks.tabular import MLP
 from l2d.runs.folder import RunFolder
+from l2d.runs.tracking import CsvTracker
 from l2d.training import walk
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import Busy, L2DError
+from l2d.utils.files import write_json
 
 DATA: Any = SimpleNamespace(parts=2, train_dataloader=lambda: range(7))
 TRACKER: Any = SimpleNamespace(loggers=["history"])
@@ -35,6 +41,8 @@ def test_the_trainer_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPat
     assert {key: found[key] for key in wanted} == wanted
     alone = replace(experiment, trainer=replace(experiment.trainer, devices=1))
     assert trainer(alone, monkeypatch)["strategy"] == "auto"
+    half = replace(alone, recipe=replace(alone.recipe, precision="bf16-mixed"))
+    assert trainer(half, monkeypatch)["precision"] == "32-true"  # a CPU does not take it
 
 
 def test_bars_for_those_who_want_them_and_look(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +63,7 @@ def test_what_a_tracker_is_told(tmp_path: Path) -> None:
     assert info.tags == ["digits", "I", "synthetic", "error", "tdef"]
 
 
-def test_force_is_for_other_data_too(tmp_path: Path) -> None:
+def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was there is cleared before the data are compared with it; without force they are refused."""
     made_anew = check(compose(["force=true"]))
     goes_on = replace(made_anew, settings=replace(made_anew.settings, force=False))
@@ -66,6 +74,8 @@ def test_force_is_for_other_data_too(tmp_path: Path) -> None:
     source = walk.Source(fingerprint=lambda _: "new")
     splits: Any = SimpleNamespace(panel=SimpleNamespace(names=[]), train=range(1234))
     said: list[str] = []
+    monkeypatch.setattr(walk, "switched_off", lambda _: "recipe.compile=false")
+    monkeypatch.setattr(walk, "advice", lambda *_: ["more rows", "fewer labels"])
 
     def begin(experiment: Experiment) -> None:
         walk.begin(experiment, RunFolder(tmp_path), source, splits, router, said.append)
@@ -74,4 +84,155 @@ def test_force_is_for_other_data_too(tmp_path: Path) -> None:
         begin(goes_on)
     begin(made_anew)
     assert (tmp_path / "data.txt").read_text() == "new\n"
-    assert said[-1] == "training mild on digits, seed 0: 1,234 rows, 15 epochs"
+    assert said == [
+        "no GPU here: running with recipe.compile=false",
+        "more rows",
+        "fewer labels",
+        "training mild on digits, seed 0: 1,234 rows, 15 epochs",
+    ]
+
+
+class Walk:
+    """The steps of a run with stand-ins for all that takes long. After three of four epochs, the second is the best."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *given: str) -> None:
+        self.experiment = check(compose(["recipe.epochs=4", *given]))
+        self.run, self.told, self.made = RunFolder(folder), dict[str, Any](), list[str]()
+        self.epoch, self.left_out = 4, list[float]()
+        monkeypatch.setattr(walk, "make_data", lambda _, __, parts: self.note("data", parts))
+        monkeypatch.setattr(walk, "make_router", self.router)
+        monkeypatch.setattr(walk, "trainer_of", self.trainer)
+        monkeypatch.setattr(walk, "run_epochs", self.epochs)
+        monkeypatch.setattr(walk, "score_router", self.score)
+        monkeypatch.setattr(walk, "begin", lambda *_: None)
+        monkeypatch.setattr(walk, "write", lambda *given: self.note("timing", given[-1]))
+        monkeypatch.setattr(CsvTracker, "report", lambda _, metrics: self.note("reported", metrics))
+
+    def note(self, key: str, value: Any) -> Any:
+        self.told[key] = value
+        return value
+
+    def splits(self, _: Experiment) -> Any:
+        self.made.append("splits")
+        return SimpleNamespace(train=range(1234), test=range(7), expert_seconds=30.0)
+
+    def router(self, *_: Any) -> Any:
+        return SimpleNamespace(load_state_dict=lambda weights: self.note("weights", weights))
+
+    def trainer(self, _: Any, __: Any, callbacks: list[Any], ___: Any) -> Any:
+        [self.checkpoint, _] = callbacks
+        return SimpleNamespace(current_epoch=self.epoch)
+
+    def epochs(self, *_: Any) -> None:
+        if self.checkpoint.monitor:
+            self.checkpoint.best_epoch, self.checkpoint.best_weights = 2, {"w": 1}
+
+    def score(self, *given: Any) -> Any:
+        self.told["kept"] = given[-2:]
+        return SimpleNamespace(metrics=example_metrics())
+
+    def go(self, data: str = "new") -> Any:
+        timer: Any = SimpleNamespace(leave_out=self.left_out.append, record=lambda rows: {"rows": rows})
+        source = walk.Source(self.splits, lambda _: data)
+        return walk.attempt(self.experiment, self.run, timer, source, lambda line: self.note("said", line))
+
+
+@pytest.mark.parametrize(("checkpoint", "kept"), [("best", 2), ("last", 4)])
+def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that ran out of memory before, so that its batches come in two parts."""
+    steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}")
+    steps.run.divide_batches(2)
+    assert steps.go() == example_metrics()
+    assert steps.left_out == [30]
+    wanted: dict[str, Any] = {"data": 2, "kept": (checkpoint, kept), "reported": example_metrics()}
+    wanted |= {"weights": {"w": 1}} if checkpoint == "best" else {}
+    assert steps.told == {**wanted, "timing": {"rows": 1234, "batch_parts": 2}}
+
+
+def test_a_run_is_not_begun_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another process is at work, or the number of parts is that of other data."""
+    steps = Walk(tmp_path, monkeypatch)
+    with RunFolder(tmp_path).locked(), pytest.raises(Busy, match="another process is working on this run"):
+        steps.go()
+    steps.run.divide_batches(2)
+    (tmp_path / "data.txt").write_text("old\n")
+    with pytest.raises(L2DError, match="other data"):
+        steps.go()
+    assert steps.made == []
+
+
+def test_what_another_process_finished_meanwhile_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If it was on the same data."""
+    steps = Walk(tmp_path, monkeypatch)
+    write_json(tmp_path / "metrics.json", example_metrics(0.75).as_json())
+    (tmp_path / "data.txt").write_text("new\n")
+    assert steps.go() == example_metrics(0.75)
+    assert "kept" not in steps.told
+    with pytest.raises(L2DError, match="other data"):
+        steps.go(data="other")
+
+
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(patient: bool, tmp_path: Path) -> None:
+    experiment = check(compose(["recipe.epochs=4", "recipe.patience=2", "stop_after=3", "checkpoint=best"]))
+    run, said = RunFolder(tmp_path), list[str]()
+    checkpoint: Any = SimpleNamespace(out_of_patience=not patient)
+
+    def stopped(epoch: int) -> bool:
+        at: Any = SimpleNamespace(current_epoch=epoch)
+        return walk.stopped_early(experiment, run, at, checkpoint, said.append)
+
+    assert not stopped(4)
+    assert said == []
+    assert stopped(3) is patient
+    why = "as stop_after says" if patient else "recipe.patience=2"
+    assert said == [f"stopped after epoch 3 of 4: {why}\n{tmp_path}"]
+    assert run.paused_after == (3 if patient else 0)
+
+
+def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path) -> None:
+    """The checkpoint counts epochs from 0."""
+    run, said, fitted = RunFolder(tmp_path), list[str](), list[dict[str, Any]]()
+    fit: Any = SimpleNamespace(fit=lambda _, **given: fitted.append(given))
+    anything: Any = "data"
+    walk.run_epochs(fit, anything, anything, run, said.append)
+    assert said == []
+    run.checkpoints.mkdir()
+    torch.save({"epoch": 2}, run.checkpoints / "last.ckpt")
+    walk.run_epochs(fit, anything, anything, run, said.append)
+    assert said == [f"resuming after epoch 3: {tmp_path}"]
+    assert [given["ckpt_path"] for given in fitted] == [None, run.checkpoints / "last.ckpt"]
+
+
+def test_after_running_out_of_memory_a_forced_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With force it would begin anew, and run out of memory again."""
+    forced: list[bool] = []
+
+    def attempt(experiment: Experiment, *_: Any) -> None:
+        forced.append(experiment.settings.force)
+        if len(forced) < 3:
+            raise walk.OutOfMemory
+
+    monkeypatch.setattr(walk, "attempt", attempt)
+    walk.train(check(compose(["force=true"])), RunFolder(tmp_path))
+    assert forced == [True, False, False]
+
+
+@pytest.mark.parametrize("text", [None, "prompt"])
+def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
+    """The encoder is for those who see a text; prices that differ between rows are nobody's."""
+    experiment = check(compose(["dataset=table", "dataset.path=a.csv"]))
+    guard = Guard(offsets=None, constant=1, best=1, gain=-0.5, error=0.25)
+    seen = Seen(text=text, features=("x", "y"))
+    source = torch.zeros(9, 8, 6)
+    splits: Any = SimpleNamespace(panel=SimpleNamespace(names=("a", "b")), prices=torch.tensor([0.5, 0.25]), seen=seen)
+    splits.num_classes, splits.train = 3, SimpleNamespace(source=source)
+    scored: Any = SimpleNamespace(guard=guard)
+    found = walk.describe(experiment, splits, scored)
+    assert (found.experts, found.prices, found.num_classes, found.shape) == (("a", "b"), (0.5, 0.25), 3, (8, 6))
+    assert (found.seen, found.guard) == (seen, guard)
+    encoder = experiment.plain["dataset"]["encoder"]
+    assert encoder is not None
+    assert found.encoder == (None if text is None else encoder)
+    splits.prices = None
+    assert walk.describe(experiment, splits, scored).prices is None

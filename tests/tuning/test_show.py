@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.metrics_example import example_metrics
 from tests.runs.some_cells import finish, some_cells
 
 from l2d.runs.cells import Cell
 from l2d.tuning.show import Trial, ablation_table, trials_figure
+from l2d.utils.files import write_json
 
 LOSSES = {"tuned": {0: 0.1, 1: 0.2}, "tdef": {0: 0.3, 1: 0.3}}
 
@@ -32,8 +34,16 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
     shown = ["1 1", "50.0 / 50.0"]
     assert found["tuned"] == ["2", "0.1500 ± 0.0707", "0.8130 ± 0.0400", "-0.1500 [-0.7853, +0.4853]", *shown]
     assert found["tdef"] == ["2", "0.3000 ± 0.0000", "", "", *shown]
+    head, *_ = ablation_table(LOSSES, cells_of(tmp_path), block, "tdef").splitlines()
+    assert head == "| setting | seeds | test deferral loss | paper | less tdef, paired, 95 % | ρ | to each expert, % |"
     alone = {"tuned": {1: 0.2}}
     assert rows(ablation_table(alone, cells_of(tmp_path), block, None))["tuned"] == ["1/2", "0.2000", "", *shown]
+
+
+def test_shares_are_means_over_the_seeds(tmp_path: Path) -> None:
+    cells = cells_of(tmp_path)
+    write_json(cells["tuned"][1].run.path / "metrics.json", example_metrics(ratios=[1.0, 0.0]).as_json())
+    assert rows(ablation_table(LOSSES, cells, (), None))["tuned"][-1] == "75.0 / 25.0"
 
 
 def trial(value: float, **changes: Any) -> Trial:
@@ -47,3 +57,14 @@ def test_only_trials_that_were_run_to_the_end_can_be_the_best_so_far() -> None:
     assert drawn["best so far"] == [[1, 0.4], [2, 0.4], [3, 0.4], [4, 0.3]]
     assert (drawn["run to the end"], drawn["pruned"]) == ([[1, 0.4], [4, 0.3]], [[2, 0.1]])
     assert [np.array(line.get_xydata()).tolist() for line in against.lines] == [[[2.0, 0.4], [2.0, 0.3]]]
+    labels = [(axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) for axes in (against, order)]
+    assert labels == [("mean ρ", "validation deferral loss", "title"), ("trial", "validation deferral loss", "")]
+
+
+def test_what_became_of_a_trial() -> None:
+    states = [one.state for one in (trial(0.1), trial(0.1, epoch=1), trial(0.1, epoch=1, reason="failed: no memory"))]
+    assert states == ["finished", "pruned after epoch 1 of 3", "failed: no memory"]
+    assert [trial(0.1).name, trial(0.1, settings={"method.tau": 0.5, "seed": 1}).name] == [
+        "as it is",
+        "method.tau=0.5 seed=1",
+    ]

@@ -1,9 +1,11 @@
 """Searches ask for the right trials, learn from what they are told, and ask for the same ones again when begun anew."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import optuna
 import pytest
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -14,7 +16,7 @@ from l2d.config import SearchSettings, check_search, compose
 from l2d.config.composing import override_text
 from l2d.core.rewards import sum_others
 from l2d.core.rho import build_rho
-from l2d.tuning.strategies import Ask, Search, Space, begin_search
+from l2d.tuning.strategies import Ask, Search, Space, begin_search, start_of
 from l2d.utils.errors import L2DError
 
 RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
@@ -95,10 +97,17 @@ def test_extended_grid_goes_up_to_fifty_in_both() -> None:
     asked = follow(begin_search(options(search="extended"), space()), lambda _: 0.0)
     pairs = [(ask.settings["method.rho.total"], ask.settings["method.rho.offset"]) for ask in asked]
     assert len(pairs) == len(set(pairs)) == 42
-    assert max(pairs) == (50.0, 50.0)
-    assert min(pairs) == (1.0, 0.0)
+    sizes = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+    assert pairs == [(total, offset) for total in sizes for offset in (0.0, *sizes)]
     few = options(search="extended", totals=[2.0], offsets=[-1.0, 0.0, 3.0])
     assert len(follow(begin_search(few, space()), lambda _: 0.0)) == 2
+
+
+def test_settings_that_are_the_same_are_tried_once() -> None:
+    """A temperature of total/3 + offset: 1, 2, 2 and 3."""
+    few = options(search="extended", totals=[3.0, 6.0], offsets=[0.0, 1.0])
+    asked = follow(begin_search(few, space(1.0)), lambda _: 0.0)
+    assert [ask.settings["method.rho"] for ask in asked] == [1.0, 2.0, 3.0]
 
 
 def test_coordinate_search_finds_each_experts_own() -> None:
@@ -143,6 +152,42 @@ def test_optuna_starts_where_the_method_is_and_asks_the_same_again() -> None:
     assert rho_of(first[0].settings) == pytest.approx(rho_of(RULE), rel=1e-3)
     assert min(map(value, first)) < value(first[0]) / 3
     assert all(0 < rho <= 200 for ask in first for rho in rho_of(ask.settings))
+
+
+def test_optuna_starts_within_its_ranges() -> None:
+    """Sizes from 0.1 to 100, and ratios to it from one half to 2, each of its own expert."""
+    assert start_of([1.0, 1.0, 4.0, 10.0]) == {
+        "size": 4.0,
+        "ratio 1": 0.5,
+        "ratio 2": 0.5,
+        "ratio 3": 1.0,
+        "ratio 4": 2.0,
+    }
+    assert [start_of([rho]) for rho in (0.01, 3.0, 1000.0)] == [{"size": 0.1}, {"size": 3.0}, {"size": 100.0}]
+
+
+def test_optuna_asks_for_as_many_at_once_as_may_run_in_parallel() -> None:
+    search, sizes = begin_search(options(search="optuna", trials=8, parallel=3), space()), list[int]()
+    with contextlib.suppress(StopIteration):
+        batch = next(search)
+        while True:
+            sizes.append(len(batch))
+            batch = search.send([1.0] * len(batch))
+    assert sizes == [3, 3, 2]
+
+
+def test_optuna_is_told_which_trials_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value in their place would draw the search to them."""
+    told, real = list[tuple[Any, Any]](), optuna.Study.tell
+
+    def tell(study: optuna.Study, trial: Any, values: Any = None, state: Any = None) -> Any:
+        told.append((values, state))
+        return real(study, trial, values, state)
+
+    monkeypatch.setattr(optuna.Study, "tell", tell)
+    values = iter([0.5, math.inf])
+    follow(begin_search(options(search="optuna", trials=2), space()), lambda _: next(values))
+    assert told == [(0.5, None), (None, optuna.trial.TrialState.FAIL)]
 
 
 def test_optuna_draws_sizes_evenly_by_their_logarithm() -> None:

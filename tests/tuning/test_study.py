@@ -267,6 +267,113 @@ def test_the_value_of_a_trial_is_the_mean_over_its_seeds_and_folds() -> None:
     assert [trial.settings["method.tau"] for trial in own.ordered()] == [1.0, 0.5]
 
 
+class FakeCell:
+    """A run of ten epochs with a validation loss, finished or not."""
+
+    def __init__(self, path: str, loss: float, finished: bool = True) -> None:
+        scored = SimpleNamespace(validation=SimpleNamespace(deferral_loss=loss), deferral_loss=1 - loss, rho=[1.0, 2.5])
+        self.run: Any = SimpleNamespace(
+            path=path, finished=finished, metrics=lambda: scored, validation_after=lambda _: loss
+        )
+        self.epochs, self.seed = 10, 0
+
+
+def fake_search(tmp_path: Path, losses: dict[float, float], broken: float | None = None) -> Any:
+    """A search over method.tau, two runs each; of the broken one the second fails."""
+    own: Any = study([f"runs_dir={tmp_path}"], values={"method.tau": [*losses]}, seeds=[0, 1])
+    made = {tau: [FakeCell(f"{tau}/{seed}", loss) for seed in (0, 1)] for tau, loss in losses.items()}
+    own.cells = lambda ask: made[ask.settings["method.tau"]]
+    own.run_cells = lambda _: {} if broken is None else {made[broken][1]: "no memory"}
+    own.finish = lambda _: None
+    return own
+
+
+def test_what_a_search_says_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of three settings two are equally good, and of the last one run failed."""
+    own = fake_search(tmp_path, {0.5: 0.2, 1.5: 0.2, 2.5: 0.1}, broken=2.5)
+    assert own.folder.name.startswith("tune-values-")
+    own.run()
+    out = capsys.readouterr().out
+    for line in (
+        "trial 1: method.tau=0.5: after epoch 10 of 10, validation deferral loss 0.2000 (best so far 0.2000)",
+        "trial 3: method.tau=2.5: failed: no memory, validation deferral loss inf (best so far 0.2000)",
+        "best: method.tau=0.5 (validation deferral loss 0.2000, tied with 1 more)",
+    ):
+        assert f"{line}\n" in out
+    assert (own.folder / "trials.csv").read_text() == (
+        "trial,validation deferral loss,ρ,runs,state\n"
+        "method.tau=0.5,0.2000,1 2.5,2,finished\n"
+        "method.tau=1.5,0.2000,1 2.5,2,finished\n"
+        "method.tau=2.5,-,,2,failed: no memory\n"
+    )
+
+
+def test_a_trial_that_goes_on_is_not_the_best_so_far(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor is its ρ known before it is finished."""
+    own = fake_search(tmp_path, {0.5: 0.2})
+    own.cells = lambda _: [FakeCell("begun", 0.2, finished=False)]
+    own.ask([Ask({"method.tau": 0.5}, until=0.3)])
+    assert capsys.readouterr().out == "trial 1: method.tau=0.5: after epoch 3 of 10, validation deferral loss 0.2000\n"
+    assert [trial.rho for trial in own.ordered()] == [[]]
+
+
+def test_a_search_without_any_result_says_why(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"^no trial could be run: failed: no memory$"):
+        fake_search(tmp_path, {0.5: 0.2}, broken=0.5).run()
+
+
+def test_the_shares_of_rho_are_those_of_the_first_seed() -> None:
+    own: Any = study(seeds=[7, 8])
+    seen: list[Sequence[str]] = []
+
+    def noted(overrides: Sequence[str]) -> Any:
+        seen.append(overrides)
+        return compose(overrides)
+
+    own.shop.compose = noted
+    own.space()
+    assert seen == [["seed=7"]]
+
+
+def test_a_dry_run_counts_the_runs_of_the_winner(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("l2d.tuning.study.listing", lambda cells: f"{len(cells)} cells")
+    own: Any = study(["dry_run=true"], final_seeds=[0, 1, 2])
+    own.cells = lambda ask: [FakeCell(str(ask.overrides), 0.1)]
+    own.run()
+    assert capsys.readouterr().out.endswith("6 cells\nthen the winner: 3 runs at most\n")
+
+
+def test_what_is_written_of_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its test losses. Where a run of it failed there is a table of the others, but no result."""
+    monkeypatch.setattr("l2d.tuning.study.ablation_table", lambda *_: "the table")
+    winner = Trial({"method.tau": 0.5}, 0.2, 10, 10, 1)
+    for failed in (True, False):
+        own: Any = study([f"runs_dir={tmp_path}"])
+        own.folder.mkdir(parents=True, exist_ok=True)
+        own.trials = {(name,): winner for name in "abc"}
+        cell = FakeCell("final", 0.2, finished=not failed)
+        own.shop.cells = lambda _, cell=cell: [cell]
+        own.run_cells = lambda _, cell=cell, failed=failed: {cell: "no memory"} if failed else {}
+        if failed:
+            with pytest.raises(L2DError, match=r"^1 runs failed: no memory; the same command tries them again$"):
+                own.finish(winner)
+            assert not (own.folder / "result.json").exists()
+        else:
+            own.finish(winner)
+        foot = f"`l2d tune runs_dir={tmp_path}`; chosen by validation deferral loss among 3 trials"
+        title = "digits III synthetic error mild: method.tau=0.5"
+        assert (own.folder / "result.md").read_text() == f"{title}\n\nthe table\n\n{foot}\n"
+    assert json.loads((own.folder / "result.json").read_text()) == {
+        "settings": {"method.tau": 0.5},
+        "overrides": ["method.tau=0.5"],
+        "validation_deferral_loss": 0.2,
+        "trials": 3,
+        "test_deferral_loss": {"tuned": {"0": 0.8}},
+    }
+
+
 def test_a_trial_that_ran_out_of_patience_is_judged_by_its_result() -> None:
     """Its history may end before the epoch that is asked for."""
     scored: Any = SimpleNamespace(validation=SimpleNamespace(deferral_loss=0.1))

@@ -63,3 +63,7 @@ def test_only_ctrl_c_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().err == "interrupted; go on\n"
     sys.excepthook(ZeroDivisionError, ZeroDivisionError(), None)
     assert others == [ZeroDivisionError]
+
+
+def test_sigterm_ends_with_the_status_that_a_shell_reports() -> None:
+    assert interrupts.TERMINATED == 143

@@ -27,7 +27,7 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.training.walk import sparing
 from l2d.utils.errors import L2DError
-from l2d.utils.out_of_memory import more_parts
+from l2d.utils.out_of_memory import is_out_of_memory, more_parts
 
 FILES = ("metrics.json", "history.csv", "test.npz", "model.safetensors")
 
@@ -185,12 +185,12 @@ def test_scoring_that_does_not_fit_is_done_by_fewer_rows(
     train(whole)
     real, seen = RouterModule.predict_step, 0
 
-    def step(self: RouterModule, batch: Batch, index: int) -> Tensor:
+    def step(self: RouterModule, batch: Batch, *indices: int) -> Tensor:
         nonlocal seen
         seen = max(seen, len(batch[0]))
         if len(batch[0]) > 32:
             raise torch.OutOfMemoryError("no")
-        return real(self, batch, index)
+        return real(self, batch, *indices)
 
     with monkeypatch.context() as patch:
         patch.setattr("l2d.data.batches.EVAL_BATCH", 64)
@@ -304,3 +304,26 @@ def test_how_far_a_batch_is_cut(
         said = capsys.readouterr().out
         assert said.startswith(f"out of memory with {tried} rows")
         assert f"is now {found} micro-batches" in said
+
+
+def test_the_rows_of_a_micro_batch_are_those_of_the_largest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert more_parts(RuntimeError("out of memory"), "recipe.batch_size=2001", 2001, 1) == 2
+    assert capsys.readouterr().out == (
+        "out of memory with 2,001 rows at a time: each batch of 2,001 is now 2 micro-batches of 1,001, still one step"
+        " (batch norm, if any, sees a micro-batch)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "is_it"),
+    [
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes", True),
+        ("DefaultCPUAllocator: not enough memory: you tried to allocate 99 bytes", True),
+        ("MPS backend out of memory (MPS allocated: 1 GB)", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED", False),
+    ],
+)
+def test_every_devices_own_words_are_known(said: str, is_it: bool) -> None:
+    assert is_out_of_memory(RuntimeError(said)) is is_it

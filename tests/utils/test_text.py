@@ -16,11 +16,14 @@ def test_the_first_column_goes_left_and_the_others_right() -> None:
 
 
 def test_colours() -> None:
-    assert painted("router  0.1\noracle\nverdict: unclear.\nverdict: routing pays.\n").split("\n") == [
+    assert painted("router  0.1\noracle\nverdict: unclear.\nverdict: routing pays.\nWARNING: collapsed\n").split(
+        "\n"
+    ) == [
         "\033[1mrouter  0.1\033[0m",
         "oracle",
         "\033[1;33mverdict: unclear.\033[0m",
         "\033[1;32mverdict: routing pays.\033[0m",
+        "\033[1;31mWARNING: collapsed\033[0m",
         "",
     ]
 

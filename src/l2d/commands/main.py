@@ -1,5 +1,7 @@
 """`l2d COMMAND …`, which is also `python -m l2d COMMAND …`: finds the command and hands it the rest of the line."""
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -39,8 +41,24 @@ def overview() -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    given = list(sys.argv[1:] if arguments is None else arguments)
+def console(*before: str) -> None:
+    """The command line of a process. before: words that go before it."""
+    done = False
+
+    def leave() -> None:
+        """Python would spend seconds on freeing what torch imported. After an error it ends as usual, with its status."""
+        if done:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+    atexit.register(leave)  # first, so that it runs after what libraries do at the end
+    main([*before, *sys.argv[1:]])
+    done = True
+
+
+def main(arguments: Sequence[str]) -> None:
+    given = list(arguments)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     if not given or given[0] in ("-h", "--help"):

@@ -12,7 +12,7 @@ from typing import Any
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check
 from l2d.core.results import RunMetrics
-from l2d.learning.quick_imports import freeze_imports, import_quickly
+from l2d.learning.quick_imports import freeze_what_lives, import_quickly
 from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
@@ -64,7 +64,7 @@ def train_job(cfg: Any) -> None:
         from l2d.routing.build import check_router
         from l2d.training.walk import train
 
-        freeze_imports()
+        freeze_what_lives()
         hide_missing_gpu()
         check_router(experiment)
         with ended_by_signals():

@@ -2,7 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class Sheet:
     path: Path
     columns: dict[str, Any]
     rows: np.ndarray | None = None
+    _texts: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -64,11 +65,13 @@ class Sheet:
         return [cell_word(cell) for cell in self._filled(column).to_pylist()]
 
     def texts(self, column: str) -> list[str]:
-        """Cells as they are written."""
-        cells = self._filled(column)
-        if str(cells.type) not in TEXT:
-            raise L2DError(f"{self.path}: column {column}: not text but {cells.type}")
-        return [str(cell) for cell in cells.to_pylist()]
+        """Cells as they are written. Always the same list: two would take twice the memory."""
+        if column not in self._texts:
+            cells = self._filled(column)
+            if str(cells.type) not in TEXT:
+                raise L2DError(f"{self.path}: column {column}: not text but {cells.type}")
+            self._texts[column] = [str(cell) for cell in cells.to_pylist()]
+        return self._texts[column]
 
     def _filled(self, column: str) -> Any:
         """The cells of a column; empty ones are refused."""
@@ -157,6 +160,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
         table = _read_csv(path, texts) if is_csv else parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    pa.default_memory_pool().release_unused()  # what it needed to read the file, twice the file and more
     _check_header(path, table.column_names)
     if not table.num_rows:
         raise L2DError(f"{path}: no rows below the header")

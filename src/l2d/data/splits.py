@@ -19,8 +19,14 @@ SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", 
 def groups_of_equal_texts(texts: list[str]) -> Tensor:
     """int [n]: equal numbers for texts that are equal up to white space."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts]
+    found = [numbers.setdefault(squeezed(text), len(numbers)) for text in texts]
     return torch.tensor(found, dtype=torch.int64)
+
+
+def squeezed(text: str) -> str:
+    """With one space between words. Most texts are so already: then it is the text itself, not a copy that takes memory."""
+    words = " ".join(text.split())
+    return text if words == text else words
 
 
 def draw_whole_groups(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -122,7 +123,7 @@ class Learner(pl.LightningModule):
     def on_predict_start(self) -> None:
         search_convolutions(False)
 
-    def predict_step(self, batch: Batch, _: int) -> Tensor:
+    def predict_step(self, batch: Batch, *_: int) -> Tensor:
         return self(batch[0])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -196,8 +197,10 @@ def quieten() -> None:
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     quieten()
+    # A run on one device is no part of the job of SLURM or MPI around it, and looking for MPI takes most of a second.
+    plugins = LightningEnvironment() if options.get("devices") == 1 else None
     try:
-        return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, **options)
+        return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, plugins=plugins, **options)
     except (MisconfigurationException, ValueError) as error:
         told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
         raise ParameterError("trainer", str(error).splitlines()[0], told) from error

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from unittest.mock import patch
 
 # Packages that torchmetrics looks for. Its metrics for images, audio and text need them; l2d uses none of those.
@@ -26,12 +25,12 @@ def import_quickly() -> None:
         import timm.utils  # noqa: F401
 
 
-@cache
-def freeze_imports() -> None:
-    """Spare the garbage collector the objects that imports made: it looks for cycles before every run of a sweep. Once, and only
-    for l2d's own commands: nothing that exists now is looked at again."""
+def freeze_what_lives() -> None:
+    """Spare the garbage collector the objects of imports and of the compiler: before every run of a sweep it looks for cycles, and
+    these objects live as long as the process. Only for l2d's own commands: nothing that exists now is looked at again."""
     gc.collect()
     gc.freeze()
+    atexit.unregister(gc.unfreeze)
     atexit.register(gc.unfreeze)  # at the end all is freed, or some libraries complain of leaks
 
 

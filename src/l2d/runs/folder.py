@@ -167,7 +167,7 @@ class RunFolder:
         import numpy as np
 
         def save(path: Path) -> None:
-            np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+            np.savez(path, **arrays)  # type: ignore[arg-type]
 
         write_atomically(self.path / "test.npz", save)
         write_json(self.path / "timing.json", timing)

@@ -1,6 +1,8 @@
 """Scores a trained router: the only use of the test split, and the guard fitted to the validation rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -41,8 +43,9 @@ def score_router(
 ) -> Scored:
     """The only use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and from which epoch."""
     method, splits = router.method, data.splits
-    test = route_split(trainer, router, splits.test, data.predict_dataloader())
-    validation = route_split(trainer, router, splits.validation, data.val_dataloader())
+    loaders = [data.predict_dataloader(), data.val_dataloader()]
+    found: Any = trainer.predict(router, dataloaders=loaders)
+    test, validation = map(partial(routed, method), (splits.test, splits.validation), found)
     # Experts that learned from the training rows are compared on validation rows.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     best = metrics_.best_single(chosen_on)
@@ -60,12 +63,12 @@ def score_router(
     return Scored(metrics, arrays, guard, held_out(method, validation.outputs, splits, chosen_on))
 
 
-def route_split(trainer: pl.Trainer, router: RouterModule, split: Split, batches: Any) -> RoutedSplit:
-    found: Any = trainer.predict(router, dataloaders=batches)
-    outputs = at_least_float32(torch.cat([torch.as_tensor(batch) for batch in found]).cpu())
+def routed(method: Method, split: Split, batches: Sequence[Tensor]) -> RoutedSplit:
+    """batches: the network's outputs for the split's rows."""
+    outputs = at_least_float32(torch.cat(list(batches)).cpu())
     if not outputs.isfinite().all():
         raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
-    return RoutedSplit(split, outputs, router.method.decide(outputs))
+    return RoutedSplit(split, outputs, method.decide(outputs))
 
 
 def about_the_run(router: RouterModule, splits: Splits, validation: RoutedSplit, test: RoutedSplit) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Run folders in, curves out: which runs belong together, what is measured, and the numbers that sum it up."""
 
+import re
 import shutil
 from dataclasses import replace
 from itertools import product
@@ -9,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from tests.metrics_example import example_score
 from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
 from l2d.analysis.curve.groups import find_groups
 from l2d.analysis.curve.measure import HELD_OUT, WEIGHTS, measure_group
-from l2d.analysis.curve.show import curve_figure, curve_text
-from l2d.analysis.curve.trace import trace_curve
+from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, reached_line
+from l2d.analysis.curve.trace import Curve, trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.core.results import read_metrics
 from l2d.methods.one_vs_all import OneVsAll
@@ -66,6 +68,12 @@ def test_by_hand(runs: Path) -> None:
     share = (wanted - 2 / 6) / (1 - 2 / 6)
     assert curve.summary["price_to_reach"]["router"] == pytest.approx(0.1 + share * (3.4 / 6 - 0.1))
     assert (curve.summary["strong"], curve.summary["apgr"], curve.summary["cascade"]) == ("model 0", None, None)
+    assert curve.summary["accuracy_to_reach"] == pytest.approx(wanted)
+    assert [tuple(model.values()) for model in curve.summary["models"]] == [
+        ("model 0", 1.0, pytest.approx(1 / 6)),
+        ("model 1", 0.6, pytest.approx(1 / 2)),
+        ("model 2", 0.1, pytest.approx(2 / 3)),
+    ]
     assert curve.summary["auc_std"] is None  # one seed has all scales
     assert {mark.apgr for mark in curve.marks} == {None}  # it is for two models
 
@@ -134,6 +142,11 @@ def test_validation_is_told_at_the_lists_prices(runs: Path) -> None:
     assert found[0.5].validation_price == pytest.approx(1.7 / 3)
     assert found[0].validation_price == pytest.approx((1.0 + (5 + 0.6) / 6) / 2)
     assert [mark.validation_error for mark in found.values()] == pytest.approx([0.25] * 4)
+    file = runs / "q/own/table/error_plus_cost/mild/00000000/seed=1/metrics.json"
+    worse = replace(read_metrics(file), validation=example_score(0.75, [1.0, 0.0, 0.0]))
+    write_json(file, worse.as_json())
+    [free, *_] = curves(runs)["mild"].of("router")
+    assert free.validation_error == pytest.approx((0.25 + 0.75) / 2)
 
 
 def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
@@ -147,6 +160,13 @@ def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
     assert group.name.startswith("q-own-table-error_plus_cost-mild-")
     shutil.rmtree(runs / "q/own/table/error_plus_cost/mild/00000000")
     assert [other.name for other in find_groups(read_cells(runs))] == [group.name]  # whichever scales there are
+
+
+def test_estimates_of_other_experts_are_not_used(runs: Path) -> None:
+    folder = write_run(runs, 0.0, [0] * 6, method="one_vs_all").parent
+    shutil.move(folder, runs / "q/own/other/error_plus_cost/one_vs_all/00000000")
+    [mild] = find_groups(read_cells(runs))
+    assert mild.cascade is None
 
 
 def test_estimates_that_were_learned_without_prices_come_first(runs: Path) -> None:
@@ -193,6 +213,16 @@ def test_the_picture(runs: Path) -> None:
     [router] = axes.containers
     bars = router.lines[2][1].get_segments()  # of the error, up and down
     assert [bar[1, 1] - bar[0, 1] for bar in bars] == pytest.approx([0, 0, 200 / 6 / np.sqrt(2)])
+    bars = router.lines[2][0].get_segments()  # of the price, to both sides
+    assert [bar[1, 0] - bar[0, 0] for bar in bars] == pytest.approx([0, 0, 2 * 0.4 / 6 / np.sqrt(2)])
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("mean price per query", "error (%)")
+    assert lines["random mixtures"].get_xydata().tolist() == [
+        [0.1, pytest.approx(400 / 6)],
+        [1, pytest.approx(100 / 6)],
+    ]
+    places = {"model 2": (0.1, 400 / 6), "model 1": (0.6, 50), "model 0": (1.0, 100 / 6)}
+    assert lines["one model for all"].get_xydata() == pytest.approx(np.array([*places.values()]))
+    assert {text.get_text(): text.xy for text in axes.texts} == {name: pytest.approx(at) for name, at in places.items()}
     write_run(runs, 3.0, [2] * 6, seed=1)
     assert curve_figure(curves(runs)["mild"]).axes[0].get_title().endswith("queries, 2 seeds")
 
@@ -221,6 +251,37 @@ def test_two_models_have_an_apgr(tmp_path: Path) -> None:
     curve = curves(tmp_path)["mild"]
     assert curve.summary["strong"] == "model 1"
     assert curve.summary["apgr"] == {"0": pytest.approx(2 / 3), "1": pytest.approx(1 / 3)}
+
+
+def test_the_text_of_two_models(tmp_path: Path) -> None:
+    """Free of charge one seed asks the strong model once, the other always; at the list's prices nobody does. Areas between .1
+    and 1: the router's through (.775, 0), the oracle's through (.55, 0); by seed .875 and .75. APGR ⅔ and ⅓ at scale 0."""
+    errors, prices = np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([0.1, 1.0])
+    for seed, decisions in enumerate(([1, 0], [1, 1])):
+        scores = np.array([[0.0, 5.0 - 4 * seed], [0.0, 1.0 + 4 * seed]])
+        write_run(tmp_path, 0.0, decisions, seed=seed, errors=errors, prices=prices, scores=scores)
+        write_run(tmp_path, 1.0, [0, 0], seed=seed, errors=errors, prices=prices, scores=0 * scores)
+    title, *table, areas, reached, cascade = curve_text(curves(tmp_path)["mild"]).splitlines()
+    assert title == "q own table error_plus_cost mild: 2 scales, 2 test rows"
+    assert [line.split("  ") for line in (re.sub(" {2,}", "  ", row) for row in table if "router" in row)] == [
+        ["router, cost.scale=0", "0.7750", "0.0000", "0.0000", "2", "0.5000"],
+        ["router, cost.scale=1", "0.1000", "0.5000", "0.0000", "2", "0.5000"],
+    ]
+    assert table[0].split() == ["test", "split", "price", "error", "std", "seeds", "APGR"]
+    assert [row.split() for row in table if "always" in row] == [
+        ["always", "model", "0", "0.1000", "0.5000", "0.0000", "2"],
+        ["always", "model", "1", "1.0000", "0.0000", "0.0000", "2"],
+    ]
+    assert areas.endswith(": router 0.8125, random mixtures 0.7500, oracle 0.8750 (std of the router's 0.0884)")
+    assert reached == (
+        "price at which 95% of model 1's accuracy is reached: router 0.7075, random mixtures 0.9100, oracle 0.5050"
+    )
+    assert cascade == NO_CASCADE
+
+
+def test_a_price_of_0_is_a_price() -> None:
+    summary = {"strong": "a", "price_to_reach": {"router": 0.0, "mixture": None}}
+    assert reached_line(Curve([], summary)).endswith(": router 0.0000, random mixtures never")
 
 
 def test_the_apgr_of_a_posterior_goes_by_the_posterior(tmp_path: Path) -> None:
@@ -318,6 +379,7 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     assert f"cost_regression, one run for all prices: {run}" in curve_text(found["mild"])
     own = curve_text(found["cost_regression"])
     assert run not in own
+    assert own.splitlines()[0] == "q own table error_plus_cost cost_regression: 1 scale, 6 test rows"
     assert "cost_regression, one run for all prices: its points are in curve.csv" in own
     [area] = [line for line in own.splitlines() if line.startswith("AUC")]
     assert "router" not in area  # one point of it is no curve

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.metrics_example import example_metrics
+from tests.metrics_example import example_metrics, example_score
 from tests.run_folders import baselines_of, write_run, write_small_table
 
 from l2d.analysis.report.averages import lower_hull, paired_interval
@@ -31,6 +31,7 @@ from l2d.analysis.report.tables import (
     markdown_tables,
 )
 from l2d.core.results import ExpertAlone
+from l2d.utils.errors import L2DError
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TITLES = {"dataset": {"svhn": "SVHN"}, "experts": {"synthetic": "Simulated experts"}}
@@ -99,6 +100,16 @@ def test_variants_are_told_apart(runs: Path) -> None:
     write_run(runs, "svhn/I/synthetic/error/mild/cccc", 0, 0.03, {"method": {"name": "mild", "rho": 5.2}})
     labels = {one["label"] for one in summarise(read_cells(runs))}
     assert {"mild (rho=1)", "mild (rho=5.2)"} <= labels
+
+
+def test_a_method_without_a_rival_of_its_name_is_called_by_its_name(tmp_path: Path) -> None:
+    """Another ρ in another block is no rival. Two that differ in nothing a config tells are told apart by their folders."""
+    write_run(tmp_path, "svhn/I/synthetic/error/mild/aaaa", 0, 0.1)
+    write_run(tmp_path, "svhn/II/synthetic/error/mild/bbbb", 0, 0.1, {"method": {"name": "mild", "rho": 5.2}})
+    for variant in ("cccc", "dddd"):
+        write_run(tmp_path, f"svhn/I/synthetic/error/ce/{variant}", 0, 0.1)
+    labels = [one["label"] for one in summarise(read_cells(tmp_path)) if one["kind"] == "router"]
+    assert labels == ["ce (cccc)", "ce (dddd)", "mild", "mild"]
 
 
 @pytest.mark.parametrize("extra", [{"cost": {"noise": 0.2}}, {"experts": {"cross_fit": 5}}])
@@ -198,6 +209,26 @@ def test_seeds_are_averaged(runs: Path) -> None:
     assert ce["calibration"][1] == pytest.approx([0.25, 0.8, 0.7])
 
 
+def test_the_numbers_of_an_entry_are_means_over_its_seeds(tmp_path: Path) -> None:
+    """The second seed collapsed. A probability of 1 belongs into the last bin."""
+    cell, oracle = "svhn/I/synthetic/error_plus_cost/mild/aaaa", example_score(0.0, [0.2, 0.3, 0.5])
+    first = {"confusion": [[4, 0, 0], [0, 2, 0], [0, 0, 1]], "calibration": [[0.5, 0.95, 0.9], [0.5, 0.15, 0.1]]}
+    second = {"confusion": [[2, 2, 0], [0, 4, 0], [1, 0, 1]], "calibration": [[1.0, 1.0, 0.7]], "collapsed_expert": 1}
+    write_run(tmp_path, cell, 0, 0.3, error_rate=0.1, mean_price=0.2, **first)
+    baselines = dataclasses.replace(baselines_of(0.4), oracle=oracle)
+    write_run(tmp_path, cell, 1, 0.9, error_rate=0.3, mean_price=0.6, **second, baselines=baselines)
+    entries = summarise(read_cells(tmp_path))
+    mild = entry(entries, "mild")
+    assert (mild["error_rate"], mild["mean_price"]) == pytest.approx((0.2, 0.4))
+    assert mild["confusion"] == [[3, 1, 0], [0, 3, 0], [0.5, 0, 1]]
+    assert mild["oracle_ratios"] == pytest.approx([0.4, 0.3, 0.3])
+    low, high = mild["calibration"]
+    assert (low, high) == (pytest.approx([0.25, 0.15, 0.1]), pytest.approx([0.75, 1.475 / 1.5, 1.15 / 1.5]))
+    assert mild["collapsed"] == 1
+    assert "| 50.0 / 30.0 / 20.0 (collapsed) |" in markdown_tables(entries, {})
+    assert [entry(entries, f"{name} expert")["mean"] for name in ("random", "majority")] == pytest.approx([0.6, 0.4])
+
+
 def test_the_guard_is_averaged_where_it_changes_something(tmp_path: Path) -> None:
     cell = "svhn/I/synthetic/error/mild/aaaa"
     untouched = example_metrics(0.5).guarded
@@ -230,6 +261,20 @@ def test_unfinished_and_damaged_runs_are_left_out(runs: Path, capsys: pytest.Cap
         assert line.startswith(f"warning: {folder}/metrics.json: ")
 
 
+def test_cells_whose_config_cannot_be_read_are_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = runs / "svhn/I/synthetic/error/mild/bbbb"
+    for text, warning in (("[", f"warning: {folder}: config.yaml cannot be read"), ("- a", "")):
+        (folder / "seed=0" / "config.yaml").write_text(text)
+        assert [cell.method for cell in read_cells(runs)] == ["tdef"]
+        assert capsys.readouterr().err.startswith(warning)
+
+
+def test_hidden_folders_are_skipped_and_brackets_are_no_pattern(tmp_path: Path) -> None:
+    write_small_table(tmp_path / "a[1]")
+    write_run(tmp_path / "a[1]", ".old/I/synthetic/error/mild/bbbb", 0, 0.9)
+    assert [cell.names[0] for cell in read_cells(tmp_path / "a[1]")] == ["svhn", "svhn"]
+
+
 @pytest.mark.parametrize(
     ("folder", "found"),
     [
@@ -258,6 +303,14 @@ def test_a_runs_folder_is_no_setting(runs: Path, monkeypatch: pytest.MonkeyPatch
     assert folder_among(["seed=1", "seed=7"]) == (Path("seed=1"), ["seed=7"])
 
 
+def test_a_key_of_hydra_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert folder_among(["hydra/launcher=joblib"]) == (Path("runs"), ["hydra/launcher=joblib"])
+    with pytest.raises(L2DError, match=r"^b: one folder at a time; a was given before$"):
+        folder_among(["a", "b"])
+
+
 def test_folders_that_are_too_deep_are_other_peoples(runs: Path) -> None:
     """runs/bench/<commit>/ has runs of its own."""
     write_run(runs, "bench/1234567/svhn/I/synthetic/error/mild/bbbb", 0, 0.9)
@@ -280,6 +333,40 @@ def test_markdown_and_latex(runs: Path) -> None:
         if line.endswith(r"\\") and "multicolumn" not in line:
             assert line.count("&") - line.count(r"\&") == 7, line
     assert "a_b%{c}\\".translate(TEX) == r"a\_b\%\{c\}\textbackslash{}"
+
+
+def test_every_column_stands_under_its_name(runs: Path) -> None:
+    cells = read_cells(runs)
+    _, _, head, _, mild, *_ = markdown_tables(summarise(cells), TITLES).splitlines()
+    names = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
+    assert head == f"| {' | '.join([*names, 'to each expert, %'])} |"
+    told = "0.0254 ± 0.0016 | +2.9 | -0.0250 [-0.0885, +0.0385] | 50.0 / 30.0 / 20.0"
+    assert mild == f"| SVHN | I | mild | 2 (few) | **0.0300 ± 0.0141** | {told} |"
+    [found] = findings_of(cells)
+    _, _, head, _, row, *_ = markdown_findings([dataclasses.replace(found, pays=False)], TITLES).splitlines()
+    assert head == (
+        "| dataset | setup | experts | cost | best method | deferral loss | best single expert | change | beats | level with |"
+    )
+    assert row == (
+        "| SVHN | I | Simulated experts | error | **mild** | 0.0300 | 0.4000 | -92% (not significant) |  | tdef |"
+    )
+
+
+def test_the_head_of_a_latex_table_fits_its_rows(runs: Path) -> None:
+    """As wide as the most experts of a dataset."""
+    entries = summarise(read_cells(runs))
+    two = {**entry(entries, "mild"), "dataset": "other", "ratios": [0.25, 0.75]}
+    lines = latex_tables([*entries, two], TITLES).splitlines()
+    assert lines[3:10] == [
+        r"  \caption{Simulated experts, error.}",
+        r"  \centering",
+        r"  \begin{tabular}{lllllrrr}",
+        r"    \toprule",
+        r"    Method & Setup & Dataset & Deferral loss & Paper & \multicolumn{3}{c}{Ratio of expert deferral (\%)} \\",
+        r"    \cmidrule{6-8}",
+        r"    & & & & & 1 & 2 & 3 \\",
+    ]
+    assert lines[11].endswith(r"& 25.00 & 75.00 & -- \\")
 
 
 def test_a_baseline_is_never_bold_and_few_seeds_are_explained(runs: Path) -> None:
@@ -383,6 +470,10 @@ def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
     assert data["runs"] == 5
     assert data["names"] == TITLES
     assert data["entries"][0]["curve"] == [[1, 0.5], [2, 0.3]]
+    assert data["title"] == "</script><b>"
+    assert data["findings"][0]["gain"] == pytest.approx(1 - 0.03 / 0.4)
+    told = entry(data["entries"], "mild")["against_reference"]
+    assert told == pytest.approx([-0.025, -0.08853102, 0.03853102], abs=1e-7)
 
 
 def test_a_learning_curve_is_the_mean_of_the_seeds_that_have_the_epoch(tmp_path: Path) -> None:

@@ -133,6 +133,15 @@ def test_monte_carlo_finds_the_complexity(seed: int) -> None:
     assert bounds.rademacher_monte_carlo(features, weights, rho, 1.3, draws=400, seed=seed + 1)[0] != estimate
 
 
+def test_the_standard_error_of_the_random_signs() -> None:
+    """Two points, one score: |ε_1 + ε_2|/2 is 0 or 1, so the mean is ½ and its error with 400 draws ½/20."""
+    estimate, error = bounds.rademacher_monte_carlo(
+        f64([[1.0], [1.0]]), f64([[1.0]] * 2), f64([1.0]), 1.0, draws=400, seed=0
+    )
+    assert estimate == pytest.approx(0.5, abs=0.1)
+    assert error == pytest.approx(0.025, rel=0.05)
+
+
 def test_first_form_fails_with_the_printed_norms() -> None:
     """Section 4.2, A defines X_k by ‖Φ(x, k)‖ ≤ X_k for all x. Two points of S_1, Φ(x, 1) = 0, Φ(x, 2) = 1, F = ρ = 1: X_1 = 0 and
     m_2 = 0, so the first form is 0. But R̂ = ½·E|ε_12 + ε_22| = ½. With X_1 = max over S_1 and k, as in the proof, it is 1/√2."""

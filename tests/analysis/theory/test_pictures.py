@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
 from scipy.integrate import quad
 
 from l2d.analysis.theory import figure1, simplex
 from l2d.analysis.theory.figure1 import CENTRES, GRID, PRICES, PRIORS, SPREADS
+from l2d.utils.seeding import stream
 
 
 def f64(values: object) -> torch.Tensor:
@@ -41,6 +44,27 @@ def test_decision_regions() -> None:
     for axes in picture.axes:
         [star] = [line for line in axes.lines if line.get_marker() == "*"]
         np.testing.assert_allclose(np.asarray(star.get_xydata(), float), [[0.3 + 0.2 / 2, 0.2 * np.sqrt(0.75)]])
+
+
+def test_what_the_simplex_shows() -> None:
+    """At the centre of each triangle argmax takes the largest p/ρ. The posterior takes the largest p, which is never wrong."""
+    rho = f64([1.0, 0.6, 0.3])
+    found = simplex.simplex_regions(rho, 10)
+    p = found.corners.mean(dim=1)
+    chosen, best = found.verdict.argmax, found.verdict.optimal
+    lost = p.amax(dim=1) - p[torch.arange(100), chosen]
+    first, second, _ = simplex.simplex_text(rho, found).splitlines()
+    wrong = int((lost > 1e-9).sum())
+    assert first == f"argmax f misses the best expert on {wrong}.0% of the simplex, posterior on 0.0%."
+    assert second == f"The most that argmax loses at these 100 points: {float(lost.max()):.4f}·C(x)."
+    dark = np.where(lost > 1e-9, 0.6, 1.0)[:, None]
+    top = p.topk(2, dim=1).values
+    clear = (top[:, 0] - top[:, 1] > 1e-9).numpy()
+    colours = (simplex.COLOURS[chosen] * dark, simplex.COLOURS[best])
+    for axes, wanted in zip(simplex.simplex_figure(rho, found).axes, colours, strict=True):
+        [regions] = axes.collections
+        np.testing.assert_allclose(np.asarray(regions.get_facecolor())[clear, :3], wanted[clear])
+        assert [text.get_text() for text in axes.texts] == ["expert 1", "expert 2", "expert 3"]
 
 
 def test_the_world_is_as_described() -> None:
@@ -82,6 +106,37 @@ def test_sample_has_the_expected_costs() -> None:
     for k in range(3):
         always = figure1.expected_loss(torch.full((len(GRID),), k))
         assert float(costs[:, k].mean()) == pytest.approx(always, abs=0.01)
+
+
+def test_what_is_shown_of_a_method() -> None:
+    """It has learned to ask expert 1 up to the middle of the grid and then expert 3; its minimiser always asks expert 2."""
+    learned = torch.where(torch.arange(len(GRID)) < 1400, 0, 2)
+    row = figure1.Figure1Row("Mine", learned, torch.ones_like(learned))
+    optimal = figure1.expected_costs(GRID).argmin(dim=1)
+    world = figure1.Figure1World(optimal, f64([0.5, 0.25, 0.25]), {5.0: f64([5.5, 5.25, 5.25])}, [row])
+    lines = figure1.figure1_text(world).splitlines()
+    assert lines[:2] == ["m_k/m: 0.5 0.25 0.25", "MILD's ρ, offset 5: 5.5 5.25 5.25"]
+    assert lines[3].split("  ")[1:] == ["learned", " excess", "minimiser", " excess"]
+    [shown] = [line.split() for line in lines if line.startswith("Mine")]
+    assert shown == ["Mine", f"{row.learned_loss:.4f}", f"{row.learned_loss - world.optimum:+.4f}", "0.6508", "+0.4967"]
+    top, bottom = figure1.figure1_picture(world).axes
+    assert max(np.asarray(path.vertices)[:, 1].max() for one in top.collections for path in one.get_paths()) == 1
+    bars = [bar for bar in bottom.patches if isinstance(bar, Rectangle) and bar.get_y() < 0.5]
+    assert [(bar.get_x(), bar.get_x() + bar.get_width()) for bar in bars] == [
+        pytest.approx((-7, 0)),
+        pytest.approx((0, 7)),
+    ]
+    assert [bar.get_facecolor() for bar in bars] == [to_rgba("0.75"), to_rgba("0.1")]
+
+
+def test_the_shares_are_those_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure1, "train_small_network", lambda *_, **__: torch.zeros(len(GRID), 3, dtype=torch.float64))
+    world = figure1.figure1_world(points=50, steps=1, offsets=[2.0], seed=3)
+    _, costs = figure1.draw_sample(50, stream(3, "figure1 sample"))
+    cheapest = [min(range(3), key=row.__getitem__) for row in costs.tolist()]
+    counts = np.array([cheapest.count(k) for k in range(3)])
+    np.testing.assert_allclose(world.shares, counts / 50)
+    np.testing.assert_allclose(world.rho[2.0], np.cbrt(counts) / np.cbrt(counts).sum() + 2, rtol=1e-6)
 
 
 @pytest.mark.slow

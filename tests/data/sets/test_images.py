@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy.io import savemat
+from sklearn.model_selection import train_test_split
 from torchvision import datasets
 
 from l2d.data.sets import prepared
@@ -127,6 +128,8 @@ def test_cifar100n_is_carved_from_cifar100s_training_images(tmp_path: Path) -> N
         for i, row in enumerate(rows.tolist()):
             np.testing.assert_array_equal(inputs[i], images[row])
             assert known[i] == labels[row]
+    _, test = train_test_split(np.arange(50), test_size=0.2, stratify=labels, random_state=0)
+    assert carved.origin[1].tolist() == sorted(test.tolist())
     again = CIFAR100N().load(tmp_path).origin
     assert again is not None
     assert torch.equal(again[1], carved.origin[1])
@@ -196,6 +199,32 @@ def test_tiny_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(TinyImageNet(), tmp_path, expected())
 
 
+def test_a_damaged_picture_of_tiny_imagenet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tiny_imagenet(tmp_path, monkeypatch)
+    file = tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_n01.JPEG"
+    file.write_bytes(b"no picture")
+    with pytest.raises(L2DError, match=rf"^{file}: damaged; delete {tmp_path}/tiny-imagenet-200 and prepare again$"):
+        TinyImageNet().load(tmp_path)
+
+
+class Nowhere(ImageSet):
+    name, num_classes, raw = "mine", 10, ()
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Path, bool]] = []
+
+    def read(self, root: Path, download: bool) -> prepared.ImageArrays:
+        self.asked.append((root, download))
+        raise FileNotFoundError("none")
+
+
+def test_raw_files_are_looked_for_beside_the_arrays_then_in_data_dir_then_downloaded(tmp_path: Path) -> None:
+    dataset = Nowhere()
+    with pytest.raises(L2DError, match=r"^mine: neither prepared arrays nor raw files in .* the download failed"):
+        dataset.load(tmp_path)
+    assert dataset.asked == [(tmp_path / "mine", False), (tmp_path, False), (tmp_path / "mine", True)]
+
+
 def test_tiny_imagenet_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = write_tiny_imagenet(tmp_path / "elsewhere", monkeypatch)
     archive = tmp_path / "tiny-imagenet-200.zip"
@@ -257,6 +286,11 @@ def test_arrays_put_there_by_hand_are_checked_and_sealed(tmp_path: Path) -> None
     [
         ({"train_images": pixels(6).astype(np.float32)}, r"train_images\.npy: expected uint8"),
         ({"test_images": pixels(3)[..., 0]}, r"test_images\.npy: expected uint8 images \[N, H, W, C\]"),
+        (
+            {"train_images": np.zeros((6, 32, 32, 4), np.uint8)},
+            r"train_images\.npy: expected uint8 .* \[6, 32, 32, 4\]",
+        ),
+        ({"test_labels": np.array([0, 1, 2], dtype=object)}, r"test_labels\.npy: not a readable array"),
         ({"train_labels": np.arange(5)}, r"train_labels\.npy: expected 6 integers"),
         ({"test_labels": np.array([0, 1, 10])}, r"test_labels\.npy: expected 3 integers in 0\.\.9"),
         ({"test_labels": np.array([0, 1, -1])}, r"test_labels\.npy: expected 3 integers in 0\.\.9"),

@@ -61,6 +61,8 @@ def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
         MMLUSim(questions=300, encoder=Hashed(), label="subject").load(Path()),
     )
     assert (letter.num_classes, subject.num_classes) == (4, 5)
+    assert len(letter.test_labels) == pytest.approx(100, abs=5)  # a third, but for questions that occur twice
+    assert len(letter.train_labels) + len(letter.test_labels) == 300
     assert {*letter.test_labels.tolist()} == {0, 1, 2, 3}
     assert torch.equal(letter.test_inputs, subject.test_inputs)
     assert letter.categories == subject.categories
@@ -97,6 +99,7 @@ def test_another_encoder_is_another_simulation(tmp_path: Path) -> None:
     """Its folder may come to hold other weights under the same name."""
     found = [MMLUSim(questions=100, encoder=one, label="answer").fingerprint(tmp_path) for one in (Hashed(), Reader())]
     assert found[0] != found[1]
+    assert MMLUSim(questions=101, encoder=Hashed(), label="answer").fingerprint(tmp_path) not in found
 
 
 def test_chances_are_chances() -> None:
@@ -111,6 +114,17 @@ def test_skill_depends_on_the_question() -> None:
     strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
     rates = [strong[kinds == kind].mean() for kind in range(len(QUESTION_KINDS))]
     assert max(rates) - min(rates) > 0.5
+
+
+def test_a_fifth_of_the_outcomes_do_not_depend_on_the_question() -> None:
+    """The strong model alone is right on 31.2 %, so on all of the first kind's share of the others; of the fourth kind it is 12 %,
+    before the 88 % on which all three fail. On the fifth that is shuffled it is right as often as anywhere, 67.2 %."""
+    kinds, patterns = simulated_outcomes(20_000, np.random.default_rng(0))
+    strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
+    assert np.bincount(kinds).tolist() == [2000] * 10
+    assert strong.mean() == pytest.approx(0.672)
+    assert strong[kinds == 0].mean() == pytest.approx(0.8 + 0.2 * 0.672, abs=0.02)
+    assert strong[kinds == 3].mean() == pytest.approx(0.8 * 0.12 + 0.2 * 0.672, abs=0.03)
 
 
 def test_hard_questions_have_larger_numbers() -> None:

@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig
 from PIL import Image
 from pyarrow import parquet
+from sklearn.model_selection import train_test_split
 from tests.running import assembled, build, train
 
 from l2d.config import compose
@@ -164,6 +165,8 @@ def test_some_of_the_experts(tmp_path: Path) -> None:
     arrays = load(write(tmp_path, cells), experts=["correct_c", "correct_a"])
     assert arrays.panel is not None
     assert arrays.panel.names == ("c", "a")
+    with pytest.raises(ParameterError, match=r"^features: missing; .*not listed would count as features"):
+        load(write(tmp_path, {**cells, "gpt": [1] * 10, "llama": [0] * 10}), experts=["correct_c", "gpt"])
     assert whole(arrays, "prices").tolist() == [[0.3, 0.1]] * 10
     assert arrays.train_inputs.shape == (8, 2)
 
@@ -195,6 +198,14 @@ def test_without_a_split_column_the_test_rows_are_fixed(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD)
     assert torch.equal(load(path).test_inputs, load(path).test_inputs)
     assert len(load(path, test_fraction=0.5).test_inputs) == 5
+    _, rows = train_test_split(np.arange(10), test_size=0.2, stratify=[-1] * 10, random_state=0)
+    assert (8 * load(path).test_inputs[:, 1]).tolist() == sorted(rows.tolist())
+
+
+def test_a_table_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, GOOD)
+    assert len(load(Path("~/table.csv")).train_inputs) == 8
 
 
 @pytest.mark.parametrize("labels", [[0] * 9 + [1], list(range(10)), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]])
@@ -617,6 +628,22 @@ def test_columns_that_give_the_answer_away_are_not_taken_in_silence(
     with pytest.raises(ParameterError, match=rf"{column}={column}") as caught:
         load(path)
     assert caught.value.parameter == parameter
+
+
+@pytest.mark.parametrize("column", ["target", "answer", "Label"])
+def test_every_column_that_sounds_like_the_answer_must_be_named(column: str, tmp_path: Path) -> None:
+    path = write(tmp_path, {**GOOD, column: [0, 1] * 5})
+    with pytest.raises(ParameterError, match=rf"^features: the router would see column {column}; say label={column},"):
+        load(path)
+    assert load(path, features=["x", column]).seen.features == ("x", column)
+
+
+def test_a_column_is_numeric_if_its_cells_are_and_a_few_slips_are_refused(tmp_path: Path) -> None:
+    """One without any cell is none, nor is one whose cells are words as often as numbers."""
+    odd: Cells = {"empty": [""] * 10, "half": [1, "one"] * 5, "gaps": [1] * 10}
+    assert load(write(tmp_path, {**GOOD, **odd})).seen.features == ("x", "y", "gaps")
+    with pytest.raises(L2DError, match=r"column half: not a number .* in 4 of 10 rows: 2, 4, 6, 8, the first is 'one'"):
+        load(write(tmp_path, {**GOOD, "half": [1, "one"] * 4 + [1, 1]}))
 
 
 def test_what_experts_did_is_not_for_the_router(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

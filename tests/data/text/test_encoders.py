@@ -74,6 +74,7 @@ def test_hashed_texts_are_scikit_learns(texts: list[str]) -> None:
         with patch.object(encoders, "CHUNK", chunk), parallel_config("sequential"):
             found = Hashed().embed(texts)
         assert found.dtype == np.float32
+        assert found.shape[1] == 512
         assert np.array_equal(found, expected)
 
 
@@ -130,6 +131,17 @@ def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatc
         file.write_bytes(file.read_bytes()[:-7])
     assert np.array_equal(first, embeddings(encoder).encode(TEXTS, tmp_path))
     assert len(calls) == 4
+
+
+def test_texts_are_embedded_again_by_other_weights_in_the_same_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "model.safetensors"
+    monkeypatch.setattr(Embeddings, "embed", lambda _, texts: np.array([[len(weights.read_text())]] * len(texts)))
+    for content, found in (("a", 1), ("bb", 2), ("a", 1)):
+        weights.write_text(content)
+        assert embeddings(tmp_path).encode(["x", "y"], tmp_path).tolist() == [[found]] * 2
+    assert len([*(tmp_path / "embeddings").glob("*.npy")]) == 2
 
 
 @pytest.mark.slow

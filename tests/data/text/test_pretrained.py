@@ -2,6 +2,7 @@
 
 import importlib.util
 import logging
+import os
 import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -16,7 +17,9 @@ from l2d.data.text.encoders import load_encoder
 from l2d.data.text.pretrained import (
     MINILM,
     MINILM_PACKAGE,
+    contents,
     from_pretrained,
+    identity_of,
     is_kept,
     load_tokenizer,
     loading,
@@ -96,6 +99,8 @@ def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPat
     given.clear()
     from_pretrained(Factory, "a/b", revision="r")  # a tokenizer has none
     assert given == known
+    from_pretrained(Factory, "a/b")
+    assert given == {**known, "revision": "main"}
 
 
 def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,3 +199,27 @@ def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     with pytest.raises(L2DError, match="cannot be loaded"):
         load_tokenizer(str(tmp_path / "empty"))
     assert not asked.asked
+
+
+def test_a_folder_is_known_by_all_files_that_its_model_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them, in the order of their names; another content of the same size too. Elsewhere the name is all there is."""
+    names = ["chat.jinja", "config.json", "model.safetensors", "old.bin", "spm.model", "vocab.txt"]
+    for name in ("README.md", *reversed(names)):
+        (tmp_path / name).write_text("a")
+    (tmp_path / "folder.json").mkdir()
+    known = identity_of(str(tmp_path))
+    assert [name for name, _ in contents(tmp_path)] == names
+    assert known == [1, *contents(tmp_path)]
+    (tmp_path / "README.md").write_text("b")
+    assert identity_of(str(tmp_path)) == known
+    for name in names:
+        (tmp_path / name).write_text("b")
+        os.utime(tmp_path / name, ns=(10**9, 10**9))
+        assert identity_of(str(tmp_path)) != known, name
+        (tmp_path / name).write_text("a")
+    assert identity_of(str(tmp_path)) == known
+    assert identity_of("org/name") == [1, "org/name"]
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert identity_of(f"~/{tmp_path.name}") == known

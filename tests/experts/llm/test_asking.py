@@ -206,6 +206,26 @@ def test_a_model_is_asked_as_it_was_configured(
     assert asked == {**given, "dtype": torch.bfloat16, "progress": False, "title": "large"}
 
 
+def test_where_a_model_runs_and_where_its_table_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """auto is bfloat16 on a GPU and float32 elsewhere. The training rows come first, and ~ is the user's own folder."""
+    asked: list[str] = []
+
+    def noted(_: Any, __: Any, dtype: str, prompts: list[str], *___: Any) -> dict[str, np.ndarray]:
+        asked.append(dtype)
+        number = len(prompts)
+        found = LetterOutcomes(np.zeros(number, dtype=np.int64), np.full((number, 4), 0.25), *[np.zeros(number)] * 2)
+        return {**found.arrays(), "commit": np.array("")}
+
+    monkeypatch.setattr(asking, "run_model", noted)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for gpu in (True, False):
+        monkeypatch.setattr(asking, "on_gpu", lambda _, gpu=gpu: gpu)
+        panel = experts([Path("a/b")], table="~/t.CSV").panel(request(tmp_path, arrays(questions(14))))
+    assert asked == ["bfloat16", "float32"]
+    assert panel.train.errors.sum() + panel.test.errors.sum() == 14 - 4  # the label is A in rows 0, 4, 8 and 12
+    assert read_sheet(tmp_path / "t.CSV").words("split") == ["train"] * 9 + ["test"] * 5
+
+
 def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
     data = arrays(questions(14))
     asked_for = request(tmp_path, data)
@@ -267,6 +287,7 @@ def test_the_table_by_hand(tmp_path: Path) -> None:
         == "id,prompt,answer,correct_m,answer_m,probability_A_m,probability_B_m,tokens_m,seconds_m"
     )
     assert lines[1].splitlines()[-1].replace('"', "") == "1,c,B,0,A,0.5,0.5,9,0.25"
+    assert lines[1].splitlines()[-2].replace('"', "") == "or b,B,1,B,0.25,0.75,7,0.5"
     write_outcomes_table(
         tmp_path / "t.csv",
         AskedQuestions(["b", "c"], np.array([1, 1]), ["A", "B"], {"m": outcomes}, subjects=["law", "art"]),

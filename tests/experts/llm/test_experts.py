@@ -61,6 +61,7 @@ def test_bad_values(override: str, key: str) -> None:
 def test_letters_may_be_numbers() -> None:
     made: LLMExperts = make(check(compose(["dataset=mmlu", "experts=llm", "experts.letters=[1,2,3,4]"])).experts)
     assert made.letters == ["1", "2", "3", "4"]
+    assert experts([Path("gpt2")], letters=["a", "B"]).letters == ["a", "B"]  # as they stand in the questions
 
 
 def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,12 @@ def test_fingerprints(folders: list[Path], tmp_path: Path, monkeypatch: pytest.M
     assert fingerprint_of_texts(["ab", "c"]) != fingerprint_of_texts(["a", "bc"])
 
 
+def test_a_folder_is_called_as_it_is_whatever_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "large").mkdir()
+    monkeypatch.chdir(tmp_path / "large")
+    assert [parse_model_name(typed).short for typed in (".", "../large/", str(tmp_path / "large"))] == ["large"] * 3
+
+
 def test_names() -> None:
     named = parse_model_name("Qwen/Qwen2.5-7B-Instruct@a09a354")
     assert (named.source, named.revision, named.short) == ("Qwen/Qwen2.5-7B-Instruct", "a09a354", "Qwen2.5-7B-Instruct")

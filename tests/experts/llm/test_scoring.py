@@ -197,6 +197,39 @@ def test_few_tokens_are_held_at_once(model: Any, monkeypatch: pytest.MonkeyPatch
         run([*questions(6), "a b " * 400])
 
 
+def test_the_longest_question_comes_first(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a lack of memory shows at once."""
+    seen: list[int] = []
+
+    def noted(model: Any, batch: list[TokenizedQuestion]) -> torch.Tensor:
+        seen.extend(len(question.prefix) for question in batch)
+        return log_likelihoods(model, batch)
+
+    monkeypatch.setattr(scoring, "log_likelihoods", noted)
+    found = score_letters(model, make_tokenizer(), questions(5), LETTERS, batch_size=2, progress=False)
+    assert seen == sorted(found.tokens.tolist(), reverse=True)
+    assert seen != found.tokens.tolist()
+
+
+def test_half_of_a_batch_that_was_not_full_is_tried(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three questions do not fit though eight may be asked at a time: then one at a time, not four."""
+    sizes: list[int] = []
+
+    def cramped(model: Any, batch: list[TokenizedQuestion]) -> torch.Tensor:
+        sizes.append(len(batch))
+        if len(batch) > 1:
+            raise torch.OutOfMemoryError("no")
+        return log_likelihoods(model, batch)
+
+    monkeypatch.setattr(scoring, "log_likelihoods", cramped)
+    score_letters(model, make_tokenizer(), questions(3), LETTERS, batch_size=8, progress=False)
+    assert sizes == [3, 1, 1, 1]
+
+
+def test_a_question_is_asked_as_it_begins() -> None:
+    assert question_text(None, "  def f():\n  ", chat=False) == "  def f():\nAnswer:"
+
+
 def test_without_a_template_chat_is_plain(model: Any) -> None:
     plain = make_tokenizer()
     one, other = (

@@ -17,7 +17,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
 from l2d.utils.parameters import Annotated, Count, Ge
 
-CHUNK = 20_000  # texts at a time, on all cores
+CHUNK = 10_000  # texts at a time, on all cores
 HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
 
 

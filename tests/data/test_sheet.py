@@ -1,0 +1,51 @@
+"""Files of columns: how they are named, and how much of them a message shows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet, write_sheet
+from l2d.utils.errors import L2DError
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.CSV", "t.parquet", "t.PARQUET"])
+def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
+    """Also into a folder that is not there yet; the ending may be in capitals."""
+    path = tmp_path / "new" / "folder" / name
+    write_sheet(path, {"b": ["x", "y, z"], "a": [1.5, 2]})
+    sheet = read_sheet(path)
+    assert sheet.names == read_header(path).names == ["b", "a"]
+    assert sheet.texts("b") == ["x", "y, z"]
+    assert sheet.numbers("a").tolist() == [1.5, 2]
+    assert [file.name for file in path.parent.iterdir()] == [name]
+
+
+def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert file_problem(Path("sub/none.csv")) == f"no such file (looked for in {tmp_path})"
+    assert file_problem(Path("none.txt")) == "must be a file that ends in .csv or .parquet"
+
+
+def test_only_what_is_left_out_is_counted() -> None:
+    twelve = ", ".join(map(str, range(12)))
+    assert listed(range(12)) == twelve
+    assert listed(range(13)) == f"{twelve} and 1 more"
+    assert listed(range(2000), 2) == "0, 1 and 1,998 more"
+    assert listed(["a"]) == "a"
+
+
+def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) -> None:
+    write_sheet(tmp_path / "t.csv", {"x": [0, 1, 2, 3, 4, 5]})
+    some = read_sheet(tmp_path / "t.csv").take(np.arange(6) > 0).take(np.arange(5) % 2 == 0)
+    assert isinstance(some, Sheet)
+    assert some.numbers("x").tolist() == [1, 3, 5]
+    with pytest.raises(L2DError, match=r"column x: odd in 2 of 3 rows: 4, 6, the first is '3' \(row 1 is the first"):
+        some.refuse("x", "odd", np.array([False, True, True]))
+
+
+def test_texts_lie_in_memory_once(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("query\na\nb\n")
+    sheet = read_sheet(tmp_path / "t.csv", ["query"])
+    assert sheet.texts("query") is sheet.texts("query")
+    assert sheet.take(np.array([False, True])).texts("query") == ["b"]
