@@ -47,7 +47,17 @@ from speed_docs import read
 RESULTS = ROOT / "bench" / "results" / "speed.csv"
 BATCH, EPOCHS = 1024, 6
 COLUMNS = (
-    *("what", "dataset", "data", "n", "images_per_second", "tflops", "start_seconds", "steps_seconds", "gpu_memory_gib"),
+    *(
+        "what",
+        "dataset",
+        "data",
+        "n",
+        "images_per_second",
+        "tflops",
+        "start_seconds",
+        "steps_seconds",
+        "gpu_memory_gib",
+    ),
     *("host_memory_gib", "epochs", "command", "commit", "machine", "versions"),
 )
 SHAPES = {

@@ -79,3 +79,10 @@ def test_statistics_are_of_each_channel_and_a_constant_can_be_divided_by() -> No
     mean, std = channel_statistics(images, torch.arange(2))
     assert mean == [3, 5]
     assert std == [pytest.approx(5**0.5), 1e-6]
+
+
+def test_statistics_of_many_rows_are_those_of_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six rows of two values, four values at most: rows 0 and 3 of the rows that are given."""
+    source = torch.tensor([[9.0, 9], [0, 5], [7, 7], [7, 7], [2, 5], [7, 7], [7, 7]])
+    monkeypatch.setattr(arrays, "SAMPLED", 4)
+    assert channel_statistics(source, torch.arange(1, 7)) == ([1, 5], [1, pytest.approx(1e-6)])

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 
 COLUMNS = 32  # moved at a time
+SAMPLED = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def content_of(arrays: Arrays) -> str:
 
 
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
-    """Mean and standard deviation per channel of images or per feature of rows, from at most about 10,000 evenly spaced rows."""
-    rows = rows[:: max(1, len(rows) // 10_000)]
+    """Mean and standard deviation per channel of images or per feature of rows, from evenly spaced rows with at most about
+    SAMPLED values."""
+    rows = rows[:: max(1, len(rows) * source[0].numel() // SAMPLED)]
     values = source[rows].double().flatten(0, -2)
     return values.mean(dim=0).tolist(), values.std(dim=0, correction=0).clamp(min=1e-6).tolist()

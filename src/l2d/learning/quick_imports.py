@@ -28,7 +28,8 @@ def import_quickly() -> None:
 def freeze_what_lives() -> None:
     """Spare the garbage collector the objects of imports and of the compiler: before every run of a sweep it looks for cycles, and
     these objects live as long as the process. Only for l2d's own commands: nothing that exists now is looked at again."""
-    gc.collect()
+    if gc.get_freeze_count():  # not the first time: imports leave hardly any garbage
+        gc.collect()
     gc.freeze()
     atexit.unregister(gc.unfreeze)
     atexit.register(gc.unfreeze)  # at the end all is freed, or some libraries complain of leaks
