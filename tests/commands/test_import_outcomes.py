@@ -17,11 +17,11 @@ from l2d.data.text.encoders import Hashed
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
 def test_the_table_is_read_by_the_dataset(tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]) -> None:
     files = two(tmp_path, [sample(i) for i in range(20)], [sample(i, acc=i % 2) for i in range(21)])
-    out = tmp_path / "made" / f"t{suffix}"
+    out = tmp_path / "made here" / f"t{suffix}"
     main(["harness", *(f"{name}={file}" for name, file in files), "--out", str(out)])
     said = capsys.readouterr()
     assert said.out.startswith(f"{out}: 20 questions; right: a 35.0%, b 50.0%\n")
-    assert said.out.endswith("dataset.text=prompt\n")
+    assert said.out.endswith(f"l2d train dataset=table 'dataset.path={out}' dataset.text=prompt\n")
     assert said.err.startswith("1 questions are left out")
     table = Table(
         path=str(out), experts=None, outcome="correct", features=None, text="prompt", encoder=Hashed(), image=None,

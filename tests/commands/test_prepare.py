@@ -24,5 +24,5 @@ def test_both_splits_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     prepare_job(compose(["data_dir=elsewhere"]))
     assert asked == ["elsewhere"]
     assert capsys.readouterr().out == (
-        "digits train: 1,200 images [8, 6, 1], 10 classes\ndigits test: 30 images [8, 6, 1], 10 classes\n"
+        "digits train: 1,200 inputs [8, 6, 1], 10 classes\ndigits test: 30 inputs [8, 6, 1], 10 classes\n"
     )

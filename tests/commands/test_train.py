@@ -692,7 +692,7 @@ def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) ->
         np.save(folder / f"{split}_labels.npy", np.arange(n) % 10)
     prepared = command("dataset=svhn", name="prepare", tiny=False)
     assert prepared.returncode == 0, prepared.stderr
-    assert "svhn train: 240 images [32, 32, 3], 10 classes" in prepared.stdout
+    assert "svhn train: 240 inputs [32, 32, 3], 10 classes" in prepared.stdout
     results = []
     for where in ("true", "false"):
         options = [

@@ -350,19 +350,19 @@ def test_what_is_written_of_the_winner(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("l2d.tuning.study.ablation_table", lambda *_: "the table")
     winner = Trial({"method.tau": 0.5}, 0.2, 10, 10, 1)
     for failed in (True, False):
-        own: Any = study([f"runs_dir={tmp_path}"])
+        own: Any = study([f"runs_dir={tmp_path}/my runs"])
         own.folder.mkdir(parents=True, exist_ok=True)
         own.trials = {(name,): winner for name in "abc"}
         cell = FakeCell("final", 0.2, finished=not failed)
         own.shop.cells = lambda _, cell=cell: [cell]
         own.run_cells = lambda _, cell=cell, failed=failed: {cell: "no memory"} if failed else {}
         if failed:
-            with pytest.raises(L2DError, match=r"^1 runs failed: no memory; the same command tries them again$"):
+            with pytest.raises(L2DError, match=r"^1 run failed: no memory; the same command tries them again$"):
                 own.finish(winner)
             assert not (own.folder / "result.json").exists()
         else:
             own.finish(winner)
-        foot = f"`l2d tune runs_dir={tmp_path}`; chosen by validation deferral loss among 3 trials"
+        foot = f"`l2d tune 'runs_dir={tmp_path}/my runs'`; chosen by validation deferral loss among 3 trials"
         title = "digits III synthetic error mild: method.tau=0.5"
         assert (own.folder / "result.md").read_text() == f"{title}\n\nthe table\n\n{foot}\n"
     assert json.loads((own.folder / "result.json").read_text()) == {

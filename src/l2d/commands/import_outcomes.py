@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from l2d.data.imported import harness_outcomes, model_of_file, routellm_outcomes
 from l2d.data.sheet import write_sheet
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str]) -> None:
         right = ", ".join(f"{name.removeprefix('correct_')} {share:.1%}" for name, share in shares.items())
         print(f"{options.out}: {len(columns['id']):,} questions; right: {right}")
         by_subject = " dataset.category=subject" if "subject" in columns else ""
-        print(f"l2d train dataset=table dataset.path={options.out} dataset.text=prompt{by_subject}")
+        print(f"l2d train dataset=table {quote(f'dataset.path={options.out}')} dataset.text=prompt{by_subject}")
 
 
 def import_parser() -> argparse.ArgumentParser:

@@ -22,7 +22,7 @@ def prepare_job(cfg: Any) -> None:
         arrays = make_dataset(experiment).load(experiment.data_dir)
     for split, inputs in (("train", arrays.train_inputs), ("test", arrays.test_inputs)):
         shape = list(inputs.shape[1:])
-        print(f"{experiment.dataset.name} {split}: {len(inputs):,} images {shape}, {arrays.num_classes} classes")
+        print(f"{experiment.dataset.name} {split}: {len(inputs):,} inputs {shape}, {arrays.num_classes} classes")
 
 
 def main(arguments: list[str]) -> None:

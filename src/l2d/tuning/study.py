@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import math
+import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -260,14 +261,13 @@ class Study:
         text = ablation_table(
             losses, cells, tuple(choices(self.config).values())[:4], "tdef" if len(rows) > 1 else None
         )
-        command = " ".join(["l2d tune", *self.overrides])
+        command = shlex.join(["l2d", "tune", *self.overrides])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
         write_text(self.folder / "result.md", f"{self.title}: {winner.name}\n\n{text}\n\n{foot}\n")
         print(f"\n{text}\n\n{self.folder}")
         if failed:
-            raise L2DError(
-                f"{len(failed)} runs failed: {next(iter(failed.values()))}; the same command tries them again"
-            )
+            runs = "1 run" if len(failed) == 1 else f"{len(failed)} runs"
+            raise L2DError(f"{runs} failed: {next(iter(failed.values()))}; the same command tries them again")
         result = {
             "settings": dict(winner.settings),
             "overrides": list(Ask(winner.settings).overrides),
