@@ -298,6 +298,11 @@ def test_any_folder_of_runs(
     assert all(cell.config["method"]["name"] == cell.method for cell in here)
 
 
+def test_a_folder_given_by_a_relative_path(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runs / "svhn")
+    assert [cell.names for cell in read_cells(Path("I"))] == [cell.names for cell in read_cells(runs)]
+
+
 def test_a_runs_folder_is_no_setting(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs / "svhn/I/synthetic/error/mild/bbbb")
     assert folder_among(["seed=1", "seed=7"]) == (Path("seed=1"), ["seed=7"])
@@ -377,6 +382,15 @@ def test_a_baseline_is_never_bold_and_few_seeds_are_explained(runs: Path) -> Non
     tex = latex_tables(entries, {})
     assert re.findall(r"\((\w+)\) & (\w+)", tex) == [("I", "svhn"), ("II", "cifar10"), ("II", "svhn")]
     assert tex.count("fewer seeds than wanted") == 1
+
+
+def test_the_best_of_each_cell_is_bold(runs: Path) -> None:
+    """Also where another dataset has lower losses."""
+    for method, loss in (("mild", 0.8), ("tdef", 0.7)):
+        write_run(runs, f"cifar10/I/synthetic/error/{method}/aaaa", 0, loss)
+    entries = summarise(read_cells(runs))
+    assert re.findall(r"(\w+) & \(I\) & (\w+) & \\textbf", latex_tables(entries, {})) == [("mild", "svhn")]
+    assert re.findall(r"(\w+) & .*\\textbf", latex_tables(entries, {})) == ["tdef", "mild"]
 
 
 def test_fewer_seeds_than_were_asked_for_are_few(runs: Path) -> None:
