@@ -127,3 +127,11 @@ def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
         assert metrics.prices == pytest.approx([float(scale) * price for price in (1.0, 0.6, 0.1)])
         [row] = [line for line in drawn.stdout.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
         assert f"{metrics.error_rate:.4f}" in row
+
+
+def test_curves_of_other_settings_have_folders_of_their_own(tmp_path: Path) -> None:
+    for scale in (0.0, 1.0, 2.0, 3.0):
+        write_run(tmp_path, scale, [0] * 6, **({"noise": 0.1} if scale > 1 else {}))
+    run(tmp_path)
+    scales = [json.loads(file.read_text())["scales"] for file in tmp_path.glob("curves/*/summary.json")]
+    assert sorted(scales) == [[0, 1], [2, 3]]

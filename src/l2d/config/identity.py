@@ -22,10 +22,7 @@ IRRELEVANT_IN = {"setup": ("prices",), "experts": ("table",), "dataset": ("path"
 # Models that may be folders; the path to the folder does not matter.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
 # Keys that hold paths. Workers get absolute ones, since they may start in another folder.
-PLACES = (
-    *("runs_dir", "data_dir", "dataset.path", "experts.table"),
-    *("experts.models", "router.model", "router.reads.model"),
-)
+PLACES = ("runs_dir", "data_dir", "dataset.path", "experts.table", *MODELS)
 
 
 def variant(config: Mapping[str, Any]) -> str:
