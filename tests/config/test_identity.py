@@ -241,11 +241,11 @@ def test_every_path_is_given_to_workers_from_the_root(tmp_path: Path, monkeypatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m").mkdir()
     config = {
-        "runs_dir": "r", "data_dir": "d", "dataset": {"path": "t.csv", "encoder": {"model": "m"}},
+        "runs_dir": "r", "data_dir": "d", "dataset": {"path": "t.csv"},
         "experts": {"table": "o.csv", "models": ["m", "hub/name"]}, "router": {"model": "m", "reads": {"model": "minilm"}},
     }  # fmt: skip
     there = {key: f"'{tmp_path}/{name}'" for key, name in (("runs_dir", "r"), ("data_dir", "d"))}
     there |= {"dataset.path": f"'{tmp_path}/t.csv'", "experts.table": f"'{tmp_path}/o.csv'"}
     there |= {"experts.models": f"['{tmp_path}/m','hub/name']", "router.model": f"'{tmp_path}/m'"}
-    there |= {"router.reads.model": "'minilm'", "dataset.encoder.model": f"'{tmp_path}/m'"}
+    there |= {"router.reads.model": "'minilm'"}
     assert places(config) == tuple(f"{key}={value}" for key, value in there.items())

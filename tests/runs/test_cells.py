@@ -244,7 +244,7 @@ def test_workers_get_places_from_the_root(tmp_path: Path, monkeypatch: pytest.Mo
         f"experts.table='{tmp_path}/t.csv'",
         f"experts.models=['{tmp_path}/models/a','Qwen/x@1']",
     }
-    assert {*told} == own | {"router.reads.model='minilm'", "dataset.encoder.model='minilm'"}
+    assert {*told} == own | {"router.reads.model='minilm'"}
     encoder = places(to_plain(compose([*given, "router.reads.model=models/a"])))
     assert {*encoder} - {*told} == {f"router.reads.model='{tmp_path}/models/a'"}
     here = RunFolder.of(to_plain(compose(given))).path.absolute()

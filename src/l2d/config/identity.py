@@ -21,8 +21,11 @@ IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", 
 IRRELEVANT_IN = {"setup": ("prices",), "experts": ("table",), "dataset": ("path",)}
 # Models that may be folders; the path to the folder does not matter.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
-# Keys that hold paths. Workers get absolute ones, since they may start in another folder.
-PLACES = ("runs_dir", "data_dir", "dataset.path", "experts.table", *MODELS)
+# Keys that hold paths. Workers get absolute ones, since they may start in another folder. dataset.encoder follows router.reads.
+PLACES = (
+    *("runs_dir", "data_dir", "dataset.path", "experts.table"),
+    *("experts.models", "router.model", "router.reads.model"),
+)
 
 
 def variant(config: Mapping[str, Any]) -> str:
