@@ -233,6 +233,18 @@ def test_a_router_for_other_inputs_is_refused_before_anything_is_loaded(
         train.train_job(compose(["dataset=svhn", "router=mlp", f"runs_dir={tmp_path}", f"data_dir={tmp_path}"]))
 
 
+def test_a_tracker_that_is_not_installed_is_told_before_anything_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is not there either."""
+    config = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"choices": {}}, "overrides": {"task": []}})
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    given = ["logger=wandb", "dataset=table", f"dataset.path={tmp_path}/none.csv", f"runs_dir={tmp_path}"]
+    with pytest.raises(L2DError, match=r"^logger=wandb needs more packages: pip install 'l2d\[wandb\]'$"):
+        train.train_job(compose(given))
+
+
 def test_a_job_can_be_sent_to_another_process() -> None:
     import pickle
 

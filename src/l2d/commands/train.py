@@ -14,6 +14,7 @@ from l2d.config import Experiment, check
 from l2d.core.results import RunMetrics
 from l2d.learning.quick_imports import freeze_what_lives, import_quickly
 from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
+from l2d.routing.make import find
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.runs.summary import format_line, format_table
@@ -58,6 +59,7 @@ def train_job(cfg: Any) -> None:
         if answered(experiment, run):
             say_what_next(experiment, run)
             return
+        find(experiment.logger).check()
         data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
         import_quickly()
         from l2d.learning.learner import ended_by_signals, hide_missing_gpu

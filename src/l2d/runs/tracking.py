@@ -5,6 +5,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -36,6 +37,10 @@ class CsvTracker:
     def __init__(self, info: RunInfo) -> None:
         self.info = info
 
+    @classmethod
+    def check(cls) -> None:
+        """Raise if it cannot work here. Called before anything is loaded."""
+
     @property
     def loggers(self) -> "list[Logger]":
         from l2d.runs.history import HistoryLogger  # Lightning's, which takes seconds to import
@@ -61,8 +66,14 @@ class WandbTracker(CsvTracker):
         super().__init__(info)
         self.project, self.entity, self.mode = project, entity, mode
 
-    def __enter__(self) -> Self:
+    @classmethod
+    def check(cls) -> None:
         with from_extra("wandb", "logger=wandb"):
+            if find_spec("wandb") is None:
+                raise ImportError("wandb")
+
+    def __enter__(self) -> Self:
+        with from_extra("wandb", "logger=wandb"):  # what it imports may be missing
             import wandb  # takes seconds to import, so only where it is asked for
 
         self.wandb = wandb
