@@ -1,13 +1,14 @@
 """Training speed and memory of image sets on a GPU, for most of docs/speed.md (the rest is from bench/variants.py).
 
-    python bench/speed.py --data-dir data                 # all measurements, about eight minutes on one H200
+    python bench/speed.py --data-dir data                 # all measurements
     python bench/speed.py --data-dir data --only l2d bare # some of them
     python bench/speed_docs.py                            # docs/speed.md from bench/results/speed.csv
 
 Speed is measured on SVHN, batches of 1,024, median epoch without the first:
 - l2d: `l2d train`, recipe=fast, with an empty and then with a full compile cache.
 - streamed: the same, the images in pinned host memory. deterministic: the same with trainer.deterministic=true.
-- bare: a hand-written loop, images on the GPU, the same network, optimizer, augmentation, loss and precision, all compiled.
+- bare: a hand-written loop, images on the GPU, the same network, optimizer, augmentation, loss and precision. Network and loss
+  are compiled together.
 - plain: a DataLoader, 8 workers, torchvision's RandomCrop, ToTensor and Normalize, default precision, no compilation.
   plain_uint8: the same, the workers hand out uint8 and the GPU normalises.
 - matmul: a large bf16 matrix product, to show what the hardware reaches.

@@ -50,7 +50,7 @@ def speed(by: dict[str, list[Row]]) -> str:
     ours = float(by["l2d"][0]["images_per_second"])
     names = {
         "l2d": "`l2d train`, recipe=fast",
-        "bare": "bare loop: same data, augmentation, precision and compilation, nothing else",
+        "bare": "bare loop: same data, augmentation, optimizer and precision; network, head and loss compiled together",
         "plain": "DataLoader, torchvision's RandomCrop, ToTensor, Normalize, 8 workers, default precision",
         "plain_uint8": "the same, the workers hand out uint8 and the GPU normalises",
         "streamed": "`l2d train`, images in pinned host memory (`trainer.data_on_device=false`)",
@@ -108,7 +108,7 @@ def seconds_to(row: Row, loss: float) -> float | None:
 
 def sweeps(_: dict[str, list[Row]]) -> str:
     """How much of a sweep is training."""
-    names = {"cifar100": "as it is", "anew": "each run compiles anew"}
+    names = {"cifar100": "as it is", "anew": "two runs; the compiler forgets, and finds its files on disk"}
     rows = {row["what"]: row for row in read(RESULTS / "sweeps.csv")}
     lines = []
     for what, name in names.items():

@@ -2,8 +2,8 @@
 
     python bench/sweeps.py --data-dir data
 
-cifar100: twelve runs in one process, compiled code is kept from run to run. anew: two of them, and each run compiles anew, as if
-it were alone. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the rows of the others stay in the files.
+cifar100: twelve runs in one process, compiled code is kept from run to run. anew: two of them, and the compiler forgets
+everything between runs, but for its files on disk. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the rows of the others stay in the files.
 """
 
 import argparse
@@ -34,14 +34,13 @@ RUN_COLUMNS = (
     *("what", "dataset", "setup", "method", "seed", "epochs", "n", "validation_deferral_loss", "deferral_loss"),
     *("steps_seconds", "images_per_second", "validation_by_epoch", "seconds_by_epoch", *FACTS),
 )
-# Runs the command with a compiler that forgets everything before each run.
+# Runs the command with a compiler that forgets everything in memory before each run.
 ANEW = """
-import sys
-from l2d.commands import train
+from l2d.commands.main import console
 import torch
 from l2d.training import walk
 walk.free_memory = torch.compiler.reset
-train.main(sys.argv[1:])
+console("train")
 """
 
 

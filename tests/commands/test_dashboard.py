@@ -8,6 +8,7 @@ import pytest
 
 from l2d.commands import dashboard
 from l2d.commands.dashboard import CELL, SECTIONS, TABLES, build_workspace, main
+from l2d.config.identity import NAMED
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:wandb_workspaces.*")
@@ -41,7 +42,13 @@ def test_bars_for_the_test_split_and_curves_by_epoch_for_the_rest(monkeypatch: p
         "Training": ["LinePlot"] * 2,
         "Tables": ["WeavePanelSummaryTable"] * 3,
     }
-    [_, validation, *_] = built.sections
+    assert [rule.given[0] for rule in built.runset_settings.groupby] == [f"{name}.name" for name in NAMED]
+    [test, validation, *_, tables] = built.sections
+    assert [panel.title for panel in test.panels] == ["test/deferral_loss", "test/error_rate", "test/mean_price"]
+    assert [panel.metrics[0].given[0] for panel in test.panels] == [panel.title for panel in test.panels]
+    assert [panel.table_name for panel in tables.panels] == [
+        *("test/table", "test/deferral_ratios_table", "test/confusion_table")
+    ]
     assert [(panel.x, panel.y) for panel in validation.panels] == [("epoch", [key]) for key in SECTIONS["Validation"]]
 
 
@@ -56,12 +63,16 @@ def test_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert capsys.readouterr().out == "https://team/other\n"
 
 
-def test_what_wandb_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [("not logged in\nrun wandb login", "not logged in run wandb login"), ("", "RuntimeError")],
+)
+def test_what_wandb_refuses_is_one_line(message: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:
-        raise RuntimeError("not logged in\nrun wandb login")
+        raise RuntimeError(message)
 
     monkeypatch.setattr(dashboard, "build_workspace", lambda *_: SimpleNamespace(save=refuse))
-    with pytest.raises(SystemExit, match=r"^error: .*\(not logged in run wandb login\)$"):
+    with pytest.raises(SystemExit, match=rf"^error: .*\({said}\)$"):
         main(["--entity", "team"])
 
 

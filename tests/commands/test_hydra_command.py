@@ -147,14 +147,17 @@ def fails(error: BaseException) -> Callable[[Any], Any]:
     return job
 
 
-def test_own_modules_are_found_before_there_is_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("flag", [["--config-dir", "my_conf"], ["--config-dir=my_conf"], ["-cd", "my_conf"]])
+def test_own_modules_are_found_before_there_is_a_job(
+    flag: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A sweep checks its configs first."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr("l2d.config.hydra_adapter.run_job", lambda *_, **__: None)
     run_hydra_command(COMMAND, fails(L2DError("x")), ["-m"])
     assert str(tmp_path) not in sys.path
-    run_hydra_command(COMMAND, fails(L2DError("x")), ["-m", "--config-dir", "my_conf"])
+    run_hydra_command(COMMAND, fails(L2DError("x")), ["-m", *flag])
     assert str(tmp_path) in sys.path
 
 

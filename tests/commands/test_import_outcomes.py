@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.data.test_imported import RESPONSES, sample, two, write
 
-from l2d.commands.import_outcomes import main, named_file
+from l2d.commands.import_outcomes import given_to_hydra, main, named_file
 from l2d.data.sets.table import Table
 from l2d.data.sheet import read_sheet
 from l2d.data.text.encoders import Hashed
@@ -34,6 +35,11 @@ def test_the_table_is_read_by_the_dataset(tmp_path: Path, suffix: str, capsys: p
     assert float(panel.train.errors[:, 1].sum() + panel.test.errors[:, 1].sum()) == 10
 
 
+def test_a_path_can_be_given_to_hydra() -> None:
+    assert given_to_hydra("a/b c-1.csv") == "a/b c-1.csv"
+    assert given_to_hydra("a,b (1).csv") == "'a,b (1).csv'"
+
+
 def test_models_are_named_by_flag_folder_or_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(Path("a=b.jsonl"), [sample(0)])
@@ -54,6 +60,17 @@ def test_metric_filter_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture
     assert sheet.numbers("correct_a").tolist() == [0.5, 0.5]
     assert sheet.words("subject") == ["law", "law"]
     assert capsys.readouterr().out.endswith("dataset.category=subject\n")
+
+
+def test_every_note_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = SimpleNamespace(columns={"id": ["x", "y"], "correct_a": [1, 0]}, notes=["one thing", "another"])
+    monkeypatch.setattr("l2d.commands.import_outcomes.routellm_outcomes", lambda _: found)
+    main(["routellm", "r.csv", "--out", str(tmp_path / "t.csv")])
+    said = capsys.readouterr()
+    assert said.err == "one thing\nanother\n"
+    assert said.out.startswith(f"{tmp_path}/t.csv: 2 questions; right: a 50.0%\n")
 
 
 @pytest.mark.parametrize(

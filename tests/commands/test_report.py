@@ -1,5 +1,6 @@
 """l2d report: any folder, a sweep's cells, what is written and what is imported for it."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -80,6 +81,9 @@ def test_ten_findings_are_shown_and_the_others_counted(tmp_path: Path, capsys: p
     assert [line.split()[0] for line in findings] == [f"set{number:02}" for number in range(10)]
     assert more == "(2 more on the page)"
     assert said.startswith("12 runs, 12 cells; ")
+    for number in (10, 11):
+        shutil.rmtree(tmp_path / f"set{number}")
+    assert "more on the page" not in write_report([str(tmp_path)])
 
 
 def test_the_page_of_a_sweep_says_which_and_what_is_missing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,3 +194,9 @@ def test_cells_that_a_folder_lacks_are_of_it_too(tmp_path: Path) -> None:
     ]
     [alone] = cells_of_sweep(["dataset=digits"], [], tmp_path)  # as l2d train has it, with its default seed
     assert alone.wanted == (0,)
+    priced = ["dataset=digits", "setup=I", "cost=error_plus_cost"]
+    named = "cost.prices={expert 3: 0.3, expert 1: 0.1, expert 2: 0.2}"  # the same cell as with a list
+    by_name, listed = (
+        cells_of_sweep([*priced, prices], [], tmp_path) for prices in (named, "cost.prices=[0.1,0.2,0.3]")
+    )
+    assert by_name[0].names == listed[0].names

@@ -15,7 +15,15 @@ import torch
 from tests.data.sets.test_table import write
 from tests.serving.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
 
-from l2d.commands.route import ask_router, choices_csv, choices_summary, main, make_route_parser, read_prices
+from l2d.commands.route import (
+    ask_router,
+    choices_csv,
+    choices_summary,
+    load_router,
+    main,
+    make_route_parser,
+    read_prices,
+)
 from l2d.core.guard import Guard, HeldOut
 from l2d.data.text.encoders import Hashed
 from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
@@ -89,6 +97,23 @@ def test_the_run_may_be_in_the_home_folder(
     monkeypatch.setenv("HOME", str(texts.path.parent))
     main([f"~/{texts.path.name}", "--text", PROMPTS[0]])
     assert len(read(capsys.readouterr().out)) == 1
+
+
+def test_modules_that_are_trusted_are_looked_for_here(
+    texts: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("l2d.commands.route.look_in", seen.append)
+    monkeypatch.setattr(Router, "load", lambda *given, **named: seen.append((*given, named)))
+    given = [str(texts.path), "--text", "x"]
+    load_router(make_route_parser().parse_args(given))
+    load_router(make_route_parser().parse_args([*given, "--raw", "--trust", "m", "--trust", "n"]))
+    assert seen == [
+        (texts.path, {"raw": False, "trust": []}),
+        str(tmp_path),
+        (texts.path, {"raw": True, "trust": ["m", "n"]}),
+    ]
 
 
 def test_ids_stand_after_the_number(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

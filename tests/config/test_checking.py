@@ -123,6 +123,7 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("setup.coverage=[a,b]",): ("setup.coverage[1]=a: ", "number"),
     ("setup.coverage=[0.5,0]",): ("setup.coverage[2]=0: ", "greater than 0"),
     ("setup.coverage=[0.5,0.2]",): ("setup.coverage=[0.5, 0.2]: ", "1, not 0.7"),
+    ("setup.coverage=[0.5,0.499]",): ("setup.coverage=[0.5, 0.499]: ", "1, not 0.999"),
     ("setup.coverage=[]",): ("setup.coverage=[]: ", "1, not 0"),
     ("setup.experts=gpt",): ("setup.experts=gpt: ", "list"),
     ("seed=-1",): ("seed=-1: ", "at least 0"),

@@ -88,6 +88,8 @@ def write_method(folder: Path) -> Path:
 def test_a_choice_by_number(given: list[str]) -> None:
     with pytest.raises(ParameterError, match=r"^setup=3: unknown choice; there are I, II, III"):
         run(*given)
+    with pytest.raises(ParameterError, match=r"^setup=3\.5: unknown choice; there are I, II, III"):
+        run(*(one.replace("3", "3.5") for one in given))
 
 
 @pytest.mark.parametrize("given", ["method=mild,tdef", "seed=range(3)", "+a=choice(1,2)"])

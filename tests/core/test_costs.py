@@ -62,6 +62,7 @@ def test_multiplicative_noise_leaves_what_costs_nothing() -> None:
             [[0.0, 1.0], [1.0, -0.5], [-1.0, 1.0]],
             r"^costs: 2 not finite or negative, the first is -0\.5 in row 1 for expert 2$",
         ),
+        ([[-1.0, -1.0], [0.0, 1.0]], r"^costs: 2 not finite or negative, the first is -1\.0 in row 0 for expert 1$"),
         ([[0.0, float("inf")]], "inf in row 0"),
         ([0.0, 1.0], "examples × experts"),
         (torch.zeros(0, 2).tolist(), "shape"),

@@ -31,6 +31,7 @@ def test_rows_keep_their_own_prices() -> None:
 def test_the_price_of_an_expert_is_the_mean_over_the_training_data() -> None:
     experts = panel(ROWS, answers([[0, 0]], prices=[[9, 9]]))
     assert cost(2).prices(experts, every_row(experts)).tolist() == [3.0, 0.5]
+    assert cost(2).prices(experts, torch.tensor([0])).tolist() == [3.0, 0.5]  # with the rows held out for validation
 
 
 def test_data_without_price_columns() -> None:

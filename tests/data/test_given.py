@@ -51,6 +51,8 @@ def test_one_wrong_amount_among_many_is_refused(wrong: float) -> None:
     amounts[1, 1] = wrong
     with pytest.raises(ParameterError, match=r"^costs: must be finite and not negative"):
         read_outcomes(amounts, None, None)
+    with pytest.raises(ParameterError, match=r"^errors: must be finite and not negative"):
+        read_outcomes(None, amounts, None)
     with pytest.raises(ParameterError, match=r"^prices: must be finite and not negative"):
         read_outcomes(None, np.ones((3, 2)), amounts)
 
@@ -82,6 +84,8 @@ def test_images_have_one_channel_or_three() -> None:
         assert inputs.shape == (2, 4, 5, shape[3] if len(shape) == 4 else 1)
     with pytest.raises(ParameterError, match=r"^X: images must be .*, not uint8 \[2, 4, 5, 4\]"):
         read_inputs(np.zeros((2, 4, 5, 4), np.uint8), None, None)
+    with pytest.raises(ParameterError, match=r"^X: images must be .*, not float64 \[2, 4, 5\]$"):
+        read_inputs(np.zeros((2, 4, 5)), None, None)
 
 
 def test_the_columns_of_a_frame_come_before_its_text() -> None:

@@ -45,6 +45,8 @@ def two(tmp_path: Path, first: list[dict[str, Any]], second: list[dict[str, Any]
 def test_harness(tmp_path: Path) -> None:
     """Joined by doc_id, in the first one's order; what only one was asked is left out, and noted."""
     files = two(tmp_path, [sample(i) for i in (3, 0, 1, 5)], [sample(i, acc=i % 2 == 0) for i in (0, 1, 2, 3)])
+    # as Windows writes it, with a blank line
+    files[1][1].write_bytes(files[1][1].read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
     found = harness_outcomes(files)
     assert found.columns == {
         "id": ["3", "0", "1"],
@@ -116,6 +118,19 @@ def test_several_tasks_of_one_model(tmp_path: Path) -> None:
     assert found["subject"] == ["mmlu_maths", "mmlu_maths", "mmlu_history", "mmlu_history"]
     assert found["id"] == ["mmlu_maths/0", "mmlu_maths/1", "mmlu_history/0", "mmlu_history/1"]
     assert model_of_file(tmp_path / "small.jsonl") == "small"
+
+
+def test_a_model_is_known_from_within_its_folder_and_by_any_way_of_writing_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "org__small"
+    for stamp in ("2026-01-16T16-02-26.648276", "2026-01-16T16:02:26"):
+        file = write(folder / f"samples_law_{stamp}.jsonl", [sample(0)])
+        found = harness_outcomes([("a", file), ("b", write(tmp_path / "samples_law.jsonl", [sample(0)]))])
+        assert found.columns["subject"] == ["law"]
+        assert found.columns["id"] == ["0"]  # one task, so no TASK/ before it
+        monkeypatch.chdir(folder)
+        assert model_of_file(Path(file.name)) == "small"
 
 
 @pytest.mark.parametrize(

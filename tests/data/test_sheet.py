@@ -44,6 +44,12 @@ def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) ->
         some.refuse("x", "odd", np.array([False, True, True]))
 
 
+def test_of_a_long_cell_the_beginning_is_shown(tmp_path: Path) -> None:
+    write_sheet(tmp_path / "t.csv", {"x": ["a" * 40 + "b"]})
+    with pytest.raises(L2DError, match=f"the first is '{'a' * 40}' "):
+        read_sheet(tmp_path / "t.csv").numbers("x")
+
+
 def test_texts_lie_in_memory_once(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("query\na\nb\n")
     sheet = read_sheet(tmp_path / "t.csv", ["query"])

@@ -152,17 +152,17 @@ def test_groups_are_drawn_by_the_label_of_their_first_row() -> None:
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
-        ([0, 1, 1, 2], ""),  # the text of a validation row
-        ([0, 1, 0, 0], "warning: split=part: 2 of 2 test rows have the text of a training row\n"),
-        ([0, 0, 1, 0], "warning: split=part: 1 of 2 test rows have the text of a training row\n"),
+        ([0, 1, 1, 2, 3], ""),  # the text of a validation row
+        ([0, 1, 0, 0, 3], "warning: split=part: 2 of 2 test rows have the text of a training row\n"),
+        ([0, 0, 1, 0, 3], "warning: split=part: 1 of 2 test rows have the text of a training row\n"),
     ],
 )
 def test_only_test_rows_with_the_text_of_a_training_row_are_told(
     groups: list[int], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sheet = Sheet(Path("t.csv"), {"part": pa.chunked_array([["train", "val", "test", "test"]])})
+    sheet = Sheet(Path("t.csv"), {"part": pa.chunked_array([["train", "val", "test", "test", "train"]])})
     rows, test, validation = rows_of_split_column(sheet, "part", torch.tensor(groups))
-    assert (rows.tolist(), test.tolist()) == ([0, 1], [2, 3])
+    assert (rows.tolist(), test.tolist()) == ([0, 1, 4], [2, 3])
     assert validation is not None
     assert validation.tolist() == [1]
     assert capsys.readouterr().err == said

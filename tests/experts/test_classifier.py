@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,7 +76,13 @@ def test_recipe_and_machine_reach_a_classifier(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(batches.labels, arrays.train_labels[rows])
     assert not batches.inputs.resident
     first = found["network"]
-    Classifiers(arrays, made.network, made.recipe, machine)._fit(rows, 6, "expert", parts=2)
+    fast = {"precision": "bf16-mixed", "channels_last": True, "compile": "Default"}
+    monkeypatch.setattr(classifier, "speed", lambda *_: fast)
+    risen = replace(made.recipe, schedule="one_cycle")
+    told, _ = Classifiers(arrays, made.network, risen, machine)._fit(rows, 6, "expert", parts=2)
+    assert (found["schedule"], found["channels_last"], found["compile_mode"]) == ("one_cycle", True, "default")
+    options = told
+    assert options.precision == "bf16-mixed"
     pairs = zip(first.parameters(), found["network"].parameters(), strict=True)
     assert not all(torch.equal(one, other) for one, other in pairs)  # another seed, other weights
 

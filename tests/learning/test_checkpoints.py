@@ -47,8 +47,10 @@ def in_epoch(number: int, measured: dict[str, float], others_stop: bool = False)
 def test_the_epoch_that_is_kept(checkpoint: str, epoch: int | None, tmp_path: Path) -> None:
     """By the deferral loss, the first of equals; or by the loss."""
     keeper = EpochCheckpoint(tmp_path, MONITORS[checkpoint])
+    weight = torch.tensor(-1)  # as in training, it changes in place
+    module: Any = SimpleNamespace(state_dict=lambda: {"epoch": weight})
     for number, (deferral, loss) in enumerate([(0.5, 3.0), (0.4, 2.0), (0.4, 1.0), (0.6, 1.5)]):
-        module: Any = SimpleNamespace(state_dict=lambda number=number: {"epoch": torch.tensor(number)})
+        weight.fill_(number)
         keeper.on_train_epoch_end(in_epoch(number, {LOSS: deferral, "val/loss": loss}), module)
     assert keeper.best_weights == ({} if epoch is None else {"epoch": torch.tensor(epoch)})
     assert keeper.best_epoch == (None if epoch is None else epoch + 1)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities.exceptions import SIGTERMException
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from tests.routing.test_module import Repeated
 from torch import Tensor
 
@@ -26,6 +26,7 @@ from l2d.learning.learner import (
     is_full,
     make_scheduler,
     make_trainer,
+    search_convolutions,
     speed,
 )
 from l2d.utils.errors import L2DError, ParameterError
@@ -97,8 +98,8 @@ def test_another_exit_keeps_its_message_and_status(code: str | int | None) -> No
     assert caught.value.code == code
 
 
-def test_a_run_on_one_device_is_no_part_of_the_job_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the second task of a SLURM job would take itself for a helper of the first, and write nothing."""
+def test_a_trainer_of_one_device_belongs_to_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second task of a SLURM job is no helper of the first."""
     for name, value in {"NTASKS": "2", "PROCID": "1", "LOCALID": "1", "NODEID": "0", "JOB_NAME": "sweep"}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     trainer = make_trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
@@ -114,14 +115,42 @@ def test_what_the_trainer_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     assert caught.value.value == {"accelerator": "abacus", "devices": 1, "deterministic": True}
 
 
-def test_of_a_long_refusal_the_first_line_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", [ValueError, MisconfigurationException])
+def test_of_a_long_refusal_the_first_line_is_said(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(**_: Any) -> None:
-        raise ValueError("no such device\nlong story")
+        raise kind("no such device\nlong story")
 
     monkeypatch.setattr(pl, "Trainer", refuse)
     with pytest.raises(ParameterError) as caught:
         make_trainer(devices=9)
     assert str(caught.value) == "trainer={'devices': 9}: no such device"
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_several_devices_are_found_by_lightning_and_rows_divided_by_the_loaders(
+    devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pl, "Trainer", lambda **options: options)
+    options: Any = make_trainer(devices=devices)
+    assert (options["plugins"] is None) == (devices > 1)
+    assert options["use_distributed_sampler"] is False
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_no_search_for_convolutions_where_determinism_was_asked_for(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    search_convolutions(True)
+    assert torch.backends.cudnn.benchmark is not deterministic
+
+
+def test_an_epochs_loss_is_of_its_own_rows() -> None:
+    learner = Ending(lambda: None)
+    learner.loss_sum, learner.rows_seen = torch.tensor(6.0), 4
+    learner.on_train_epoch_start()
+    assert (float(learner.loss_sum), learner.rows_seen) == (0, 0)
 
 
 # Batches

@@ -85,6 +85,8 @@ def test_what_is_not_said_is_as_with_adamw() -> None:
     for key in ("lr", "weight_decay"):
         assert optimizer.param_groups[0][key] == adamw.param_groups[0][key]
     assert optimizer.momentum == 0.95
+    told = Muon(kernels, momentum=0.0, fused=True)
+    assert (told.momentum, told.defaults["fused"], optimizer.defaults["fused"]) == (0, True, None)
 
 
 def test_decay_alone() -> None:

@@ -49,6 +49,10 @@ def method(costs: torch.Tensor = COSTS, **changes: Any) -> CostSensitive:
     return CostSensitive(costs=costs, num_classes=10, decision="argmax", **{**arguments, **changes})
 
 
+def test_rewards_are_in_units_of_the_largest_cost() -> None:
+    torch.testing.assert_close(method(rewards="complement").rewards(COSTS), 1 - COSTS / 1.7, atol=1e-6, rtol=0)
+
+
 def test_rho_by_the_mass_of_the_rewards() -> None:
     """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots."""
     costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])

@@ -48,6 +48,8 @@ def test_decision_by_hand() -> None:
     assert method(1.0, True).decide(outputs).tolist() == [1]
     assert method(0.5, True).decide(outputs).tolist() == [0]
     assert method(1.0, True, "posterior").decide(outputs).tolist() == [0]
+    assert method(1.0, True).decide(outputs, "posterior").tolist() == [0]
+    assert method(1.0, True, "posterior").decide(outputs, "argmax").tolist() == [1]
 
 
 @given(st.integers(2, 5), st.integers(0, 9999), st.floats(0, 3))

@@ -31,6 +31,17 @@ def test_loss_by_hand() -> None:
     assert float(loss) == pytest.approx(2 * math.log(2) + 0.75 * math.log(4 / 3) + 0.25 * math.log(4))
 
 
+def test_the_posterior_decides_without_the_rule() -> None:
+    """Experts 1 and 3 are confident enough, and 3 more than 1."""
+    outputs = logits(0.6, 0.2, 0.9)
+    cascade, posterior = (method(decision, rule="cascade", order=[1, 2, 3]) for decision in ("argmax", "posterior"))
+    for built, own in ((cascade, 0), (posterior, 2)):
+        assert built.decide(outputs).tolist() == [own]
+        assert built.decide(outputs, "posterior").tolist() == [2]
+        assert built.decide(outputs, "argmax").tolist() == [0]
+    assert (cascade.by_argmax, posterior.by_argmax) == (False, True)
+
+
 @given(st.integers(2, 5), st.integers(0, 9999))
 def test_against_loops(p: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

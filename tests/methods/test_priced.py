@@ -299,6 +299,14 @@ def test_noise_on_the_costs(by_label: bool) -> None:
     assert method.expected_costs(f.detach())[0].tolist() == pytest.approx([-0.1 + 0.5, 1.2 + 0.25], abs=1e-6)
 
 
+def test_held_out_errors_beyond_the_training_costs_are_in_range() -> None:
+    """From −½ to 3, though the training costs are 0 and 1. What lies outside counts as the nearest end."""
+    evidence = Evidence(torch.tensor([[-0.5, 3.0]]), torch.zeros(2), torch.tensor([0]))
+    method = regression(evidence, costs=torch.tensor([[0.0, 1.0]]))
+    assert (float(method.least), float(method.most)) == (-0.5, 3.0)
+    assert method.right(torch.tensor([[-0.5, 3.0], [-0.75, 3.5]])).tolist() == [[1, 0], [1, 0]]
+
+
 def test_prices_that_are_not_exact_in_32_bits_are_no_noise() -> None:
     prices = torch.tensor([0.1, 0.3], dtype=torch.float64)
     method = regression(Evidence(ERRORS, prices, LABELS))

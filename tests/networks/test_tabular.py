@@ -83,6 +83,7 @@ def test_dropout_is_off_when_it_should_be() -> None:
     values = torch.randn(5, 7)
     assert torch.equal(QuickDropout(0.5).eval()(values), values)
     assert torch.equal(QuickDropout(0.0)(values), values)
+    assert QuickDropout(0.999).kept == 1  # some pass, or the rest could not make up for what is dropped
 
 
 def test_dropout_passes_gradients_where_it_passed_values() -> None:

@@ -332,6 +332,7 @@ def test_variants_of_one_name_are_told_apart() -> None:
     assert all(text in listing(cells) for text in texts)
     assert [row[4] for row in results_table(cells)[1]] == texts
     assert named(cells[:1])[cells[0]][-1] == "mild"
+    assert [names[-1] for names in named(cells[:2]).values()] == ["mild (cost.noise=0)", "mild (cost.noise=0.2)"]
 
 
 def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
@@ -341,12 +342,13 @@ def test_no_estimate_without_neighbours(tmp_path: Path) -> None:
     assert listing(cells).count("?") == 3
     finish(cells[0])
     assert "about 3 min" in listing(cells)
+    assert " 0 s" not in listing(cells)  # what is finished takes nothing
     other = [cells[0], *(replace(cell, epochs=4) for cell in cells[1:])]
     assert "no estimate; 2 without" in listing(other)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (99, "99 s"), (100, "2 min"), (3599, "60 min"), (5400, "1.5 h")]
+    ("seconds", "said"), [(0, "0 s"), (99, "99 s"), (100, "2 min"), (3599, "60 min"), (3600, "1.0 h"), (5400, "1.5 h")]
 )
 def test_durations(seconds: float, said: str) -> None:
     assert duration(seconds) == said

@@ -174,6 +174,7 @@ def test_data_are_written_down_once_and_never_for_a_finished_run(tmp_path: Path)
     run.check_data("")
     assert not (tmp_path / "data.txt").exists()
     run.check_data("one")
+    run.check_data("one")
     run.check_data("")
     assert (tmp_path / "data.txt").read_text() == "one\n"
     with pytest.raises(L2DError, match="other data"):
@@ -205,6 +206,9 @@ def test_a_config_is_data_and_never_code(tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=r"config\.yaml: damaged; train it again with force=true$"):
         run.config()
     assert not trap.exists()
+    (tmp_path / "config.yaml").write_bytes(b"seed: \xff\n")  # not in UTF-8
+    with pytest.raises(L2DError, match=r"config\.yaml: damaged"):
+        run.config()
 
 
 def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:
@@ -214,6 +218,11 @@ def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:
         assert run.batch_parts == parts
     (tmp_path / "paused.txt").write_text("half")
     assert run.paused_after == 0
+
+
+def test_a_folder_that_cannot_be_looked_into_names_the_key(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"^runs_dir: cannot read .*\(File name too long\)$"):
+        _ = RunFolder(tmp_path / ("x" * 300)).finished
 
 
 def test_asking_who_holds_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ def test_a_fallback_is_shown_and_said() -> None:
         assert said in line
     assert "gain" not in line
     assert "validation_fraction" not in line  # more rows would not make it better
+    same = line_of(format_table(metrics([0, 0, 0, 0], guarded=guarded(0.0, 0.25, constant="expert 2"))), "guard: ")
+    assert "router's gain over that, +0.0000 ± 0.2500 per input (10 rows), is not more than" in same
 
 
 @pytest.mark.parametrize(
@@ -104,6 +106,11 @@ def test_a_fallback_is_shown_and_said() -> None:
             0.125,
             0.0312,
             "routing pays. On the test split it costs 0.1250 ± 0.0312 less per input than expert 2 alone: 20% less, 33% of the way to the oracle.",
+        ),
+        (
+            0.25,
+            0.0312,
+            "routing pays. On the test split it costs 0.2500 ± 0.0312 less per input than expert 2 alone: 33% less, 50% of the way to the oracle.",
         ),
         (
             0.125,
@@ -183,6 +190,7 @@ def test_a_guard_that_leaves_the_router_adds_a_line_and_no_row() -> None:
         (0.03, 0.0948, "4,000", "more than there are"),  # none would be left to learn from
         (0.1, 0.5, "10,000", "more than there are"),
         (0.1, 0.99, "40,000", "more than there are"),
+        (0.125, 1.25, "40,000", "more than there are"),  # a hundred times as many
         (0.1, 1.01, None, ""),
         (0.2, 0.2, None, ""),
         (-0.1, 0.25, None, ""),
@@ -202,6 +210,8 @@ def test_from_how_many_rows_on_a_gain_would_tell(gain: float, error: float, rows
 def test_which_epoch_was_kept() -> None:
     early = format_table(metrics(ROUTER, checkpoint="best", epochs=4, kept_epoch=2))
     assert "epoch 2 of 4" in line_of(early, "checkpoint=best:")
+    by_loss = format_table(metrics(ROUTER, checkpoint="best_loss", epochs=4, kept_epoch=2))
+    assert "epoch 2 of 4" in line_of(by_loss, "checkpoint=best_loss:")
     assert "checkpoint" not in format_table(metrics(ROUTER, checkpoint="best", epochs=4, kept_epoch=4))
 
 
@@ -250,5 +260,6 @@ def test_figure_shows_the_numbers() -> None:
     assert (grid.get_xlabel(), grid.get_ylabel()) == ("router's expert", "oracle's expert")
     [colours] = grid.get_images()
     assert np.asarray(colours.get_array()).tolist() == [[1, 0], [0.5, 0.5]]
+    assert [text.get_color() for text in grid.texts] == ["white", "black", "black", "black"]
     for axis in (bars.get_xticklabels(), grid.get_xticklabels(), grid.get_yticklabels()):
         assert [text.get_text() for text in axis] == ["1", "2"]

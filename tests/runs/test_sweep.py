@@ -21,6 +21,7 @@ from tests.forker import Child
 from tests.runs.some_cells import finish, some_cells
 
 from l2d.config import compose, launchers
+from l2d.runs import sweep as sweeping
 from l2d.runs.cells import Cell, make_cells
 from l2d.runs.sweep import (
     ATTEMPTS,
@@ -475,6 +476,18 @@ def test_a_launcher_that_starts_nothing_is_given_up_though_another_process_works
     assert failed == {cells[1]: "never started (RuntimeError: no cluster)"}
     assert rounds == [2, 1, 1]  # in the first, the held one was found out
     assert cells[0].run.finished
+
+
+def test_the_folder_of_a_sweep_is_known_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweeping, "split_grid", lambda *_: [])
+    nobody: Any = None
+    for said, place in (("~/here", "home/here"), ("sub/here", "sub/here")):
+        config = OmegaConf.create({"hydra": {"sweep": {"dir": said}}})
+        assert sweeping.Workshop(config, nobody, nobody, ["experiment=noise", "seed=0,1"]).place == tmp_path / place
+        with pytest.raises(L2DError, match=r"^experiment=noise,table4: one experiment at a time$"):
+            sweeping.Workshop(config, nobody, nobody, ["experiment=noise,table4"])
 
 
 def test_what_workers_are_told_beside_is_not_shown() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pytest
 from omegaconf import DictConfig
@@ -104,12 +104,12 @@ def test_online_only_when_logged_in(info: RunInfo, monkeypatch: pytest.MonkeyPat
 
 
 class FakeWandb:
-    """Cannot be reached. Table and plots are what they are made from."""
+    """Cannot be reached in some modes. Table and plots are what they are made from."""
 
     plot = SimpleNamespace(bar=lambda table, *_, **__: table, confusion_matrix=lambda **given: given)
 
     def __init__(self) -> None:
-        self.begun = list[dict[str, Any]]()
+        self.begun, self.failing = list[dict[str, Any]](), {"online"}
 
     def Settings(self, **_: Any) -> None:
         """None are looked at."""
@@ -119,7 +119,7 @@ class FakeWandb:
 
     def init(self, **given: Any) -> str:
         self.begun.append(given)
-        if given["mode"] == "online":
+        if given["mode"] in self.failing:
             raise ConnectionError("no route\nto host")
         return "run"
 
@@ -144,6 +144,9 @@ def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys
     assert online["id"] == (info.folder / "wandb_id.txt").read_text()
     tracker._start("offline")
     assert wandb.begun[-1]["id"] == online["id"]
+    wandb.failing.add("offline")
+    with pytest.raises(L2DError, match=r"^logger\.mode=auto: .*did not start \(ConnectionError"):
+        tracker._start("offline")
     tracker.mode = "online"
     with pytest.raises(L2DError, match=r"^logger\.mode=online: .*no route to host"):
         tracker._start("online")
@@ -158,12 +161,34 @@ def test_what_is_reported(info: RunInfo) -> None:
     metrics = example_metrics(0.5, confusion=[[1, 2], [0, 1]], ratios=[0.25, 0.75], error_rate=0.375, mean_price=0.125)
     tracker.report(metrics)
     assert (logged["test/confusion"]["y_true"], logged["test/confusion"]["preds"]) == ([0, 0, 0, 1], [0, 1, 1, 1])
+    assert logged["test/confusion"]["class_names"] == ["expert 1", "expert 2"]
     shares = [["expert 1 router", 25], ["expert 1 oracle", 50], ["expert 2 router", 75], ["expert 2 oracle", 50]]
     assert logged["test/deferral_ratios"] == shares
     assert summary == {"test/deferral_loss": 0.5, "test/error_rate": 0.375, "test/mean_price": 0.125}
     assert alerts == []
     tracker.report(replace(metrics, collapsed_expert=2))
     assert "expert 2 gets 75.0%" in alerts[0]
+
+
+def test_the_table_of_a_sweep_is_a_run_of_its_own(tmp_path: Path) -> None:
+    logged, started = dict[str, Any](), list[WandbTracker]()
+
+    class Started(WandbTracker):
+        def __enter__(self) -> Self:
+            fake: Any = FakeWandb()
+            self.wandb, self.run = fake, SimpleNamespace(log=logged.update)
+            started.append(self)
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing was begun."""
+
+    given = {"project": "p", "entity": "e", "mode": "offline"}
+    Started.report_sweep(given, tmp_path / "march", ["method", "seeds"], [["mild", "2/2"]])
+    [tracker] = started
+    assert tracker.info == RunInfo(tmp_path / "march", "sweeps", "march", ["sweep"], {})
+    assert {name: getattr(tracker, name) for name in given} == given
+    assert logged == {"sweep": [["mild", "2/2"]]}
 
 
 def test_bad_mode() -> None:

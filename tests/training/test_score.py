@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from tests.running import build
 
 from l2d.core.metrics import calibration
-from l2d.core.results import RowCounts
+from l2d.core.results import ExtremeShares, RowCounts
 from l2d.training.score import RoutedSplit, calibration_on, held_out, kept_arrays, score_router
 from l2d.utils.errors import L2DError
 
@@ -70,14 +70,19 @@ def predicting(outputs: torch.Tensor) -> Any:
 
 
 def test_what_is_written_down_of_a_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
-    data, router = build(tiny("decision=posterior", "cost=error_plus_cost", "method.rho.values=[0.2,1,1,3,3]"))
+    given = ("decision=posterior", "cost=error_plus_cost", "method.rho.values=[0.2,1,1,3,3]", "sampling=over")
+    data, router = build(tiny(*given))
+    facts = ExtremeShares("expert 1", [0.5], target=0.9, share_train=0.8, share_test=0.7)
+    data.splits = replace(data.splits, cost_facts=facts)
     splits, method = data.splits, router.method
+    assert len(splits.train) > len(splits.train_costs)  # some rows were drawn more than once
     outputs = torch.randn(len(splits.test), 5, generator=torch.Generator().manual_seed(0))
     monkeypatch.setattr(type(router.network), "reads_text", True)
     scored = score_router(predicting(outputs), router, data, "best", 2)
     found, kept = scored.metrics, scored.arrays
     assert (found.decision, found.checkpoint, found.epochs, found.kept_epoch) == ("posterior", "best", 4, 2)
     assert found.rows == RowCounts(len(splits.train), len(splits.validation), len(splits.test))
+    assert found.extreme == facts
     assert found.capabilities.reads_text
     assert found.capabilities.has_posterior
     posterior = method.posterior(outputs)

@@ -33,12 +33,14 @@ def trainer(experiment: Experiment, monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 def test_the_trainer_is_the_one_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = ("trainer.accelerator=cpu", "trainer.deterministic=true", "trainer.devices=3", "recipe.epochs=4")
+    given = ("trainer.accelerator=cpu", "trainer.deterministic=true", "trainer.devices=2", "recipe.epochs=4")
     experiment = check(compose(given))
     found = trainer(experiment, monkeypatch)
-    wanted = {"accelerator": "cpu", "deterministic": True, "devices": 3, "strategy": "ddp", "max_epochs": 4}
+    wanted = {"accelerator": "cpu", "deterministic": True, "devices": 2, "strategy": "ddp", "max_epochs": 4}
     wanted |= {"logger": ["history"], "log_every_n_steps": 7, "accumulate_grad_batches": 2, "num_sanity_val_steps": 0}
     assert {key: found[key] for key in wanted} == wanted
+    elsewhere = replace(experiment, trainer=replace(experiment.trainer, accelerator="mps"))
+    assert trainer(elsewhere, monkeypatch)["accelerator"] == "mps"
     alone = replace(experiment, trainer=replace(experiment.trainer, devices=1))
     assert trainer(alone, monkeypatch)["strategy"] == "auto"
     half = replace(alone, recipe=replace(alone.recipe, precision="bf16-mixed"))
@@ -140,13 +142,39 @@ class Walk:
 @pytest.mark.parametrize(("checkpoint", "kept"), [("best", 2), ("last", 4)])
 def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run that ran out of memory before, so that its batches come in two parts."""
-    steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}")
+    patience = ["recipe.patience=3"] if checkpoint == "best" else []
+    steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}", "stop_after=4", *patience)
     steps.run.divide_batches(2)
     assert steps.go() == example_metrics()
+    assert steps.checkpoint.stop_after == 4
+    assert getattr(steps.checkpoint.stopping, "patience", None) == (3 if patience else None)
     assert steps.left_out == [30]
     wanted: dict[str, Any] = {"data": 2, "kept": (checkpoint, kept), "reported": example_metrics()}
     wanted |= {"weights": {"w": 1}} if checkpoint == "best" else {}
     assert steps.told == {**wanted, "timing": {"rows": 1234, "batch_parts": 2}}
+
+
+def test_a_forced_run_tries_whole_batches_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Walk(tmp_path, monkeypatch, "force=true")
+    steps.run.divide_batches(2)
+    steps.go()
+    assert steps.told["data"] == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "size", "parts", "said"),
+    [
+        (2, 1, 1, r"try recipe\.batch_size=1$"),
+        (2, 64, 1, r"try recipe\.batch_size=32$"),
+        (1, 64, 10, "batch_size=64: out of memory with 1 rows"),
+    ],
+)
+def test_out_of_memory_with_nothing_to_divide(devices: int, size: int, parts: int, said: str, tmp_path: Path) -> None:
+    """Several processes cannot divide their batches, and ten rows make no more than ten parts."""
+    experiment = check(compose([f"trainer.devices={devices}"]))
+    data: Any = SimpleNamespace(batch_size=size, parts=parts, splits=SimpleNamespace(train=range(10)))
+    with pytest.raises(L2DError, match=said), walk.sparing(experiment, RunFolder(tmp_path), data):
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
 
 def test_a_run_is_not_begun_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

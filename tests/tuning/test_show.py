@@ -57,6 +57,7 @@ def test_only_trials_that_were_run_to_the_end_can_be_the_best_so_far() -> None:
     assert drawn["best so far"] == [[1, 0.4], [2, 0.4], [3, 0.4], [4, 0.3]]
     assert (drawn["run to the end"], drawn["pruned"]) == ([[1, 0.4], [4, 0.3]], [[2, 0.1]])
     assert [np.array(line.get_xydata()).tolist() for line in against.lines] == [[[2.0, 0.4], [2.0, 0.3]]]
+    assert against.get_xscale() == "log"
     labels = [(axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) for axes in (against, order)]
     assert labels == [("mean ρ", "validation deferral loss", "title"), ("trial", "validation deferral loss", "")]
 

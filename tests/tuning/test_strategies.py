@@ -223,6 +223,12 @@ def test_optuna_over_recipe_values_and_failures() -> None:
     assert sum(ask.settings["recipe.optimizer.lr"] < 1e-3 for ask in asked) >= 3  # even by their logarithm
 
 
+def test_optuna_over_the_recipe_alone() -> None:
+    """For a method without ρ that is enough to search."""
+    [first, *_] = follow(begin_search(options(search="optuna", trials=2, recipe=True), None), lambda _: 1.0)
+    assert list(first.settings) == ["recipe.optimizer.lr", "recipe.optimizer.weight_decay"]
+
+
 def test_optuna_asks_on_where_all_trials_of_a_round_failed() -> None:
     own = options(search="optuna", trials=3, parallel=1, rungs=[0.5])
     assert [ask.until for ask in follow(begin_search(own, space()), lambda _: math.inf)] == [0.5] * 3

@@ -39,5 +39,9 @@ def test_code_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     file.write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     os.utime(file, (100, 100))
-    assert changed_since({"changing", "no_such_module"}, 99) == [file]
+    assert changed_since({"changing", "no_such_module", "sys"}, 99) == [file]  # sys has no file
+    files = [tmp_path / f"changed_{letter}.py" for letter in "abcdef"]
+    for one in files:
+        one.write_text("")
+    assert changed_since({one.stem for one in files}, 99) == files
     assert changed_since({"changing"}, 100) == []

@@ -1,11 +1,13 @@
 """l2d import: recorded outcomes of language models, as a table for dataset=table."""
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
+from l2d.config.identity import quoted
 from l2d.data.imported import harness_outcomes, model_of_file, routellm_outcomes
 from l2d.data.sheet import write_sheet
 from l2d.utils.user_errors import OneLineParser, answering
@@ -41,7 +43,8 @@ def main(arguments: Sequence[str]) -> None:
         right = ", ".join(f"{name.removeprefix('correct_')} {share:.1%}" for name, share in shares.items())
         print(f"{options.out}: {len(columns['id']):,} questions; right: {right}")
         by_subject = " dataset.category=subject" if "subject" in columns else ""
-        print(f"l2d train dataset=table {quote(f'dataset.path={options.out}')} dataset.text=prompt{by_subject}")
+        path = f"dataset.path={given_to_hydra(str(options.out))}"
+        print(f"l2d train dataset=table {quote(path)} dataset.text=prompt{by_subject}")
 
 
 def import_parser() -> argparse.ArgumentParser:
@@ -58,6 +61,11 @@ def import_parser() -> argparse.ArgumentParser:
             "--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write"
         )
     return parser
+
+
+def given_to_hydra(path: str) -> str:
+    """Quoted, if it has characters that mean something to Hydra."""
+    return path if re.fullmatch(r"[\w ./~+-]+", path) else quoted(path)
 
 
 def named_file(text: str) -> tuple[str, Path]:

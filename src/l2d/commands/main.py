@@ -1,7 +1,6 @@
 """`l2d COMMAND …`, which is also `python -m l2d COMMAND …`: finds the command and hands it the rest of the line."""
 
 import atexit
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -49,13 +48,13 @@ def console(*before: str) -> None:
     def leave() -> None:
         """Python would spend seconds on freeing what torch imported. After an error it ends as usual, with its status."""
         if done:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            try:
+                for stream in filter(None, (sys.stdout, sys.stderr)):
+                    stream.flush()
+            except OSError:  # Python's own end says so
+                return
             os._exit(0)
 
-    gc.set_threshold(
-        200_000
-    )  # importing torch makes a million objects; looking for garbage among them takes a fifth of the time
     atexit.register(leave)  # first, so that it runs after what libraries do at the end
     main([*before, *sys.argv[1:]])
     done = True

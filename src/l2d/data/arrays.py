@@ -120,7 +120,7 @@ def divided_arrays(
 
 def moved_to_the_front(inputs: Tensor, rows: Tensor) -> Tensor:
     """inputs[rows], in the memory of `inputs`: a few columns at a time, since a large table has no room for a second copy."""
-    for columns in inputs.flatten(1).split(COLUMNS, dim=1):
+    for columns in inputs.view(len(inputs), -1).split(COLUMNS, dim=1):
         columns[: len(rows)] = columns[rows]
     return inputs[: len(rows)]
 

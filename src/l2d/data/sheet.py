@@ -160,7 +160,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
         table = _read_csv(path, texts) if is_csv else parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    pa.default_memory_pool().release_unused()  # what it needed to read the file, twice the file and more
+    pa.default_memory_pool().release_unused()  # reading took more than twice the file's size
     _check_header(path, table.column_names)
     if not table.num_rows:
         raise L2DError(f"{path}: no rows below the header")

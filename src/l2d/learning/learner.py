@@ -197,7 +197,7 @@ def quieten() -> None:
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     quieten()
-    # A run on one device is no part of the job of SLURM or MPI around it, and looking for MPI takes most of a second.
+    # One device belongs to no cluster, and looking for MPI takes most of a second.
     plugins = LightningEnvironment() if options.get("devices") == 1 else None
     try:
         return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, plugins=plugins, **options)

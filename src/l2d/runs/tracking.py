@@ -69,7 +69,7 @@ class WandbTracker(CsvTracker):
     @classmethod
     def check(cls) -> None:
         with from_extra("wandb", "logger=wandb"):
-            if find_spec("wandb") is None:
+            if (found := find_spec("wandb")) is None or found.origin is None:  # a folder of that name is none
                 raise ImportError("wandb")
 
     def __enter__(self) -> Self:

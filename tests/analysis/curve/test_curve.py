@@ -154,6 +154,8 @@ def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
     write_run(runs, 0.25, [0] * 6, noise=0.2)
     write_run(runs, 0.3, [0] * 6, prices=np.array([2.0, 1.0, 0.5]))
     write_run(runs, 0.0, [0] * 6, method="one_vs_all", noise=0.2)
+    dearest = runs / "q/own/table/error_plus_cost/mild/00000bb8"
+    dearest.rename(dearest.with_name("00000001"))  # the first by its folder is not the first by its scale
     [group] = find_groups(read_cells(runs))
     assert list(group.cells) == [0, 1, 3]
     assert group.cascade is None  # it learned from other costs
@@ -183,6 +185,25 @@ def test_estimates_that_were_learned_without_prices_come_first(runs: Path) -> No
         ("cost_regression", "ffffffff"),
         ("one_vs_all", "ffffffff"),
     ]
+
+
+def test_estimates_of_a_run_with_errors_alone_are_used(runs: Path) -> None:
+    """cost=error has another name, and neither prices nor a scale."""
+    folder = write_run(runs, 0.0, [0] * 6, method="one_vs_all", name="error").parent
+    there = folder.parents[2] / "error/one_vs_all/00000000"
+    there.parent.mkdir(parents=True)
+    folder.rename(there)
+    [mild] = find_groups(read_cells(runs))
+    assert mild.cascade is not None
+    assert mild.cascade.folder == there
+
+
+def test_errors_are_the_costs_without_the_prices_and_without_rounding(tmp_path: Path) -> None:
+    """1.13 less 0.13 is not 1 in floating point; runs at other scales have the same errors all the same."""
+    for scale in (0.0, 1.0):
+        write_run(tmp_path, scale, [0] * 6, prices=np.array([0.4, 0.17, 0.13]))
+    [group] = find_groups(read_cells(tmp_path))
+    assert measure_group(group).errors[0].tolist() == ERRORS.tolist()
 
 
 def test_a_cascade_of_a_run_with_prices_leaves_them_out(runs: Path) -> None:

@@ -53,6 +53,7 @@ def test_oracle_by_hand() -> None:
     assert least_decisions(ERRORS, PRICES, 1.26).tolist() == [1, 1, 1, 1]
     grid = multipliers(PRICES)
     assert (grid[0] * 0.8, grid[-1] * 0.8) == (pytest.approx(1e-3), pytest.approx(1e3))
+    assert grid[40] / grid[0] == pytest.approx(10)  # forty steps for each power of ten
     assert multipliers(np.array([0.5, 0.5]))[-1] == pytest.approx(1e3)
 
 

@@ -17,7 +17,7 @@ from tests.metrics_example import example_metrics, example_score
 from tests.run_folders import baselines_of, write_run, write_small_table
 
 from l2d.analysis.report.averages import lower_hull, paired_interval
-from l2d.analysis.report.compare import as_in_the_paper, summarise
+from l2d.analysis.report.compare import BASELINES, as_in_the_paper, summarise
 from l2d.analysis.report.findings import findings_of, is_below, sentence
 from l2d.analysis.report.paper import paper_results, paper_rho
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
@@ -144,8 +144,16 @@ def test_other_prices_are_another_block(runs: Path) -> None:
     for name, price in (("eeee", 0.1), ("ffff", 0.3)):
         cost = {"prices": [price, 0, 0]}
         write_run(runs, f"svhn/I/synthetic/error_plus_cost/mild/{name}", 0, price, {"cost": cost})
+        if name == "eeee":  # the only prices of their name need not be told
+            assert {one["cost"] for one in summarise(read_cells(runs))} == {"error", "error_plus_cost"}
+    for name, price in (("gggg", 0.1), ("hhhh", 0.3)):  # prices by the names of the experts
+        by_name = {"prices": {"small": price, "large": 1}}
+        write_run(runs, f"svhn/II/synthetic/error_plus_cost/mild/{name}", 0, price, {"cost": by_name})
     costs = [one["cost"] for one in summarise(read_cells(runs)) if one["label"] == "oracle"]
-    assert costs == ["error", "error_plus_cost (prices=[0.1, 0, 0])", "error_plus_cost (prices=[0.3, 0, 0])"]
+    assert costs == [
+        *("error", "error_plus_cost (prices=[0.1, 0, 0])", "error_plus_cost (prices=[0.3, 0, 0])"),
+        *(f"error_plus_cost (prices.large=1 prices.small={price})" for price in (0.1, 0.3)),
+    ]
 
 
 def test_other_multiples_of_the_prices_are_another_block(runs: Path) -> None:
@@ -253,20 +261,29 @@ def test_unfinished_and_damaged_runs_are_left_out(runs: Path, capsys: pytest.Cap
     nan = runs / "svhn/I/synthetic/error/mild/bbbb/seed=7"
     nan.mkdir()
     (nan / "metrics.json").write_text('{"deferral_loss": NaN}')
+    odd = runs / "svhn/I/synthetic/error/mild/bbbb/seed=8"
+    (odd / "metrics.json").mkdir(parents=True)
     (runs / ".sweeps" / "x").mkdir(parents=True)
     assert {cell.method: sorted(cell.runs) for cell in read_cells(runs)} == {"tdef": [0, 1, 2], "mild": [0, 1]}
     warnings = capsys.readouterr().err.splitlines()
-    assert len(warnings) == 2
-    for line, folder in zip(warnings, (bad, nan), strict=True):
-        assert line.startswith(f"warning: {folder}/metrics.json: ")
+    for line, folder in zip(warnings, (bad, nan, odd), strict=True):
+        assert re.fullmatch(rf"warning: .*{folder}/metrics\.json.*; left out", line)
 
 
 def test_cells_whose_config_cannot_be_read_are_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = runs / "svhn/I/synthetic/error/mild/bbbb"
-    for text, warning in (("[", f"warning: {folder}: config.yaml cannot be read"), ("- a", "")):
-        (folder / "seed=0" / "config.yaml").write_text(text)
+    file, warning = folder / "seed=0" / "config.yaml", f"warning: {folder}: config.yaml cannot be read"
+    for content, said in (
+        (b"[", f"{warning} (ParserError)"),
+        (b"- a", ""),
+        (b"\xff", f"{warning} (UnicodeDecodeError)"),
+    ):
+        file.write_bytes(content)
         assert [cell.method for cell in read_cells(runs)] == ["tdef"]
-        assert capsys.readouterr().err.startswith(warning)
+        assert capsys.readouterr().err.startswith(said)
+    file.unlink()
+    assert [cell.method for cell in read_cells(runs)] == ["tdef"]
+    assert capsys.readouterr().err == f"{warning} (FileNotFoundError); left out\n"
 
 
 def test_hidden_folders_are_skipped_and_brackets_are_no_pattern(tmp_path: Path) -> None:
@@ -338,15 +355,20 @@ def test_markdown_and_latex(runs: Path) -> None:
         if line.endswith(r"\\") and "multicolumn" not in line:
             assert line.count("&") - line.count(r"\&") == 7, line
     assert "a_b%{c}\\".translate(TEX) == r"a\_b\%\{c\}\textbackslash{}"
+    assert "&#$^~".translate(TEX) == r"\&\#\$\^{}\~{}"
+    odd = entry(entries, "mild") | {"label": "m_1", "setup": "s_1", "dataset": "d_1", "experts": "e_1"}
+    assert r"\caption{e\_1, error.}" in latex_tables([odd], {})
+    assert r"m\_1 & (s\_1) & d\_1 &" in latex_tables([odd], {})
 
 
 def test_every_column_stands_under_its_name(runs: Path) -> None:
     cells = read_cells(runs)
-    _, _, head, _, mild, *_ = markdown_tables(summarise(cells), TITLES).splitlines()
+    _, _, head, _, mild, _, *baselines = markdown_tables(summarise(cells), TITLES).splitlines()
     names = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
     assert head == f"| {' | '.join([*names, 'to each expert, %'])} |"
     told = "0.0254 ± 0.0016 | +2.9 | -0.0250 [-0.0885, +0.0385] | 50.0 / 30.0 / 20.0"
     assert mild == f"| SVHN | I | mild | 2 (few) | **0.0300 ± 0.0141** | {told} |"
+    assert [row.split(" | ")[2] for row in baselines] == [f"*{name}*" for name in BASELINES.values()]
     [found] = findings_of(cells)
     _, _, head, _, row, *_ = markdown_findings([dataclasses.replace(found, pays=False)], TITLES).splitlines()
     assert head == (
@@ -401,6 +423,7 @@ def test_fewer_seeds_than_were_asked_for_are_few(runs: Path) -> None:
         line for line in latex_tables(summarise([*cells, missing]), {}).splitlines() if line.startswith("    ce")
     )
     assert row.endswith(r"missing$^\dagger$ & -- & -- & -- & -- \\")
+    assert r"{lllllr}" in latex_tables(summarise([missing]), {})  # a table in which nothing is finished
 
 
 def test_the_hull_is_that_of_the_first_cell_with_the_most_seeds() -> None:
@@ -409,6 +432,8 @@ def test_the_hull_is_that_of_the_first_cell_with_the_most_seeds() -> None:
         return {**dict.fromkeys(("dataset", "setup", "experts", "cost"), "a"), "seeds": seeds, "experts_alone": alone}
 
     assert hulls_by_block([told(1, 1.0), told(2, 2.0), told(2, 3.0), told(1, 4.0)]) == {"a/a/a/a": [(2.0, 0.5)]}
+    missing = {key: value for key, value in told(0, 1.0).items() if key != "experts_alone"}
+    assert hulls_by_block([missing]) == {}
 
 
 def write_findings(runs: Path) -> None:

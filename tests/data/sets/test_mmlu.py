@@ -217,6 +217,13 @@ def test_what_models_say_is_not_held_against_the_subject(changes: dict[str, Any]
         load(questions(tmp_path), label="subject", **changes)
 
 
+def test_one_expert_with_letters_is_enough_to_refuse_the_subject(tmp_path: Path) -> None:
+    file = questions(tmp_path)
+    file.write_text(file.read_text().replace(",a,b\n", ",correct_a,prediction_b\n", 1).replace("\r", ""))
+    with pytest.raises(ParameterError, match=r"^label=subject: .*label=answer"):
+        load(file, label="subject", experts=None)
+
+
 def test_without_outcomes_there_is_no_panel_yet(tmp_path: Path) -> None:
     assert load(questions(tmp_path), experts=None).panel is None
 

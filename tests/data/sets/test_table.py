@@ -333,6 +333,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "empty feature": (with_cell("y", 4, ""), {}, ["column y", "empty", "1 of 10 rows", ": 5"]),
     "infinite feature": (with_cell("y", 4, "-inf"), {}, ["column y", "not finite", ": 5"]),
     "enormous feature": (with_cell("y", 4, 1e300), {}, ["column y", "too large", ": 5"]),
+    "enormous negative feature": (with_cell("y", 4, -1e300), {}, ["column y", "too large", ": 5", "'-1e+300'"]),
     "a slip in a feature": (with_cell("y", 4, "0.5O"), {}, ["column y", "not a number", "features", "'0.5O'"]),
     "text as a feature": (GOOD, {"features": ["note"]}, ["column note", "not a number", "'some text'"]),
     "empty text": (with_cell("note", 1, "  "), {"text": "note"}, ["column note", "empty", ": 2"]),
@@ -393,6 +394,15 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, Sequence[str]]] = {
     "the answer as a feature": (GOOD, {"features": ["correct_a"]}, "features=correct_a", ["must not see"]),
     "unknown text": (GOOD, {"text": "query"}, "text=query", ["no such column"]),
     "images with features": (GOOD, {"image": "note", "features": ["x"]}, "image=note", ["features"]),
+    "images with text": (GOOD, {"image": "note", "text": "note"}, "image=note", ["only one"]),
+    "unknown image": (GOOD, {"image": "photo"}, "image=photo", ["no such column", "x, y"]),
+    "some of an unknown category": (GOOD, {"category": "topic", "only": ["a"]}, "category=topic", ["no such column"]),
+    "the label as the split": (
+        {**GOOD, "split": ["train", "test"] * 5},
+        {"label": "split", **SPLIT},
+        "split=split",
+        ["the label already"],
+    ),
     "unknown expert": (GOOD, {"experts": ["correct_a", "gpt"]}, "experts=gpt", ["no such column"]),
     "outcome without experts": (GOOD, {"outcome": "cost"}, "outcome=cost", ["experts"]),
     "predictions without a label": (LABELLED, {}, "label", ["prediction_p"]),
@@ -652,7 +662,14 @@ def test_what_experts_did_is_not_for_the_router(tmp_path: Path, capsys: pytest.C
     assert "cost=columns" not in capsys.readouterr().err
     prices = {"price_a": [1.0] * 10, "price_b": [0.0] * 10}
     assert load(write(tmp_path, {**separable(10), **prices})).seen.features == ("x", "noise")
-    assert capsys.readouterr().err.endswith("; prices: price_a, price_b (they count with cost=columns)\n")
+    said = capsys.readouterr().err
+    assert said.endswith("the router sees: x, noise; prices: price_a, price_b (they count with cost=columns)\n")
+
+
+def test_what_the_router_sees_is_listed_up_to_sixty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = [f"f{i}" for i in range(61)]
+    load(write(tmp_path, {**without("x", "y"), **dict.fromkeys(numbers, [0.5] * 10)}))
+    assert f"the router sees: {', '.join(numbers[:60])} and 1 more; not used: id, note\n" in capsys.readouterr().err
 
 
 @pytest.mark.slow

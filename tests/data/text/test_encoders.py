@@ -131,6 +131,7 @@ def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatc
         file.write_bytes(file.read_bytes()[:-7])
     assert np.array_equal(first, embeddings(encoder).encode(TEXTS, tmp_path))
     assert len(calls) == 4
+    assert np.array_equal(first[::-1], embeddings(encoder).encode(TEXTS[::-1], tmp_path))
 
 
 def test_texts_are_embedded_again_by_other_weights_in_the_same_folder(
