@@ -118,6 +118,7 @@ def test_several_tasks_of_one_model(tmp_path: Path) -> None:
     assert found["subject"] == ["mmlu_maths", "mmlu_maths", "mmlu_history", "mmlu_history"]
     assert found["id"] == ["mmlu_maths/0", "mmlu_maths/1", "mmlu_history/0", "mmlu_history/1"]
     assert model_of_file(tmp_path / "small.jsonl") == "small"
+    assert model_of_file(tmp_path / "plain" / "samples_mmlu.jsonl") == "plain"  # no ORG__ before it
 
 
 def test_a_model_is_known_from_within_its_folder_and_by_any_way_of_writing_the_time(

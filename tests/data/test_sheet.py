@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet, write_sheet
+from l2d.data.sheet import Sheet, file_problem, listed, missing, read_header, read_sheet, write_sheet
 from l2d.utils.errors import L2DError
 
 
@@ -55,3 +56,7 @@ def test_texts_lie_in_memory_once(tmp_path: Path) -> None:
     sheet = read_sheet(tmp_path / "t.csv", ["query"])
     assert sheet.texts("query") is sheet.texts("query")
     assert sheet.take(np.array([False, True])).texts("query") == ["b"]
+
+
+def test_which_cells_are_empty() -> None:
+    assert missing(pa.chunked_array([["NaN", " nan ", "", "x", None]])).tolist() == [True, True, True, False, True]

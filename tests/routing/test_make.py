@@ -1,12 +1,13 @@
 """Objects from components."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from l2d.config import Component
-from l2d.routing.make import make
+from l2d.routing.make import blaming_dataset, make
 from l2d.utils.errors import ParameterError
 
 
@@ -58,3 +59,14 @@ def test_a_missing_class_is_told_from_a_missing_library(tmp_path: Path, monkeypa
     for target in ("my_nothing.Mine", "my_nothing.inner.Mine", "l2d.methods.comp_sum.Mine"):
         with pytest.raises(ParameterError, match=rf"^method\._target_={target}: no such class"):
             make(Component("method", "mine", target, {}))
+
+
+@pytest.mark.parametrize(("encoder", "key"), [({"name": "a"}, "router.reads"), ({"name": "b"}, "dataset.encoder")])
+def test_an_encoder_is_blamed_where_it_was_given(encoder: dict[str, str], key: str) -> None:
+    experiment: Any = SimpleNamespace(
+        dataset=SimpleNamespace(key="dataset", name="t", target="l2d.T"),
+        plain={"dataset": {"encoder": encoder}, "router": {"reads": {"name": "a"}}},
+    )
+    with pytest.raises(ParameterError) as caught, blaming_dataset(experiment):
+        raise ParameterError("encoder.max_length", "is too small", 1)
+    assert caught.value.parameter == f"{key}.max_length"
