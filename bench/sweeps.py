@@ -3,8 +3,8 @@
     python bench/sweeps.py --data-dir data
 
 cifar100: twelve runs in one process, compiled code is kept from run to run. anew: two of them, and the compiler forgets
-everything between runs, but for its files on disk. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the rows of the
-others stay in the files.
+everything between runs, but for its files on disk. reached: SVHN and CIFAR-10, three seeds. --only picks some of them; the
+rows of the others stay in the files.
 """
 
 import argparse
