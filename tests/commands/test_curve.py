@@ -131,7 +131,7 @@ def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
 
 def test_curves_of_other_settings_have_folders_of_their_own(tmp_path: Path) -> None:
     for scale in (0.0, 1.0, 2.0, 3.0):
-        write_run(tmp_path, scale, [0] * 6, **({"noise": 0.1} if scale > 1 else {}))
+        write_run(tmp_path, scale, [0] * 6, noise=0.1 if scale > 1 else 0.0)
     run(tmp_path)
     scales = [json.loads(file.read_text())["scales"] for file in tmp_path.glob("curves/*/summary.json")]
     assert sorted(scales) == [[0, 1], [2, 3]]
