@@ -90,30 +90,3 @@ def test_the_package_itself_is_light(tmp_path: Path) -> None:
     code = f"import l2d, sys; print(*(sys.modules.keys() & {LOOKED_FOR}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["l2d"]
-
-
-@pytest.mark.parametrize(("end", "status", "freed"), [("pass", 0, ""), ("sys.exit(3)", 3, "freed\n")])
-def test_a_command_that_went_well_leaves_at_once(end: str, status: int, freed: str) -> None:
-    """Libraries still do what they do at the end. After an error Python ends as usual."""
-    program = f"""
-import atexit, sys
-from l2d.commands import main as commands
-
-class Late:
-    def __del__(self):
-        print("freed")
-
-def work(arguments):
-    atexit.register(print, "the library's end")
-    print(*arguments)
-    {end}
-
-late = Late()
-commands.main = work
-sys.argv[1:] = ["seed=1"]
-commands.console("train")
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=False
-    )
-    assert (ran.returncode, ran.stdout) == (status, f"train seed=1\nthe library's end\n{freed}")

@@ -1,7 +1,5 @@
 """`l2d COMMAND …`, which is also `python -m l2d COMMAND …`: finds the command and hands it the rest of the line."""
 
-import atexit
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -43,21 +41,7 @@ def overview() -> str:
 
 def console(*before: str) -> None:
     """The command line of a process. before: words that go before it."""
-    done = False
-
-    def leave() -> None:
-        """Python would spend seconds on freeing what torch imported. After an error it ends as usual, with its status."""
-        if done:
-            try:
-                for stream in filter(None, (sys.stdout, sys.stderr)):
-                    stream.flush()
-            except OSError:  # Python's own end says so
-                return
-            os._exit(0)
-
-    atexit.register(leave)  # first, so that it runs after what libraries do at the end
     main([*before, *sys.argv[1:]])
-    done = True
 
 
 def main(arguments: Sequence[str]) -> None:
