@@ -148,6 +148,13 @@ def file_problem(path: Path) -> str | None:
     return None if path.is_file() else f"no such file (looked for in {Path.cwd()})"
 
 
+def release_unused() -> None:
+    """Return to the system what Arrow keeps for later sheets."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
 def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns to read as text, where 024 is not a number."""
     if problem := file_problem(path):
@@ -160,7 +167,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
         table = _read_csv(path, texts) if is_csv else parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    pa.default_memory_pool().release_unused()  # reading took more than twice the file's size
+    release_unused()  # reading took more than twice the file's size
     _check_header(path, table.column_names)
     if not table.num_rows:
         raise L2DError(f"{path}: no rows below the header")

@@ -13,7 +13,7 @@ import numpy as np
 
 from l2d.data.arrays import Arrays, Seen, divided_arrays
 from l2d.data.sets.outcomes import OUTCOMES, PRICE, Expert, answers_of, class_numbers, find_experts
-from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet
+from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
@@ -85,6 +85,11 @@ class Table:
         return [expert.name for expert in self._experts(read_header(self._file(data_dir)))]
 
     def load(self, data_dir: Path) -> Arrays:
+        arrays = self._load(data_dir)
+        release_unused()  # of the sheet, which is gone now
+        return arrays
+
+    def _load(self, data_dir: Path) -> Arrays:
         import torch
 
         from l2d.data.inputs import sheet_inputs
@@ -114,7 +119,7 @@ class Table:
             answers=answers_of(sheet, experts, words) if experts else None,
             groups=groups,
             categories=None if self.category is None else sheet.words(self.category),
-            texts=texts,
+            texts=None if experts else texts,  # only for asking language models: outcomes in the table leave nothing to ask
             seen=seen,
         )
 
