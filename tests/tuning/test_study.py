@@ -421,7 +421,7 @@ def test_the_result_of_an_earlier_search_does_not_stay(tmp_path: Path, monkeypat
 
 
 def test_controls_change_one_part_at_a_time() -> None:
-    tuned = {"method.rho.total": 2.0, "method.rho.offset": 3.0, "recipe.optimizer.lr": 0.1}
+    tuned = {"method.rho.total": 7.0, "method.rho.offset": 3.0, "recipe.optimizer.lr": 0.1}
     winner = Trial(tuned, 0.1, 3, 3, 1, rho=[3.0, 4.0, 5.0])
     found = {name: ask.settings for name, ask in controls({"method": {"rho": {"total": 2.0}}}, winner).items()}
     rate, complement = {"recipe.optimizer.lr": 0.1}, {"method.rewards": "complement"}
