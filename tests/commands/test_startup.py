@@ -90,3 +90,63 @@ def test_the_package_itself_is_light(tmp_path: Path) -> None:
     code = f"import l2d, sys; print(*(sys.modules.keys() & {LOOKED_FOR}))"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["l2d"]
+
+
+@pytest.mark.parametrize(("end", "status", "freed"), [("pass", 0, ""), ("sys.exit(3)", 3, "freed\n")])
+def test_a_command_that_went_well_leaves_at_once(end: str, status: int, freed: str) -> None:
+    """Libraries still do what they do at the end. After an error Python ends as usual."""
+    program = f"""
+import atexit, sys
+from l2d.commands import main as commands
+
+class Late:
+    def __del__(self):
+        print("freed")
+
+def work(arguments):
+    atexit.register(print, "the library's end")
+    print(*arguments)
+    {end}
+
+late = Late()
+commands.main = work
+sys.argv[1:] = ["seed=1"]
+commands.console("train")
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert (ran.returncode, ran.stdout) == (status, f"train seed=1\nthe library's end\n{freed}")
+
+
+def test_a_command_whose_workers_still_run_ends_with_them() -> None:
+    """joblib keeps its workers for minutes, and they hold the output of the command open."""
+    program = """
+from l2d.commands import main as commands
+
+def work(arguments):
+    from joblib import Parallel, delayed
+    print(sum(Parallel(n_jobs=2)(delayed(abs)(-one) for one in range(4))))
+
+commands.main = work
+commands.console()
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True, timeout=100)
+    assert ran.stdout == "6\n"
+
+
+def test_children_that_ended_are_no_children() -> None:
+    program = """
+import subprocess
+from l2d.commands.main import has_children
+running = subprocess.Popen(["sleep", "60"])
+print(has_children())
+running.kill()
+while has_children():
+    pass
+print(has_children())
+"""
+    command = [sys.executable, "-c", program]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True, timeout=50)
+    assert ran.stdout.split() == ["True", "False"]

@@ -1,5 +1,7 @@
 """`l2d COMMAND …`, which is also `python -m l2d COMMAND …`: finds the command and hands it the rest of the line."""
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -41,7 +43,31 @@ def overview() -> str:
 
 def console(*before: str) -> None:
     """The command line of a process. before: words that go before it."""
+    done = False
+
+    def leave() -> None:
+        """Python would spend seconds on freeing what torch imported. After an error it ends as usual, with its status."""
+        if done and not has_children():
+            try:
+                for stream in filter(None, (sys.stdout, sys.stderr)):
+                    stream.flush()
+            except OSError:  # Python's own end says so
+                return
+            os._exit(0)
+
+    atexit.register(leave)  # first, so that it runs after what libraries do at the end
     main([*before, *sys.argv[1:]])
+    done = True
+
+
+def has_children() -> bool:
+    """Whether a process that this one started still runs: only Python's own end stops them all."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 def main(arguments: Sequence[str]) -> None:
