@@ -57,34 +57,34 @@ FIELDS = [
 IMAGES = ("svhn", "cifar10", "digits")
 WHY = ROOT / "bench" / "results" / "why_mild.csv"
 Kind = tuple[str, str, str]  # method, aux, ema
-MILD: Kind = ("mild", "none", "0")
+MILD: Kind = ("mild_uniform", "none", "0")
 PLUGIN: Kind = ("plugin", "none", "0")
 # Which method to start with
 FIRST: list[Kind] = [
     PLUGIN,
     ("label_regression", "none", "0"),
     ("cost_regression", "none", "0"),
-    ("mild", "label", "0"),
+    ("mild_uniform", "label", "0"),
 ]
-TUNED = "mild, ρ chosen on validation"
+TUNED = "mild_uniform, ρ chosen on validation"
 # In the order of the table
 ROWS: list[Kind] = [
     ("tdef", "none", "0"),
     MILD,
     (TUNED, "none", "0"),
     ("tdef", "label", "0"),
-    ("mild", "label", "0"),
+    ("mild_uniform", "label", "0"),
     ("tdef", "experts", "0"),
-    ("mild", "experts", "0"),
+    ("mild_uniform", "experts", "0"),
     PLUGIN,
     ("plugin", "none", "0.99"),
     ("cost_regression", "none", "0"),
     ("label_regression", "none", "0"),
 ]
-# tdef_paper and mild in why_mild.csv: (rewards, shares, total, offset)
+# tdef and mild_uniform in why_mild.csv: (rewards, shares, total, offset)
 SETTINGS: dict[tuple[str, ...], str] = {
     ("complement", "uniform", "", "1"): "tdef",
-    ("sum_others", "uniform", "1", "5"): "mild",
+    ("sum_others", "uniform", "1", "5"): "mild_uniform",
 }
 
 
@@ -116,7 +116,7 @@ def ours(config: Mapping[str, Any]) -> bool:
     """Whether a run differs only in KEYS from those of experiment=beyond and beyond_aux."""
     said = [f"{group}={config[group]['name']}" for group in ("dataset", "setup", "experts", "cost")]
     method, fit = config["method"]["name"], config["experts"].get("cross_fit")
-    said += [f"method={ {'tdef': 'tdef_paper'}.get(method, method) }", f"aux={config.get('aux', 'none')}"]
+    said += [f"method={method}", f"aux={config.get('aux', 'none')}"]
     said += [f"recipe.ema={config['recipe'].get('ema', 0.0)}", *([] if fit is None else [f"experts.cross_fit={fit}"])]
     return usual(config, said)
 
@@ -174,7 +174,7 @@ def taken(row: Row, method: str, decision: str) -> Row:
 def table(rows: Sequence[Row]) -> str:
     """Per cell: the loss of each method, its paired difference from mild, and its guarded loss."""
     lines = [
-        "| cell | method | DL | less mild, paired, 95 % | relative | guarded | to each expert, % |",
+        "| cell | method | DL | less mild_uniform, paired, 95 % | relative | guarded | to each expert, % |",
         "|---" * 7 + "|",
     ]
     shown_rows = []
@@ -207,7 +207,7 @@ def table(rows: Sequence[Row]) -> str:
 def tally_table(rows: Sequence[Row]) -> str:
     """Over the cells, each method against mild and against plugin: how often better or worse, and how often significantly."""
     head = ["method", "cells"]
-    for name in ("mild", "plugin"):
+    for name in ("mild_uniform", "plugin"):
         head += [f"against {name}, mean of the cells' ratios", "better in", "of these significantly"]
         head += ["worse in", "of these significantly"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
@@ -252,7 +252,7 @@ def first_table(rows: Sequence[Row]) -> str:
     for (_, _, experts, _, cost, _), members in cells(rows):
         made_how = "simulated" if experts == "synthetic" else experts
         groups[f"{made_how} experts, {'errors only' if cost == 'error' else 'with prices'}"].append(members)
-    lines = [f"| deferral loss beside `mild`'s | {' | '.join(groups)} |", "|---" * (len(groups) + 1) + "|"]
+    lines = [f"| deferral loss beside `mild_uniform`'s | {' | '.join(groups)} |", "|---" * (len(groups) + 1) + "|"]
     used = []
     for kind in FIRST:
         line = [f"`{named(kind).replace(',', '')}`"]
@@ -265,9 +265,7 @@ def first_table(rows: Sequence[Row]) -> str:
         lines.append(f"| {' | '.join(line)} |")
     runs = {tuple(row[key] for key in KEYS): row for row in used}.values()
     seeds = sorted({len(picked(members, kind)) for _, members in cells(rows) for kind in [MILD, *FIRST]} - {0})
-    sources = (
-        "`python bench/beyond.py docs`, off `experiment=beyond`, `beyond_aux` and (some of `mild`) docs/why_mild.md"
-    )
+    sources = "`python bench/beyond.py docs`, off `experiment=beyond`, `beyond_aux` and (some of `mild_uniform`) docs/why_mild.md"
     said = f"{len(runs)} runs, {' or '.join(map(str, seeds))} seeds a cell; {made(list(runs))}"
     return "\n".join([*lines, "", f"{sources}: {said}."])
 
@@ -283,7 +281,7 @@ def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
     found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
     for row in rows:
         found[cell(row)].append(row)
-    theirs = {("tdef", "none"), ("mild", "none"), (TUNED, "none")}
+    theirs = {("tdef", "none"), ("mild_uniform", "none"), (TUNED, "none")}
     ours = [where for where, members in found.items() if {(row["method"], row["aux"]) for row in members} - theirs]
     return [(where, found[where]) for where in sorted(ours, key=order)]
 
@@ -309,7 +307,7 @@ def figure(rows: Sequence[Row]) -> Figure:
     axes.invert_yaxis()
     for line in range(len(here) - 1):
         axes.axhline(line + 0.5, color="lightgrey", linewidth=0.8)
-    axes.set(xlabel="test deferral loss ÷ mild's mean; small dots: seeds")
+    axes.set(xlabel="test deferral loss ÷ mild_uniform's mean; small dots: seeds")
     axes.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.3, 1), ncols=3)
     return picture
 
@@ -362,7 +360,7 @@ def main() -> None:
         picture.savefig(file, dpi=110)
         put(PAGE, "images-tally", tallied)
         put(PAGE, "first", first_table(rows))
-        put(PAGE, "images", f"![deferral losses beside mild's](figures/{file.name})\n\n{whole}")
+        put(PAGE, "images", f"![deferral losses beside mild_uniform's](figures/{file.name})\n\n{whole}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ FIELDS = [
 DATA_KEYS = ["label", "setup", "prices"]
 DATA_FIELDS = [*DATA_KEYS, "n", "single", "subject_table", "oracle", "strong_error", "oracle_error", "guessing_error"]
 LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
-METHODS = ("tdef", "mild", "cwce", "cost_regression", "plugin", "label_regression")
+METHODS = ("tdef", "mild_uniform", "cwce", "cost_regression", "plugin", "label_regression")
 TRIOS = {
     "llama": "llama-3-70b, llama-2-13b, llama-2-7b",
     "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b",
@@ -282,7 +282,7 @@ def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
 def curves(runs_dir: Path) -> str:
     parts: list[str] = []
     rows: list[tuple[str, Mapping[str, Any]]] = []
-    for group in wanted_groups(runs_dir, {"dataset": "mmlu", "method": "mild"}):
+    for group in wanted_groups(runs_dir, {"dataset": "mmlu", "method": "mild_uniform"}):
         curve, setup = trace_curve(group, measure_group(group)), group.names[1]
         file = ROOT / "docs" / "figures" / f"curve_mmlu_{setup}.png"
         curve_figure(curve).savefig(file, dpi=110)
@@ -294,7 +294,7 @@ def curves(runs_dir: Path) -> str:
 def summary_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     kinds = ("router", "cost_regression", "cascade", "mixture", "oracle")
     lines = [
-        "| trio | | mild, a run for each price | cost_regression, one run | confidence cascade, one run |"
+        "| trio | | mild_uniform, a run for each price | cost_regression, one run | confidence cascade, one run |"
         " random mixtures | oracle |"
     ]
     lines.append("|---" * (2 + len(kinds)) + "|")

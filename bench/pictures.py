@@ -44,7 +44,7 @@ STYLE: dict[Any, Any] = {
 
 # What report.png shows: a sweep on digits with a router and a schedule for a CPU.
 SWEEP = ["dataset=digits", "setup=III", "cost=error", "router.width=8", "recipe.epochs=10"]
-SWEEP_METHODS = ("tdef", "mild", "ce", "cwce", "ldam")
+SWEEP_METHODS = ("tdef", "mild_uniform", "ce", "cwce", "ldam")
 # What curve.svg shows: one run per seed, good for all prices.
 CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=best_loss"]
 SEEDS = (0, 1, 2)
@@ -53,7 +53,7 @@ REPORT_CSV, CURVE_CSV = RESULTS / "picture_report.csv", RESULTS / "picture_curve
 # Rows of why_mild.csv: the cell, and (rewards, shares, total, offset) of the two routers.
 WHERE = ("dataset", "setup", "experts", "cost")
 CELL = ("svhn", "III", "synthetic", "error")
-BARE_THEORY = ("sum_others", "theory", "26", "0")
+UNEQUAL = ("sum_others", "cheapest", "26", "0")
 DEFAULT_MILD = ("sum_others", "uniform", "1", "5")
 
 
@@ -125,13 +125,13 @@ def collapse(rows: Sequence[Row]) -> Figure:
     here = [row for row in rows if tuple(row[key] for key in WHERE) == CELL]
     bare, default = (
         [row for row in here if setting(row) == wanted and int(row["seed"]) in SEEDS]
-        for wanted in (BARE_THEORY, DEFAULT_MILD)
+        for wanted in (UNEQUAL, DEFAULT_MILD)
     )
     panels = [
         ("oracle", mean_shares(bare, "oracle"), None, GREEN),
-        ("collapsed:\nbare theory ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
+        ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
         ("same network,\nposterior\ndecision", mean_shares(bare, "posterior_ratios"), mean_of(bare, "posterior"), BLUE),
-        ("method=mild\n(one ρ for all)", mean_shares(default, "ratios"), mean_of(default, "argmax"), BLUE),
+        ("mild_uniform:\none ρ for all", mean_shares(default, "ratios"), mean_of(default, "argmax"), BLUE),
     ]
     picture = Figure(figsize=(8, 3.6), layout="constrained")
     for axes, (title, shares, loss, colour) in zip(picture.subplots(1, 4, sharey=True), panels, strict=True):

@@ -37,7 +37,7 @@ from provenance import ROOT, commit, machine, versions
 RESULTS = ROOT / "bench" / "results"
 ROWS, FEATURES, EXPERTS = 10_000, 384, 3
 SIZES = (10_000, 100_000, 400_000, 1_000_000)
-SWEEP = ["method=mild,tdef,cost_regression", "seed=0,1"]
+SWEEP = ["method=mild_uniform,tdef,cost_regression", "seed=0,1"]
 RUNS = 6
 WORDS = 5_000
 # The steps of a run whose time is taken, by what they are called in the table.

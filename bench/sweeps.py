@@ -22,9 +22,9 @@ from provenance import ROOT, commit, machine, versions
 RESULTS = ROOT / "bench" / "results" / "sweeps.csv"
 RUNS = RESULTS.with_name("sweep_runs.csv")
 SWEEPS = {
-    "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild,plugin", "seed=0,1,2"],
-    "anew": ["dataset=cifar100", "setup=III", "method=mild,plugin"],
-    "reached": ["dataset=svhn,cifar10", "setup=III", "method=mild", "seed=0,1,2"],
+    "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild_uniform,plugin", "seed=0,1,2"],
+    "anew": ["dataset=cifar100", "setup=III", "method=mild_uniform,plugin"],
+    "reached": ["dataset=svhn,cifar10", "setup=III", "method=mild_uniform", "seed=0,1,2"],
 }
 FACTS = ("command", "commit", "machine", "versions")
 COLUMNS = (

@@ -50,13 +50,13 @@ FIELDS = [
 ]
 FIELDS += ["n", "machine", "torch", "commit"]
 CELL = ("dataset", "setup", "experts", "cross_fit", "cost")
-LINES = [("complement", "uniform"), ("complement", "theory"), ("sum_others", "uniform"), ("sum_others", "theory")]
+LINES = [("complement", "uniform"), ("complement", "cheapest"), ("sum_others", "uniform"), ("sum_others", "cheapest")]
 # Each step changes one thing: (name, rewards, shares, total, offset)
 STEPS = [
     ("TDEF: complement rewards, ρ = 1", "complement", "uniform", None, 1.0),
     ("+ temperature: ρ = 5 + 1/p", "complement", "uniform", 1.0, 5.0),
-    ("+ rewards: sum_others", "sum_others", "uniform", 1.0, 5.0),
-    ("+ imbalance: MILD, theory shares", "sum_others", "theory", 1.0, 5.0),
+    ("+ rewards: mild_uniform", "sum_others", "uniform", 1.0, 5.0),
+    ("+ imbalance: mild_cheapest", "sum_others", "cheapest", 1.0, 5.0),
 ]
 
 
@@ -77,7 +77,7 @@ def collect(runs_dir: Path) -> list[Row]:
                 **cell_of(config),
                 "recipe_epochs": str(config["recipe"]["epochs"]),
                 "rewards": method["rewards"],
-                "shares": "uniform" if number else rho["rule"],
+                "shares": "uniform" if number or rho["rule"] == "uniform" else rho["counts"],
                 "total": "" if number else f"{float(rho['total']):g}",
                 "offset": f"{float(rho if number else rho['offset']):g}",
                 "seed": str(config["seed"]),
@@ -207,7 +207,7 @@ def percent(rows: Sequence[Row], column: str) -> str:
 def curves(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
     """By cell, the runs whose ρ has offset 0 or is the same for all experts: there only the size of ρ varies."""
     found = {cell: [row for row in members if sized(row)] for cell, members in cells(rows).items()}
-    return {cell: members for cell, members in found.items() if any(row["shares"] == "theory" for row in members)}
+    return {cell: members for cell, members in found.items() if any(row["shares"] == "cheapest" for row in members)}
 
 
 def sized(row: Row) -> bool:
@@ -227,7 +227,7 @@ def curve_table(rows: Sequence[Row]) -> str:
             lines.append(f"| {' | '.join(row)} |")
     return (
         "\n".join(lines)
-        + "\n\nWith theory shares: argmax → posterior; with equal shares the two are the same decision."
+        + "\n\nWith unequal shares: argmax → posterior; with equal shares the two are the same decision."
     )
 
 

@@ -264,6 +264,8 @@ def test_prices_of_experts_and_of_rows(rows: tuple[np.ndarray, np.ndarray]) -> N
     assert {choice.expert for choice in dear.route(X)} == {"expert 1"}
     assert dear.validation is not None
     assert (dear.validation.mean_price, dear.validation.mean_error) == (0, dear.validation.deferral_loss)
+    by_name = l2d.fit(X, errors=errors, prices={"expert 3": 5, "expert 1": 0, "expert 2": 5}, **{**QUICK, "epochs": 1})
+    assert by_name.description.prices == dear.description.prices == (0, 5, 5)
     by_row = np.zeros_like(errors)
     by_row[:, 0] = 5
     router = l2d.fit(X, errors=errors, prices=by_row, **QUICK)
@@ -286,6 +288,9 @@ def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
     assert router.at([3, 0, 3]).score(X, errors=errors).single_losses["expert 1"] > 3
     assert repr(router) == "Router(expert 1, expert 2, expert 3; sees rows of 3 numbers)"
     assert set(router.at([3, 0, 3]).decide(X).tolist()) == {1}
+    whole = l2d.fit(X, errors + 0.1, labels=labels, method="plugin", **{**QUICK, "epochs": 1})
+    with pytest.raises(ParameterError, match=r"^prices: .*whole costs"):
+        whole.at([3, 0, 3])
 
 
 def test_frames_and_tensors(rows: tuple[np.ndarray, np.ndarray]) -> None:
@@ -368,6 +373,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"costs": np.zeros((N - 1, 3))}, "costs, errors: 239 rows, but X has 240"),
     "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
     "negative": ({"costs": -np.ones((N, 3))}, "costs: must be finite and not negative"),
+    "one is missing": (
+        {"costs": pd.DataFrame({"small": [0.0] * N, "large": [0.0] * 7 + [np.nan] * 2 + [0.0] * (N - 9)})},
+        r"^costs: .*row 7, column 1 (large), both counted from 0, is nan; 2 such values",
+    ),
+    "price by a wrong name": (
+        {"costs": None, "errors": np.zeros((N, 2)), "prices": {"a": 1, "expert 2": 0}},
+        "prices: no expert a; there are expert 1, expert 2",
+    ),
     "not numbers": ({"costs": np.full((N, 3), "a")}, "costs: must be numbers"),
     "names": ({"experts": ["a", "a", "b"]}, "experts"),
     "method": ({"method": "mildd"}, "mild"),
@@ -387,7 +400,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_mistakes_name_the_argument(case: str, rows: tuple[np.ndarray, np.ndarray]) -> None:
     changed, said = BAD[case]
     given = {"X": rows[0], "costs": rows[1], **QUICK, **changed}
-    with pytest.raises(Exception, match="(?i)" + said.replace("(", r"\(")):
+    with pytest.raises(Exception, match="(?i)" + said.replace("(", r"\(").replace(")", r"\)")):
         l2d.fit(given.pop("X"), **given)
 
 

@@ -107,6 +107,7 @@ def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
     others = dies_of(str(runs), "experiment=table1_cost", "dataset=svhn", "setup=I")
     assert "no finished run" in others
     assert "5 finished with other settings" in others
+    assert f"give the folder alone: l2d report {runs} " in others
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,7 +118,7 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(word in out for word in ("usage: l2d report", "tables.tex", "examples:", "experiment=table1_error"))
 
 
-OVERRIDES = ["experiment=table1_error", "dataset=digits", "setup=I", "method=tdef,mild_paper", "seed=0,1"]
+OVERRIDES = ["experiment=table1_error", "dataset=digits", "setup=I", "method=tdef,mild", "seed=0,1"]
 
 
 def test_missing_cells_are_marked(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_cells_are_where_training_puts_them(tmp_path: Path) -> None:
         RunFolder.of(
             check(compose(["dataset=digits", "setup=I", f"method={method}", f"runs_dir={tmp_path}"])).plain
         ).path.parent
-        for method in ("tdef", "mild_paper")
+        for method in ("tdef", "mild")
     ]
     assert [cell.folder for cell in cells_of_sweep(OVERRIDES, [], tmp_path)] == wanted
 

@@ -61,8 +61,8 @@ def refusal(*arguments: object) -> str:
 def test_texts(texts: Untrained, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(texts.path), "--text", PROMPTS[0], "--text", PROMPTS[1]])
     found = read(capsys.readouterr().out)
-    assert list(found[0]) == ["query", "expert", *(f"posterior_{expert}" for expert in "abc")]
-    assert [row["query"] for row in found] == ["1", "2"]
+    assert list(found[0]) == ["row", "expert", *(f"posterior_{expert}" for expert in "abc")]
+    assert [row["row"] for row in found] == ["1", "2"]
     for row, choice in zip(found, Router.load(texts.path).route(PROMPTS[:2]), strict=True):
         assert row["expert"] == choice.expert
         assert [float(row[f"posterior_{name}"]) for name in "abc"] == pytest.approx(
@@ -116,12 +116,24 @@ def test_modules_that_are_trusted_are_looked_for_here(
     ]
 
 
-def test_ids_stand_after_the_number(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path, {"prompt": PROMPTS[:2], "id": ["007", "b,c"]})
-    main([str(texts.path), "--file", str(file)])
+@pytest.mark.parametrize("name", ["queries.csv", "queries.parquet"])
+def test_the_columns_of_the_file_come_first(
+    name: str, texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As they are written there, whether the router sees them or not. One with the name of an answer's column is left out."""
+    cells: Any = {"user": ["007", "b,c"], "prompt": PROMPTS[:2], "score": ["0.50", ""], "expert": ["x", "y"]}
+    main([str(texts.path), "--file", str(write(tmp_path, cells, name))])
     found = read(capsys.readouterr().out)
-    assert list(found[0])[:4] == ["query", "id", "expert", "posterior_a"]
-    assert [(row["query"], row["id"]) for row in found] == [("1", "007"), ("2", "b,c")]
+    assert list(found[0])[:6] == ["user", "prompt", "score", "row", "expert", "posterior_a"]
+    assert [(row["user"], row["score"], row["row"]) for row in found] == [("007", "0.50", "1"), ("b,c", "", "2")]
+    experts = [choice.expert for choice in Router.load(texts.path).route(PROMPTS[:2])]
+    assert [(row["prompt"], row["expert"]) for row in found] == [*zip(PROMPTS[:2], experts, strict=True)]
+
+
+def test_a_pattern_that_matches_several_runs(texts: Untrained) -> None:
+    said = refusal(texts.path, "other/seed=0", "third", "--text", "why")
+    assert f"one run is needed, but 3 folders were given: {texts.path}, other/seed=0, third" in said
+    assert "pattern" in said
 
 
 def test_a_text_that_is_cut_is_said(
@@ -220,12 +232,12 @@ def test_every_image_is_asked_about() -> None:
 def test_csv_quotes_names_and_leaves_blanks() -> None:
     choice = Choice("b, the best", None, {"a": 0.25, "b, the best": 1 / 3})
     sure = Choice("a", {"a": 1.0, "b, the best": 0.0}, None)
-    assert choices_csv([choice, sure], ["a", "b, the best"]) == (
-        'query,expert,posterior_a,"posterior_b, the best",expected_cost_a,"expected_cost_b, the best"\n'
+    assert choices_csv([choice, sure], ["a", "b, the best"], {}) == (
+        'row,expert,posterior_a,"posterior_b, the best",expected_cost_a,"expected_cost_b, the best"\n'
         '1,"b, the best",,,0.25,0.333333\n'
         "2,a,1,0,,\n"
     )
-    assert choices_csv([sure], ["a", "b, the best"]) == 'query,expert,posterior_a,"posterior_b, the best"\n1,a,1,0\n'
+    assert choices_csv([sure], ["a", "b, the best"], {}) == 'row,expert,posterior_a,"posterior_b, the best"\n1,a,1,0\n'
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ from l2d.training.walk import train
 from l2d.utils.errors import L2DError, ParameterError
 
 Call = Callable[..., str]
-COMMANDS = ("bound", "consistency", "simplex", "figure1")
+COMMANDS = ("bound", "consistency", "readings", "simplex", "figure1")
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) ->
     given = ("--rho", "1", "2", "3", "--p", "0.2", "0.3", "0.5", "--out", "regions.svg")
     assert "regions.svg" in call("simplex", "--size", "4", *given)
     text = call("figure1", "--points", "100", "--steps", "5", "--offset", "5")
-    assert "MILD, offset 5, argmax" in text
+    assert "MILD by reward_mass, offset 5, argmax" in text
     (rho,) = [line.partition(": ")[2].split() for line in text.splitlines() if line.startswith("MILD's ρ, offset 5")]
     assert sum(map(float, rho)) == pytest.approx(3 * 5 + 1, abs=2e-3)  # shares of 1, and the offset for each
     assert rows(text)["optimum"][-2:] == ["0.1540", "0.1540"]
@@ -225,6 +225,11 @@ def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) ->
         ("consistency --random -1", "--random=-1: must be at least 0"),
         ("consistency --random 0.5", "--random: invalid int value: '0.5'"),
         ("consistency --random 3 --rho 1 2", "--random=3: "),
+        ("readings --coverage 0.5 0.4", "--coverage=0.5 0.4: the sum is 0.9, not 1"),
+        ("readings --coverage 1 0", "--coverage[2]=0.0: must be greater than 0"),
+        ("readings --coverage 0.5 0.5 --prices 1", "--prices=1: 1 values for 2 experts in --coverage"),
+        ("readings --classes 1", "--classes=1: must be at least 2"),
+        ("readings --total 0", "--total=0.0: must be greater than 0"),
         ("simplex --rho 1 2", "--rho: expected 3 arguments"),
         ("simplex --p 0.5 0.5 0.5", "--p=0.5 0.5 0.5: the sum is 1.5"),
         ("simplex --out there.txt", "--out=there.txt: must end in .png, .pdf, .svg"),

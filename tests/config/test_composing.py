@@ -146,7 +146,7 @@ def test_the_experts_command_takes_trained_experts_unless_a_choice_brings_others
 def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
     cfg, plain = compose(name="tune"), compose()
     assert (cfg.tune.search, plain.tune.search) == ("paper", None)
-    assert (cfg.method.rho.rule, plain.method.rho.rule) == ("theory", "uniform")
+    assert cfg.method.rho == plain.method.rho
     assert compose(["method=tdef"], name="tune").method.name == "tdef"
     ablation = [compose(["experiment=rho_ablation"], name=name) for name in ("train", "tune")]
     for one in ablation:
@@ -208,10 +208,10 @@ def test_defaults() -> None:
     assert cfg.router.width == 16
     assert compose(["router=resnet18"]).router.width == 64
     assert cfg.method.rho == {
-        "rule": "uniform",
+        "rule": "theory",
         "total": 1.0,
         "offset": 5.0,
-        "counts": "cheapest",
+        "counts": "reward_mass",
         "groups": None,
         "values": None,
     }

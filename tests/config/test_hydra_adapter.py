@@ -99,6 +99,50 @@ def test_several_values_without_a_sweep(given: str) -> None:
     assert str(caught.value).startswith(f"{given}: several values are a sweep; put -m")
 
 
+def test_braces_that_the_shell_took_apart() -> None:
+    with pytest.raises(L2DError) as caught:
+        run("seed=3", "cost.prices=a:1", "cost.prices=b (8b):2", "cost=error_plus_cost")
+    assert str(caught.value).endswith("put it in quotes: 'cost.prices={a:1,b (8b):2}'")
+    assert run("seed=3", "seed=4")[0]["seed"] == 4  # the last one counts, as ever
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "options"),
+    [
+        (["dataset.path=my.csv"], "dataset.path", "dataset=mmlu, dataset=table"),
+        (["cost=error", "cost.prices=[1,2]"], "cost.prices", "cost=error_plus_cost, cost=llm"),
+    ],
+)
+def test_a_key_of_another_option(given: list[str], key: str, options: str) -> None:
+    with pytest.raises(ParameterError, match=rf"^{key}: .* a key of {options}$"):
+        run(*given)
+    with pytest.raises(ConfigCompositionException):
+        run("dataset.nowhere=1")
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (["--dataset", "table"], "; write dataset=table"),
+        (["--dataset=table", "--seed", "3", "a=b"], "; write dataset=table seed=3"),
+        (["--dataset", "seed=3"], ""),
+        (["--dataset", "-m"], ""),
+    ],
+)
+def test_a_key_as_a_flag(given: list[str], hint: str) -> None:
+    with pytest.raises(L2DError) as caught:
+        run(*given)
+    assert str(caught.value).startswith("unrecognized arguments: --dataset")
+    assert str(caught.value).partition("; ")[2] == hint.removeprefix("; ")
+
+
+def test_the_home_folder_in_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    seen: list[str] = []
+    run_job(lambda cfg: seen.append(cfg.runs_dir), str(CONF), "train", ["runs_dir=~/x"])
+    assert seen == [f"{tmp_path}/x"]
+
+
 def test_own_configs(tmp_path: Path) -> None:
     write_method(tmp_path)
     seen: list[str] = []

@@ -36,3 +36,12 @@ def test_properties(rows: list[list[float]]) -> None:
             assert (r[c.argmin()] >= r - 1e-6 * r.abs().max()).all()
     # Σ_k c̄_k = (p − 1) Σ_k c_k
     torch.testing.assert_close(sum_others(costs.double()).sum(1), 2 * costs.double().sum(1))
+
+
+def test_the_scale_of_noisy_costs_is_that_of_the_clean_ones() -> None:
+    """20 % noise makes one of ten thousand costs nearly twice as large; by that scale all rewards would be above .4."""
+    costs = torch.tensor([[0.0, 1.0], [1.9, 0.3]], dtype=torch.float64)
+    assert complement_scale(costs) == 1.9
+    assert complement_scale(costs, 1.0) == 1.0
+    assert complement_scale(costs, 1.4) == 1.4
+    assert complement_scale(costs, 0.5) == 1.0

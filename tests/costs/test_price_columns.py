@@ -35,8 +35,10 @@ def test_the_price_of_an_expert_is_the_mean_over_the_training_data() -> None:
 
 
 def test_data_without_price_columns() -> None:
-    with pytest.raises(ParameterError, match=r"price columns.*price_NAME"):
-        cost().row_prices(answers([[0, 1]]))
+    without = panel(answers([[0, 1]]), answers([[0, 1]]))
+    with pytest.raises(ParameterError, match=rf"no price columns.*price_{without.names[0]}, price_{without.names[1]}"):
+        cost().check_panel(without)
+    cost().check_panel(panel(ROWS, ROWS))
 
 
 @pytest.mark.parametrize("override", ["cost.scale=-1", "cost.scale=nan", "cost.noise=-1"])

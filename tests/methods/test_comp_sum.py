@@ -54,10 +54,10 @@ def test_mild_by_hand() -> None:
 
 
 def test_mild_uses_each_experts_own_rho() -> None:
-    """Cheapest: expert 3 in row 1, expert 2 in row 2 → m = (0 → 1, 1, 1): equal shares. A third row breaks the tie."""
+    """Cheapest: expert 3 in row 1, expert 2 in rows 2 and 3 → m = (0 → 1, 2, 1)."""
     costs = torch.cat([COSTS, COSTS[1:]])
-    torch.testing.assert_close(method("mild", costs).rho, torch.full((3,), 5 + 1 / 3))  # the default: one for all
-    mild = method("mild_paper", costs)
+    torch.testing.assert_close(method("mild_uniform", costs).rho, torch.full((3,), 5 + 1 / 3))
+    mild = method("mild_cheapest", costs)
     root = 2 ** (1 / 3)
     torch.testing.assert_close(mild.rho, 5 + torch.tensor([1, root, 1]) / (root + 2))
     f = torch.tensor([[0.0, 1.0, -1.0]])
@@ -72,7 +72,7 @@ def test_mild_uses_each_experts_own_rho() -> None:
 @pytest.mark.slow
 @pytest.mark.measured
 def test_options() -> None:
-    """Both rewards and every form of ρ with either method; the defaults are those of the paper and what validation preferred."""
+    """Both rewards and every form of ρ with either method."""
     assert method("tdef", COSTS, "method.rho=5.2").rho.tolist() == pytest.approx([5.2] * 3)
     assert method("mild", COSTS, "method.rho.values=[1,2,3]").rho.tolist() == [1, 2, 3]
     uniform = method("mild", COSTS, "method.rho.rule=uniform", "method.rho.total=3", "method.rho.offset=0.5")
@@ -83,16 +83,22 @@ def test_options() -> None:
         method("mild", COSTS, "method.rewards=complement").rewards(COSTS[:1]), 1 - COSTS[:1] / 1.7
     )
     many = COSTS.repeat(50, 1)  # enough rows that no count is lifted to 1
-    by_mass = method("mild_paper", many, "method.rho.counts=reward_mass")
-    assert not torch.allclose(by_mass.rho, method("mild_paper", many).rho)
+    assert not torch.allclose(method("mild", many).rho, method("mild_cheapest", many).rho)
 
 
 def test_rho_by_the_mass_of_the_rewards() -> None:
-    """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots."""
+    """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots. Of two
+    experts, both rewards are the same where one is right. With three, only the reward mass depends on the rewards."""
     costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    given = ("method.rewards=complement", "method.rho.counts=reward_mass", "method.rho.offset=0")
     root = 3 ** (1 / 3)
-    torch.testing.assert_close(method("mild_paper", costs, *given).rho, torch.tensor([root, 1]) / (root + 1))
+    for rewards in ("complement", "sum_others"):
+        rho = method("mild", costs, f"method.rewards={rewards}", "method.rho.offset=0").rho
+        torch.testing.assert_close(rho, torch.tensor([root, 1]) / (root + 1))
+    three = torch.cat([costs, torch.ones(4, 1)], dim=1).repeat(2, 1)
+    mass = torch.tensor([6 / 2 + 2 / 4, 2 / 2 + 6 / 4, 8 / 4])  # rewards (2, 1, 1) or (1, 2, 1), of 4
+    root_of = mass ** (1 / 3)
+    rho = method("mild", three, "method.rho.offset=0").rho
+    torch.testing.assert_close(rho, root_of / root_of.sum())
 
 
 def test_the_scale_is_the_training_splits() -> None:
@@ -258,7 +264,7 @@ def test_from_which_tau_the_loss_is_least_at_infinity() -> None:
 
 @pytest.mark.slow
 @pytest.mark.measured
-@pytest.mark.parametrize("name", ["mild", "tdef", "mild_paper", "tdef_uniform"])
+@pytest.mark.parametrize("name", ["mild", "tdef", "mild_cheapest", "tdef_uniform"])
 def test_every_method_of_the_family_takes_a_tau(name: str) -> None:
     """Scores all 0, p = 3, τ = 2: every term is 1 − 1/3, for either rewards and any ρ."""
     built = method(name, COSTS, "method.tau=2.0")

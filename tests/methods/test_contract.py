@@ -63,8 +63,7 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.mark.slow
 @pytest.mark.measured
 def test_the_file_says_its_own_name(name: str) -> None:
-    own = config(name).name
-    assert name == own or name.startswith(f"{own}_")  # mild_paper is a mild
+    assert config(name).name == name
 
 
 def test_one_loss_per_example(name: str) -> None:

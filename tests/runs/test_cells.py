@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from tests.metrics_example import example_metrics
 from tests.runs.some_cells import finish, some_cells
 
-from l2d.config import CONF, check, compose, groups, sweep_axes, to_plain
+from l2d.config import check, compose, groups, sweep_axes, to_plain
 from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import places, variant
 from l2d.routing.make import make
@@ -70,7 +70,7 @@ def frames_of(*given: str) -> list[Frame]:
 
 @pytest.mark.slow
 def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_rest() -> None:
-    given = ["experiment=table1_error", "dataset=svhn,cifar10", "setup=I,III", "method=tdef_paper,mild_paper,ce"]
+    given = ["experiment=table1_error", "dataset=svhn,cifar10", "setup=I,III", "method=tdef,mild,ce"]
     frames, counting = frames_of(*given), Counting()
     assert len(frames) == 12
     found = compose_all(frames, counting)
@@ -95,7 +95,7 @@ def test_an_experiment_that_sets_keys_of_the_method() -> None:
     others = frames_of(
         "experiment=rho_size",
         "dataset=svhn,cifar10",
-        "method=mild,mild_paper",
+        "method=mild,mild_cheapest",
         "method.rewards=sum_others",
         "method.rho.total=1",
         "method.rho.rule=uniform",
@@ -323,7 +323,9 @@ def test_one_damaged_file_does_not_cost_the_table(tmp_path: Path, capsys: pytest
 def test_variants_of_one_name_are_told_apart() -> None:
     """Two noises and two rules of ρ: four cells, four texts, in the listing and in the results."""
     grid = [
-        [f"method={method}", f"cost.noise={noise}", "seed=0"] for method in ("mild", "mild_paper") for noise in (0, 0.2)
+        [f"method.rho.rule={rule}", f"cost.noise={noise}", "seed=0"]
+        for rule in ("theory", "uniform")
+        for noise in (0, 0.2)
     ]
     cells = make_cells(grid, compose)
     texts = [names[-1] for names in named(cells).values()]
@@ -383,26 +385,25 @@ def test_every_experiment_is_known_here() -> None:
 @pytest.mark.measured
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_experiments_pin_rho(experiment: str) -> None:
-    """A later default of mild must not change a table."""
+    """The paper's ρ, whichever method files are changed."""
     axes = sweep_axes([f"experiment={experiment}"])
-    cfg = to_plain(compose([f"experiment={experiment}", "method=mild_paper"]))
+    cfg = to_plain(compose([f"experiment={experiment}", "method=mild"]))
     found = (axes["dataset"], *(axes.get(group, cfg[group]["name"]) for group in ("setup", "experts", "cost")))
     assert found == EXPERIMENTS[experiment]
     assert len(axes["seed"].split(",")) == 5
-    assert {"mild_paper", "tdef_paper", "mild_uniform", "tdef_uniform"} <= set(axes["method"].split(","))
-    assert to_plain(compose(["method=tdef_paper"]))["method"]["rho"] == 1.0
-    pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
+    assert {"mild", "tdef", "mild_uniform", "tdef_uniform"} <= set(axes["method"].split(","))
+    assert to_plain(compose(["method=tdef"]))["method"]["rho"] == 1.0
+    pinned = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "reward_mass", "groups": None, "values": None}
     assert cfg["method"]["rho"] == pinned
-    text = (CONF / "method" / "mild_paper.yaml").read_text()
-    assert all(f"{key}:" in text for key in pinned)  # said in the file itself, not taken from mild.yaml
 
 
 def test_controls_have_the_mean_of_milds_rho() -> None:
     costs = torch.rand(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     rho = {}
-    for name in ("mild_paper", "mild_uniform", "tdef_uniform"):
+    for name in ("mild", "mild_cheapest", "mild_uniform", "tdef_uniform"):
         method = make(check(compose([f"method={name}"])).method, costs=costs, num_classes=4, decision="argmax")
         rho[name] = method.rho
-    assert rho["mild_paper"].std() > 0
+    assert rho["mild"].std() > 0
+    assert rho["mild_cheapest"].std() > rho["mild"].std()
     for name in ("mild_uniform", "tdef_uniform"):
-        assert torch.allclose(rho[name], rho["mild_paper"].mean().expand(4))
+        assert torch.allclose(rho[name], rho["mild"].mean().expand(4))

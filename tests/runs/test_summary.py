@@ -24,7 +24,7 @@ def metrics(decisions: list[int], **changes: Any) -> RunMetrics:
     prices = torch.tensor([0.5, 0.0])
     costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], dtype=torch.float64) + prices
     routing = routing_metrics(torch.tensor(decisions), costs, costs, prices, ["expert 1", "expert 2"])
-    return replace(example_metrics(), **vars(routing), **changes)
+    return replace(example_metrics(), **vars(routing), **{"rows": RowCounts(40, 10, 30), **changes})
 
 
 def guarded(gain: float, error: float | None, best: str = "expert 2", **changes: Any) -> GuardedScore:
@@ -120,7 +120,7 @@ def test_a_fallback_is_shown_and_said() -> None:
         (
             0.125,
             None,
-            "routing may pay. On the test split it costs 0.1250 ± unknown less per input than expert 2 alone, which may be chance.",
+            "routing may pay. On the test split it costs 0.1250 less per input than expert 2 alone, which may be chance.",
         ),
         (
             0.0,
@@ -141,14 +141,23 @@ def test_the_verdict(gain: float, error: float | None, said: str) -> None:
     assert line == f"verdict: {said}"
 
 
+@pytest.mark.parametrize(("rows", "said"), [(1, "1 test row,"), (29, "29 test rows,"), (30, None)])
+def test_a_verdict_needs_thirty_rows(rows: int, said: str | None) -> None:
+    for found in (guarded(1.0, 0.1), guarded(-0.5, 0.25, constant="expert 2")):
+        line = line_of(format_table(metrics(ROUTER, guarded=found, rows=RowCounts(40, 10, rows))), "verdict: ")
+        assert line.startswith("verdict: unclear. Too few rows") == (said is not None)
+        assert said is None or said in line
+
+
 def test_the_verdict_of_a_fallback() -> None:
     text = format_table(metrics([0, 0, 0, 0], guarded=guarded(-0.5, 0.25, constant="expert 2")))
     assert line_of(text, "verdict: ").startswith("verdict: use expert 2 alone.")
 
 
 def test_of_a_single_row_no_error_is_known() -> None:
-    line = line_of(format_table(metrics([0, 0, 0, 0], guarded=guarded(1.0, None, constant="expert 2"))), "guard: ")
-    assert "+1.0000 ± unknown" in line
+    found = guarded(1.0, None, constant="expert 2")
+    line = line_of(format_table(metrics([0, 0, 0, 0], guarded=found, rows=RowCounts(4, 1, 30))), "guard: ")
+    assert "+1.0000 per input (1 row), has no standard error" in line
     assert "validation_fraction" not in line
 
 

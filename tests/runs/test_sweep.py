@@ -23,6 +23,7 @@ from tests.runs.some_cells import finish, some_cells
 from l2d.config import compose, launchers
 from l2d.runs import sweep as sweeping
 from l2d.runs.cells import Cell, make_cells
+from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import (
     ATTEMPTS,
     Progress,
@@ -216,14 +217,14 @@ def test_what_is_said_at_first(
 
 @pytest.mark.parametrize("number", [0, 2, 3])
 def test_what_is_said_at_last(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What failed, with its folder if it has one, and what to do with the rest."""
-    cells = some_cells(tmp_path)
+    """What failed, with its folder if it has one, and what to do with the rest: a report on the narrowest folder of its runs."""
+    cells = some_cells(tmp_path / "my runs" / "mild" / "aaaa")
+    cells[2] = replace(cells[2], run=RunFolder(tmp_path / "my runs" / "ce" / "aaaa" / "seed=2"))
     finish(cells[0])
     reasons = dict(zip(cells[:-4:-1], ("killed", "key=3: too large", "other data"), strict=True))
     failed = {cell: reasons[cell] for cell in cells[::-1][:number]}
     cells[1].run.path.mkdir()
-    config = compose(["dry_run=false", "runs_dir='my runs'"])
-    shop = SimpleNamespace(config=config, grid=[], cells=lambda _: cells, open=lambda: tmp_path)
+    shop = SimpleNamespace(config=compose(["dry_run=false"]), grid=[], cells=lambda _: cells, open=lambda: tmp_path)
     shop.run = lambda *_: failed
     if failed:
         with pytest.raises(L2DError, match=f"^{number} of 3 runs failed; the same command tries them again$"):
@@ -232,7 +233,7 @@ def test_what_is_said_at_last(number: int, tmp_path: Path, capsys: pytest.Captur
         run_sweep(cast(Any, shop))
     said = capsys.readouterr().out
     assert "1/3" in said
-    assert ("next:\n  # make a page of tables and plots\n  l2d report 'my runs'\n" in said) == (number < 3)
+    assert (f"next:\n  # make a page of tables and plots\n  l2d report '{tmp_path}/my runs'\n" in said) == (number < 3)
     lines = ["  digits mild seed=2: killed", "  digits mild seed=1: key=3: too large", f"    {cells[1].run.path}"]
     if number == 2:
         assert said.endswith("\n".join(["failed:", *lines, f"(tracebacks: {tmp_path}/*.error)\n"]))

@@ -207,6 +207,8 @@ def test_the_guard_decides_unless_raw(tmp_path: Path) -> None:
             "offsets": "guard: the experts' scores are shifted by offsets that were fitted to the validation rows",
         }
         assert router.guard_note == notes[did]
+        assert ("; guard: every query goes to c)" in repr(router)) == (did == "fallback")
+        assert "guard" not in repr(raw)
 
 
 def test_the_description_comes_back_whole(features: Ran) -> None:
@@ -246,6 +248,33 @@ def test_other_prices(tmp_path: Path) -> None:
         assert {*experts_of(router, run)} == {"a"}
         assert torch.equal(router.method.state_dict()["prices"], torch.tensor([0.5, 0.1, 0.3]))
     assert len(found) > 1
+
+
+def test_whole_costs_have_no_prices_to_change(tmp_path: Path) -> None:
+    """Also after a save: prices that are part of the costs would be counted twice."""
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router = Router.load(run.path)
+    router.description = replace(router.description, prices=None)
+    router.save(tmp_path / "saved")
+    for whole in (router, Router.load(tmp_path / "saved")):
+        with pytest.raises(ParameterError, match=r"^prices: .*whole costs.*errors= and prices="):
+            whole.at([0.0, 0.0, 0.0])
+
+
+def test_prices_of_a_score_go_by_name(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router, errors = Router.load(run.path), np.zeros((TEST, 3))
+    by_name = router.score(run.queries, errors=errors, prices={"c": 0.3, "a": 0.1, "b": 0.2})
+    assert by_name == router.score(run.queries, errors=errors, prices=[0.1, 0.2, 0.3])
+    assert by_name.single_losses == pytest.approx({"a": 0.1, "b": 0.2, "c": 0.3})
+
+
+def test_the_picture_of_the_held_out_rows_says_so(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router, errors = Router.load(run.path), np.zeros((TEST, 3))
+    assert router.plot(run.queries, errors=errors).axes[0].get_title() == f"{TEST} rows"
+    router.validation = router.score(run.queries, errors=errors)
+    assert router.plot().axes[0].get_title() == f"{TEST} held-out rows"
 
 
 def test_two_tenants_of_one_network(tmp_path: Path) -> None:
@@ -450,6 +479,7 @@ def test_a_file_of_another_run_or_format(features: Ran, texts: Ran, tmp_path: Pa
 
 def test_not_a_run(tmp_path: Path, features: Ran) -> None:
     assert "no such folder" in one_line(tmp_path / "nowhere")
+    assert "router.save" in one_line(tmp_path / "nowhere")
     assert "not a run's folder" in one_line(tmp_path)
     run = copied(features, tmp_path)
     (run / "metrics.json").unlink()

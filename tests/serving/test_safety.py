@@ -230,7 +230,7 @@ def test_trust_on_the_command_line(
     with pytest.raises(SystemExit, match=r"^error: method: my_texts\.Mine .*--trust my_texts$"):
         main([str(made.path), "--text", "why"])
     main([str(made.path), "--text", "why", "--trust", "another", "--trust", "my_texts"])
-    assert capsys.readouterr().out.startswith("query,expert,")
+    assert capsys.readouterr().out.startswith("row,expert,")
 
 
 def test_code_in_the_folder_of_a_tuned_encoder(tmp_path: Path) -> None:

@@ -21,7 +21,10 @@ def test_by_hand() -> None:
     spread = np.std([0, 0.75, -0.5, 0], ddof=1) / 2
     assert score.gain_interval == pytest.approx((0.0625 - 1.96 * spread, 0.0625 + 1.96 * spread), abs=1e-4)
     spread = np.std([0, 0.25, 1, 0], ddof=1) / 2
-    assert score.interval == pytest.approx((0.3125 - 1.96 * spread, 0.3125 + 1.96 * spread), abs=1e-4)
+    assert 1.96 * spread > 0.3125  # a loss is not negative
+    assert score.interval == pytest.approx((0, 0.3125 + 1.96 * spread), abs=1e-4)
+    dear = score_decisions(torch.tensor([0, 1, 1, 0]), COSTS + 1, ["a", "b"])
+    assert dear.interval == pytest.approx((1.3125 - 1.96 * spread, 1.3125 + 1.96 * spread), abs=1e-4)
     assert score.shares == {"a": 0.5, "b": 0.5}
     assert score.oracle_shares == {"a": 0.75, "b": 0.25}
     assert score.single_losses == {"a": 0.375, "b": 0.8125}
@@ -44,10 +47,10 @@ def test_compared_by_hand() -> None:
     spread = np.std([0, -0.75, 0.5, 0], ddof=1) / 2
     assert (found.n, found.difference) == (4, -0.0625)
     assert found.interval == pytest.approx((-0.0625 - 1.96 * spread, -0.0625 + 1.96 * spread), abs=1e-4)
-    assert str(found).endswith("4 rows): no significant difference")
+    assert str(found).endswith("4 rows): no significant difference between this router and the other")
     many, first, second = COSTS.repeat(50, 1), torch.tensor([0, 1, 0, 0] * 50), torch.tensor([1, 1, 1, 1] * 50)
-    assert str(compare_decisions(first, second, many)).endswith("the first is better")
-    assert str(compare_decisions(second, first, many)).endswith("the second is better")
+    assert str(compare_decisions(first, second, many)).endswith("this router is better")
+    assert str(compare_decisions(second, first, many)).endswith("the other router is better")
 
 
 def test_words() -> None:
@@ -82,13 +85,13 @@ def test_every_number_stands_in_its_line() -> None:
         "gain              +0.1500  (-0.0500 to +0.3500): no clear difference from the best single expert",
         "shares            a 75.0%, b 25.0%",
     ]
-    text = "-0.0625  (-0.1250 to +0.2500; 1,234 rows): no significant difference"
+    text = "-0.0625  (-0.1250 to +0.2500; 1,234 rows): no significant difference between this router and the other"
     assert str(Comparison(1234, -0.0625, (-0.125, 0.25))) == text
 
 
 def test_one_row_has_no_interval() -> None:
     score = score_decisions(torch.tensor([0]), COSTS[:1], ["a", "b"])
-    assert score.interval == (-math.inf, math.inf)
+    assert (score.interval, score.gain_interval) == ((0, math.inf), (-math.inf, math.inf))
     assert RouterScore.from_dict(score.as_dict()) == score
 
 
@@ -116,6 +119,7 @@ def test_the_picture_shows_the_numbers() -> None:
     assert heights == [50, 50, 75, 25]  # the router's, then the oracle's
     assert [text.get_text() for text in shares.get_xticklabels()] == ["a", "b"]
     assert [bars.get_label() for bars in shares.containers] == ["router", "oracle"]
+    assert losses.get_title() == "4 rows"
 
 
 def test_a_notebook_shows_the_picture() -> None:

@@ -74,7 +74,9 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
     (tmp_path / "data.txt").write_text("old\n")
     source = walk.Source(fingerprint=lambda _: "new")
-    splits: Any = SimpleNamespace(panel=SimpleNamespace(names=[]), train=range(1234))
+    splits: Any = SimpleNamespace(
+        panel=SimpleNamespace(names=[]), train=range(1234), validation=range(99), test=range(1)
+    )
     said: list[str] = []
     monkeypatch.setattr(walk, "switched_off", lambda _: "recipe.compile=false")
     monkeypatch.setattr(walk, "advice", lambda *_: ["more rows", "fewer labels"])
@@ -90,7 +92,7 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
         "no GPU here: running with recipe.compile=false",
         "more rows",
         "fewer labels",
-        "training mild on digits, seed 0: 1,234 rows, 15 epochs",
+        "training mild on digits, seed 0: 1,234 training, 99 validation, 1 test row; 15 epochs",
     ]
 
 

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from l2d.utils.text import aligned, painted, say
+from l2d.utils.text import aligned, counted, painted, say
 
 
 def test_the_first_column_goes_left_and_the_others_right() -> None:
@@ -13,6 +13,10 @@ def test_the_first_column_goes_left_and_the_others_right() -> None:
         "x     12345",
     ]
     assert aligned(["a", "b"], []) == "a  b\n----"
+
+
+def test_one_row_and_many() -> None:
+    assert [counted(n, "row") for n in (0, 1, 2, 2000)] == ["0 rows", "1 row", "2 rows", "2,000 rows"]
 
 
 def test_colours() -> None:

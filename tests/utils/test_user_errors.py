@@ -1,11 +1,13 @@
 """What all commands share: how they end when their reader has gone, and when the user made a mistake."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException, HydraException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -13,7 +15,7 @@ from tests.conftest import environment
 
 from l2d.config import compose
 from l2d.utils.errors import Busy, L2DError, ParameterError
-from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, is_mistake, one_line
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, how_to_write, is_mistake, one_line
 
 
 def without_a_reader(*command: str) -> subprocess.Popen[str]:
@@ -49,7 +51,7 @@ def test_what_a_command_ends_with(monkeypatch: pytest.MonkeyPatch, capsys: pytes
         FileNotFoundError(2, "No such file", "a.csv"): "error: a.csv: No such file",
         OverrideParseException(
             "a=b=c[", "no viable alternative\nat input"
-        ): "error: a=b=c[: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\"",
+        ): "error: a=b=c[: Hydra cannot read this value as it stands; write 'a=\"b=c[\"'",
     }
     for error, said in cases.items():
         with pytest.raises(SystemExit) as caught, answering():
@@ -79,11 +81,8 @@ def test_ctrl_c_ends_by_the_signal_so_that_a_loop_around_the_command_ends_too() 
         ("dataset.nam=mine", "dataset.nam: unknown key; did you mean name?"),
         ("method=mildd", "method=mildd: unknown choice; did you mean mild?"),
         ("setup=z", "setup=z: unknown choice; there are I, II, III, llama, llm, mixtral, own, severe"),
-        ("setup", "setup: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\""),
-        (
-            "runs_dir=~/x",
-            "runs_dir=~/x: must be KEY=VALUE; put a value with special characters into quotes twice, KEY=\"'VALUE'\"",
-        ),
+        ("setup", "setup: must be KEY=VALUE, without spaces around ="),
+        ("runs_dir=~/x", "runs_dir=~/x: Hydra cannot read this value as it stands; write 'runs_dir=\"~/x\"'"),
     ],
 )
 def test_what_is_said_of_a_mistake_on_the_command_line(given: str, said: str) -> None:
@@ -91,6 +90,29 @@ def test_what_is_said_of_a_mistake_on_the_command_line(given: str, said: str) ->
         compose([given])
     assert is_mistake(caught.value)
     assert one_line(caught.value) == said
+
+
+@pytest.mark.parametrize(
+    ("given", "right", "value"),
+    [
+        ("a=my log (1).csv", 'a="my log (1).csv"', "my log (1).csv"),
+        ('a=5" (b)', 'a="5\\" (b)"', '5" (b)'),
+        ("a={llama 3.1 (8b):0.1,b=c:2}", r"a={llama 3.1 \(8b\):0.1,b\=c:2}", {"llama 3.1 (8b)": 0.1, "b=c": 2}),
+        ("""a={"x y":1,'z':2}""", "a={x y:1,z:2}", {"x y": 1, "z": 2}),
+        ("a=[größe, x(1),b]", 'a=["größe","x(1)",b]', ["größe", "x(1)", "b"]),
+    ],
+)
+def test_how_an_argument_should_be_written(given: str, right: str, value: object) -> None:
+    """Hydra reads what is advised, and as what was meant."""
+    with pytest.raises(OverrideParseException):
+        OverridesParser.create().parse_overrides([given])
+    assert how_to_write(given).endswith(f"; write {shlex.quote(right)}")
+    assert OverridesParser.create().parse_override(right).value() == value
+
+
+@pytest.mark.parametrize("given", ["a={b:", "a=[b,c", "a={größe:1}"])
+def test_an_argument_that_cannot_be_mended_is_not(given: str) -> None:
+    assert "; write" not in how_to_write(given)
 
 
 def test_a_group_that_there_is_not() -> None:

@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from l2d.config import Component, Experiment, check, compose
 from l2d.config.composing import override_text
 from l2d.config.signatures import forget_sources
 from l2d.data.arrays import Answers
-from l2d.data.given import Matrix, kind_of, make_arrays, names_of_experts, read_inputs, read_outcomes
+from l2d.data.given import Matrix, as_array, kind_of, make_arrays, names_of_experts, read_inputs, read_outcomes
 from l2d.experts.cache import Cache
 from l2d.learning.learner import ended_by_signals
 from l2d.learning.random_state import interruptible, random_state_kept
@@ -24,7 +25,7 @@ from l2d.methods.method import Method
 from l2d.routing.build import assemble_rows
 from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
-from l2d.serving.router import Router
+from l2d.serving.router import Router, prices_in_order
 from l2d.serving.score import score_decisions
 from l2d.training.walk import Source, train
 from l2d.utils.errors import L2DError, ParameterError
@@ -39,7 +40,7 @@ def fit(
     costs: Matrix | None = None,
     *,
     errors: Matrix | None = None,
-    prices: Matrix | None = None,
+    prices: Matrix | Mapping[str, float] | None = None,
     labels: Any = None,
     experts: Sequence[str] | None = None,
     text: str | None = None,
@@ -65,7 +66,8 @@ def fit(
             a list of texts.
         costs: [n, p], what each of the p experts would cost on each input, 0 or more. Give this, or `errors` and `prices`.
         errors: [n, p], how wrong each expert is: 0 or 1, or a loss.
-        prices: [p], or [n, p] where they differ between inputs, in units of one error.
+        prices: In units of one error: [p], or by the experts' names, {"small": 0.1, "large": 0.3}; [n, p] where they differ between
+            inputs.
         labels: The true class of each input, for methods that learn it (plugin, label_regression).
         experts: Their names. Default: the columns of a DataFrame of costs, or expert 1, expert 2, …
         text: The column of a DataFrame that holds a text.
@@ -82,7 +84,8 @@ def fit(
         options: Any other key of `l2d train`, such as {"method.rho.offset": 2, "decision": "posterior"}.
 
     Returns:
-        The router. `router.validation` is its score on the held-out rows. The guard was fitted to these rows, so use
+        The router. `router.guard_note` says what the guard does to all choices, None if nothing; `router.raw = True` turns the
+        guard off. `router.validation` is its score on the held-out rows. The guard was fitted to these rows, so use
         `router.score` with rows of your own for the final figure.
 
     Example:
@@ -94,8 +97,10 @@ def fit(
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
-    wrong, paid = read_outcomes(costs, errors, prices)
+    refuse_bad_cells("costs" if errors is None else "errors", costs if errors is None else errors)
+    wrong, _ = read_outcomes(costs, errors, None)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
+    _, paid = read_outcomes(costs, errors, prices_in_order(prices, names) if isinstance(prices, Mapping) else prices)
     given = {
         "seed": seed,
         "validation_fraction": validation_fraction,
@@ -124,10 +129,25 @@ def fit(
         found = Router.load(run.path, trust=sorted(experiment.own_modules))
         if found.network.reads_text:  # its tokenizer is read from the folder when the first query comes
             weakref.finalize(found.network, until.pop_all().close)
+    if costs is not None:  # their prices, if any, are not known apart
+        found.description = replace(found.description, prices=None)
     held_out = splits.validation
     listed = paid if by_row is None else None
     found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names, listed)
     return found
+
+
+def refuse_bad_cells(name: str, values: Matrix) -> None:
+    """Says where the first value is that cannot be a cost, in a DataFrame by the column's name."""
+    array = as_array(values)
+    if array.ndim != 2 or array.dtype.kind not in "if":
+        return
+    bad = np.argwhere(~(np.isfinite(array) & (array >= 0)))
+    if len(bad):
+        row, column = bad[0].tolist()
+        called = f" ({values.columns[column]})" if hasattr(values, "columns") else ""
+        where = f"row {row}, column {column}{called}, both counted from 0, is {array[row, column]}"
+        raise ParameterError(name, f"must be finite and not negative; {where}; {len(bad):,} such values in all")
 
 
 def make_experiment(

@@ -42,7 +42,9 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
         others = without_seed(given)
         seeds[others] += [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
     found = {cell.names: cell for cell in finished}
-    cells: dict[tuple[str, ...], FinishedCell] = {}  # two choices, such as mild and mild_paper, may be one cell
+    cells: dict[
+        tuple[str, ...], FinishedCell
+    ] = {}  # two choices, such as mild and a method of one's own, may be one cell
     for others, config in compose_all(list(seeds), compose).items():
         names = tuple(cell_path(with_listed_prices(check(config)).plain).split("/"))
         known = found.get(names, FinishedCell(names, root.joinpath(*names)))
@@ -63,8 +65,9 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     cells = [cell for cell in swept if cell.folder.absolute().is_relative_to(inside)]
     if not any(cell.runs for cell in cells):
         raise L2DError(
-            f"{folder}: no finished run of this sweep; {sum(len(cell.runs) for cell in finished)} finished with other settings"
-            " (l2d train -m ... dry_run=true lists what is looked for)"
+            f"{folder}: no finished run of this sweep; {sum(len(cell.runs) for cell in finished)} finished with other settings."
+            f" To report all of these, give the folder alone: l2d report {folder} (key=value means the runs of l2d train -m with"
+            " the same keys, all of them; dry_run=true there lists what is looked for)"
         )
     return cells
 

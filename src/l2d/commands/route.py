@@ -5,7 +5,7 @@ import csv
 import io
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,10 @@ DESCRIPTION = """Which expert a trained router sends each query to, as CSV.
 RUN is all that is needed: neither the data nor the experts. (A router that reads text through a frozen encoder, router=minilm,
 needs that encoder.) Nothing in RUN can run code: only classes of l2d are built, and of the modules named with --trust."""
 
-EPILOG = """the CSV has a line per query: its number, its id (if --file has such a column), the chosen expert, and for each expert
+EPILOG = """the CSV has a line per query. First come all columns of --file, except those that have a name from below; then
+  row                  the query's number, from 1; in a file, 1 is the first row below the header
+  expert               the chosen expert
+and, for each expert,
   posterior_NAME       p̂(NAME|query). method=mild and tdef: the expert's share of the expected reward. method=ce and its relatives:
                        the probability that the expert is the cheapest
   expected_cost_NAME   expected error plus price (method=cost_regression, plugin, one_vs_all and their relatives)
@@ -50,7 +53,8 @@ def make_route_parser() -> argparse.ArgumentParser:
     queries.add_argument(
         "--file",
         type=Path,
-        help="a CSV or Parquet file with a row per query and the columns that the router was trained on; others are ignored",
+        help="a CSV or Parquet file with a row per query and the columns that the router was trained on; it sees no others, but all"
+        " come back in the CSV",
     )
     queries.add_argument(
         "--image",
@@ -98,6 +102,18 @@ def read_prices(text: str) -> list[float] | dict[str, float]:
     return named
 
 
+def read_options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = make_route_parser()
+    options, others = parser.parse_known_args(arguments)
+    if others and not any(word.startswith("-") for word in others):
+        folders = [str(options.run), *others]
+        several = f"one run is needed, but {len(folders)} folders were given: {', '.join(folders)}"
+        raise L2DError(f"RUN: {several}. If a pattern such as */seed=0 matched them, give one of them")
+    if others:
+        parser.error(f"unrecognized arguments: {' '.join(others)}")
+    return options
+
+
 def check_out(out: Path | None) -> None:
     """Before the work, not after it."""
     if out is not None and out.is_dir():
@@ -128,18 +144,31 @@ def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":
     return router.route(options.text or options.image)
 
 
-def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str]) -> str:
+def columns_of(file: Path) -> dict[str, list[str]]:
+    """The cells of a CSV file as they are written there, of a Parquet file as text."""
+    from l2d.data.sheet import read_header, read_sheet
+
+    sheet = read_sheet(file, read_header(file).names)
+    return {
+        name: ["" if cell is None else str(cell) for cell in cells.to_pylist()] for name, cells in sheet.columns.items()
+    }
+
+
+def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
+    """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    with_ids = any(choice.id is not None for choice in choices)
     estimated = {"posterior": [choice.posterior for choice in choices]}
     estimated["expected_cost"] = [choice.expected_costs for choice in choices]
     estimated = {kind: found for kind, found in estimated.items() if any(found)}
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
-    writer.writerow(["query", *(["id"] if with_ids else []), "expert", *names])
+    header = ["row", "expert", *names]
+    kept = {name: cells for name, cells in columns.items() if name not in header}
+    writer.writerow([*kept, *header])
     for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True), start=1):
+        given = [cells[place - 1] for cells in kept.values()]
         cells = [f"{values[name]:.6g}" if values else "" for values in found for name in experts]
-        writer.writerow([place, *([choice.id] if with_ids else []), choice.expert, *cells])
+        writer.writerow([*given, place, choice.expert, *cells])
     return content.getvalue()
 
 
@@ -151,7 +180,7 @@ def choices_summary(choices: "Sequence[Choice]", experts: Sequence[str]) -> str:
 
 def main(arguments: list[str]) -> None:
     with answering():
-        options = make_route_parser().parse_args(arguments)
+        options = read_options(arguments)
         check_out(options.out)
         router = load_router(options)
         if router.guard_note is not None:
@@ -159,7 +188,8 @@ def main(arguments: list[str]) -> None:
         choices = ask_router(router, options)
         if (note := getattr(router.encoder, "note", None)) is not None:  # an encoder of the user's own may have none
             print(note, file=sys.stderr)
-        content = choices_csv(choices, router.experts)
+        columns = {} if options.file is None else columns_of(options.file.expanduser())
+        content = choices_csv(choices, router.experts, columns)
         if options.out is None:
             print(content, end="")
         else:

@@ -1,4 +1,4 @@
-"""l2d theory bound|consistency|simplex|figure1: what the paper proves, and where it fails, in numbers and pictures."""
+"""l2d theory bound|consistency|readings|simplex|figure1: what the paper proves, and where it fails, in numbers and pictures."""
 
 import argparse
 from collections.abc import Sequence
@@ -30,6 +30,10 @@ KINDS: dict[str, Any] = {
     "random": NonNegativeInt,
     "experts": Annotated[int, Ge(2)],
     "size": Annotated[int, Ge(2)],
+    "classes": Annotated[int, Ge(2)],
+    "coverage": list[Positive],
+    "prices": list[NonNegative],
+    "total": Positive,
     "points": Annotated[int, Ge(10)],
     "steps": Count,
     "seed": Seed,
@@ -45,6 +49,7 @@ def make_theory_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     _add_bound(commands)
     _add_consistency(commands)
+    _add_readings(commands)
     _add_simplex(commands)
     _add_figure1(commands)
     return parser
@@ -111,6 +116,31 @@ def _add_consistency(commands: Any) -> None:
     parser.set_defaults(does=show_consistency)
 
 
+def _add_readings(commands: Any) -> None:
+    parser = commands.add_parser(
+        "readings",
+        help="both readings of m_k, the rho that follow, and what MILD does with them at the minimum of its loss",
+        description="m_k is either the reward mass of expert k or how often k is the cheapest. For the synthetic experts of a"
+        " setup: the shares of m_k, the rho that follow, and the expected deferral loss at the exact minimum of MILD's loss.",
+        epilog="example, setup III on ten equally frequent classes:\n"
+        "  l2d theory readings --coverage 0.4 0.2 0.2 0.1 0.1 --classes 10",
+    )
+    parser.add_argument(
+        "--coverage",
+        type=float,
+        nargs="+",
+        default=[0.4, 0.2, 0.2, 0.1, 0.1],
+        help="share of the classes that each expert knows (default: setup III, 0.4 0.2 0.2 0.1 0.1)",
+    )
+    parser.add_argument("--classes", type=int, default=10, help="number of classes (default: %(default)s)")
+    parser.add_argument("--prices", type=float, nargs="+", help="price of each expert (default: none)")
+    parser.add_argument(
+        "--total", type=float, default=1.0, help="rho_k = TOTAL * share_k + OFFSET (default: %(default)g)"
+    )
+    parser.add_argument("--offset", type=float, nargs="+", default=[0.0, 5.0], help="OFFSET of rho (default: 0 5)")
+    parser.set_defaults(does=show_readings)
+
+
 def _add_simplex(commands: Any) -> None:
     parser = commands.add_parser(
         "simplex",
@@ -131,7 +161,7 @@ def _add_figure1(commands: Any) -> None:
     parser = commands.add_parser(
         "figure1",
         help="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it and compared with the optimum",
-        description="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 20 s) and compared with the optimum.",
+        description="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 40 s) and compared with the optimum.",
         epilog="example:\n  l2d theory figure1 --offset 0 5 --out figure1.png",
     )
     parser.add_argument(
@@ -174,6 +204,21 @@ def show_consistency(options: argparse.Namespace) -> None:
         return
     with given_as_flags():
         print(consistency_text(_tensor(p), _tensor(rho)))
+
+
+def show_readings(options: argparse.Namespace) -> None:
+    if abs(sum(options.coverage) - 1) > 1e-6:
+        raise ParameterError("--coverage", f"the sum is {sum(options.coverage):g}, not 1", _listed(options.coverage))
+    if options.prices is not None and len(options.prices) != len(options.coverage):
+        problem = f"{len(options.prices)} values for {len(options.coverage)} experts in --coverage"
+        raise ParameterError("--prices", problem, _listed(options.prices))
+    from l2d.analysis.theory.readings import readings, readings_text
+
+    with given_as_flags():
+        found = readings(
+            options.coverage, options.classes, prices=options.prices, total=options.total, offsets=options.offset
+        )
+    print(readings_text(found))
 
 
 def draw_simplex(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
 METADATA = ("name", "about", "reads")
 # Arguments that the run adds to a component, by the last part of its key.
 ADDED = {
-    "method": ("costs", "num_classes", "decision"),
+    "method": ("costs", "num_classes", "decision", "largest_cost"),
     "router": ("mean", "std", "num_outputs", "head"),
     "network": ("mean", "std", "num_outputs", "head"),
     "logger": ("info",),

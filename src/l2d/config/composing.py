@@ -81,6 +81,12 @@ def groups() -> dict[str, dict[str, str]]:
     }
 
 
+def options_with(group: str, key: str) -> list[str]:
+    """The choices of a group whose files have this key."""
+    files = sorted((CONF / group).glob("*.yaml"))
+    return [file.stem for file in files if key in (yaml.load(file.read_text(encoding="utf-8"), LOADER) or {})]
+
+
 def launchers() -> dict[str, str]:
     """{launcher: its one-line description}: how the runs of a sweep are spread."""
     return {file.stem: _first_comment(file) for file in sorted((CONF / "hydra" / "launcher").glob("*.yaml"))}

@@ -2,10 +2,11 @@
 
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,9 +20,11 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
+from l2d.config.composing import options_with
 from l2d.utils.errors import L2DError, ParameterError, unknown
 
 VERSION_BASE = "1.3"
@@ -38,13 +41,40 @@ def run_job(
     compose_quickly()
     _compose_once()
     parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]
-    options = parser.parse_args(list(arguments))
+    parser.error = partial(_refuse, arguments)  # type: ignore[method-assign]
+    # A shell leaves ~ as it is after =, and Hydra cannot read it.
+    options = parser.parse_args([argument.replace("=~/", f"={Path.home()}/", 1) for argument in arguments])
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
+    _refuse_torn_braces(options.overrides)
     _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
-    with _full_errors():
+    with _full_errors(), _naming_options():
         _run_hydra(options, parser, job, conf, config_name)
+
+
+def _refuse_torn_braces(overrides: Sequence[str]) -> None:
+    """A shell makes prices=a:1 prices=b:2 of prices={a:1,b:2} without quotes."""
+    given: dict[str, list[str]] = {}
+    for override in overrides:
+        key, _, value = override.partition("=")
+        given.setdefault(key, []).append(value)
+    for key, values in given.items():
+        if len(values) > 1 and all(":" in value for value in values):
+            whole = f"{key}={{{','.join(values)}}}"
+            raise L2DError(f"{key}={values[0]}: the shell took the braces apart; put it in quotes: '{whole}'")
+
+
+@contextmanager
+def _naming_options() -> Iterator[None]:
+    """Of an unknown key, say which options of its group have it."""
+    try:
+        yield
+    except HydraException as error:
+        key = getattr(error.__cause__, "full_key", None) or ""
+        group, _, name = key.partition(".")
+        if options := ", ".join(f"{group}={option}" for option in options_with(group, name)):
+            raise ParameterError(key, f"unknown key here; it is a key of {options}") from error
+        raise
 
 
 def _refuse_choices(conf: Path, overrides: Sequence[str], *, sweeping: bool) -> None:
@@ -71,9 +101,13 @@ def _full_errors() -> Iterator[None]:
         os.environ |= before
 
 
-def _refuse(message: str) -> NoReturn:
-    """argparse would print its usage too."""
-    raise L2DError(message)
+def _refuse(arguments: Sequence[str], message: str) -> NoReturn:
+    """argparse would print its usage too. A key that is written as a flag, --dataset table, is written as it should be."""
+    line = " ".join(arguments)
+    flags = re.findall(r"(?<= )--[\w.]+", message)
+    values = [re.search(rf"{re.escape(flag)}[= ]([^-=\s][^=\s]*)(?: |$)", line) for flag in flags]
+    keys = " ".join(f"{flag[2:]}={found[1]}" for flag, found in zip(flags, values, strict=True) if found)
+    raise L2DError(f"{message}; write {keys}" if keys else message)
 
 
 def compose_for(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:

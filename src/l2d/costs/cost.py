@@ -20,6 +20,9 @@ class Cost:
     def __init__(self, *, noise: NonNegative, noise_kind: NoiseKind) -> None:
         self.noise, self.noise_kind = noise, noise_kind
 
+    def check_panel(self, panel: Panel) -> None:
+        """Refuse experts without what the prices are made from."""
+
     def prices(self, panel: Panel, train: Tensor) -> Tensor:
         """β [p], float64. panel: what the experts did; train: the training rows among panel.train."""
         raise NotImplementedError

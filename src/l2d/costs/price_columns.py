@@ -18,11 +18,15 @@ class PriceColumns(Cost):
         super().__init__(noise=noise, noise_kind=noise_kind)
         self.scale = scale
 
+    def check_panel(self, panel: Panel) -> None:
+        if panel.train.prices is None:
+            wanted = ", ".join(f"price_{name}" for name in panel.names)
+            raise ParameterError("", f"these data have no price columns; dataset=table looks for {wanted}")
+
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
         """The mean over the training data: what an expert costs on average."""
         return self.row_prices(panel.train).mean(dim=0)
 
     def row_prices(self, answers: Answers) -> Tensor:
-        if answers.prices is None:
-            raise ParameterError("", "these data have no price columns; dataset=table reads those named price_NAME")
+        assert answers.prices is not None  # see check_panel
         return torch.as_tensor(self.scale * answers.prices)

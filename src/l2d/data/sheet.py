@@ -13,6 +13,7 @@ from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 
 SHOWN = 12  # names or rows in a message
+OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
 TEXT = ("string", "large_string")  # types of pyarrow
@@ -85,8 +86,18 @@ class Sheet:
         wrong = np.isnan(floats(cells)) & ~empty
         filled = int((~empty).sum())
         if 0 < wrong.sum() < filled / 2:
-            self.refuse(column, "not a number (correct it, or list the columns to use in `features`)", wrong)
+            self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
         return filled > 0 and not wrong.any()
+
+    def is_prose(self, column: str) -> bool:
+        """Whether it is a column of text: most cells differ and have several words."""
+        import pyarrow.compute as pc
+
+        cells = self.columns[column]
+        if str(cells.type) not in TEXT:
+            return False
+        words = pc.sum(pc.match_substring(cells, " ")).as_py() or 0
+        return bool(min(pc.count_distinct(cells).as_py(), words) > len(cells) / 2)
 
     def refuse(self, column: str, what: str, bad: np.ndarray) -> None:
         """Raise if any of `bad` [n] is true."""
@@ -94,8 +105,9 @@ class Sheet:
             return
         found = np.flatnonzero(bad)
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
-        first = str(self.columns[column][int(found[0])].as_py())
-        said = "" if what == "empty" else f", the first is {first[:40]!r}"
+        cell = self.columns[column][int(found[0])].as_py()
+        first = "" if cell is None else str(cell)
+        said = f", the first is {first[:40]!r}" if first.strip() else ""
         where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {COUNTED}"
         raise L2DError(f"{self.path}: column {column}: {what} {where}")
 
@@ -201,6 +213,8 @@ def _check_header(path: Path, names: list[str]) -> None:
         raise L2DError(
             f"{path}: column {listed(odd)}: no name, or spaces around it; in pandas, use to_csv(index=False)"
         )
+    if len(names) == 1 and (other := next((mark for mark in OTHER_MARKS if mark in names[0]), None)):
+        raise L2DError(f"{path}: one column, {names[0][:40]!r}; a CSV has commas between its cells, not {other!r}")
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> Any:
@@ -213,12 +227,14 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
+    read_header(path)  # refuses semicolons before a comma in some cell does
     return arrow_csv.read_csv(
         pa.BufferReader(content),
         # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
         read_options=arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
         parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-        convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string())),
+        # n/a and the like are no nulls: a message should show them.
+        convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""]),
     )
 
 

@@ -28,7 +28,7 @@ Made = Mapping[str, np.ndarray]
 LOCK = ".lock"
 PARTS = "parts"
 # Raise it when the same settings give different predictions than before: old entries are then ignored.
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)

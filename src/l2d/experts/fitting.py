@@ -16,16 +16,14 @@ if TYPE_CHECKING:
 
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
-    """The sorted rows that an expert learns from: all training rows of its own classes, and `fraction` of each other class.
+    """The sorted rows that an expert learns from: all training rows of its own classes, and `fraction` of all other rows.
 
     labels int [N], train: row numbers among them, owned bool [num_classes].
     """
-    rows = [train[owned[labels[train]]]]
-    for other in torch.nonzero(~owned)[:, 0].tolist():
-        there = train[labels[train] == other]
-        chosen = rng.permutation(len(there))[: round(fraction * len(there))]
-        rows.append(there[torch.from_numpy(chosen)])
-    return torch.cat(rows).sort().values
+    own = owned[labels[train]]
+    others = train[~own]
+    chosen = rng.permutation(len(others))[: round(fraction * len(others))]
+    return torch.cat([train[own], others[torch.from_numpy(chosen)]]).sort().values
 
 
 def deal_into_folds(train: Tensor, number: int, rng: np.random.Generator) -> list[Tensor]:

@@ -53,10 +53,11 @@ class CompSum(Method):
         rewards: Rewards,
         rho: Rho,
         tau: NonNegative,
+        largest_cost: float | None = None,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         self.reward_kind, self.tau = rewards, tau
-        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
+        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))
         self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
         if decision == "posterior" and not self.has_posterior:
             problem = "there is no posterior, which decision=posterior needs"

@@ -110,10 +110,11 @@ class CostSensitive(Method):
         rewards: Rewards,
         rho: Rho,
         tau: NonNegative,
+        largest_cost: float | None = None,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         self.pairs, self.psi, self.form, self.reward_kind, self.tau = pairs, psi, form, rewards, tau
-        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
+        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))
         self.register_buffer("rho", build_rho(rho, costs, self.rewards(costs)).float())
 
     def rewards(self, costs: Tensor) -> Tensor:

@@ -41,7 +41,14 @@ class Method(nn.Module):
     score_range: ClassVar[float] = 1e4
     needs_labels: bool = False
 
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:  # noqa: ARG002 (for methods that need it)
+    def __init__(
+        self,
+        *,
+        costs: Tensor,
+        num_classes: int,  # noqa: ARG002 (for methods that need it)
+        decision: str,
+        largest_cost: float | None = None,  # noqa: ARG002
+    ) -> None:
         super().__init__()
         check_costs(costs)
         if decision == "posterior" and type(self).posterior is Method.posterior:

@@ -56,6 +56,7 @@ class OneVsAll(Method):
         rule: Literal["argmax", "threshold", "cascade"],
         threshold: Share,
         order: list[Count] | None,
+        largest_cost: float | None = None,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         p = costs.shape[1]
@@ -65,7 +66,7 @@ class OneVsAll(Method):
         by_cost = 1 + costs.double().mean(dim=0).argsort(stable=True)
         self.register_buffer("order", by_cost if order is None else torch.tensor(order))
         self.register_buffer("best", by_cost[:1])
-        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs)))
+        self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return one_vs_all_loss(outputs, complement(costs, self.reward_scale))

@@ -23,7 +23,7 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str]) -> li
 
 
 def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:
-    """Says if the label does not separate the experts, or if half of its values have too few rows."""
+    """Says if one expert is the cheapest for every label, or if half of its values have too few rows."""
     costs, rows = method.costs_by_label(), method.rows_by_label
     if costs is None or rows is None:
         return []
@@ -32,9 +32,10 @@ def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) 
     label = f"dataset.label={dataset['label']}" if "label" in dataset else "the label"
     chosen = argmax_last(-costs[rows > 0]).unique()
     if len(chosen) == 1:
+        every = dataset.get("label", "label")
         found.append(
-            f"method={experiment.method.name}: {label} does not separate the experts: {experts[int(chosen)]} is cheapest for"
-            f" every label; {other_label(experiment)}"
+            f"method={experiment.method.name}: at these prices {experts[int(chosen)]} has the least error + price for every"
+            f" {every}, so no routing by {label} can gain; check the prices, or {other_label(experiment)}"
         )
     if rows.double().quantile(0.5) < FEW:
         remedy = "choose a label with fewer values" if "label" in dataset else "raise validation_fraction"
@@ -48,4 +49,4 @@ def other_label(experiment: Experiment) -> str:
         return "try method=cost_regression, which uses only the input"
     category = dataset.get("category", "subject")  # dataset=mmlu_sim has this category, but no key for it
     such = "" if category in (None, dataset["label"]) else f", such as dataset.label={category}"
-    return f"choose a label that does{such}"
+    return f"choose another label{such}"

@@ -51,15 +51,16 @@ class Split:
 class Splits:
     """The data of a run.
 
-    train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. evidence: for
-    methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of its prices.
-    cache: of the experts' predictions. expert_seconds: how long making or reading them took.
+    train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
+    of the training rows, before noise. evidence: for methods that take it. prices: β [p]; None if each row has its own.
+    cost_facts: what the cost reports of its prices. cache: of the experts' predictions. expert_seconds: how long making or reading them took.
     """
 
     train: Split
     validation: Split
     test: Split
     train_costs: Tensor
+    largest_cost: float
     panel: Panel
     prices: Tensor | None
     num_classes: int
@@ -112,6 +113,7 @@ def assemble(
     if len(panel.names) < 2:
         raise ParameterError("setup.coverage", f"{len(panel.names)} expert; routing needs at least 2", coverage)
     with under("cost"):
+        cost.check_panel(panel)
         prices = None if cost.by_row else cost.prices(panel, train)
         part = partial(priced_split, cost, prices)
         whole = part(arrays.train_inputs, train, panel.train, arrays.train_labels)
@@ -119,6 +121,7 @@ def assemble(
         everything = torch.arange(len(arrays.test_labels))
         test = part(arrays.test_inputs, everything, panel.test, arrays.test_labels)
         facts = cost.facts(panel, train)
+    largest = float(whole.costs.max())
     if cost.noise:
         costs = noisy(whole.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
         whole = replace(whole, costs=costs)
@@ -130,6 +133,7 @@ def assemble(
         validation=held_out,
         test=test,
         train_costs=whole.costs,
+        largest_cost=largest,
         panel=panel,
         prices=prices,
         num_classes=arrays.num_classes,

@@ -107,9 +107,14 @@ def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> Deferra
     )
 
 
-def make_method(experiment: Experiment, costs: Tensor, num_classes: int) -> Method:
+def make_method(experiment: Experiment, costs: Tensor, num_classes: int, largest_cost: float | None = None) -> Method:
+    """costs [N, p], num_classes: of the training split. largest_cost: before noise, if there is some."""
     method: Method = make(
-        experiment.method, costs=costs, num_classes=num_classes, decision=experiment.settings.decision
+        experiment.method,
+        costs=costs,
+        num_classes=num_classes,
+        decision=experiment.settings.decision,
+        largest_cost=largest_cost,
     )
     return method
 
@@ -119,7 +124,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     settings, recipe = experiment.settings, experiment.recipe
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
     train = splits.train
-    method = make_method(experiment, train.costs, splits.num_classes)
+    method = make_method(experiment, train.costs, splits.num_classes, splits.largest_cost)
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 SAVED = "router.json"  # of a router that was saved without a run
+WANTED = "give one of runs/.../seed=<s>, or a folder that router.save made"
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,10 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """The config of a finished run or a saved router. Raises L2DError if there is none."""
         if not self.path.is_dir():
-            raise L2DError(f"{self.path}: no such folder; give one of runs/.../seed=<s>")
+            raise L2DError(f"{self.path}: no such folder; {WANTED}")
         file = self.path / "config.yaml"
         if not file.exists():
-            raise L2DError(f"{self.path}: not a run's folder (no config.yaml); give one of runs/.../seed=<s>")
+            raise L2DError(f"{self.path}: not a run's folder (no config.yaml); {WANTED}")
         if not self.finished and not (self.path / SAVED).exists():
             raise L2DError(f"{self.path}: this run is not finished; the same l2d train command resumes it")
         try:

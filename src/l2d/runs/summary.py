@@ -5,7 +5,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from l2d.core.results import GuardEvidence, RowCounts, RunMetrics, Score
-from l2d.utils.text import aligned
+from l2d.utils.text import aligned, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 # More validation rows are advised if the number needed lies between these multiples of the present number.
 WORTH = (1.5, 100)
 SURE = 2  # standard errors that a gain on the test split must exceed to count
+ENOUGH = 30  # test rows for a verdict
 FEW = 3  # categories shown at each end: the largest gains and the smallest
 
 
@@ -52,6 +53,8 @@ def format_table(metrics: RunMetrics) -> str:
     kept, epochs = metrics.kept_epoch, metrics.epochs
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
+    if metrics.rho:
+        lines.append(f"ρ: {', '.join(f'{value:.4g}' for value in metrics.rho)}")
     lines += [*collapse_warning(metrics), guard_line(metrics), verdict_line(metrics)]
     if (found := metrics.extreme) is not None:
         lines.append(
@@ -81,14 +84,14 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
 
 def guard_line(metrics: RunMetrics) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
-    error = "unknown" if seen.standard_error is None else f"{seen.standard_error:.4f}"
-    gain = f"{seen.gain:+.4f} ± {error} per input"
+    error = _plus_minus(seen)
+    gain = f"{seen.gain:+.4f}{error} per input"
     if guarded.constant is not None:
-        rows = f"({metrics.rows.validation:,} rows)"
+        rows = f"({counted(metrics.rows.validation, 'row')})"
         found = (
-            f"router is worse than that by {-seen.gain:.4f} ± {error} per input {rows}"
+            f"router is worse than that by {-seen.gain:.4f}{error} per input {rows}"
             if seen.gain < 0
-            else f"router's gain over that, {gain} {rows}, is not more than one standard error"
+            else f"router's gain over that, {gain} {rows}, {'is not more than one' if error else 'has no'} standard error"
         )
         return (
             f"guard: sends everything to {guarded.constant}; on validation the {found};"
@@ -107,10 +110,12 @@ def guard_line(metrics: RunMetrics) -> str:
 def verdict_line(metrics: RunMetrics) -> str:
     """Whether routing pays, with the guard, as the router will be used."""
     guarded, seen = metrics.guarded, metrics.guarded.test
+    if metrics.rows.test < ENOUGH:
+        tested = counted(metrics.rows.test, "test row")
+        return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
     if guarded.constant is not None:
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on validation."
-    error = "unknown" if seen.standard_error is None else f"{seen.standard_error:.4f}"
-    found = f"On the test split it costs {abs(seen.gain):.4f} ± {error} {{}} per input than {seen.best_constant} alone"
+    found = f"On the test split it costs {abs(seen.gain):.4f}{_plus_minus(seen)} {{}} per input than {seen.best_constant} alone"
     if seen.gain == 0:
         return f"verdict: unclear. Routing gained on validation. On the test split it costs the same as {seen.best_constant} alone."
     if seen.gain < 0:
@@ -120,6 +125,11 @@ def verdict_line(metrics: RunMetrics) -> str:
     alone = guarded.deferral_loss + seen.gain
     way = seen.gain / (alone - metrics.baselines.oracle.deferral_loss)
     return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less, {way:.0%} of the way to the oracle."
+
+
+def _plus_minus(seen: GuardEvidence) -> str:
+    """The standard error of a gain; one row has none."""
+    return "" if seen.standard_error is None else f" ± {seen.standard_error:.4f}"
 
 
 def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:

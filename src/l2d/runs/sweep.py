@@ -1,5 +1,6 @@
 """Many runs from one command. The run folders alone say what is finished, begun or missing."""
 
+import os
 import shlex
 import tempfile
 import time
@@ -77,7 +78,8 @@ def sweep(shop: Workshop) -> None:
     header, rows = results_table(cells)
     print(f"\n{aligned(header, rows)}")
     if len(failed) < len(cells):
-        print(f"\nnext:\n  # make a page of tables and plots\n  l2d report {shlex.quote(str(shop.config.runs_dir))}")
+        narrowest = os.path.commonpath([cell.run.path.parent for cell in cells]) or "."
+        print(f"\nnext:\n  # make a page of tables and plots\n  l2d report {shlex.quote(narrowest)}")
     if failed:
         print("\nfailed:\n" + "\n".join(failure_lines(failed)) + f"\n(tracebacks: {folder}/*.error)")
     report_table(shop.config.logger, folder, header, rows)

@@ -30,8 +30,8 @@ RETRAIN = "train the run again with force=true"
 class RouterDescription:
     """What the tensors do not say.
 
-    prices: one per expert, None if each row has its own. shape: of one input. encoder: the config of the text encoder.
-    guard: fitted to the validation rows.
+    prices: one per expert, None if each row has its own or they are part of the costs. shape: of one input. encoder: the config of
+    the text encoder. guard: fitted to the validation rows.
     """
 
     experts: tuple[str, ...]

@@ -44,8 +44,9 @@ class Choice:
 class Router:
     """Chooses an expert for each query. `Router.load` makes one from the folder of a finished run.
 
-    network, method, encoder: what it decides with. guard: fitted to the validation rows, for the prices it decides by. raw: decide
-    without the guard.
+    network, method, encoder: what it decides with. guard: fitted to the validation rows, for the prices it decides by. It may send
+    every query to the best single expert, or shift the experts' scores; guard_note says which, None if neither. raw: decide without
+    the guard (`Router.load(folder, raw=True)`, or set `router.raw = True`).
     """
 
     def __init__(self, run: RebuiltRun, device: str = "cpu", *, raw: bool = False) -> None:
@@ -72,7 +73,9 @@ class Router:
         save_router(self, Path(folder).expanduser())
 
     def __repr__(self) -> str:
-        return f"Router({', '.join(self.experts)}; sees {self.sees})"
+        one = None if self.raw or self.guard.constant is None else self.experts[self.guard.constant]
+        guard = "" if one is None else f"; guard: every query goes to {one}"
+        return f"Router({', '.join(self.experts)}; sees {self.sees}{guard})"
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -108,7 +111,10 @@ class Router:
         other.method = copy.deepcopy(self.method)
         other.method.reprice(new)
         known = self.description.prices
-        if known is not None and torch.equal(torch.tensor(known), new):
+        if known is None:
+            problem = "this router was fitted with whole costs, and their prices are not known"
+            raise ParameterError("prices", f"{problem}; fit it with errors= and prices= to change them later")
+        if torch.equal(torch.tensor(known), new):
             other.guard = self.description.guard
         elif self.held_out is not None:
             other.guard = self.held_out.guard_at(new)
@@ -144,7 +150,7 @@ class Router:
             queries: As for `route`.
             costs: [n, p], one column per expert. Give this, or `errors` and `prices`.
             errors: [n, p].
-            prices: [p] or [n, p]. Default: the router's own, if it has one per expert.
+            prices: [p], also by expert's name, or [n, p]. Default: the router's own, if it has one per expert.
 
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals.
@@ -180,6 +186,8 @@ class Router:
         """The costs of n queries [n, p], and the prices in them if they are known apart."""
         if costs is None and prices is None:
             prices = self.description.prices
+        if isinstance(prices, Mapping):
+            prices = prices_in_order(prices, self.experts)
         wrong, given = read_outcomes(costs, errors, prices, self.experts)
         if tuple(wrong.shape) != (n, len(self.experts)):
             expected = f"must be [{n}, {len(self.experts)}], a row per query and a column per expert"
@@ -200,7 +208,7 @@ class Router:
             return self.score(queries, costs, errors=errors, prices=prices).plot()
         if self.validation is None:
             raise L2DError("this router has no score on held-out rows; give queries and costs")
-        return self.validation.plot()
+        return self.validation.plot("held-out rows")
 
     def scores(self, inputs: Tensor) -> Tensor:
         """The network's outputs [n, num_outputs] for inputs as it takes them, in batches of the size used to score the run."""

@@ -20,7 +20,7 @@ INTERVALS = ("interval", "gain_interval")
 
 @dataclass(frozen=True)
 class RouterScore:
-    """Means over n rows; costs are error plus price. Intervals are 95 %.
+    """Means over n rows; costs are error plus price. Intervals are 95 %; that of the loss does not go below 0.
 
     deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
@@ -66,8 +66,8 @@ class RouterScore:
         ]
         return "\n".join(lines)
 
-    def plot(self) -> "Picture":
-        """Mean costs of router, oracle and single experts, and shares per expert."""
+    def plot(self, rows: str = "rows") -> "Picture":
+        """Mean costs of router, oracle and single experts, and shares per expert. rows: what the title calls the rows."""
         from l2d.utils.picture import Picture
 
         figure = Picture(figsize=(10, 4), layout="constrained")
@@ -76,7 +76,7 @@ class RouterScore:
         bars["oracle"] = self.oracle_loss
         colours = ["tab:gray"] * len(self.single_losses) + ["tab:blue", "tab:green"]
         losses.barh(list(bars)[::-1], list(bars.values())[::-1], color=colours[::-1])
-        losses.set(xlabel="mean cost (error + price)", title=f"{self.n:,} rows")
+        losses.set(xlabel="mean cost (error + price)", title=f"{self.n:,} {rows}")
         places = range(len(self.shares))
         for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares)):
             shares.bar([k + shift for k in places], [100 * share for share in found.values()], width=0.4, label=label)
@@ -88,7 +88,8 @@ class RouterScore:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired."""
+    """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired. In words,
+    “this router” is the one whose method `compare` was called."""
 
     n: int
     difference: float
@@ -96,7 +97,8 @@ class Comparison:
 
     def __str__(self) -> str:
         low, high = self.interval
-        sure = "the first is better" if high < 0 else "the second is better" if low > 0 else "no significant difference"
+        better = "this router is better" if high < 0 else "the other router is better" if low > 0 else ""
+        sure = better or "no significant difference between this router and the other"
         return f"{self.difference:+.4f}  ({low:+.4f} to {high:+.4f}; {self.n:,} rows): {sure}"
 
 
@@ -119,7 +121,7 @@ def score_decisions(
     return RouterScore(
         n=len(costs),
         deferral_loss=loss[0],
-        interval=loss[1],
+        interval=(max(0.0, loss[1][0]), loss[1][1]),
         oracle_loss=float(costs.min(dim=1).values.mean()),
         best_single=names[best],
         best_single_loss=float(alone[best]),

@@ -32,7 +32,7 @@ from l2d.training.score import Scored, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_atomically
 from l2d.utils.out_of_memory import free_memory, is_out_of_memory, more_parts
-from l2d.utils.text import say
+from l2d.utils.text import counted, say
 
 
 class OutOfMemory(Exception):
@@ -137,7 +137,8 @@ def begin(
     for line in advice(experiment, router.method, splits.panel.names):
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
-    tell(f"{what}: {len(splits.train):,} rows, {experiment.recipe.epochs} epochs")
+    rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
+    tell(f"{what}: {rows}; {counted(experiment.recipe.epochs, 'epoch')}")
 
 
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:

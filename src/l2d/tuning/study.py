@@ -81,7 +81,7 @@ class Study:
         self.trials: dict[tuple[str, ...], Trial] = {}
         method = self.config["method"]
         if options.ablation and not self.is_mild():
-            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild_paper")
+            raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
         with under(f"method={method['name']}"):
             self.search = begin_search(options, self.space())
             self.asks = next(self.search)
@@ -147,7 +147,7 @@ class Study:
 
         splits = make_splits(experiment)
         costs = splits.train.costs
-        built: Any = make_method(experiment, costs, splits.num_classes)
+        built: Any = make_method(experiment, costs, splits.num_classes, splits.largest_cost)
         rule = {**rho, "values": None, "total": 1, "offset": 0} if isinstance(rho, Mapping) else 1 / costs.shape[1]
         return Space(rho, build_rho(rule, costs, built.rewards(costs)).tolist())
 

@@ -26,6 +26,11 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([shown[0], "-" * len(shown[0]), *shown[1:]])
 
 
+def counted(number: int, noun: str) -> str:
+    """1 row, 2,000 rows."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def say(text: str) -> None:
     """Print it, with colours on a terminal (unless NO_COLOR is set) and without them in a file."""
     print(painted(text) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text)

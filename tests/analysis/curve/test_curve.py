@@ -283,7 +283,7 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
         write_run(tmp_path, 0.0, decisions, seed=seed, errors=errors, prices=prices, scores=scores)
         write_run(tmp_path, 1.0, [0, 0], seed=seed, errors=errors, prices=prices, scores=0 * scores)
     title, *table, areas, reached, cascade = curve_text(curves(tmp_path)["mild"]).splitlines()
-    assert title == "q own table error_plus_cost mild: 2 scales, 2 test rows"
+    assert title == "q own table error_plus_cost mild (prices 0.1, 1): 2 scales, 2 test rows"
     assert [line.split("  ") for line in (re.sub(" {2,}", "  ", row) for row in table if "router" in row)] == [
         ["router, cost.scale=0", "0.7750", "0.0000", "0.0000", "2", "0.5000"],
         ["router, cost.scale=1", "0.1000", "0.5000", "0.0000", "2", "0.5000"],
@@ -293,16 +293,16 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
         ["always", "model", "0", "0.1000", "0.5000", "0.0000", "2"],
         ["always", "model", "1", "1.0000", "0.0000", "0.0000", "2"],
     ]
-    assert areas.endswith(": router 0.8125, random mixtures 0.7500, oracle 0.8750 (std of the router's 0.0884)")
+    assert areas.endswith(": router 0.8125; random mixtures 0.7500; oracle 0.8750 (std of the router's 0.0884)")
     assert reached == (
-        "price at which 95% of model 1's accuracy is reached: router 0.7075, random mixtures 0.9100, oracle 0.5050"
+        "price at which 95% of model 1's accuracy is reached: router 0.7075; random mixtures 0.9100; oracle 0.5050"
     )
     assert cascade == NO_CASCADE
 
 
 def test_a_price_of_0_is_a_price() -> None:
     summary = {"strong": "a", "price_to_reach": {"router": 0.0, "mixture": None}}
-    assert reached_line(Curve([], summary)).endswith(": router 0.0000, random mixtures never")
+    assert reached_line(Curve([], summary)).endswith(": router 0.0000; random mixtures never")
 
 
 def test_the_apgr_of_a_posterior_goes_by_the_posterior(tmp_path: Path) -> None:
@@ -400,7 +400,9 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     assert f"cost_regression, one run for all prices: {run}" in curve_text(found["mild"])
     own = curve_text(found["cost_regression"])
     assert run not in own
-    assert own.splitlines()[0] == "q own table error_plus_cost cost_regression: 1 scale, 6 test rows"
+    assert (
+        own.splitlines()[0] == "q own table error_plus_cost cost_regression (prices 1, 0.6, 0.1): 1 scale, 6 test rows"
+    )
     assert "cost_regression, one run for all prices: its points are in curve.csv" in own
     [area] = [line for line in own.splitlines() if line.startswith("AUC")]
     assert "router" not in area  # one point of it is no curve

@@ -62,6 +62,10 @@ def test_summary_by_hand(runs: Path) -> None:
         pytest.approx(0.0385, abs=1e-4),
     )
     assert "against_reference" not in tdef
+    assert mild["reference"] == "tdef"
+    # less the best single expert's .4: differences -.38 and -.36, -.35, -.34 and -.33
+    assert mild["against_single"] == pytest.approx((-0.37, -0.4971, -0.2429), abs=1e-4)
+    assert tdef["against_single"] == pytest.approx((-0.34, -0.3648, -0.3152), abs=1e-4)
     assert entry(entries, "oracle")["mean"] == 0
     assert entry(entries, "best single expert")["mean"] == pytest.approx(0.4)
     assert {one["label"] for one in entries if one["kind"] == "baseline"} == {
@@ -250,7 +254,80 @@ def test_the_guard_is_averaged_where_it_changes_something(tmp_path: Path) -> Non
         "std": pytest.approx(0.3 / 2**0.5),
         "constant": 1,
     }
-    assert "| 0.3500 ± 0.2121 (one expert in 1) |" in markdown_tables(entries, {})
+    assert "| 0.3500 ± 0.2121 (in 1 of 2 seeds the guard chose one expert) |" in markdown_tables(entries, {})
+
+
+def test_every_method_has_a_guarded_loss_if_one_has(tmp_path: Path) -> None:
+    """Or the methods could not be compared by it. Where the guard changes nothing it is the loss itself."""
+    write_guarded(tmp_path)
+    text = markdown_tables(summarise(read_cells(tmp_path)), {})
+    assert re.search(r"\| plugin \| 2 \(few\) .*\| 0\.2000 ± 0\.0000 \|", text)
+    assert re.search(
+        r"\| mild \| 2 \(few\) .*\| 0\.3000 ± 0\.0000 \(in 2 of 2 seeds the guard chose one expert\) \|", text
+    )
+
+
+def write_guarded(runs: Path) -> None:
+    """mild has .1, guarded .3; plugin and ce, which the guard leaves as they are, .2 and .25."""
+    fallback = dataclasses.replace(example_metrics(0.3, p=3).guarded, constant="expert 1")
+    for seed in range(2):
+        write_run(runs, "svhn/I/synthetic/error/mild/aaaa", seed, 0.1, guarded=fallback)
+        write_run(runs, "svhn/I/synthetic/error/plugin/aaaa", seed, 0.2)
+        write_run(runs, "svhn/I/synthetic/error/ce/aaaa", seed, 0.25)
+
+
+def test_the_summary_says_if_the_guard_changes_the_order(tmp_path: Path) -> None:
+    write_guarded(tmp_path)
+    [found] = findings_of(read_cells(tmp_path))
+    assert (found.best, found.mean, found.guarded) == ("mild", pytest.approx(0.1), pytest.approx(0.3))
+    assert "best mild 0.1000 (guarded 0.3000); with the guard, plugin is the best: 0.2000; best single" in sentence(
+        found
+    )
+    _, _, head, _, row, *_ = markdown_findings([found], TITLES).splitlines()
+    assert "| deferral loss | with the guard | best single expert |" in head
+    assert "| 0.1000 | 0.3000 (plugin is the best: 0.2000) | 0.4000 |" in row
+    behind = dataclasses.replace(found, guarded_order=(("mild", 0.1), ("ce", 0.2), ("plugin", 0.3)))
+    assert behind.guard_words == "the order is mild 0.1000, ce 0.2000, plugin 0.3000"
+
+
+def test_methods_that_the_guard_makes_equal_keep_their_order(tmp_path: Path) -> None:
+    fallback = dataclasses.replace(example_metrics(0.3, p=3).guarded, constant="expert 1")
+    for method, loss in (("mild", 0.5), ("ce", 0.4), ("tdef", 0.6)):
+        write_run(tmp_path, f"svhn/I/synthetic/error/{method}/aaaa", 0, loss, guarded=fallback)
+    [found] = findings_of(read_cells(tmp_path))
+    assert (found.best, found.guarded_order) == ("ce", ())
+    assert sentence(found).startswith("svhn I synthetic error: best ce 0.4000 (guarded 0.3000); best single expert")
+
+
+def test_without_tdef_methods_are_compared_with_the_best(tmp_path: Path) -> None:
+    """Of those that differ in the method alone: not with the noisy ce, which has the least loss of all."""
+    losses = {"ce/aaaa": (0.2, 0.3), "mild/aaaa": (0.1, 0.1), "plugin/aaaa": (0.3, 0.5)}
+    for cell, values in losses.items():
+        for seed, loss in enumerate(values):
+            write_run(tmp_path, f"svhn/I/synthetic/error/{cell}", seed, loss)
+    write_run(tmp_path, "svhn/I/synthetic/error/ce/bbbb", 0, 0.01, {"cost": {"noise": 0.2}})
+    entries = summarise(read_cells(tmp_path))
+    plugin, mild = entry(entries, "plugin"), entry(entries, "mild")
+    assert (plugin["reference"], plugin["against_reference"][0]) == ("mild", pytest.approx(0.3))
+    assert "against_reference" not in mild
+    assert "| less mild, paired, 95 % |" in markdown_tables(entries, {})
+
+
+def test_rows_with_other_references_name_them(runs: Path) -> None:
+    """One setup has tdef, the other has not."""
+    for seed in range(2):
+        write_run(runs, "svhn/II/synthetic/error/mild/aaaa", seed, 0.1)
+        write_run(runs, "svhn/II/synthetic/error/ce/aaaa", seed, 0.2)
+    text = markdown_tables(summarise(read_cells(runs)), {})
+    assert "| less the method in brackets, paired, 95 % |" in text
+    assert "| +0.1000 [+0.1000, +0.1000] (mild) |" in text
+    assert "| -0.0250 [-0.0885, +0.0385] (tdef) |" in text
+
+
+@pytest.mark.parametrize(("mean", "said"), [(0.399, "0%"), (0.401, "0%"), (0.4, "0%"), (0.36, "-10%"), (0.44, "+10%")])
+def test_no_change_has_no_sign(mean: float, said: str, runs: Path) -> None:
+    [found] = findings_of(read_cells(runs))
+    assert f"0.4000 ({said})" in sentence(dataclasses.replace(found, mean=mean))
 
 
 def test_unfinished_and_damaged_runs_are_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -344,7 +421,7 @@ def test_markdown_and_latex(runs: Path) -> None:
     text = markdown_tables(entries, TITLES)
     assert "### Simulated experts, error\n" in text
     assert "| SVHN | I | mild | 2 (few) | **0.0300 ± 0.0141** | 0.0254 ± 0.0016 | +2.9 |" in text
-    assert "| SVHN | I | tdef | 3 | 0.0600 ± 0.0100 | 0.0468 ± 0.0015 | +8.8 |  | 50.0 / 30.0 / 20.0 |" in text
+    assert "| SVHN | I | tdef | 3 | 0.0600 ± 0.0100 | 0.0468 ± 0.0015 | +8.8 |  | -0.3400 [-0.3648, -0.3152] |" in text
     tex = latex_tables(entries, TITLES)
     assert (
         r"mild & (I) & SVHN & \textbf{0.0300 $\pm$ 0.0141}$^\dagger$ & 0.0254 $\pm$ 0.0016 & 50.00 & 30.00 & 20.00 \\"
@@ -365,8 +442,9 @@ def test_every_column_stands_under_its_name(runs: Path) -> None:
     cells = read_cells(runs)
     _, _, head, _, mild, _, *baselines = markdown_tables(summarise(cells), TITLES).splitlines()
     names = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
-    assert head == f"| {' | '.join([*names, 'to each expert, %'])} |"
-    told = "0.0254 ± 0.0016 | +2.9 | -0.0250 [-0.0885, +0.0385] | 50.0 / 30.0 / 20.0"
+    assert head == f"| {' | '.join([*names, 'less best single, paired, 95 %', 'to each expert, %'])} |"
+    intervals = "-0.0250 [-0.0885, +0.0385] | -0.3700 [-0.4971, -0.2429]"
+    told = f"0.0254 ± 0.0016 | +2.9 | {intervals} | 50.0 / 30.0 / 20.0"
     assert mild == f"| SVHN | I | mild | 2 (few) | **0.0300 ± 0.0141** | {told} |"
     assert [row.split(" | ")[2] for row in baselines] == [f"*{name}*" for name in BASELINES.values()]
     [found] = findings_of(cells)
@@ -510,7 +588,7 @@ def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
     assert data["names"] == TITLES
     assert data["entries"][0]["curve"] == [[1, 0.5], [2, 0.3]]
     assert data["title"] == "</script><b>"
-    assert data["findings"][0]["gain"] == pytest.approx(1 - 0.03 / 0.4)
+    assert data["findings"][0]["change"] == "-92%"
     told = entry(data["entries"], "mild")["against_reference"]
     assert told == pytest.approx([-0.025, -0.08853102, 0.03853102], abs=1e-7)
 

@@ -113,9 +113,9 @@ def test_what_is_shown_of_a_method() -> None:
     learned = torch.where(torch.arange(len(GRID)) < 1400, 0, 2)
     row = figure1.Figure1Row("Mine", learned, torch.ones_like(learned))
     optimal = figure1.expected_costs(GRID).argmin(dim=1)
-    world = figure1.Figure1World(optimal, f64([0.5, 0.25, 0.25]), {5.0: f64([5.5, 5.25, 5.25])}, [row])
+    world = figure1.Figure1World(optimal, f64([0.5, 0.25, 0.25]), {"MILD": f64([5.5, 5.25, 5.25])}, [row])
     lines = figure1.figure1_text(world).splitlines()
-    assert lines[:2] == ["m_k/m: 0.5 0.25 0.25", "MILD's ρ, offset 5: 5.5 5.25 5.25"]
+    assert lines[:2] == ["how often each expert is the cheapest: 0.5 0.25 0.25", "ρ of MILD: 5.5 5.25 5.25"]
     assert lines[3].split("  ")[1:] == ["learned", " excess", "minimiser", " excess"]
     [shown] = [line.split() for line in lines if line.startswith("Mine")]
     assert shown == ["Mine", f"{row.learned_loss:.4f}", f"{row.learned_loss - world.optimum:+.4f}", "0.6508", "+0.4967"]
@@ -136,15 +136,22 @@ def test_the_shares_are_those_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> 
     cheapest = [min(range(3), key=row.__getitem__) for row in costs.tolist()]
     counts = np.array([cheapest.count(k) for k in range(3)])
     np.testing.assert_allclose(world.shares, counts / 50)
-    np.testing.assert_allclose(world.rho[2.0], np.cbrt(counts) / np.cbrt(counts).sum() + 2, rtol=1e-6)
+    rewards = costs.sum(dim=1, keepdim=True) - costs
+    mass = (rewards / rewards.sum(dim=1, keepdim=True)).sum(dim=0).numpy()
+    for name, m in (("reward_mass", mass), ("cheapest", counts)):
+        expected = np.cbrt(m) / np.cbrt(m).sum() + 2
+        np.testing.assert_allclose(world.rho[f"MILD by {name}, offset 2"], expected, rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_what_is_learned() -> None:
-    """Bare theory (offset 0): argmax far from the optimum already at the minimiser, posterior at it. Same seed, same decisions."""
+    """Without an offset. By how often an expert is the cheapest, argmax is far from the optimum already at the minimiser, and the
+    posterior is at it. By reward mass argmax is near it. Same seed, same decisions."""
     world = figure1.figure1_world(points=200, steps=50, offsets=[0.0], seed=0)
-    tdef, argmax, posterior = world.rows
-    assert world.rho[0.0].sum() == pytest.approx(1)
+    tdef, mass, mass_posterior, argmax, posterior = world.rows
+    assert all(rho.sum() == pytest.approx(1) for rho in world.rho.values())
+    assert mass.limit_loss < world.optimum + 0.01
+    assert mass_posterior.limit_loss == pytest.approx(world.optimum, abs=1e-6)
     assert tdef.limit_loss == pytest.approx(world.optimum, abs=1e-6)
     assert posterior.limit_loss == pytest.approx(world.optimum, abs=1e-6)
     assert argmax.limit_loss > world.optimum + 0.3
@@ -154,8 +161,10 @@ def test_what_is_learned() -> None:
     assert all(torch.equal(one.learned, other.learned) for one, other in zip(world.rows, again.rows, strict=True))
     picture = figure1.figure1_picture(world)
     assert [text.get_text().rsplit("  ", 1)[0] for text in picture.axes[1].get_yticklabels()] == [
-        "MILD, offset 0, posterior",
-        "MILD, offset 0, argmax",
+        "MILD by cheapest, offset 0, posterior",
+        "MILD by cheapest, offset 0, argmax",
+        "MILD by reward_mass, offset 0, posterior",
+        "MILD by reward_mass, offset 0, argmax",
         "TDEF",
         "optimal",
     ]

@@ -325,7 +325,9 @@ LABELLED: Cells = {**GOOD, "label": ["cat", "dog"] * 5, "prediction_p": ["cat"] 
 # (cells, arguments, words of the message)
 BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "empty correctness": (with_cell("correct_a", 2, ""), {}, ["column correct_a", "empty", "1 of 10 rows", ": 3"]),
-    "NaN correctness": (with_cell("correct_a", 2, "NaN"), {}, ["column correct_a", "empty", ": 3"]),
+    "NaN correctness": (with_cell("correct_a", 2, "NaN"), {}, ["column correct_a", "empty", ": 3", "'nan'"]),
+    "n/a correctness": (with_cell("correct_a", 2, "n/a"), {}, ["column correct_a", "not a number", ": 3", "'n/a'"]),
+    "n/a feature": (with_cell("y", 4, "N/A"), {}, ["column y", "not a number", "dataset.features", ": 5", "'N/A'"]),
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", "not between 0", ": 10", "'3'"]),
     "correctness in words": (with_cell("correct_a", 0, "si"), {}, ["column correct_a", "not a number", "'si'"]),
     "negative cost": ({**GOOD, "cost_c": [-1.0] * 10}, {}, ["column cost_c", "negative", "10 of 10", "1, 2, 3"]),
@@ -339,6 +341,21 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "empty text": (with_cell("note", 1, "  "), {"text": "note"}, ["column note", "empty", ": 2"]),
     "images that are not there": (GOOD, {"image": "note"}, ["column note", "no such file", "'some text'"]),
     "no experts": (without("correct_a", "correct_b"), {}, ["no experts", "correct_NAME", "there are id, x, y, note"]),
+    "experts at the end": (
+        {**without("correct_a", "correct_b"), "gpt_correct": [1] * 10, "b_correct": [0] * 10},
+        {},
+        ["no experts", "dataset.experts", "correct_gpt by gpt_correct"],
+    ),
+    "experts in capitals": (
+        {**without("correct_b"), "Correct_B": [1] * 10},
+        {},
+        ["only one expert, a", "correct_B by Correct_B"],
+    ),
+    "dollars called costs": (
+        {**GOOD, "cost_usd_b": [0.5] * 10},
+        {},
+        ["column cost_usd_b looks like money", "correct_b", "price_b", "usd_b"],
+    ),
     "one expert": (without("correct_b"), {}, ["only one expert, a", "two or more"]),
     "two outcomes": ({**GOOD, "cost_a": [0] * 10}, {}, ["correct_a and cost_a", "one outcome"]),
     "an expert twice": (GOOD, {"experts": ["correct_a", "a"]}, ["correct_a and correct_a", "one outcome per expert"]),
@@ -473,7 +490,9 @@ BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     ),
     "a column twice": (b"x,x,correct_a,correct_b\n1,1,0,1\n", "t.csv", ["more than one column is called x"]),
     "a nameless column": (b",x,correct_a,correct_b\n0,1,0,1\n", "t.csv", ["column ''", "no name", "index=False"]),
-    "semicolons": (b"x;correct_a;correct_b\n1;0;1\n", "t.csv", ["no experts", "there are x;correct_a;correct_b"]),
+    "semicolons": (b"x;correct_a;correct_b\n1;0;1\n", "t.csv", ["one column", "commas", "';'", "x;correct_a"]),
+    "semicolons, and commas in cells": (b"x;correct_a;correct_b\n1,5;0;1\n", "t.csv", ["commas", "';'"]),
+    "tabs": (b"x\tcorrect_a\tcorrect_b\n1\t0\t1\n", "t.csv", ["commas", r"'\t'"]),
     "Latin-1": ("x,correct_a,correct_b\n1,0,1\nß,1,0\n".encode("latin-1"), "t.csv", ["not UTF-8", "line 3"]),
     "UTF-16": ("x,correct_a,correct_b\n1,0,1\n".encode("utf-16"), "t.csv", ["not UTF-8", "line 1"]),
     "Parquet in name only": (b"x,correct_a,correct_b\n1,0,1\n", "t.parquet", ["cannot be read"]),
@@ -657,13 +676,47 @@ def test_a_column_is_numeric_if_its_cells_are_and_a_few_slips_are_refused(tmp_pa
 
 
 def test_what_experts_did_is_not_for_the_router(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known_later = {f"{kind}_a": [1.0] * 10 for kind in ("answer", "probability", "tokens", "seconds")}
+    known_later = {
+        f"{kind}_a": [1.0] * 10 for kind in ("answer", "probability", "tokens", "seconds", "latency", "Correct")
+    }
     assert load(write(tmp_path, {**separable(10), **known_later})).seen.features == ("x", "noise")
     assert "cost=columns" not in capsys.readouterr().err
     prices = {"price_a": [1.0] * 10, "price_b": [0.0] * 10}
     assert load(write(tmp_path, {**separable(10), **prices})).seen.features == ("x", "noise")
     said = capsys.readouterr().err
     assert said.endswith("the router sees: x, noise; prices: price_a, price_b (they count with cost=columns)\n")
+
+
+def test_losses_of_other_experts_are_no_money(tmp_path: Path) -> None:
+    """No expert's name ends in that of another, or both are losses."""
+    for extra in ({"cost_busd": [0.5] * 10}, {"cost_c": [0.5] * 10, "cost_usd_c": [0.5] * 10}):
+        arrays = load(write(tmp_path, {**GOOD, **extra}))
+        assert arrays.panel is not None
+        assert arrays.panel.names == ("a", "b", *(column.removeprefix("cost_") for column in extra))
+
+
+def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If most cells differ and have several words, and nobody named what the router sees."""
+    words = {"request": [f"r-{i}" for i in range(10)], "note": ["some text"] * 10}
+    cells = {**GOOD, **words, "answer_a": [f"it is {i}" for i in range(10)]}
+    path = write(tmp_path, {**cells, "query": [f"what is {i}" for i in range(10)]})
+    load(path)
+    assert "; query looks like text: read it with dataset.text=query" in capsys.readouterr().err
+    for named in ({"features": ["x"]}, {"text": "query"}, {"encoder": None}):
+        load(path, **named)
+        assert "looks like text" not in capsys.readouterr().err
+    load(write(tmp_path, cells))
+    assert "looks like text" not in capsys.readouterr().err
+
+
+def test_repeated_texts_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(tmp_path, in_order({**GOOD, "query": ["a b", "c", "a  b", "a b", "d", "e", "f", "g", "h", "c"]}))
+    load(path, text="query", **SPLIT)
+    assert "earlier row" not in capsys.readouterr().err  # the column decides about their sides
+    load(write(tmp_path, {**GOOD, "query": ["a b", "c", "a  b", "a b", *"defgh", "c"]}), text="query")
+    assert "; 3 rows with the text of an earlier row, on the same side of the split\n" in capsys.readouterr().err
+    load(write(tmp_path, {**GOOD, "query": list("abcdefghij")}), text="query")
+    assert "earlier row" not in capsys.readouterr().err
 
 
 def test_what_the_router_sees_is_listed_up_to_sixty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

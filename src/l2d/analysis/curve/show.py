@@ -44,8 +44,9 @@ def curve_text(curve: Curve) -> str:
     rows = [[f"router, cost.scale={mark.at:g}", *_cells(mark, two)] for mark in curve.of("router")]
     rows += [[f"always {mark.name}", *_cells(mark, two)] for mark in curve.of("single")]
     title, scales = " ".join(found[key] for key in NAMED), len(found["scales"])
+    prices = ", ".join(f"{model['price']:.4g}" for model in found["models"])  # groups may differ in nothing else
     lines = [
-        f"{title}: {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
+        f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
         aligned(["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])], rows),
         areas_line(found),
         reached_line(curve),
@@ -63,13 +64,13 @@ def _cells(mark: Mark, two: bool) -> list[str]:
 
 
 def areas_line(found: dict[str, Any]) -> str:
-    areas = ", ".join(f"{curve_label(kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
+    areas = "; ".join(f"{curve_label(kind)} {value:.4f}" for kind, value in found["auc"].items() if value is not None)
     spread = "" if found["auc_std"] is None else f" (std of the router's {found['auc_std']:.4f})"
     return f"AUC, mean accuracy from the cheapest to the dearest model's price: {areas or 'none, all prices are equal'}{spread}"
 
 
 def reached_line(curve: Curve) -> str:
-    reached = ", ".join(
+    reached = "; ".join(  # labels have commas
         f"{curve_label(kind)} {'never' if price is None else f'{price:.4f}'}"
         for kind, price in curve.summary["price_to_reach"].items()
         if kind != "cascade" or curve.of(kind)

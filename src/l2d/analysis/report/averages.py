@@ -63,10 +63,8 @@ def mean_columns(rows: Iterable[Sequence[float]]) -> list[float]:
     return [statistics.fmean(column) for column in zip(*rows, strict=True)]
 
 
-def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any] | None:
-    """Deferral loss with the guard, and in how many seeds it sent everything to one expert; None where it changed nothing."""
-    if not any(run.guarded.changes_decisions for run in runs):
-        return None
+def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any]:
+    """Deferral loss with the guard, and in how many seeds it sent everything to one expert."""
     mean, std = mean_std([run.guarded.deferral_loss for run in runs])
     return {"mean": mean, "std": std, "constant": sum(run.guarded.constant is not None for run in runs)}
 

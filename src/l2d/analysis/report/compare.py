@@ -1,5 +1,6 @@
 """The entries of the tables: each cell's label, what it is compared with, and its means over seeds."""
 
+import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from l2d.analysis.report.paper import BLOCK, paper_results
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 
-REFERENCE = "tdef"  # methods are compared with it, as in the paper
+REFERENCE = "tdef"  # methods are compared with it, as in the paper; without it, with the best of them
 FEW = 3  # fewer seeds than this are marked
 BASELINES = {
     "oracle": "oracle",
@@ -65,14 +66,35 @@ def as_in_the_paper(settings: Mapping[str, Any], method: str) -> bool:
     return zero and one and none and has_papers_rho(settings, method)
 
 
+def is_papers_tdef(cell: FinishedCell) -> bool:
+    return cell.method == REFERENCE and has_papers_rho(cell.settings, REFERENCE)
+
+
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
-    """The paper's tdef that differs from a cell in the method alone."""
+    """Of the cells that differ from this one in the method alone: the paper's tdef, or else the best. None for that cell itself."""
     rest = cell.settings_but("method.")
-    for other in members:
-        usable = other.method == REFERENCE and other.runs and other is not cell
-        if usable and has_papers_rho(other.settings, REFERENCE) and other.settings_but("method.") == rest:
-            return other
-    return None
+    alike = [other for other in members if other.runs and other.settings_but("method.") == rest]
+    found = next(filter(is_papers_tdef, alike), None) or min(alike, key=mean_loss)
+    return None if found is cell else found
+
+
+def mean_loss(cell: FinishedCell) -> float:
+    return statistics.fmean(losses_of(cell).values())
+
+
+def losses_of(cell: FinishedCell) -> dict[int, float]:
+    """Deferral loss by seed."""
+    return {seed: run.deferral_loss for seed, run in cell.runs.items()}
+
+
+def singles_of(cell: FinishedCell) -> dict[int, float]:
+    """Deferral loss of the best single expert by seed."""
+    return {seed: run.baselines.best_single.deferral_loss for seed, run in cell.runs.items()}
+
+
+def guard_acts(cells: Sequence[FinishedCell]) -> bool:
+    """Whether the guard changed decisions in any run. Then the guarded loss of every method is told, to compare them by it."""
+    return any(run.guarded.changes_decisions for cell in cells for run in cell.runs.values())
 
 
 def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
@@ -80,7 +102,7 @@ def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
     labels, entries = method_labels(cells), []
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
-        entries += [place | {"label": labels[cell]} | router_entry(cell, members) for cell in members]
+        entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels) for cell in members]
         entries += [place | entry for entry in baseline_entries(members)]
     return entries
 
@@ -98,7 +120,7 @@ def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
     ]
 
 
-def router_entry(cell: FinishedCell, members: Sequence[FinishedCell]) -> Entry:
+def router_entry(cell: FinishedCell, members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Entry:
     paper = paper_results().get((*cell.block, cell.method)) if as_in_the_paper(cell.settings, cell.method) else None
     entry: Entry = {
         "kind": "router",
@@ -113,9 +135,12 @@ def router_entry(cell: FinishedCell, members: Sequence[FinishedCell]) -> Entry:
     if not cell.runs:
         return entry | {"mean": None}
     entry |= mean_metrics(list(cell.runs.values()))
+    if not guard_acts(members):
+        entry["guarded"] = None
     if paper:
         entry["off_by_std"] = (entry["mean"] - paper["mean"]) / paper["std"]
     if reference := reference_of(cell, members):
-        losses = [{seed: run.deferral_loss for seed, run in one.runs.items()} for one in (cell, reference)]
-        entry["against_reference"] = paired_interval(*losses)
+        entry["reference"] = REFERENCE if is_papers_tdef(reference) else labels[reference]
+        entry["against_reference"] = paired_interval(losses_of(cell), losses_of(reference))
+    entry["against_single"] = paired_interval(losses_of(cell), singles_of(cell))
     return entry

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from l2d.analysis.report.averages import paired_interval
-from l2d.analysis.report.compare import cells_by_block, method_labels
+from l2d.analysis.report.compare import cells_by_block, guard_acts, losses_of, mean_loss, method_labels, singles_of
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
 
@@ -29,11 +29,29 @@ class Finding:
     beaten: tuple[str, ...]
     level: tuple[str, ...]  # not significantly worse than the best
     untold: tuple[str, ...]  # fewer than two seeds in common
+    guarded: float | None  # the best method's loss with the guard; None: the guard changed nothing in this block
+    guarded_order: tuple[tuple[str, float], ...]  # methods by that loss, if `mean` orders them otherwise; else empty
 
     @property
     def gain(self) -> float:
         """The share of the best single expert's loss that routing saves."""
         return 1 - self.mean / self.single if self.single else 0.0
+
+    @property
+    def change(self) -> str:
+        """Of the best single expert's loss, in percent; never -0%."""
+        text = f"{-self.gain:+.0%}"
+        return "0%" if text[1:] == "0%" else text
+
+    @property
+    def guard_words(self) -> str:
+        """What the guard changes in the order of the methods; empty if nothing."""
+        if not self.guarded_order:
+            return ""
+        (first, loss), *_ = self.guarded_order
+        if first != self.best:
+            return f"{first} is the best: {loss:.4f}"
+        return f"the order is {', '.join(f'{label} {loss:.4f}' for label, loss in self.guarded_order)}"
 
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
@@ -46,13 +64,16 @@ def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
 
 
 def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Finding:
-    losses = {cell: {seed: run.deferral_loss for seed, run in cell.runs.items()} for cell in finished}
+    losses = {cell: losses_of(cell) for cell in finished}
     best = min(finished, key=lambda cell: statistics.fmean(losses[cell].values()))
-    singles = {seed: run.baselines.best_single.deferral_loss for seed, run in best.runs.items()}
+    singles = singles_of(best)
     verdicts = {labels[cell]: is_below(losses[best], losses[cell]) for cell in finished if cell is not best}
     beaten, level, untold = (
         tuple(label for label, verdict in verdicts.items() if verdict is kind) for kind in (True, False, None)
     )
+    ranked = sorted(finished, key=mean_loss)
+    guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
+    reranked = sorted(ranked, key=guarded.__getitem__)  # stable: where the guard makes two equal, their order stays
     return Finding(
         **dict(zip(BLOCK, block, strict=True)),
         best=labels[best],
@@ -63,6 +84,8 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
         beaten=beaten,
         level=level,
         untold=untold,
+        guarded=guarded[best] if guard_acts(finished) else None,
+        guarded_order=tuple((labels[cell], guarded[cell]) for cell in reranked) if reranked != ranked else (),
     )
 
 
@@ -74,9 +97,11 @@ def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | N
 
 def sentence(finding: Finding) -> str:
     """One line for a terminal."""
+    guarded = "" if finding.guarded is None else f" (guarded {finding.guarded:.4f})"
     parts = [
-        f"best {finding.best} {finding.mean:.4f}",
-        f"best single expert {finding.single:.4f} ({-finding.gain:+.0%})",
+        f"best {finding.best} {finding.mean:.4f}{guarded}",
+        *([f"with the guard, {finding.guard_words}"] if finding.guard_words else []),
+        f"best single expert {finding.single:.4f} ({finding.change})",
     ]
     for words, names in (
         ("beats", finding.beaten),

@@ -18,9 +18,11 @@ Row = Mapping[str, Any]  # an entry of compare.summarise
 Titles = Mapping[str, Mapping[str, str]]  # by group and name: l2d.config.titles
 PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
-COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
-COLUMNS += ["guarded", "to each expert, %"]
+COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std"]
+COLUMNS += ["less {reference}, paired, 95 %", "less best single, paired, 95 %", "guarded", "to each expert, %"]
+ANY = "the method in brackets"  # the reference, where rows of a table have different ones
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
+WITH_GUARD = "with the guard"  # after the deferral loss, if a guard changed something
 NOISE = (
     "A method beats another (significantly) if the 95 % interval of their paired difference over common seeds does not contain 0."
     " Otherwise the two are level. Intervals are not corrected for multiple comparisons, nor for choosing the best on these seeds."
@@ -32,20 +34,30 @@ TEX = str.maketrans(
 
 def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
     """The summary, a row per block."""
-    lines = ["### Summary", "", f"| {' | '.join(SUMMARY)} |", "|---" * len(SUMMARY) + "|"]
+    guards, place = any(one.guarded is not None for one in findings), SUMMARY.index("best single expert")
+    head = [*SUMMARY[:place], *([WITH_GUARD] if guards else []), *SUMMARY[place:]]
+    lines = ["### Summary", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for one in findings:
         sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[one.pays]
         cells = [
             *(titled(titles, group, getattr(one, group)) for group in BLOCK),
             f"**{one.best}**",
             f"{one.mean:.4f}",
+            *([guard_cell(one)] if guards else []),
             f"{one.single:.4f}",
-            f"{-one.gain:+.0%}{sure}",
+            f"{one.change}{sure}",
             ", ".join(one.beaten),
             ", ".join([*one.level, *(f"{name} (too few seeds)" for name in one.untold)]),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", NOISE, ""])
+
+
+def guard_cell(one: Finding) -> str:
+    """The best method's guarded loss, and how the guard changes the order of the methods."""
+    if one.guarded is None:
+        return ""
+    return f"{one.guarded:.4f}" + (f" ({one.guard_words})" if one.guard_words else "")
 
 
 def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
@@ -54,17 +66,20 @@ def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
     for (experts, cost), members in grouped(entries, "experts", "cost"):
         lines = [f"### {titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", ""]
         blocks = [block for _, block in grouped(members, "dataset", "setup")]
-        rows = [_markdown_cells(row, best_mean(block), titles) for block in blocks for row in block]
+        references = {row["reference"] for row in members if row.get("against_reference")}
+        reference = references.pop() if len(references) == 1 else ANY
+        rows = [_markdown_cells(row, best_mean(block), reference, titles) for block in blocks for row in block]
         kept = [column for column in range(len(COLUMNS)) if any(row[column] for row in rows)]
-        table = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+        table = [[column.format(reference=reference) for column in COLUMNS], ["---"] * len(COLUMNS), *rows]
         lines += [f"| {' | '.join(row[column] for column in kept)} |" for row in table]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_cells(row: Row, best: float, titles: Titles) -> list[str]:
+def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> list[str]:
+    """reference: the one of the table's rows, or ANY."""
     router, known, loss = row["kind"] == "router", row.get("paper"), with_std(row["mean"], row.get("std"))
-    interval, off = row.get("against_reference"), row.get("off_by_std")
+    off, against = row.get("off_by_std"), interval_text(row.get("against_reference"))
     shares = " / ".join(f"{100 * ratio:.1f}" for ratio in row.get("ratios", []))
     return [
         titled(titles, "dataset", row["dataset"]),
@@ -74,7 +89,8 @@ def _markdown_cells(row: Row, best: float, titles: Titles) -> list[str]:
         f"**{loss}**" if router and row["mean"] == best else loss,
         with_std(known["mean"], known["std"]) if known else "",
         "" if off is None else f"{off:+.1f}",
-        f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else "",
+        f"{against} ({row['reference']})" if against and reference == ANY else against,
+        interval_text(row.get("against_single")),
         guarded_text(row),
         shares + (" (collapsed)" if row.get("collapsed") else ""),
     ]
@@ -134,7 +150,7 @@ def html_page(
         "title": title,
         "runs": sum(len(cell.runs) for cell in cells),
         "entries": [{**entry, "curve": curves.get(entry.get("folder", ""), [])} for entry in entries],
-        "findings": [{**asdict(one), "gain": one.gain} for one in findings],
+        "findings": [{**asdict(one), "with_guard": guard_cell(one), "change": one.change} for one in findings],
         "noise": NOISE,
         "hulls": hulls_by_block(entries),
         "names": titles,
@@ -171,6 +187,10 @@ def with_std(mean: float | None, std: float | None, sign: str = "±") -> str:
     return f"{mean:.4f} {sign} {std:.4f}" if std is not None else f"{mean:.4f}"
 
 
+def interval_text(interval: Sequence[float] | None) -> str:
+    return f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""
+
+
 def seeds_text(row: Row) -> str:
     """3, or 2/5 if more were wanted; marked if there are too few."""
     text = str(row["seeds"]) + (f"/{row['wanted']}" if row.get("wanted") not in (None, row["seeds"]) else "")
@@ -178,10 +198,10 @@ def seeds_text(row: Row) -> str:
 
 
 def guarded_text(row: Row) -> str:
-    """With the guard: the loss, and in how many seeds one expert got everything; empty if it changed nothing."""
+    """With the guard: the loss, and in how many seeds one expert got everything; empty if it changed no method's decisions."""
     if not (found := row.get("guarded")):
         return ""
-    one = f" (one expert in {found['constant']})" if found["constant"] else ""
+    one = f" (in {found['constant']} of {row['seeds']} seeds the guard chose one expert)" if found["constant"] else ""
     return with_std(found["mean"], found["std"]) + one
 
 

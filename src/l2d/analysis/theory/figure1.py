@@ -7,6 +7,7 @@ not follow the classes. The numbers below are ours.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,9 +16,9 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from l2d.analysis.theory.consistency import surrogate_minimiser
+from l2d.analysis.theory.readings import READINGS
 from l2d.core.costs import cheapest, paid
 from l2d.core.decisions import argmax_last
-from l2d.core.rho import cheapest_counts, rho_shares
 from l2d.methods.comp_sum import CompSum
 from l2d.utils.seeding import derive_seed, stream
 from l2d.utils.text import aligned
@@ -114,11 +115,12 @@ class Figure1Row:
 
 @dataclass(frozen=True)
 class Figure1World:
-    """The best decisions on the grid, the sample's m_k/m, MILD's ρ for each offset, and a row for each way to decide."""
+    """The best decisions on the grid, how often each expert is the cheapest in the sample, ρ of each MILD, and a row for each way
+    to decide."""
 
     optimal: Tensor
     shares: Tensor
-    rho: dict[float, Tensor]
+    rho: dict[str, Tensor]
     rows: list[Figure1Row]
 
     @property
@@ -127,17 +129,17 @@ class Figure1World:
 
 
 def figure1_world(*, points: int, steps: int, offsets: Sequence[float], seed: int) -> Figure1World:
-    """Train TDEF, and MILD with each offset of its ρ, on one sample of the world."""
+    """Train TDEF, and MILD with each reading of m_k and each offset of its ρ, on one sample of the world."""
     x, costs = draw_sample(points, stream(seed, "figure1 sample"))
     rows = [Figure1Row("TDEF", *map(argmax_last, _scores(_tdef(costs), x, costs, steps, seed, "TDEF")))]
     rho = {}
-    for offset in offsets:
-        mild, name = _mild(costs, offset), f"MILD, offset {offset:g}"
+    for counts, offset in product(READINGS, offsets):
+        mild, name = _mild(costs, counts, offset), f"MILD by {counts}, offset {offset:g}"
         learned, limit = _scores(mild, x, costs, steps, seed, name)
         by_posterior = argmax_last(mild.posterior(learned)), argmax_last(mild.posterior(limit))
         rows.append(Figure1Row(f"{name}, argmax", argmax_last(learned), argmax_last(limit)))
         rows.append(Figure1Row(f"{name}, posterior", *by_posterior))
-        rho[offset] = mild.rho.double()
+        rho[name] = mild.rho.double()
     shares = torch.bincount(cheapest(costs), minlength=3).double() / points
     return Figure1World(cheapest(expected_costs(GRID)), shares, rho, rows)
 
@@ -153,8 +155,8 @@ def _tdef(costs: Tensor) -> CompSum:
     return CompSum(costs=costs, num_classes=4, decision="argmax", rewards="complement", rho=1.0, tau=1.0)
 
 
-def _mild(costs: Tensor, offset: float) -> CompSum:
-    rho = (rho_shares(cheapest_counts(costs)) + offset).tolist()
+def _mild(costs: Tensor, counts: str, offset: float) -> CompSum:
+    rho = {"rule": "theory", "total": 1.0, "offset": offset, "counts": counts, "groups": None, "values": None}
     return CompSum(costs=costs, num_classes=4, decision="argmax", rewards="sum_others", rho=rho, tau=1.0)
 
 
@@ -175,8 +177,8 @@ def figure1_text(world: Figure1World) -> str:
     ]
     return "\n".join(
         [
-            f"m_k/m: {_joined(world.shares)}",
-            *(f"MILD's ρ, offset {offset:g}: {_joined(rho)}" for offset, rho in world.rho.items()),
+            f"how often each expert is the cheapest: {_joined(world.shares)}",
+            *(f"ρ of {name}: {_joined(rho)}" for name, rho in world.rho.items()),
             "",
             aligned(["expected deferral loss, by quadrature", "learned", "excess", "minimiser", "excess"], body),
             "",

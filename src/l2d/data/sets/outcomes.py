@@ -1,5 +1,6 @@
 """Reads a table's columns: the experts' outcomes and prices, and the classes of the labels."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,12 +35,36 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         raise L2DError(
             f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or cost_NAME, or name"
-            f" the columns in `experts`; there are {listed(sheet.names)}"
+            f" the columns in dataset.experts{_meant(sheet.names)}; there are {listed(sheet.names)}"
         )
+    if columns is None:
+        _refuse_money(sheet, experts)
     names = [expert.name for expert in experts]
     if twice := " and ".join(expert.column for expert in experts if names.count(expert.name) > 1):
         raise L2DError(f"{sheet.path}: columns {twice}: one outcome per expert; a price is called {PRICE}NAME")
     return experts
+
+
+def _meant(names: list[str]) -> str:
+    """A hint at a column that is nearly called as an outcome is: Correct_gpt, gpt_correct."""
+    for kind in OUTCOMES:
+        for name in names:
+            found = re.fullmatch(rf"{kind}_(.+)|(.+)_{kind}", name, re.IGNORECASE)
+            if found and (meant := f"{kind}_{found[1] or found[2]}") != name:
+                return f" (did you mean {meant} by {name}?)"
+    return ""
+
+
+def _refuse_money(sheet: Sheet, experts: list[Expert]) -> None:
+    """cost_usd_gpt beside correct_gpt would make an expert usd_gpt, whose losses are dollars."""
+    for one in experts:
+        for other in experts:
+            if one.outcome == "cost" and other.outcome != "cost" and one.name.endswith(f"_{other.name}"):
+                raise L2DError(
+                    f"{sheet.path}: column {one.column} looks like money, since {other.name} is an expert already"
+                    f" ({other.column}); a price column is called {PRICE}{other.name}. If {one.name} is an expert with losses,"
+                    " rename it"
+                )
 
 
 def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:

@@ -17,13 +17,17 @@ from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet,
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
+from l2d.utils.text import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
 # Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
-AFTERWARDS = (PRICE, "answer_", "probability_", "tokens_", "seconds_", *(f"{outcome}_" for outcome in OUTCOMES))
+AFTERWARDS = (
+    *(PRICE, "answer_", "probability_", "tokens_", "seconds_", "latency_"),
+    *(f"{outcome}_" for outcome in OUTCOMES),
+)
 
 
 class Table:
@@ -107,7 +111,7 @@ class Table:
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
-        self._describe(sheet, experts, [*seen.features, *self._texts], roles)
+        self._describe(sheet, experts, [*seen.features, *self._texts], roles, groups)
         return divided_arrays(
             inputs,
             torch.from_numpy(classes),
@@ -119,7 +123,8 @@ class Table:
             answers=answers_of(sheet, experts, words) if experts else None,
             groups=groups,
             categories=None if self.category is None else sheet.words(self.category),
-            texts=None if experts else texts,  # only for asking language models: outcomes in the table leave nothing to ask
+            # Only for asking language models: outcomes in the table leave nothing to ask.
+            texts=None if experts else texts,
             seen=seen,
         )
 
@@ -198,18 +203,26 @@ class Table:
             problem = "missing; name them, since outcomes of experts that are not listed would count as features"
             raise ParameterError("features", problem)
         others = [name for name in sheet.names if name not in roles and name.lower() != "id"]
-        free = [name for name in others if not name.startswith(AFTERWARDS) and sheet.is_numeric(name)]
+        free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
         if telling := [name for name in free if name.lower() in GIVES_AWAY]:
             problem = f"the router would see column {telling[0]}; say label={telling[0]}, or list the features"
             raise ParameterError("features", problem)
         return free
 
-    def _describe(self, sheet: Sheet, experts: list[Expert], inputs: list[str], roles: dict[str, str]) -> None:
-        """Print how each column is used: one that leaks the answer is easily overlooked."""
+    def _describe(
+        self, sheet: Sheet, experts: list[Expert], inputs: list[str], roles: dict[str, str], groups: Tensor | None
+    ) -> None:
+        """Print how each column is used: one that leaks the answer is easily overlooked. groups: of equal texts."""
         prices = [f"{PRICE}{expert.name}" for expert in experts]
         rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices)]
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
         seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
         priced = [name for name in prices if name in sheet.names]
         seen += f"; prices: {listed(priced)} (they count with cost=columns)" if priced else ""
-        print(f"{sheet.path}: {len(sheet):,} rows; experts: {kinds}; the router sees: {seen}", file=sys.stderr)
+        if not self._texts and self.features is None and self.encoder is not None:
+            unread = [name for name in rest if not name.lower().startswith(AFTERWARDS) and sheet.is_prose(name)]
+            seen += "".join(f"; {name} looks like text: read it with dataset.text={name}" for name in unread[:1])
+        if self.split is None and groups is not None and (again := len(groups) - len(groups.unique())):
+            seen += f"; {counted(again, 'row')} with the text of an earlier row, on the same side of the split"
+        rows = counted(len(sheet), "row")
+        print(f"{sheet.path}: {rows}; experts: {kinds}; the router sees: {seen}", file=sys.stderr)
