@@ -48,7 +48,8 @@ def write_run(runs: Path, cell: str, seed: int, loss: float, config: Any = None,
             **changes,
         },
     )
-    said = {"method": {"name": cell.split("/")[4], "rho": 1}, "seed": seed, **(config or {})}
+    name = cell.split("/")[4]
+    said = {"method": {"name": name} | ({"rho": 1} if name == "tdef" else {}), "seed": seed, **(config or {})}
     folder = finished_folder(runs / cell / f"seed={seed}", metrics, said)
     (folder / "history.csv").write_text("epoch,step,val/deferral_loss\n1,10,0.5\n2,20,0.3\n")
     return folder

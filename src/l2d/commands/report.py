@@ -9,6 +9,7 @@ from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.findings import findings_of, sentence
 from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
+from l2d.analysis.report.verdicts import measured_in, verdicts_page
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
 from l2d.utils.user_errors import OneLineParser, answering
@@ -17,7 +18,8 @@ SHOWN = 10  # findings on the terminal; the page has all
 USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=value ...]"
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
-Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex."""
+Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex. If runs are of the paper's
+experiments, also verdicts.md: each number of the paper beside ours."""
 WORDS = """FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the cells of
 that sweep are shown (default: all finished runs)"""
 EXAMPLES = """examples:
@@ -85,6 +87,8 @@ def write_report(words: Sequence[str]) -> str:
         out / "tables.md": markdown_findings(findings, titles()) + "\n" + markdown_tables(entries, titles()),
         out / "tables.tex": latex_tables(entries, titles()),
     }
+    if measured := measured_in(cells):
+        files[out / "verdicts.md"] = f"# The paper's numbers and these runs\n\n{verdicts_page(measured, titles())}"
     out.mkdir(exist_ok=True)
     for file, text in files.items():
         write_text(file, text)

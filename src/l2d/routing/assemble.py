@@ -53,7 +53,8 @@ class Splits:
 
     train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
     of the training rows, before noise. evidence: for methods that take it. prices: β [p]; None if each row has its own.
-    cost_facts: what the cost reports of its prices. cache: of the experts' predictions. expert_seconds: how long making or reading them took.
+    cost_facts: what the cost reports of its prices. cache: of the experts' predictions. expert_seconds: how long making or reading
+    them took.
     """
 
     train: Split

@@ -7,6 +7,7 @@ from typing import Any
 
 from l2d.analysis.report.averages import mean_metrics, mean_scores, paired_interval
 from l2d.analysis.report.paper import BLOCK, paper_results
+from l2d.analysis.report.protocol import papers_recipe
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 
@@ -50,24 +51,9 @@ def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[
     return blocks
 
 
-def has_papers_rho(settings: Mapping[str, Any], method: str) -> bool:
-    """Whether a method's ρ is the paper's: tdef has ρ = 1, mild one ρ per expert by the theory's rule."""
-    if method == REFERENCE:
-        told = any(key.startswith("method.rho") for key in settings)  # a number, or the keys of a rule
-        return not told or settings.get("method.rho") == 1
-    return method != "mild" or settings.get("method.rho.rule", "theory") == "theory"
-
-
-def as_in_the_paper(settings: Mapping[str, Any], method: str) -> bool:
-    """Whether the paper's number is for this variant: without noise, EMA, cross-fitting, auxiliary task and resampling."""
-    zero = all(settings.get(key, 0) == 0 for key in ("cost.noise", "recipe.ema"))
-    one = all(settings.get(key, 1) == 1 for key in ("cost.scale", "experts.cross_fit"))
-    none = all(settings.get(key, "none") == "none" for key in ("aux", "sampling"))
-    return zero and one and none and has_papers_rho(settings, method)
-
-
 def is_papers_tdef(cell: FinishedCell) -> bool:
-    return cell.method == REFERENCE and has_papers_rho(cell.settings, REFERENCE)
+    """With ρ = 1. Another one is a control."""
+    return cell.method == REFERENCE and cell.settings.get("method.rho", 1) == 1
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
@@ -121,7 +107,9 @@ def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
 
 
 def router_entry(cell: FinishedCell, members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Entry:
-    paper = paper_results().get((*cell.block, cell.method)) if as_in_the_paper(cell.settings, cell.method) else None
+    paper = paper_results().get(cell.names[:5])
+    if paper and papers_recipe(cell.names[:5], cell.settings) is None:
+        paper = None
     entry: Entry = {
         "kind": "router",
         "method": cell.method,

@@ -1,7 +1,8 @@
-"""The paper's own numbers (paper.csv)."""
+"""The paper's own numbers (paper.csv) and its other claims (claims.csv)."""
 
 import csv
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,48 @@ from typing import Any
 BLOCK = ("dataset", "setup", "experts", "cost")  # what methods are compared within
 
 
-def _paper_rows() -> list[dict[str, str]]:
-    with (Path(__file__).parent / "paper.csv").open(newline="", encoding="utf-8") as lines:
+@dataclass(frozen=True)
+class PaperNumber:
+    """A printed deferral loss. table: 1 to 4, rho, noise20 or extreme. names: dataset, setup, experts, cost, method."""
+
+    table: str
+    names: tuple[str, ...]
+    mean: float
+    std: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, our verdict, and where the reason is."""
+
+    where: str
+    says: str
+    verdict: str
+    why: str
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    with (Path(__file__).parent / name).open(newline="", encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
+
+
+def _paper_rows() -> list[dict[str, str]]:
+    return _rows("paper.csv")
+
+
+def paper_numbers() -> list[PaperNumber]:
+    """Every printed mean, in the paper's order."""
+    return [
+        PaperNumber(
+            row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"])
+        )
+        for row in _paper_rows()
+        if row["mean"]
+    ]
+
+
+def paper_claims() -> list[Claim]:
+    return [Claim(**row) for row in _rows("claims.csv")]
 
 
 @cache

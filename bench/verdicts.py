@@ -1,0 +1,86 @@
+"""Each number of the paper beside ours: from finished runs to a CSV, from there to docs/verdicts.md.
+
+python bench/verdicts.py collect RUNS_DIR    # adds the finished runs there that are the paper's experiments to
+                                             # bench/results/paper_runs.csv
+python bench/verdicts.py docs                # rewrites docs/verdicts.md's tables
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from l2d.analysis.report.paper import paper_numbers
+from l2d.analysis.report.protocol import papers_recipe
+from l2d.analysis.report.verdicts import Measured, verdicts_page
+from l2d.config import titles
+from l2d.config.identity import settings_of
+from provenance import ROOT
+from records import Row, cell_of, finished, made, made_by, merged, put, read, scores_of, write
+
+CSV = ROOT / "bench" / "results" / "paper_runs.csv"
+PAGE = ROOT / "docs" / "verdicts.md"
+NAMES = ("dataset", "setup", "experts", "cost", "method")
+KEYS = (*NAMES, "recipe", "precision", "seed")
+RESULTS = ("validation", "test", "guarded")
+FIELDS = (*KEYS, *RESULTS, "ratios", "rho", "steps_seconds", "n", "machine", "torch", "commit")
+
+
+def collected(runs_dir: Path) -> list[Row]:
+    blocks, rows = {number.names[:4] for number in paper_numbers()}, []
+    for _, config, metrics, timing in finished(runs_dir):
+        row = {**cell_of(config), "method": str(config["method"]["name"])}
+        names = [row[name] for name in NAMES]
+        recipe = papers_recipe(names, settings_of(config)) if tuple(names[:4]) in blocks else None
+        if recipe is None:
+            continue
+        kept = {
+            **{name: row[name] for name in NAMES},
+            "recipe": recipe,
+            "precision": str(config["recipe"]["precision"]),
+            "seed": str(config["seed"]),
+            **scores_of(metrics),
+            "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics.ratios),
+            "rho": " ".join(f"{value:.4g}" for value in metrics.rho),
+            "steps_seconds": f"{timing['steps_seconds']:.1f}",
+            "n": str(metrics.rows.test),
+            **made_by(timing),
+        }
+        rows.append({name: kept[name] for name in FIELDS})
+    return rows
+
+
+def measured(rows: Sequence[Row]) -> list[Measured]:
+    found: dict[tuple[str, ...], Measured] = {}
+    for row in rows:
+        names = tuple(row[name] for name in NAMES)
+        one = found.setdefault((*names, row["recipe"]), Measured(names, row["recipe"], {}, {}))
+        one.test[int(row["seed"])] = float(row["test"])
+        one.validation[int(row["seed"])] = float(row["validation"])
+    return list(found.values())
+
+
+def foot(rows: Sequence[Row]) -> str:
+    """What made the runs, by recipe."""
+    by_recipe: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_recipe[row["recipe"]].append(row)
+    told = [f"recipe={name}: {len(some)} runs; {made(some)}" for name, some in sorted(by_recipe.items())]
+    return "`python bench/verdicts.py docs`, off `experiment=table1_error` and the like. " + ". ".join(told) + "."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("collect").add_argument("runs_dir", type=Path)
+    commands.add_parser("docs")
+    options = parser.parse_args()
+    if options.command == "collect":
+        write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, RESULTS))
+    else:
+        rows = read(CSV)
+        put(PAGE, "verdicts", f"{verdicts_page(measured(rows), titles())}\n{foot(rows)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Every number that the paper prints, what runs have beside it, and a verdict by one rule."""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from l2d.analysis.report.averages import paired_interval
+from l2d.analysis.report.paper import Claim, PaperNumber, paper_claims, paper_numbers
+from l2d.analysis.report.protocol import papers_recipe
+from l2d.analysis.report.read import FinishedCell
+
+PAPER_RUNS = 5  # "mean ± standard deviation over five runs"
+FEW = 3  # fewer seeds than this give no verdict
+NEAR = 0.05  # of the paper's number: so near counts as reproduced, however small the standard errors
+VERDICTS = ("reproduced", "better", "worse", "few seeds", "not reproducible", "not run")
+RULE = (
+    "The rule: our mean over seeds is compared with the paper's. *Reproduced* means that they differ by at most two standard errors"
+    f" of the difference, or by at most {NEAR:.0%} of the paper's number. Otherwise ours is *better* (less loss) or *worse*. Fewer"
+    f" than {FEW} seeds give no verdict. If there are runs with the paper's recipe, the verdict goes by them, else by our recipe. The"
+    " best method of a cell is the one with the least validation loss. *Not reproducible*: the experiments with language models name"
+    " two subjects of MMLU, which have 507 questions, and use 6,000."
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Test and validation deferral losses by seed, of the paper's experiment with one recipe: paper or fast."""
+
+    names: tuple[str, ...]  # dataset, setup, experts, cost, method
+    recipe: str
+    test: dict[int, float] = field(default_factory=dict)
+    validation: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.test.values())
+
+    @property
+    def std(self) -> float:
+        return statistics.stdev(self.test.values()) if len(self.test) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """by_recipe: what we have for the number. best: the method of the cell with the least validation loss."""
+
+    number: PaperNumber
+    by_recipe: Mapping[str, Measured]
+    best: Measured | None
+
+    @property
+    def judged(self) -> Measured | None:
+        return self.by_recipe.get("paper") or self.by_recipe.get("fast")
+
+    @property
+    def word(self) -> str:
+        ours = self.judged
+        if ours is None:
+            return "not reproducible" if self.number.names[2] == "llm" else "not run"
+        if len(ours.test) < FEW:
+            return "few seeds"
+        apart = ours.mean - self.number.mean
+        error = math.sqrt(self.number.std**2 / PAPER_RUNS + ours.std**2 / len(ours.test))
+        if abs(apart) <= max(2 * error, NEAR * self.number.mean):
+            return "reproduced"
+        return "better" if apart < 0 else "worse"
+
+
+def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
+    """The cells that are the paper's experiments, with any method."""
+    blocks, found = {number.names[:4] for number in paper_numbers()}, []
+    for cell in cells:
+        recipe = papers_recipe(cell.names[:5], cell.settings) if cell.runs and cell.block in blocks else None
+        if recipe is not None:
+            test = {seed: run.deferral_loss for seed, run in cell.runs.items()}
+            validation = {seed: run.validation.deferral_loss for seed, run in cell.runs.items()}
+            found.append(Measured(cell.names[:5], recipe, test, validation))
+    return found
+
+
+def verdicts(measured: Sequence[Measured]) -> list[Verdict]:
+    """One for each number of the paper, in its order."""
+    by_names: dict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
+    by_cell: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
+    for one in measured:
+        by_names[one.names][one.recipe] = one
+        by_cell[one.names[:4]].append(one)
+    return [
+        Verdict(number, by_names.get(number.names, {}), _best(by_cell.get(number.names[:4], ())))
+        for number in paper_numbers()
+    ]
+
+
+def _best(rivals: Iterable[Measured]) -> Measured | None:
+    whole = [one for one in rivals if one.validation and len(one.test) >= FEW]
+    return min(whole, key=lambda one: statistics.fmean(one.validation.values()), default=None)
+
+
+def verdicts_page(measured: Sequence[Measured], titles: Mapping[str, Mapping[str, str]]) -> str:
+    """Markdown: a summary, each number of the tables, MILD against TDEF, and the paper's other claims."""
+    found = verdicts(measured)
+    counts = {word: sum(one.word == word for one in found) for word in VERDICTS}
+    summary = ", ".join(f"{number} {word}" for word, number in counts.items() if number)
+    parts = [
+        f"The paper prints {len(found)} deferral losses. {summary[0].upper()}{summary[1:]}.",
+        RULE,
+        "## MILD against TDEF",
+        _against_tdef(found, titles),
+        "## Every number",
+        _numbers(found, titles),
+        "## Theorems, lemmas and claims",
+        _claims(paper_claims()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _numbers(found: Sequence[Verdict], titles: Mapping[str, Mapping[str, str]]) -> str:
+    lines = [
+        "| table | dataset | setup | experts | cost | method | paper | ours, its recipe | ours, our recipe | verdict"
+        " | best method |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in found:
+        number, best = one.number, one.best
+        dataset, setup, experts, cost, method = number.names
+        shown = [_shown(one.by_recipe.get(recipe)) for recipe in ("paper", "fast")]
+        rival = "" if best is None else f"{best.names[4]} {best.mean:.4f}"
+        row = [number.table, _title(titles, "dataset", dataset), setup, experts, cost.replace("_", " "), method]
+        row += [f"{number.mean:.4f} ± {number.std:.4f}", *shown, one.word, rival]
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
+
+
+def _against_tdef(found: Sequence[Verdict], titles: Mapping[str, Mapping[str, str]]) -> str:
+    """The difference between the two in each cell that has both, paired over seeds."""
+    lines = [
+        "| dataset | setup | experts | cost | recipe | paper: mild − tdef | ours: mild − tdef, 95 % | what it says |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    by_names = {one.number.names: one for one in found}
+    for names, mild in by_names.items():
+        tdef = by_names.get((*names[:4], "tdef"))
+        if names[4] != "mild" or tdef is None:
+            continue
+        for recipe in ("paper", "fast"):
+            ours, theirs = mild.by_recipe.get(recipe), tdef.by_recipe.get(recipe)
+            interval = paired_interval(ours.test, theirs.test) if ours and theirs else None
+            if interval is None:
+                continue
+            less, low, high = interval
+            says = "MILD is better" if high < 0 else "TDEF is better" if low > 0 else "no significant difference"
+            row = [_title(titles, "dataset", names[0]), names[1], names[2], names[3].replace("_", " "), recipe]
+            row += [f"{mild.number.mean - tdef.number.mean:+.4f}", f"{less:+.4f} [{low:+.4f}, {high:+.4f}]", says]
+            lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines) if len(lines) > 2 else "No cell has both with the same recipe and two common seeds."
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    lines = ["| where | what the paper says | verdict | why |", "|---|---|---|---|"]
+    return "\n".join([*lines, *(f"| {one.where} | {one.says} | {one.verdict} | {one.why} |" for one in claims)])
+
+
+def _shown(one: Measured | None) -> str:
+    if one is None:
+        return ""
+    spread = f" ± {one.std:.4f}" if len(one.test) > 1 else ""
+    return f"{one.mean:.4f}{spread} ({len(one.test)})"
+
+
+def _title(titles: Mapping[str, Mapping[str, str]], group: str, name: str) -> str:
+    return titles.get(group, {}).get(name, name)

@@ -1,0 +1,56 @@
+"""Beside which runs the paper's number is shown."""
+
+import pytest
+
+from l2d.analysis.report.protocol import papers_recipe
+from l2d.config import check, compose
+from l2d.config.identity import choices, settings_of
+
+TABLE1 = ["dataset=svhn", "setup=III", "experts=synthetic", "cost=error"]
+
+
+def recipe_of(*overrides: str) -> str | None:
+    plain = check(compose([*TABLE1, *overrides])).plain
+    return papers_recipe(list(choices(plain).values()), settings_of(plain))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recipe"),
+    [
+        ([], "fast"),
+        (["method=tdef"], "fast"),
+        (["method=plugin"], "fast"),
+        (["recipe=paper"], "paper"),
+        (["recipe=paper", "recipe.precision=bf16-mixed", "recipe.compile=false"], "paper"),
+        (["setup=severe"], "fast"),
+        (["dataset=cifar100", "experts=trained", "cost=error_plus_cost"], "fast"),
+        (["method=tdef", "method.rewards=sum_others"], None),
+        (["method.rewards=complement"], None),
+        (["method.tau=2"], None),
+        (["method.rho=5"], None),
+        (["method.rho.rule=uniform"], None),
+        (["method=tdef", "method.rho=5"], None),
+        (["router=resnet18_slim"], None),
+        (["recipe.epochs=2"], None),
+        (["recipe=paper", "recipe.epochs=2"], None),
+        (["recipe.ema=0.9"], None),
+        (["cost=error_plus_cost", "cost.prices=[1,1,1,1,1]"], None),
+        (["cost=error_plus_cost", "cost.scale=0.5"], None),
+        (["cost.noise=0.2"], None),
+        (["experts=trained", "experts.cross_fit=3"], None),
+        (["aux=label"], None),
+        (["sampling=over"], None),
+        (["decision=posterior"], None),
+        (["checkpoint=best"], None),
+        (["validation_fraction=0.2"], None),
+    ],
+    ids=str,
+)
+def test_which_runs_are_the_papers(overrides: list[str], recipe: str | None) -> None:
+    assert recipe_of(*overrides) == recipe
+
+
+def test_what_is_not_the_papers_has_no_recipe() -> None:
+    assert papers_recipe(["mine", "own", "table", "error", "mild"], {}) is None
+    assert papers_recipe(["mine", "III", "synthetic", "error", "mild"], {}) is None
+    assert papers_recipe(["svhn", "III", "synthetic", "error", "of_my_own"], {}) is None
