@@ -1,4 +1,4 @@
-"""The size of ρ, with shares by reward mass: from finished runs of method=mild in setup III to a CSV, from there to docs/why_mild.md.
+"""The size of ρ by reward mass: from finished runs of method=mild in setup III to a CSV, from there to docs/why_mild.md.
 
 python bench/rho_size.py collect RUNS_DIR    # adds the finished runs there to bench/results/rho_size.csv
 python bench/rho_size.py docs                # rewrites a table of docs/why_mild.md

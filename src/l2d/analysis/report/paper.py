@@ -42,9 +42,7 @@ def _paper_rows() -> list[dict[str, str]]:
 def paper_numbers() -> list[PaperNumber]:
     """Every printed mean, in the paper's order."""
     return [
-        PaperNumber(
-            row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"])
-        )
+        PaperNumber(row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"]))
         for row in _paper_rows()
         if row["mean"]
     ]

@@ -18,9 +18,9 @@ VERDICTS = ("reproduced", "better", "worse", "few seeds", "not reproducible", "n
 RULE = (
     "The rule: our mean over seeds is compared with the paper's. *Reproduced* means that they differ by at most two standard errors"
     f" of the difference, or by at most {NEAR:.0%} of the paper's number. Otherwise ours is *better* (less loss) or *worse*. Fewer"
-    f" than {FEW} seeds give no verdict. If there are runs with the paper's recipe, the verdict goes by them, else by our recipe. The"
-    " best method of a cell is the one with the least validation loss. *Not reproducible*: the experiments with language models name"
-    " two subjects of MMLU, which have 507 questions, and use 6,000."
+    f" than {FEW} seeds give no verdict. If there are runs with the paper's recipe, the verdict goes by them, else by our recipe."
+    " The best method of a cell is the one with the least validation loss. *Not reproducible*: the experiments with language models"
+    " name two subjects of MMLU, which have 507 questions, and use 6,000."
 )
 
 
