@@ -261,7 +261,7 @@ def test_the_summary_says_if_the_guard_changes_the_order(tmp_path: Path) -> None
     write_guarded(tmp_path)
     [found] = findings_of(read_cells(tmp_path))
     assert found.best == "mild"
-    assert (found.mean, found.guarded) == (pytest.approx(0.1), pytest.approx(0.3))
+    assert [found.mean, found.guarded] == pytest.approx([0.1, 0.3])
     assert "best mild 0.1000 (guarded 0.3000); with the guard, plugin is the best: 0.2000; best single" in sentence(
         found
     )
