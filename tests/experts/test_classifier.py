@@ -94,6 +94,12 @@ def test_the_recipe_says_whether_the_optimizer_is_one_kernel(fused: bool) -> Non
     assert bool(make([torch.nn.Parameter(torch.zeros(1))]).defaults["fused"]) is fused
 
 
+def test_an_optimizer_without_a_fused_kernel_does_without() -> None:
+    made = experts("experts.recipe.optimizer._target_=torch.optim.RMSprop")
+    make = Classifiers(Digits().load(Path()), made.network, made.recipe, ComputeOptions())._optimizer()
+    assert isinstance(make([torch.nn.Parameter(torch.zeros(1))]), torch.optim.RMSprop)
+
+
 def test_the_bar_counts_epochs_and_shows_the_mean_loss() -> None:
     shown: list[str] = []
 

@@ -177,6 +177,7 @@ def test_noise_is_on_the_training_split_alone() -> None:
         build(priced(noise=0.2), seed=seed).train.costs / build(priced(), seed=seed).train.costs for seed in (0, 1)
     ]
     assert not torch.allclose(drawn[0], drawn[1])  # factors of the same places, whatever the rows
+    assert float(noisy.train.costs.max()) > noisy.largest_cost == clean.largest_cost == float(clean.train.costs.max())
 
 
 @pytest.mark.parametrize("sampling", ["over", "under"])

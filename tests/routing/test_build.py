@@ -116,6 +116,12 @@ def test_a_router_follows_seed_recipe_and_sampling(tiny: Callable[..., DictConfi
     assert not all(torch.equal(*pair) for pair in pairs)
 
 
+def test_noise_does_not_change_the_scale_of_tdefs_rewards(tiny: Callable[..., DictConfig]) -> None:
+    """Its scale is the largest cost: 1 + .4, the price of the strongest expert in setup III."""
+    _, router = running.build(tiny("method=tdef", "cost=error_plus_cost", "cost.noise=0.2"))
+    assert float(router.method.state_dict()["reward_scale"]) == pytest.approx(1.4)
+
+
 def test_a_parameter_is_called_by_its_key() -> None:
     with pytest.raises(L2DError, match=r"^method\.rho\.offset=0"):
         make_method(check(compose(["method.rho.total=0", "method.rho.offset=0"])), COSTS, num_classes=2)

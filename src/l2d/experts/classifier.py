@@ -80,7 +80,8 @@ class Classifiers:
 
     def _optimizer(self) -> MakeOptimizer:
         """Tried on one parameter first: torch checks the arguments only then."""
-        make = partial(self.recipe.optimizer, **({"fused": True} if self.recipe.fused else {}))
+        fused = self.recipe.fused and "fused" in inspect.signature(self.recipe.optimizer).parameters
+        make = partial(self.recipe.optimizer, **({"fused": True} if fused else {}))
         try:
             make([nn.Parameter(torch.zeros(1))])
         except (TypeError, ValueError, RuntimeError) as error:
