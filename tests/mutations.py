@@ -245,6 +245,10 @@ MUTATIONS = {
     "undersampling draws with replacement": ("data/splits.py", "rng.choice(rows, min(sizes), replace=False)", "rng.choice(rows, min(sizes))"),
     "prepared arrays: the checksum is not compared": ("data/sets/prepared.py", "if sha256 is not None and (not file.exists() or file_sha256(file) != sha256):", "if sha256 is not None and not file.exists():"),
     "texts that were cut are never told": ("data/text/encoders.py", "cut = [number for number in lost if number]", "cut = [number for number in lost if number > 1]"),
+    "transformers warns of texts that are cut": ("data/text/encoders.py", "truncation=False, verbose=False)", "truncation=False)"),
+    "a dry run fetches the data": ("routing/fingerprints.py", "if experiment.settings.dry_run and is_here is not None and", "if False and is_here is not None and"),
+    "only a dry run fetches the data": ("routing/fingerprints.py", "and not is_here(experiment.data_dir):", "and is_here(experiment.data_dir):"),
+    "names of experts fetch the questions": ("data/sets/mmlu.py", "return super().expert_names(data_dir) if self.path is not None else self.experts or []", "return super().expert_names(data_dir)"),
     "long texts lose their end": ("data/text/encoders.py", "    return [*tokens[:start], *tokens[len(tokens) - most + start :]]\n", "    return [*tokens[: most - 1], tokens[-1]]\n"),
     "long texts lose one token more": ("data/text/encoders.py", "tokens[len(tokens) - most + start :]", "tokens[len(tokens) - most + start + 1 :]"),
     "the share of a long text's beginning is ignored": ("data/text/encoders.py", "max(1, int(most * start_share))", "max(1, most // 4)"),
@@ -268,7 +272,7 @@ MUTATIONS = {
     "offsets are fitted to methods that do not decide by the argmax": ("training/score.py", "utilities = method.utilities(validation.outputs) if method.by_argmax else None", "utilities = method.utilities(validation.outputs)"),
     "fit: the defaults win over the caller's options": ("api/fit.py", "{**said, **options}.items()", "{**options, **said}.items()"),
     "tdef_loss ignores its scale": ("functional.py", "comp_sum_loss(scores, complement(costs, scale),", "comp_sum_loss(scores, complement(costs),"),
-    "report: the reference may differ in more than the method": ("analysis/report/compare.py", " and other.settings_but(\"method.\") == rest]", "]"),
+    "report: the reference may differ in more than the method": ("analysis/report/compare.py", " and other.settings_but(*varied) == rest]", "]"),
     "APGR: mean over N instead of N + 1 shares": ("analysis/curve/points.py", "/ (len(gains) + 1) / total", "/ len(gains) / total"),
     "zero-one loss of the bound does not count ties": ("analysis/theory/bounds.py", "(score_margins(scores) <= 0)", "(score_margins(scores) < 0)"),
     "coordinate search does not remember the best value": ("tuning/strategies.py", "best, rho, better = min(values), tried[values.index(min(values))], True", "rho, better = tried[values.index(min(values))], True"),
@@ -580,9 +584,9 @@ MUTATIONS = {
     "report: mean price of an entry is its error rate": ("analysis/report/averages.py", "\"mean_price\": statistics.fmean(score.mean_price for", "\"mean_price\": statistics.fmean(score.error_rate for"),
     "report: a probability of 1 has a calibration bin of its own": ("analysis/report/averages.py", "bins[min(int(predicted * 10), 9)]", "bins[int(predicted * 10)]"),
     "report: calibration bins in the order found": ("analysis/report/averages.py", "for _, rows in sorted(bins.items())]", "for _, rows in bins.items()]"),
-    "report: variants of one method are told apart over all blocks": ("analysis/report/compare.py", "variants[cell.names[:5]].append(cell)", "variants[cell.names[4:5]].append(cell)"),
+    "report: variants of one method are told apart over all blocks": ("analysis/report/compare.py", "variants[cell.tuned is None, cell.names[:5]].append(cell)", "variants[cell.tuned is None, cell.names[4:5]].append(cell)"),
     "report: random and majority swapped": ("analysis/report/compare.py", "\"random\": \"random expert\",\n    \"majority\": \"majority expert\",", "\"random\": \"majority expert\",\n    \"majority\": \"random expert\","),
-    "report: label of variants without known difference lacks the variant": ("analysis/report/compare.py", "({said or cell.names[5]})", "({said})"),
+    "report: label of variants without known difference lacks the variant": ("analysis/report/compare.py", "said or (cell.tuned.search if cell.tuned else cell.names[5])", "said"),
     "read: hydra/launcher=x is taken for a folder": ("analysis/report/read.py", "r\"(hydra/)?[^/]*=\"", "r\"[^/]*=\""),
     "read: damaged config.yaml ends the report": ("analysis/report/read.py", "except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:", "except (OSError, UnicodeDecodeError) as error:"),
     "read: config that is a list is taken": ("analysis/report/read.py", "return isinstance(cell.config, dict)", "return cell.config is not None"),
@@ -688,7 +692,16 @@ MUTATIONS = {
     "tune: no trial could be run is not said": ("tuning/study.py", "        if not whole:\n", "        if False:\n"),
     "tune: a failed trial counts by its other runs": ("tuning/study.py", "            if wrong:\n", "            if len(wrong) == len(some):\n"),
     "tune: the space is that of seed 0": ("tuning/study.py", "f\"seed={self.options.seeds[0]}\"", "\"seed=0\""),
-    "tune: runs of the final seeds counted per setting": ("tuning/study.py", "number = rows * len(self.options.final_seeds)", "number = rows"),
+    "tune: runs of the final seeds counted per setting": ("tuning/study.py", " * len(self.options.final_seeds)\n", "\n"),
+    "tune: a grid per expert takes more trials than tune.trials": ("tuning/strategies.py", "if size <= options.trials:", "if size:"),
+    "tune: the experts with the largest shares are those that share a ρ": ("tuning/strategies.py", "key=mean_share, reverse=True)", "key=mean_share)"),
+    "tune: a temperature has fewer settings than a ρ per expert": ("tuning/strategies.py", "math.prod(map(len, [column, *others])) - 1", "len(column) - 1"),
+    "tune: the winner is trained on five seeds, whatever the experiment's": ("tuning/study.py", "replace(options, final_seeds=seeds)", "options"),
+    "report: trials of a search are rows of their own": ("analysis/report/read.py", "path in starts if path in replaced else not only_tried", "path in starts or path not in replaced"),
+    "report: the setting that a search began with is left out if it won": ("analysis/report/read.py", "path in starts if path in replaced else", "path not in replaced and"),
+    "report: runs of a setting that was also tried are left out": ("analysis/report/read.py", "bool(tried) and tried == cell.runs.keys()", "bool(tried)"),
+    "report: a tuned method has the seeds of its trials": ("analysis/report/read.py", "{seed: cell.runs[seed] for seed in seeds if seed in cell.runs} if cell", "cell.runs if cell"),
+    "report: a tuned tdef is the reference": ("analysis/report/compare.py", "cell.method == REFERENCE and cell.tuned is None and", "cell.method == REFERENCE and"),
     "tune: result.md without the number of trials": ("tuning/study.py", "among {len(self.trials)} trials", "among {len(rows)} trials"),
     "l2d experts: of language models, made and made earlier swapped": ("commands/experts.py", "(f\"{name}: \", entry.cache, entry.new)", "(f\"{name}: \", entry.cache, not entry.new)"),
     "l2d experts: language models not named": ("commands/experts.py", "(f\"{name}: \", entry.cache, entry.new)", "(\"\", entry.cache, entry.new)"),
@@ -775,7 +788,7 @@ MUTATIONS = {
     "people: only the first missing column is named": ("experts/annotations.py", "has no {', '.join(missing)}", "has no {missing[0]}"),
     "how long experts took is lost": ("experts/cache.py", "\"seconds\": round(seconds, 2)", "\"seconds\": 0.0"),
     "an entry made while a process waited is made again": ("experts/cache.py", "        arrays, damage = self._read()\n        if arrays is not None and not self.renew:\n            return arrays\n", "        arrays, damage = self._read()\n"),
-    "experts.recipe.fused is ignored": ("experts/classifier.py", "{\"fused\": True} if self.recipe.fused else {}", "{}"),
+    "experts.recipe.fused is ignored": ("experts/classifier.py", "{\"fused\": True} if fused else {}", "{}"),
     "the bar of an expert shows the sum of the losses": ("experts/classifier.py", "float(learner.loss_sum) / learner.rows_seen", "float(learner.loss_sum)"),
     "the bar of an expert does not move": ("experts/classifier.py", "        self.bar.update()\n", "        pass\n"),
     "experts are trained on whatever device there is": ("experts/classifier.py", "accelerator=self.compute.accelerator,\n                devices=1", "accelerator=\"auto\",\n                devices=1"),
@@ -1109,16 +1122,19 @@ def write_row(what: str, row: str) -> None:
     (ROOT / "docs" / "mutations.md").write_text(text, encoding="utf-8")
 
 
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """What the copy does without. Only the root's runs/ are results; src/l2d/runs is a package."""
+    made = shutil.ignore_patterns(".git", ".venv", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis")
+    return made(folder, names) | ({"runs"} if Path(folder) == ROOT else set())
+
+
 def main() -> None:
     survivors = []
     words = sys.argv[1:]
     chosen = {what: change for what, change in MUTATIONS.items() if not words or any(word in what for word in words)}
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
-        ignored = shutil.ignore_patterns(
-            ".git", ".venv", "runs", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", ".gpu"
-        )
-        shutil.copytree(ROOT, tree, symlinks=True, ignore=ignored)
+        shutil.copytree(ROOT, tree, symlinks=True, ignore=left_out)
         (tree / "docs" / "mutations.md").touch()  # other documents link to what this script writes
         if (failed := first_failure(tree)) is not None:
             sys.exit(f"the tests are red without any mutation: {failed}")

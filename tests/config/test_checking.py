@@ -63,7 +63,10 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("dataset=mmlu_sim", "router=minilm", "router.reads.batch_size=0"): ("router.reads.batch_size=0: ", "1"),
     ("dataset=mmlu_sim", "router.reads=3"): ("router.reads=3: ", "_target_"),
     ("router=mlp", "router.reads._target_=l2d.data.text.encoders.Hash"): ("router.reads._target_=", "no such class"),
-    ("dataset=mmlu", "dataset.encoder={_target_: l2d.data.text.tokens.Tokens, model: a, max_length: 1}"): (
+    (
+        "dataset=mmlu",
+        "dataset.encoder={_target_: l2d.data.text.tokens.Tokens, model: a, max_length: 1, start_share: 0.5}",
+    ): (
         "dataset.encoder.max_length=1: ",
         "8",
     ),

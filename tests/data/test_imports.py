@@ -30,11 +30,12 @@ from l2d.data.text.tokens import Tokens
 
 folder = Path(sys.argv[1])
 (folder / "t.csv").write_text("prompt,answer")
-reader = Embeddings(model=str(folder), max_length=8, batch_size=1)
+reader = Embeddings(model=str(folder), max_length=8, start_share=0.25, batch_size=1)
 given = dict(experts=None, outcome="correct", features=None, image=None, image_size=32, label="answer", category=None)
 table = MMLU(path=str(folder / "t.csv"), text="prompt", encoder=reader, only=None, split=None, test_fraction=0.5, **given)
 sets = [Digits(), SVHN(), CIFAR100N(), table]
-sets += [MMLUSim(questions=100, encoder=one, label="answer") for one in (Hashed(), Tokens(model=str(folder), max_length=8))]
+tokens = Tokens(model=str(folder), max_length=8, start_share=0.25)
+sets += [MMLUSim(questions=100, encoder=one, label="answer") for one in (Hashed(), tokens)]
 known = [one.fingerprint(folder) for one in sets]
 assert known[:3] == ["", "", ""] and all(len(one) == 16 for one in known[3:]), known
 """

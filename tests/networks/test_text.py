@@ -27,7 +27,7 @@ def build(folder: Path, pretrained: bool = True, dropout: float = 0.1, head: str
 
 
 def tokens(folder: Path, texts: list[str], length: int = 48) -> torch.Tensor:
-    return torch.from_numpy(Tokens(model=str(folder), max_length=length).embed(texts))
+    return torch.from_numpy(Tokens(model=str(folder), max_length=length, start_share=0.25).embed(texts))
 
 
 @pytest.mark.parametrize("kind", KINDS)

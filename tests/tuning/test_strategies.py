@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import optuna
@@ -91,6 +92,51 @@ def test_a_temperature_is_searched_over_the_same_sizes() -> None:
     assert [ask.settings["method.rho"] for ask in tdef] == [
         pytest.approx(sum(rho_of(ask.settings)) / 3, abs=1e-3) for ask in mild
     ]
+
+
+def test_a_grid_per_expert_is_every_combination_of_the_papers_offsets() -> None:
+    """ρ_k is the theory's share plus 0, 1, …, 5, for each of three experts."""
+    asked = follow(begin_search(options(search="per_expert", trials=216), space()), lambda _: 0.0)
+    shares = space().shares
+    wanted = [
+        [share + offset for share, offset in zip(shares, chosen, strict=True)] for chosen in product(range(6), repeat=3)
+    ]
+    assert [rho_of(ask.settings) for ask in asked] == [pytest.approx(rho, rel=1e-3) for rho in wanted]
+
+
+def test_experts_with_the_smallest_shares_share_a_rho_if_trials_are_few() -> None:
+    """36 settings: the largest has its own, the two others their mean share plus an offset."""
+    first, second, third = space().shares
+    asked = follow(begin_search(options(search="per_expert", trials=215), space()), lambda _: 0.0)
+    rho = [rho_of(ask.settings) for ask in asked]
+    assert rho == [
+        pytest.approx([first + a, *[(second + third) / 2 + b] * 2], rel=1e-3) for a in range(6) for b in range(6)
+    ]
+    turned = Space(RULE, [third, first, second])
+    assert [follow(begin_search(options(search="per_expert"), turned), lambda _: 0.0)[-1].settings] == [
+        {"method.rho.values": pytest.approx([(second + third) / 2 + 5, first + 5, (second + third) / 2 + 5], rel=1e-3)}
+    ]
+    with pytest.raises(L2DError, match=r"tune\.trials=35: .* 36 "):
+        begin_search(options(search="per_expert", trials=35), space())
+
+
+def test_groups_of_the_rule_share_a_rho() -> None:
+    asked = follow(
+        begin_search(options(search="per_expert", trials=1000), space({**RULE, "groups": [[1, 3]]})), lambda _: 0.0
+    )
+    rho = [ask.settings["method.rho.values"] for ask in asked]
+    assert len(rho) == 36
+    assert all(first == third for first, _, third in rho)
+    one = {**RULE, "groups": [[1, 2, 3]]}
+    assert len(follow(begin_search(options(search="per_expert"), space(one)), lambda _: 0.0)) == 6
+
+
+def test_a_temperature_has_the_budget_of_a_grid_per_expert() -> None:
+    asked = follow(begin_search(options(search="per_expert"), space(1.0)), lambda _: 0.0)
+    rho = [ask.settings["method.rho"] for ask in asked]
+    assert rho == [pytest.approx(1 / 3 + 5 * step / 35, rel=1e-3) for step in range(36)]
+    one = options(search="per_expert", offsets=[2.0])
+    assert [ask.settings["method.rho"] for ask in follow(begin_search(one, space(1.0)), lambda _: 0.0)] == [2.333]
 
 
 def test_extended_grid_goes_up_to_fifty_in_both() -> None:
@@ -265,5 +311,6 @@ def test_nothing_to_search_is_said() -> None:
         begin_search(options(), None)
     with pytest.raises(L2DError, match="has no ρ"):
         next(begin_search(options(search="optuna"), None))
-    with pytest.raises(L2DError, match=r"tune\.offsets"):
-        begin_search(options(offsets=[-3.0]), space())
+    for search in ("paper", "per_expert"):
+        with pytest.raises(L2DError, match=r"tune\.offsets"):
+            begin_search(options(search=search, offsets=[-3.0]), space())

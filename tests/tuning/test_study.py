@@ -9,17 +9,18 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from omegaconf import OmegaConf
 from tests.forker import Child
 
 from l2d.config import check_search, compose, to_plain
+from l2d.config.identity import variant
 from l2d.runs.sweep import Workshop
 from l2d.tuning.show import Trial
 from l2d.tuning.strategies import Ask
-from l2d.tuning.study import Study, controls, tune
+from l2d.tuning.study import Study, build_studies, controls, searched, tune
 from l2d.utils.errors import L2DError
 
 pytestmark = pytest.mark.slow
@@ -172,6 +173,16 @@ def test_an_experiment_may_be_a_search(tmp_path: Path, command: Command) -> None
     assert not runs(tmp_path)
 
 
+def test_a_table_is_searched_cell_by_cell(tmp_path: Path, command: Command) -> None:
+    """Datasets, setups, methods and seeds are the experiment's, unless given."""
+    given = ["experiment=table1_error", "dataset=digits", "setup=I", "method=tdef,mild,ce", "dry_run=true"]
+    out = told(command("-m", *given, name="tune"))
+    assert "left out, without ρ to search: method=ce\n" in out
+    assert "2 searches: 12 trials at most, then 10 runs of the winners at most" in out
+    assert "digits I synthetic error tdef: " in out
+    assert not runs(tmp_path)
+
+
 def test_a_list_trains_no_experts(tmp_path: Path, command: Command) -> None:
     out = told(command(*FEW, "experts=trained", "tune.seeds=[7]", "dry_run=true", name="tune"))
     assert "6 runs: 6 missing" in out
@@ -230,7 +241,7 @@ def test_other_options_have_another_folder() -> None:
 
 def test_the_shares_of_rho_are_the_rules_own() -> None:
     """Whatever total, offset or values the method has now."""
-    now = ["method.rho.rule=theory", "method.rho.offset=5", "method.rho.total=3", "method.rho.values=[1,2,3,4,5]"]
+    now = ["method.rho.counts=cheapest", "method.rho.offset=5", "method.rho.total=3", "method.rho.values=[1,2,3,4,5]"]
     space = study(now).space()
     assert space is not None
     assert sum(space.shares) == pytest.approx(1)
@@ -273,7 +284,7 @@ class FakeCell:
     def __init__(self, path: str, loss: float, finished: bool = True) -> None:
         scored = SimpleNamespace(validation=SimpleNamespace(deferral_loss=loss), deferral_loss=1 - loss, rho=[1.0, 2.5])
         self.run: Any = SimpleNamespace(
-            path=path, finished=finished, metrics=lambda: scored, validation_after=lambda _: loss
+            path=Path(path), finished=finished, metrics=lambda: scored, validation_after=lambda _: loss
         )
         self.epochs, self.seed = 10, 0
 
@@ -353,7 +364,8 @@ def test_what_is_written_of_the_winner(tmp_path: Path, monkeypatch: pytest.Monke
         own: Any = study([f"runs_dir={tmp_path}/my runs"])
         own.folder.mkdir(parents=True, exist_ok=True)
         own.trials = {(name,): winner for name in "abc"}
-        cell = FakeCell("final", 0.2, finished=not failed)
+        own.trial_runs = {own.folder.parent / "tried/seed=0"}
+        cell = FakeCell(str(own.folder.parent / "final/seed=0"), 0.2, finished=not failed)
         own.shop.cells = lambda _, cell=cell: [cell]
         own.run_cells = lambda _, cell=cell, failed=failed: {cell: "no memory"} if failed else {}
         if failed:
@@ -366,6 +378,9 @@ def test_what_is_written_of_the_winner(tmp_path: Path, monkeypatch: pytest.Monke
         title = "digits III synthetic error mild: method.tau=0.5"
         assert (own.folder / "result.md").read_text() == f"{title}\n\nthe table\n\n{foot}\n"
     assert json.loads((own.folder / "result.json").read_text()) == {
+        "start": f"../{variant(own.config)}",
+        "winner": "../final",
+        "trial_runs": ["../tried/seed=0"],
         "settings": {"method.tau": 0.5},
         "overrides": ["method.tau=0.5"],
         "validation_deferral_loss": 0.2,
@@ -445,6 +460,7 @@ def test_a_search_that_fails_does_not_keep_the_others_from_running(
     class Fake:
         def __init__(self, _: Any, overrides: Sequence[str], __: Any) -> None:
             [self.title] = overrides
+            self.most_trials, self.most_finals = 6, 5
 
         def run(self) -> None:
             ran.append(self.title)
@@ -456,7 +472,49 @@ def test_a_search_that_fails_does_not_keep_the_others_from_running(
     with pytest.raises(L2DError, match=r"^1 of 2 searches failed: a=1$"):
         tune(shop)
     assert ran == ["a=1", "a=2"]
-    assert capsys.readouterr().err == "error: a=1: no\n"
+    said = capsys.readouterr()
+    assert said.err == "error: a=1: no\n"
+    assert said.out == "2 searches: 12 trials at most, then 10 runs of the winners at most\n"
+
+
+def test_an_experiments_seeds_are_the_winners() -> None:
+    """Each combination of the rest is searched once. Without an experiment, a seed is left to be refused."""
+    table = [["experiment=t", f"method={method}", f"seed={seed}"] for method in ("tdef", "mild") for seed in (0, 3)]
+    assert searched(table) == {("experiment=t", "method=tdef"): [0, 3], ("experiment=t", "method=mild"): [0, 3]}
+    assert searched([["seed=3"]]) == {("seed=3",): []}
+
+    class Noted:
+        def __init__(self, _: Any, overrides: Sequence[str], options: Any) -> None:
+            self.overrides, self.final_seeds = overrides, options.final_seeds
+
+    options = check_search({**to_plain(compose(name="tune").tune), "final_seeds": [7]})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("l2d.tuning.study.Study", Noted)
+        built: list[Any] = build_studies(shop := cast("Any", None), searched(table), options)
+        typed: list[Any] = build_studies(shop, {("experiment=t", "tune.final_seeds=[7]"): [0, 3]}, options)
+    assert [study.final_seeds for study in built] == [[0, 3], [0, 3]]
+    assert built[0].overrides == ["experiment=t", "method=tdef", "tune.final_seeds=[0,3]"]
+    assert [(study.overrides, study.final_seeds) for study in typed] == [
+        (["experiment=t", "tune.final_seeds=[7]"], [7])
+    ]
+
+
+def test_methods_of_an_experiment_without_rho_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    shop: Any = SimpleNamespace(compose=compose)
+    options = check_search({**to_plain(compose(name="tune").tune), "search": "paper"})
+    given = {("experiment=table1_error", "dataset=digits", f"method={name}"): [0] for name in ("ce", "tdef", "ldam")}
+    [study] = build_studies(shop, given, options)
+    assert study.title == "digits III synthetic error tdef"
+    assert "method=ce, method=ldam" in capsys.readouterr().out
+    for alone in ({("experiment=table1_error", "dataset=digits", "method=ce"): [0]}, {("method=ce",): list[int]()}):
+        with pytest.raises(L2DError, match=r"^method=ce: has no ρ to search"):
+            build_studies(shop, alone, options)
+
+
+def test_a_search_says_how_many_trials_it_may_take() -> None:
+    for changes, trials in ((dict[str, Any](), 6), ({"search": "per_expert"}, 36), ({"search": "coordinate"}, 40)):
+        assert study(**changes).most_trials == trials
+    assert study(ablation=True, final_seeds=[0, 1]).most_finals == 14
 
 
 def test_help(command: Command) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.findings import findings_of, sentence
-from l2d.analysis.report.read import FinishedCell, folder_among, read_cells
+from l2d.analysis.report.read import FinishedCell, folder_among, read_cells, with_tuned
 from l2d.analysis.report.tables import html_page, latex_tables, markdown_findings, markdown_tables
 from l2d.analysis.report.verdicts import measured_in, verdicts_page
 from l2d.utils.errors import L2DError
@@ -61,10 +61,10 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     if not finished:
         raise L2DError(f"{folder}: no finished run")
     if not overrides:
-        return finished
+        return with_tuned(finished)
     inside = (folder.parent if folder.name.startswith("seed=") else folder).absolute()
     swept = cells_of_sweep(overrides, finished, finished[0].folder.absolute().parents[5])
-    cells = [cell for cell in swept if cell.folder.absolute().is_relative_to(inside)]
+    cells = with_tuned([cell for cell in swept if cell.folder.absolute().is_relative_to(inside)])
     if not any(cell.runs for cell in cells):
         raise L2DError(
             f"{folder}: no finished run of this sweep; {sum(len(cell.runs) for cell in finished)} finished with other settings."

@@ -106,17 +106,18 @@ class Settings:
 class SearchSettings:
     """The keys of a search, tune.KEY."""
 
-    search: Literal["paper", "extended", "coordinate", "optuna"] | None = _key(
-        "paper: the paper's offsets; extended: totals and offsets up to 50; coordinate: one expert's ρ at a time; optuna: TPE"
+    search: Literal["paper", "per_expert", "extended", "coordinate", "optuna"] | None = _key(
+        "paper: the paper's offsets, one for all experts; per_expert: one for each; extended: totals and offsets up to 50;"
+        " coordinate: one expert's ρ at a time; optuna: TPE"
     )
     offsets: list[float] | None = _key(
-        "paper, extended: values of method.rho.offset; null: -5,-4,…,5 (paper), 0,1,2,5,10,20,50 (extended)"
+        "paper, per_expert, extended: what is added to theory's ρ; null: -5,-4,…,5, extended: 0,1,2,5,10,20,50"
     )
     totals: list[float] | None = _key("extended: values of method.rho.total; null: 1,2,5,10,20,50")
     values: dict[str, list[Any]] | None = _key(
         "instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'; any search but coordinate"
     )
-    trials: Count = _key("coordinate, optuna: the largest number of trials")
+    trials: Count = _key("per_expert, coordinate, optuna: the largest number of trials")
     recipe: bool = _key("optuna: true searches the learning rate and the weight decay too")
     rungs: list[ProperShare] = _key(
         "optuna: shares of the epochs after which a trial worse than the median is stopped; [] runs all to the end"

@@ -10,8 +10,12 @@ from l2d.utils.errors import L2DError
 
 
 def data_fingerprint(experiment: Experiment) -> str:
-    """Of the data, and of experts that can change under the same config: a model's folder may get other weights."""
+    """Of the data, and of experts that can change under the same config: a model's folder may get other weights. Empty in a
+    dry run, if the data would have to be fetched."""
     dataset = make(experiment.dataset)
+    is_here = getattr(dataset, "is_here", None)
+    if experiment.settings.dry_run and is_here is not None and not is_here(experiment.data_dir):
+        return ""
     with blaming_dataset(experiment):
         data: str = dataset.fingerprint(experiment.data_dir)
     if not hasattr(find(experiment.experts), "identity"):

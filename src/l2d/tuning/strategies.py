@@ -11,12 +11,21 @@ from l2d.config.composing import override_text
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.extras import from_extra
 
+GRIDS = ("paper", "per_expert", "extended")  # all trials are known before the first is run
 PAPER_OFFSETS = tuple(range(-5, 6))  # the paper's interval, in steps of 1
 GEOMETRIC = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 FACTORS = (0.5, 2**-0.5, 2**0.5, 2.0)  # of one expert's ρ, in a coordinate search
 SIZE, RATIO = (0.1, 100.0), (0.5, 2.0)  # ranges of the optuna search: ρ_k = size·ratio_k
 RECIPE = {"recipe.optimizer.lr": (1e-4, 1e-2), "recipe.optimizer.weight_decay": (1e-5, 1e-2)}
 STARTUP = 5  # trials before optuna's sampler and pruner use the results
+
+
+class NothingToSearch(ParameterError):
+    """The method has no ρ, and nothing else was named."""
+
+    def under(self, key: str) -> "NothingToSearch":
+        named = super().under(key)
+        return NothingToSearch(named.parameter, named.problem, named.value)
 
 
 @dataclass(frozen=True)
@@ -86,9 +95,11 @@ def begin_search(options: SearchSettings, space: Space | None) -> Search:
         return grid([dict(zip(options.values, chosen, strict=True)) for chosen in product(*options.values.values())])
     if space is None:
         problem = "has no ρ to search; name what to search, such as tune.values='{recipe.epochs: [5, 10]}'"
-        raise ParameterError("", problem)
+        raise NothingToSearch("", problem)
     if options.search == "coordinate":
         return coordinate(space, options.trials)
+    if options.search == "per_expert":
+        return grid(per_expert(options, space))
     totals, offsets = axes(options, space)
     found = [space.at(total, offset) for total in totals for offset in offsets]
     kept = [settings for settings in found if settings is not None]
@@ -104,6 +115,54 @@ def axes(options: SearchSettings, space: Space) -> tuple[Sequence[float], Sequen
         return [own], PAPER_OFFSETS if options.offsets is None else options.offsets
     totals = GEOMETRIC if options.totals is None else options.totals
     return totals, (0.0, *GEOMETRIC) if options.offsets is None else options.offsets
+
+
+def per_expert(options: SearchSettings, space: Space) -> list[dict[str, Any]]:
+    """Every combination of the paper's offsets, one offset for each group of experts that shares a ρ.
+
+    If ρ is one number for all experts, it gets as many values, evenly spaced over the same interval: the same budget.
+    """
+    p = len(space.shares)
+    if isinstance(space.rho, Mapping):
+        groups, columns = grouped_offsets(options, space.shares, float(space.rho["total"]), space.rho["groups"] or ())
+        places = [next(place for place, group in enumerate(groups) if k in group) for k in range(p)]
+        return [space.exactly([chosen[place] for place in places]) for chosen in product(*columns)]
+    _, [column, *others] = grouped_offsets(options, [1 / p] * p, 1.0, ())
+    steps = math.prod(map(len, [column, *others])) - 1
+    low, high = min(column), max(column)
+    return [space.exactly([low + (high - low) * step / max(steps, 1)]) for step in range(steps + 1)]
+
+
+def grouped_offsets(
+    options: SearchSettings, shares: Sequence[float], total: float, tied: Sequence[Sequence[int]]
+) -> tuple[list[list[int]], list[list[float]]]:
+    """Groups of experts that share a ρ, and the values of each group's ρ: total·(mean share) + offset, where positive.
+
+    tied: experts that share one in any case, numbered from 1. The experts with the smallest shares form one group (Section 4.2, B),
+    as large as it must be for at most tune.trials combinations.
+    """
+    offsets = PAPER_OFFSETS if options.offsets is None else options.offsets
+
+    def mean_share(group: Sequence[int]) -> float:
+        return math.fsum(shares[k] for k in group) / len(group)
+
+    given = [[k - 1 for k in group] for group in tied]
+    alone = [[k] for k in range(len(shares)) if not any(k in group for group in given)]
+    units = sorted([*given, *alone], key=mean_share, reverse=True)
+    size = 0
+    for own in range(max(len(units) - 1, 1), 0, -1):
+        rest = [k for unit in units[own:] for k in unit]
+        groups = [*units[:own], *([rest] if rest else [])]
+        means = [mean_share(group) for group in groups]
+        columns = [[total * mean + offset for offset in offsets if total * mean + offset > 0] for mean in means]
+        size = math.prod(map(len, columns))
+        if not size:
+            raise L2DError(f"tune.offsets={list(offsets)}: none of them leaves every ρ positive")
+        if size <= options.trials:
+            return groups, columns
+    raise L2DError(
+        f"tune.trials={options.trials}: the smallest grid has {size} settings; raise it, or use tune.search=paper"
+    )
 
 
 def grid(settings: Sequence[Mapping[str, Any]]) -> Search:
@@ -149,7 +208,7 @@ def optuna_search(options: SearchSettings, space: Space | None) -> Search:
     )
     size = 0 if space is None or options.values is not None else len(space.start())
     if not size and options.values is None and not options.recipe:
-        raise ParameterError("", "has no ρ to search; use tune.recipe=true, or tune.values")
+        raise NothingToSearch("", "has no ρ to search; use tune.recipe=true, or tune.values")
     if size and space is not None:
         study.enqueue_trial(start_of(space.start()))
     asked, different = 0, set[str]()

@@ -1,5 +1,7 @@
 """Search ρ by validation deferral loss, then train the winner on several seeds: l2d tune dataset=svhn setup=III.
 
+With experiment=table1_error, one search for each of its datasets, setups and methods; its seeds are the winner's.
+
 Trials are ordinary runs: they resume, any launcher can spread them, and they are never repeated. Only validation results decide.
 Every run reports test results, but they are read only for the table of the winner.
 """
@@ -9,11 +11,12 @@ import hashlib
 import io
 import json
 import math
+import os
 import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +25,11 @@ from l2d.config.checking import SET_BY_SEARCH
 from l2d.config.identity import choices, variant
 from l2d.routing.fingerprints import expert_names, with_listed_prices
 from l2d.routing.make import find
-from l2d.runs.cells import Cell, listing
+from l2d.runs.cells import Cell, listing, without_seed
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
 from l2d.tuning.show import Trial, ablation_table, trials_figure
-from l2d.tuning.strategies import Ask, Space, begin_search, rounded
+from l2d.tuning.strategies import GRIDS, Ask, NothingToSearch, Space, begin_search, rounded
 from l2d.utils.errors import L2DError, under
 from l2d.utils.files import write_atomically, write_json, write_text
 from l2d.utils.text import aligned
@@ -43,14 +46,19 @@ CONTROLS = (
 
 def tune(shop: Workshop) -> None:
     """What `l2d tune` does: one search per combination of the overrides."""
-    found = check_search(shop.config.tune)
-    given = {text.split("=")[0].lstrip("+~") for overrides in shop.grid for text in overrides}
+    options = check_search(shop.config.tune)
+    combinations = searched(shop.grid)
+    given = {text.split("=")[0].lstrip("+~") for overrides in combinations for text in overrides}
     for key in SET_BY_SEARCH.keys() & given:
         raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
     if shop.config.force:
         raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
     # All are built before the first is run: what cannot be searched fails at once.
-    studies = [Study(shop, overrides, found) for overrides in shop.grid]
+    studies = build_studies(shop, combinations, options)
+    if len(studies) > 1:
+        trials = sum(study.most_trials for study in studies)
+        finals = sum(study.most_finals for study in studies)
+        print(f"{len(studies)} searches: {trials} trials at most, then {finals} runs of the winners at most")
     failed: dict[str, str] = {}
     for study in studies:
         try:
@@ -62,6 +70,39 @@ def tune(shop: Workshop) -> None:
             print(f"error: {study.title}: {error}", file=sys.stderr)
     if failed:
         raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
+
+
+def searched(grid: Sequence[Sequence[str]]) -> dict[tuple[str, ...], list[int]]:
+    """The combinations to search, and the seeds of each winner if an experiment has seeds; else none."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for overrides in grid:
+        by_experiment = any(text.startswith("experiment=") for text in overrides)
+        others = without_seed(overrides) if by_experiment else tuple(overrides)
+        seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
+        found.setdefault(others, []).extend(seeds)
+    return found
+
+
+def build_studies(
+    shop: Workshop, combinations: Mapping[tuple[str, ...], list[int]], options: SearchSettings
+) -> list["Study"]:
+    """An experiment may have methods without ρ: they are left out, unless there are no others."""
+    studies, left_out = list[Study](), dict[str, NothingToSearch]()
+    for overrides, seeds in combinations.items():
+        said, own = list(overrides), options
+        if seeds and not any(text.startswith("tune.final_seeds=") for text in overrides):
+            said, own = [*said, f"tune.final_seeds=[{','.join(map(str, seeds))}]"], replace(options, final_seeds=seeds)
+        try:
+            studies.append(Study(shop, said, own))
+        except NothingToSearch as error:
+            if not any(text.startswith("experiment=") for text in overrides):
+                raise
+            left_out[error.parameter] = error
+    if not studies:
+        raise next(iter(left_out.values()))
+    if left_out:
+        print(f"left out, without ρ to search: {', '.join(left_out)}")
+    return studies
 
 
 class Study:
@@ -79,6 +120,7 @@ class Study:
         self.folder = RunFolder.of(self.config).path.parent.parent / name
         self.title = " ".join(choices(self.config).values())
         self.trials: dict[tuple[str, ...], Trial] = {}
+        self.trial_runs: set[Path] = set()
         method = self.config["method"]
         if options.ablation and not self.is_mild():
             raise L2DError(f"tune.ablation=true: takes MILD apart, not method={method['name']}; use method=mild")
@@ -95,20 +137,37 @@ class Study:
         by_rule = isinstance(self.config["method"].get("rho"), Mapping)
         return by_rule and issubclass(find(self.experiment.method), CompSum)
 
+    @property
+    def is_grid(self) -> bool:
+        """Whether all trials are known before the first is run."""
+        return self.options.search in GRIDS
+
+    @property
+    def most_trials(self) -> int:
+        return len(self.asks) if self.is_grid else self.options.trials
+
+    @property
+    def most_finals(self) -> int:
+        """How many runs the winner, and its controls if asked, take at most."""
+        return (1 + (len(CONTROLS) if self.options.ablation else 0)) * len(self.options.final_seeds)
+
     def run(self) -> None:
         search, asks = self.search, self.asks
         if self.experiment.settings.dry_run:
             cells = {cell.run.path: cell for ask in asks for cell in self.cells(ask)}
-            more = "" if self.options.search in ("paper", "extended") else " (the later ones depend on these)"
+            more = "" if self.is_grid else " (the later ones depend on these)"
+            by_shares = self.options.search in ("per_expert", "coordinate") and self.options.values is None
+            if by_shares and isinstance(self.config["method"]["rho"], Mapping):
+                more += " (ρ as if all experts had equal shares; the search reads them from the data)"
             print(
                 f"{self.title}: tune.search={self.options.search}, the first trials{more}:\n{listing([*cells.values()])}"
             )
-            rows = 1 + (len(CONTROLS) if self.options.ablation else 0)
-            number = rows * len(self.options.final_seeds)
-            what = "the winner and its controls" if rows > 1 else "the winner"
+            number = self.most_finals
+            what = "the winner and its controls" if self.options.ablation else "the winner"
             print(f"then {what}: {number} {'run' if number == 1 else 'runs'} at most")
             return
-        print(f"\n{self.title}: search by validation deferral loss ({self.options.search}), into {self.folder}")
+        many = f"{self.most_trials} trials{'' if self.is_grid else ' at most'}"
+        print(f"\n{self.title}: search by validation deferral loss ({self.options.search}, {many}), into {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("result.json", "result.md"):  # of an earlier search; some of its runs may be gone
             (self.folder / name).unlink(missing_ok=True)
@@ -179,6 +238,7 @@ class Study:
     def ask(self, asks: Sequence[Ask]) -> list[float]:
         """Run trials as far as asked. Returns their values."""
         cells = [self.cells(ask) for ask in asks]
+        self.trial_runs |= {cell.run.path for some in cells for cell in some}
         failed = self.run_cells([*{cell.run.path: cell for some in cells for cell in some}.values()])
         reasons = {cell.run.path: reason for cell, reason in failed.items()}
         values: list[float] = []
@@ -219,7 +279,7 @@ class Study:
 
         Ties in a grid go to the last, since larger ρ are safer; elsewhere to the first, which is nearest to the start.
         """
-        grid = self.options.search in ("paper", "extended") and self.options.values is None
+        grid = self.is_grid and self.options.values is None
         trials = list(self.trials.values())
         return sorted(reversed(trials) if grid else trials, key=lambda trial: (not trial.whole, trial.value))
 
@@ -268,7 +328,11 @@ class Study:
         if failed:
             runs = "1 run" if len(failed) == 1 else f"{len(failed)} runs"
             raise L2DError(f"{runs} failed: {next(iter(failed.values()))}; the same command tries them again")
+        start = RunFolder.of(self.config).path.parent
         result = {
+            "start": self.place(start),
+            "winner": self.place(cells["tuned"][0].run.path.parent),
+            "trial_runs": sorted(map(self.place, self.trial_runs)),
             "settings": dict(winner.settings),
             "overrides": list(Ask(winner.settings).overrides),
             "validation_deferral_loss": winner.value,
@@ -278,6 +342,10 @@ class Study:
             },
         }
         write_json(self.folder / "result.json", result)
+
+    def place(self, path: Path) -> str:
+        """Relative to the search's folder, so that runs/ may move."""
+        return Path(os.path.relpath(path, self.folder)).as_posix()
 
 
 def epoch_of(ask: Ask, epochs: int) -> int:

@@ -7,7 +7,7 @@ from tests.run_folders import write_run
 
 from l2d.analysis.report.paper import PaperNumber, paper_claims, paper_numbers
 from l2d.analysis.report.read import read_cells
-from l2d.analysis.report.verdicts import Measured, Verdict, measured_in, verdicts, verdicts_page
+from l2d.analysis.report.verdicts import Measured, PaperVerdict, measured_in, verdicts, verdicts_page
 from l2d.commands.report import write_report
 
 NAMES = ("svhn", "III", "synthetic", "error", "mild")
@@ -34,17 +34,17 @@ def ours(*losses: float, method: str = "mild", recipe: str = "fast", validation:
     ],
 )
 def test_the_rule_by_hand(losses: tuple[float, ...], std: float, word: str) -> None:
-    one = Verdict(PaperNumber("1", NAMES, 1.0, std), {"fast": ours(*losses)}, None)
+    one = PaperVerdict(PaperNumber("1", NAMES, 1.0, std), {"fast": ours(*losses)}, None)
     assert one.word == word
 
 
 def test_the_papers_recipe_comes_first() -> None:
     by_recipe = {"fast": ours(1.0, 1.0, 1.0), "paper": ours(2.0, 2.0, 2.0, recipe="paper")}
     number = PaperNumber("1", NAMES, 1.0, 0.0)
-    assert Verdict(number, by_recipe, None).word == "worse"
-    assert Verdict(number, {}, None).word == "not run"
+    assert PaperVerdict(number, by_recipe, None).word == "worse"
+    assert PaperVerdict(number, {}, None).word == "not run"
     asked = PaperNumber("3", ("mmlu", "llm", "llm", "error", "mild"), 1.0, 0.0)
-    assert Verdict(asked, {}, None).word == "not reproducible"
+    assert PaperVerdict(asked, {}, None).word == "not reproducible"
 
 
 def test_every_printed_number_has_a_verdict() -> None:

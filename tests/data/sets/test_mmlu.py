@@ -15,7 +15,7 @@ import torch
 from pyarrow import parquet
 from tests.running import assembled, train
 
-from l2d.config import compose
+from l2d.config import check, compose, sweep_axes
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.core.costs import cheapest
 from l2d.data.arrays import Arrays
@@ -31,6 +31,9 @@ from l2d.data.sets.mmlu_sim import (
     simulated_question,
 )
 from l2d.data.text.encoders import Hashed
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.runs.cells import make_cells
+from l2d.runs.sweep import list_only
 from l2d.utils.errors import L2DError, ParameterError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -321,11 +324,102 @@ def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: p
     assert "warning: split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
 
 
+def asleep(*_: object, **__: object) -> str:
+    raise AssertionError("the hub was asked")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["experiment=table3"],
+        ["experiment=mmlu_outcomes", "setup=llama"],
+        ["experiment=extreme"],
+        [
+            "dataset=mmlu",
+            "setup=llama",
+            "cost=error_plus_cost",
+            "cost.prices={llama-2-7b: 0, llama-2-13b: 1, llama-3-70b: 2}",
+        ],
+    ],
+)
+def test_a_dry_run_fetches_no_questions(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lists its runs, none of which would fail; a run that is not a dry one asks for them before anything else."""
+    monkeypatch.setattr(mmlu, "hub_questions", asleep)
+    places = [f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]
+    grid = [
+        (*given, f"method={method}", f"seed={seed}", "dry_run=true") for method in ("tdef", "mild") for seed in (0, 1)
+    ]
+    cells = make_cells(grid, lambda overrides: compose([*overrides, *places]))
+    assert [cell.problem for cell in cells] == [""] * 4
+    list_only(cells, force=False)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(AssertionError, match="the hub was asked"):
+        data_fingerprint(check(compose([*given, *places])))
+
+
+def test_what_is_here_is_looked_at_in_a_dry_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of one's own, or questions that were fetched before; a file that is not there would fail."""
+    places = [f"data_dir={tmp_path}", "dataset=mmlu", "setup=llama", "dry_run=true"]
+    with pytest.raises(L2DError, match=r"^dataset\.path="):
+        data_fingerprint(check(compose([*places, f"dataset.path={tmp_path / 'none.csv'}"])))
+    (tmp_path / "mmlu").mkdir()
+    (tmp_path / "mmlu" / "questions.parquet").write_bytes(b"a")
+    monkeypatch.setattr(mmlu, "hub_questions", asleep)
+    known = data_fingerprint(check(compose(places)))
+    assert len(known) == 16
+    (tmp_path / "mmlu" / "questions.parquet").write_bytes(b"b")
+    assert data_fingerprint(check(compose(places))) not in ("", known)
+
+
+def test_table_3_is_the_papers() -> None:
+    """Section 6.2 and its appendix: router, epochs, rate, optimizer, subjects, models, prices, methods."""
+    chosen = compose(["experiment=table3", "cost=llm"])
+    assert chosen.router.model == "microsoft/deberta-v3-xsmall"
+    assert (chosen.router.name, chosen.router.pretrained, chosen.dataset.encoder.name) == (
+        "text_encoder",
+        True,
+        "tokens",
+    )
+    assert (chosen.recipe.epochs, chosen.recipe.optimizer.lr) == (5, 5e-5)
+    assert chosen.recipe.optimizer._target_ == "torch.optim.AdamW"
+    assert list(chosen.dataset.only) == ["high_school_mathematics", "high_school_world_history"]
+    models = [f"Qwen/Qwen2.5-{size}-Instruct" for size in ("7B", "1.5B", "0.5B")]
+    assert (chosen.experts.name, list(chosen.experts.models)) == ("llm", models)
+    assert list(chosen.cost.prices) == [1.0, 0.6, 0.1]
+    axes = sweep_axes(["experiment=table3"])
+    assert (axes["cost"], axes["method"]) == ("error,llm", "tdef,mild,ce,cwce,ldam,mild_uniform,tdef_uniform")
+
+
+def test_recorded_outcomes_have_an_experiment_of_their_own() -> None:
+    """The same cells, with the frozen encoder."""
+    chosen = compose(["experiment=mmlu_outcomes", "setup=llama"])
+    assert (chosen.router.name, chosen.dataset.encoder.name, chosen.recipe.epochs) == ("mlp", "embeddings", 20)
+    assert sweep_axes(["experiment=mmlu_outcomes"]) == sweep_axes(["experiment=table3"])
+
+
+@pytest.mark.parametrize(
+    ("experiment", "checkpoint"),
+    [("mmlu_outcomes", "best"), ("extreme", "best"), ("noise", "last"), ("rho_ablation", "last"), ("table3", "last")],
+)
+def test_twenty_epochs_on_texts_keep_the_best(experiment: str, checkpoint: str) -> None:
+    """Frozen text routers do; routers of images and the paper's five epochs are scored after the last one."""
+    chosen = compose([f"experiment={experiment}"])
+    frozen = chosen.dataset.get("encoder") is not None and chosen.dataset.encoder.name == "embeddings"
+    assert (chosen.checkpoint, frozen) == (checkpoint, checkpoint == "best")
+
+
+def test_long_questions_keep_their_end() -> None:
+    """MiniLM was made for 256 tokens; fine-tuned encoders have positions for 512."""
+    for router, most in (("minilm", 256), ("minilm_tuned", 512), ("deberta_v3_xsmall", 512)):
+        reads = compose(["dataset=mmlu", f"router={router}"]).dataset.encoder
+        assert (reads.max_length, reads.start_share) == (most, 0.25)
+
+
 @pytest.mark.slow
 def test_setups_bring_their_experts(tmp_path: Path) -> None:
     assert compose(["dataset=mmlu"]).experts.name == "llm"
     assert compose(["dataset=mmlu", "setup=llama"]).experts.name == "table"
-    assert compose(["experiment=table3", "setup=mixtral"]).experts.name == "table"
+    assert compose(["experiment=mmlu_outcomes", "setup=mixtral"]).experts.name == "table"
     assert compose(["dataset=mmlu_sim"]).experts.name == "table"
     with pytest.raises(L2DError, match=r"^experts"):
         assembled(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))

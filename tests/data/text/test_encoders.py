@@ -1,9 +1,13 @@
 """Text as numbers: the same for the same text, kept, mended, and refused in one line."""
 
+import hashlib
+import json
+import logging
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -13,51 +17,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joblib import parallel_config
 from sklearn.feature_extraction.text import HashingVectorizer
+from tests.tiny_encoders import WORDS, write_encoder
 
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.text import encoders
-from l2d.data.text.encoders import CHUNK, HASHES, Embeddings, Hashed
+from l2d.data.text.encoders import (
+    CHUNK,
+    HASHES,
+    Embeddings,
+    Hashed,
+    all_tokens,
+    load_encoder,
+    note_of_cut,
+    without_middle,
+)
+from l2d.data.text.pretrained import contents
 from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
-WORDS = [
-    "what",
-    "is",
-    "the",
-    "capital",
-    "of",
-    "peru",
-    "how",
-    "many",
-    "apples",
-    "does",
-    "anna",
-    "buy",
-    "solve",
-    "for",
-    "x",
-    "history",
-    "war",
-]
 TEXTS = ["what is the capital of peru", "solve for x", "how many apples does anna buy", "solve for x", "war"]
 
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT with random weights."""
-    folder = tmp_path_factory.mktemp("bert")
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(WORDS))]))
-    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=64, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    return folder
+    return write_encoder(tmp_path_factory.mktemp("bert"))
 
 
-def embeddings(folder: Path, **changes: int) -> Embeddings:
-    return Embeddings(model=str(folder), **{"max_length": 32, "batch_size": 2, **changes})
+def embeddings(folder: Path, **changes: Any) -> Embeddings:
+    return Embeddings(model=str(folder), **{"max_length": 32, "start_share": 0.25, "batch_size": 2, **changes})
 
 
 @given(
@@ -102,11 +89,12 @@ def test_embeddings_are_the_mean_of_the_states(encoder: Path, tmp_path: Path) ->
 def test_equal_texts_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
-    def lengths(batch: list[str], _: set[str]) -> np.ndarray:
+    def lengths(batch: list[str], lost: dict[str, int]) -> np.ndarray:
         asked.append(batch)
+        lost.update(dict.fromkeys(batch, 0))
         return np.array([[len(text)] for text in batch])
 
-    reader = Embeddings(model="none", max_length=8, batch_size=2)
+    reader = Embeddings(model="none", max_length=8, start_share=0.25, batch_size=2)
     monkeypatch.setattr(reader, "_embed_batch", lengths)
     assert reader.embed(["xx", "war", "x", "xx"]).tolist() == [[2], [3], [1], [2]]
     assert asked == [["x", "xx"], ["war"]]
@@ -126,12 +114,75 @@ def test_computed_once_kept_and_mended(encoder: Path, tmp_path: Path, monkeypatc
     assert calls == [5]
     embeddings(encoder).encode(TEXTS[:2], tmp_path)
     embeddings(encoder, max_length=8).encode(TEXTS, tmp_path)
-    assert calls == [5, 2, 5]
+    embeddings(encoder, start_share=0.5).encode(TEXTS, tmp_path)
+    assert calls == [5, 2, 5, 5]
     for file in (tmp_path / "embeddings").glob("*.npy"):
         file.write_bytes(file.read_bytes()[:-7])
     assert np.array_equal(first, embeddings(encoder).encode(TEXTS, tmp_path))
-    assert len(calls) == 4
+    assert len(calls) == 5
     assert np.array_equal(first[::-1], embeddings(encoder).encode(TEXTS[::-1], tmp_path))
+
+
+@given(st.integers(0, 40), st.integers(8, 32), st.floats(0, 1, exclude_min=True, exclude_max=True))
+def test_what_a_long_text_keeps(length: int, most: int, share: float) -> None:
+    """Place by place: kept while it is among the first ones, or among so many last ones that `most` are kept in all."""
+    start = max(1, int(most * share))
+    kept = [place for place in range(length) if length <= most or place < start or length - place <= most - start]
+    assert list(without_middle(range(length), most, share)) == kept
+    assert len(kept) == min(length, most)
+
+
+def test_a_long_text_keeps_a_quarter_and_its_end() -> None:
+    """Of 12 tokens and room for 8: the first 2 and the last 6. Both ends stay, whatever the share: they are special tokens."""
+    assert without_middle(range(12), 8, 0.25) == [0, 1, 6, 7, 8, 9, 10, 11]
+    assert without_middle(range(12), 8, 0.01) == [0, 5, 6, 7, 8, 9, 10, 11]
+    assert without_middle(range(12), 8, 0.99) == [0, 1, 2, 3, 4, 5, 6, 11]
+    assert list(without_middle(range(8), 8, 0.25)) == list(range(8))
+
+
+def test_what_was_lost_is_said() -> None:
+    said = note_of_cut([0, 3, 0, 1_200], 256) or ""
+    for part in ("2 of 4 texts", "more than 256 tokens (max_length)", "602 tokens on average", "1,200 at most"):
+        assert part in said
+    assert note_of_cut([0, 0], 256) is None
+    assert note_of_cut([], 256) is None
+
+
+def test_the_question_at_the_end_of_a_long_text_is_read(encoder: Path) -> None:
+    """The mean over the states of [CLS] history, then of the last five words and [SEP]; the war between is lost."""
+    texts = [
+        f"history {'war ' * 400}{question}" for question in ("what is the capital of", "how many apples does anna")
+    ]
+    found = embeddings(encoder, max_length=8).embed(texts)
+    tokenizer, network = load_encoder(str(encoder))
+    for text, row in zip(texts, found, strict=True):
+        short = f"history {' '.join(text.split()[-5:])}"
+        with torch.inference_mode():
+            mean = network.eval()(**tokenizer(short, return_tensors="pt")).last_hidden_state[0].mean(0)
+        np.testing.assert_allclose(row, mean / mean.norm(), atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-3
+
+
+def test_all_tokens_of_a_long_text(
+    encoder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also of a tokenizer that was saved while it cut and padded. transformers does not warn of its length."""
+    tokenizer, _ = load_encoder(str(encoder))
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # else caplog does not hear it
+    tokenizer("war", truncation=True, max_length=8, padding="max_length")
+    assert [len(row) for row in all_tokens(tokenizer, ["war " * 600, "war"])] == [602, 3]
+    assert not caplog.records
+
+
+def test_embeddings_of_texts_that_lost_their_end_are_not_taken(encoder: Path, tmp_path: Path) -> None:
+    """Of l2d 0.2.0 and before, which kept the first max_length tokens: a file of the same model, length and texts."""
+    texts = ["war " * 100 + "peru"]
+    for key in ([[1, *contents(encoder)], 32, texts], [[1, *contents(encoder)], 32, 0.25, texts]):
+        before = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+        (tmp_path / "embeddings").mkdir(exist_ok=True)
+        np.save(tmp_path / "embeddings" / f"{before}.npy", np.full((1, 16), 7.0))
+    assert not (embeddings(encoder).encode(texts, tmp_path) == 7).any()
+    assert embeddings(encoder).identity() != json.dumps([1, *contents(encoder)])
 
 
 def test_texts_are_embedded_again_by_other_weights_in_the_same_folder(
@@ -249,8 +300,8 @@ def test_what_cannot_be_loaded_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 def test_the_signature_says_what_arguments_may_be() -> None:
     signature = read_signature("l2d.data.text.encoders.Embeddings") or {}
-    check_arguments({"max_length": 8, "batch_size": 1, "model": "minilm"}, signature)
-    for argument, value in (("max_length", 7), ("batch_size", 0), ("model", None)):
+    check_arguments({"max_length": 8, "start_share": 0.25, "batch_size": 1, "model": "minilm"}, signature)
+    for argument, value in (("max_length", 7), ("start_share", 1.0), ("batch_size", 0), ("model", None)):
         with pytest.raises(ParameterError) as caught:
             check_arguments({argument: value}, signature)
         assert (caught.value.parameter, caught.value.value) == (argument, value)
@@ -275,11 +326,13 @@ def test_how_many_were_cut_is_said_where_they_are_read(
     reader = embeddings(encoder, max_length=8)
     reader.embed(["war", six])
     assert reader.note is None
-    said = "of 5 texts have more than 8 tokens and were cut (max_length)"
     for _ in range(2):  # the second time it is kept
-        reader.encode([seven, "war", six, "x " * 500, seven], tmp_path)
-    assert capsys.readouterr().err.splitlines() == [f"3 {said}"]
-    assert reader.note == f"3 {said}"
+        reader.encode([seven, "war", six, "x " * 510, seven], tmp_path)
+    [said] = capsys.readouterr().err.splitlines()
+    assert said == reader.note
+    assert "3 of 5 texts" in said
+    assert "8 tokens (max_length)" in said
+    assert "169 tokens on average, 504 at most" in said  # 1, 504 and 1 of 3 texts
     embeddings(encoder, max_length=8).embed([seven])  # whoever asks a router says it himself
     assert not capsys.readouterr().err
     assert Hashed().note is None

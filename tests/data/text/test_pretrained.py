@@ -211,7 +211,7 @@ def test_a_folder_is_known_by_all_files_that_its_model_depends_on(
     (tmp_path / "folder.json").mkdir()
     known = identity_of(str(tmp_path))
     assert [name for name, _ in contents(tmp_path)] == names
-    assert known == [1, *contents(tmp_path)]
+    assert known == [2, *contents(tmp_path)]
     (tmp_path / "README.md").write_text("b")
     assert identity_of(str(tmp_path)) == known
     for name in names:
@@ -220,6 +220,6 @@ def test_a_folder_is_known_by_all_files_that_its_model_depends_on(
         assert identity_of(str(tmp_path)) != known, name
         (tmp_path / name).write_text("a")
     assert identity_of(str(tmp_path)) == known
-    assert identity_of("org/name") == [1, "org/name"]
+    assert identity_of("org/name") == [2, "org/name"]
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     assert identity_of(f"~/{tmp_path.name}") == known

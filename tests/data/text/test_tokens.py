@@ -1,6 +1,7 @@
 """Text as tokens: what the tokenizer says of each text alone, and nothing that could be taken for a token after it."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of
 from l2d.utils.errors import L2DError, ParameterError
 
 pytest.importorskip("transformers")
+LONG: dict[str, Any] = {"max_length": 8, "start_share": 0.25}
 TEXTS = ["what is the capital of peru", "solve for x", "zyx", "war", "how many apples does anna buy"]
 
 
@@ -25,7 +27,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_tokens_of_each_text_alone(encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
-    reader = Tokens(model=str(encoder), max_length=8)
+    reader = Tokens(model=str(encoder), **LONG)
     found = reader.encode([*TEXTS, "war " * 25_000], tmp_path)
     assert found.dtype == np.int32
     assert found.shape == (6, 8)
@@ -41,18 +43,29 @@ def test_tokens_of_each_text_alone(encoder: Path, tmp_path: Path, monkeypatch: p
     assert reader.embed([]).shape == (0, 8)
 
 
+def test_the_question_at_the_end_of_a_long_text_is_read(encoder: Path) -> None:
+    """[CLS] history, then the last five words and [SEP]: a quarter of the eight tokens and three quarters."""
+    reader, tokenizer = Tokens(model=str(encoder), **LONG), load_tokenizer(str(encoder))
+    for question in ("what is the capital of", "how many apples does anna"):
+        [found] = reader.embed([f"history {'war ' * 400}{question}"]).tolist()
+        assert tokenizer.decode(found) == f"[CLS] history {question} [SEP]"
+
+
 def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
     write_tokenizer(tmp_path, pad=False)
-    assert Tokens(model=str(tmp_path), max_length=8).embed(["war"])[0, 3:].tolist() == [PADDING] * 5
+    assert Tokens(model=str(tmp_path), **LONG).embed(["war"])[0, 3:].tolist() == [PADDING] * 5
 
 
 def test_bad_lengths(encoder: Path) -> None:
     with pytest.raises(ParameterError, match=r"^max_length=65: .* 64 tokens"):
-        Tokens(model=str(encoder), max_length=65).embed(["war"])
+        Tokens(model=str(encoder), max_length=65, start_share=0.25).embed(["war"])
     signature = read_signature("l2d.data.text.tokens.Tokens") or {}
     check_arguments({"max_length": 8}, signature)
     with pytest.raises(ParameterError, match=r"^max_length=7: .*at least 8"):
         check_arguments({"max_length": 7}, signature)
+    for share in (0.0, 1.0):
+        with pytest.raises(ParameterError, match=rf"^start_share={share}: "):
+            check_arguments({"start_share": share}, signature)
 
 
 def test_what_is_tokens() -> None:
@@ -64,7 +77,7 @@ def test_what_is_tokens() -> None:
 
 def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=r"^model=.*: cannot be loaded .*give a local folder") as caught:
-        Tokens(model=str(tmp_path), max_length=8).embed(["war"])
+        Tokens(model=str(tmp_path), **LONG).embed(["war"])
     assert "\n" not in str(caught.value)
 
 
@@ -73,21 +86,22 @@ def test_how_many_were_cut_is_said_once(
 ) -> None:
     monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
     encoders.say_once.cache_clear()
-    reader = Tokens(model=str(encoder), max_length=8)
+    reader = Tokens(model=str(encoder), **LONG)
     for _ in range(2):
-        reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_000], tmp_path)
-    said = "2 of 8 texts have more than 8 tokens and were cut (max_length)"
-    assert capsys.readouterr().err.splitlines() == [said]
-    assert reader.note == said
+        reader.encode(["war " * 7, "war " * 6, *TEXTS, "war " * 25_005], tmp_path)
+    [said] = capsys.readouterr().err.splitlines()
+    assert said == reader.note
+    assert "2 of 8 texts have more than 8 tokens (max_length)" in said
+    assert "12,500 tokens on average, 24,999 at most" in said  # 1 and 24,999: [CLS] and [SEP] fill two of the eight
     reader.embed(TEXTS)
     assert reader.note is None
 
 
 def test_other_files_are_another_identity(tmp_path: Path) -> None:
     write_encoder(tmp_path)
-    reader = Tokens(model=str(tmp_path), max_length=8)
+    reader = Tokens(model=str(tmp_path), **LONG)
     first = reader.identity()
-    assert first == Embeddings(model=str(tmp_path), max_length=8, batch_size=1).identity()
+    assert first == Embeddings(model=str(tmp_path), batch_size=1, **LONG).identity()
     for name in ("tokenizer.json", "model.safetensors"):
         file = tmp_path / name
         file.write_bytes(file.read_bytes() + b" ")

@@ -23,15 +23,18 @@ Entry = dict[str, Any]
 
 
 def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
-    """The method's name; if a block has several variants of it, with the settings in which they differ."""
-    variants: dict[tuple[str, ...], list[FinishedCell]] = defaultdict(list)
+    """The method's name; how a search tuned it; if a block has several variants of it, the settings in which they differ."""
+    variants: dict[tuple[bool, tuple[str, ...]], list[FinishedCell]] = defaultdict(list)
     for cell in cells:
-        variants[cell.names[:5]].append(cell)
-    return {
-        cell: cell.method if len(group) == 1 else f"{cell.method} ({said or cell.names[5]})"
-        for group in variants.values()
-        for cell, said in zip(group, apart([cell.settings for cell in group]), strict=True)
-    }
+        variants[cell.tuned is None, cell.names[:5]].append(cell)
+    labels = {}
+    for group in variants.values():
+        for cell, said in zip(group, apart([cell.settings for cell in group]), strict=True):
+            words = [f"tuned, best of {cell.tuned.tried}"] if cell.tuned else []
+            if len(group) > 1:
+                words.append(said or (cell.tuned.search if cell.tuned else cell.names[5]))
+            labels[cell] = f"{cell.method} ({', '.join(words)})" if words else cell.method
+    return labels
 
 
 def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[FinishedCell]]:
@@ -52,14 +55,18 @@ def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[
 
 
 def is_papers_tdef(cell: FinishedCell) -> bool:
-    """With ρ = 1. Another one is a control."""
-    return cell.method == REFERENCE and cell.settings.get("method.rho", 1) == 1
+    """With ρ = 1. Another one is a control, or tuned."""
+    return cell.method == REFERENCE and cell.tuned is None and cell.settings.get("method.rho", 1) == 1
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
-    """Of the cells that differ from this one in the method alone: the paper's tdef, or else the best. None for that cell itself."""
-    rest = cell.settings_but("method.")
-    alike = [other for other in members if other.runs and other.settings_but("method.") == rest]
+    """Of the cells that differ from this one in the method alone: the paper's tdef, or else the best. None for that cell itself.
+
+    A tuned cell may also differ in what the search set.
+    """
+    varied = ("method.", *(cell.tuned.keys if cell.tuned else ()))
+    rest = cell.settings_but(*varied)
+    alike = [other for other in members if other.runs and other.settings_but(*varied) == rest]
     found = next(filter(is_papers_tdef, alike), None) or min(alike, key=mean_loss)
     return None if found is cell else found
 
@@ -108,7 +115,7 @@ def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
 
 def router_entry(cell: FinishedCell, members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Entry:
     paper = paper_results().get(cell.names[:5])
-    if paper and papers_recipe(cell.names[:5], cell.settings) is None:
+    if paper and (cell.tuned or papers_recipe(cell.names[:5], cell.settings) is None):
         paper = None
     entry: Entry = {
         "kind": "router",
@@ -119,6 +126,7 @@ def router_entry(cell: FinishedCell, members: Sequence[FinishedCell], labels: Ma
         "wanted": len(cell.wanted) or None,
         "few": len(cell.runs) < max(FEW, len(cell.wanted)),
         "paper": paper,
+        "chosen": " ".join(text.removeprefix("method.") for text in cell.tuned.chosen) if cell.tuned else "",
     }
     if not cell.runs:
         return entry | {"mean": None}

@@ -2,13 +2,14 @@
 
 import csv
 import glob
+import json
 import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,19 @@ LEVELS = ("dataset", "setup", "experts", "cost", "method", "variant")  # the fol
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
+@dataclass(frozen=True)
+class Tuned:
+    """That a search chose a setting on validation. search: its folder's name. tried: how many settings. chosen: what it set."""
+
+    search: str
+    tried: int
+    chosen: tuple[str, ...]  # key=value
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(text.split("=")[0] for text in self.chosen)
+
+
 @dataclass(frozen=True, eq=False)
 class FinishedCell:
     """All finished seeds of one setting."""
@@ -31,6 +45,7 @@ class FinishedCell:
     folder: Path
     wanted: tuple[int, ...] = ()  # the seeds that were asked for
     runs: dict[int, RunMetrics] = field(default_factory=dict)
+    tuned: Tuned | None = None  # set for the winner of a search
 
     @property
     def block(self) -> tuple[str, ...]:
@@ -104,6 +119,62 @@ def read_cells(folder: Path) -> list[FinishedCell]:
         seed = int(run.name.removeprefix("seed="))
         cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
     return [cells[names] for names in sorted(cells) if _has_config(cells[names])]
+
+
+def with_tuned(cells: Sequence[FinishedCell]) -> list[FinishedCell]:
+    """The cells, with the winner of each finished search after the others of its method.
+
+    The tuned cell stands for the search: cells whose runs were only its trials are left out, and so is the winner's cell, unless
+    the search began there. A cell that a sweep asked for always stays.
+    """
+    known = {_path(cell.folder): cell for cell in cells}
+    starts, replaced, tuned = set[str](), set[str](), list[FinishedCell]()
+    trials: set[str] = set()
+    for folder, result in _searches(cells):
+        start, winner = (_path(folder / result[key]) for key in ("start", "winner"))
+        begun = known.get(start)
+        if winner not in known and not (begun and begun.wanted):
+            continue
+        cell = known.get(winner)
+        if cell is None or cell.wanted:  # a sweep's cells lack the seeds that it did not ask for
+            cell = next(iter(read_cells(Path(winner))), None)
+        seeds = tuple(map(int, result["test_deferral_loss"]["tuned"]))
+        runs = {seed: cell.runs[seed] for seed in seeds if seed in cell.runs} if cell else {}
+        if cell is None or not runs:
+            continue
+        how = Tuned(folder.name, result["trials"], tuple(result["overrides"]))
+        tuned.append(replace(cell, wanted=seeds, runs=runs, tuned=how))
+        starts.add(start)
+        replaced.add(winner)
+        trials |= {_path(folder / run) for run in result["trial_runs"]}
+
+    def stays(cell: FinishedCell) -> bool:
+        path = _path(cell.folder)
+        tried = {seed for seed in cell.runs if _path(cell.run_folder(seed)) in trials}
+        only_tried = bool(tried) and tried == cell.runs.keys()
+        return bool(cell.wanted) or (path in starts if path in replaced else not only_tried)
+
+    places = {cell: place for place, cell in enumerate(cells)}
+    last = {cell.names[:5]: place for cell, place in places.items()}  # of each method
+    places |= {cell: last.get(cell.names[:5], len(cells)) for cell in tuned}
+    return sorted([*filter(stays, cells), *tuned], key=places.__getitem__)
+
+
+def _searches(cells: Sequence[FinishedCell]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The folder and the result of each finished search beside the cells."""
+    for method in sorted({cell.folder.parent for cell in cells}):
+        for file in sorted(method.glob("tune-*/result.json")):
+            try:
+                result = json.loads(file.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                print(f"warning: {file} cannot be read ({type(error).__name__}); left out", file=sys.stderr)
+                continue
+            if "winner" in result:  # an older search does not say which runs were its own
+                yield file.parent, result
+
+
+def _path(path: Path) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 (links keep their names)
 
 
 def _has_config(cell: FinishedCell) -> bool:

@@ -20,6 +20,7 @@ PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std"]
 COLUMNS += ["less {reference}, paired, 95 %", "less best single, paired, 95 %", "guarded", "to each expert, %"]
+COLUMNS += ["chosen on validation"]
 ANY = "the method in brackets"  # the reference, where rows of a table have different ones
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
 WITH_GUARD = "with the guard"  # after the deferral loss, if a guard changed something
@@ -93,6 +94,7 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> li
         interval_text(row.get("against_single")),
         guarded_text(row),
         shares + (" (collapsed)" if row.get("collapsed") else ""),
+        row.get("chosen", ""),
     ]
 
 

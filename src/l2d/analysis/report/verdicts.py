@@ -43,7 +43,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PaperVerdict:
     """by_recipe: what we have for the number. best: the method of the cell with the least validation loss."""
 
     number: PaperNumber
@@ -80,7 +80,7 @@ def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
     return found
 
 
-def verdicts(measured: Sequence[Measured]) -> list[Verdict]:
+def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:
     """One for each number of the paper, in its order."""
     by_names: dict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
     by_cell: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
@@ -88,7 +88,7 @@ def verdicts(measured: Sequence[Measured]) -> list[Verdict]:
         by_names[one.names][one.recipe] = one
         by_cell[one.names[:4]].append(one)
     return [
-        Verdict(number, by_names.get(number.names, {}), _best(by_cell.get(number.names[:4], ())))
+        PaperVerdict(number, by_names.get(number.names, {}), _best(by_cell.get(number.names[:4], ())))
         for number in paper_numbers()
     ]
 
@@ -116,7 +116,7 @@ def verdicts_page(measured: Sequence[Measured], titles: Mapping[str, Mapping[str
     return "\n\n".join(parts) + "\n"
 
 
-def _numbers(found: Sequence[Verdict], titles: Mapping[str, Mapping[str, str]]) -> str:
+def _numbers(found: Sequence[PaperVerdict], titles: Mapping[str, Mapping[str, str]]) -> str:
     lines = [
         "| table | dataset | setup | experts | cost | method | paper | ours, its recipe | ours, our recipe | verdict"
         " | best method |",
@@ -133,7 +133,7 @@ def _numbers(found: Sequence[Verdict], titles: Mapping[str, Mapping[str, str]]) 
     return "\n".join(lines)
 
 
-def _against_tdef(found: Sequence[Verdict], titles: Mapping[str, Mapping[str, str]]) -> str:
+def _against_tdef(found: Sequence[PaperVerdict], titles: Mapping[str, Mapping[str, str]]) -> str:
     """The difference between the two in each cell that has both, paired over seeds."""
     lines = [
         "| dataset | setup | experts | cost | recipe | paper: mild − tdef | ours: mild − tdef, 95 % | what it says |",

@@ -22,10 +22,18 @@ class MMLU(Table):
     models are asked.
     """
 
+    def is_here(self, data_dir: Path) -> bool:
+        """Whether nothing has to be fetched."""
+        return self.path is not None or fetched(data_dir).exists()
+
+    def expert_names(self, data_dir: Path) -> list[str]:
+        """Without a path as the config says, and nothing is fetched: the hub's questions have no columns of outcomes."""
+        return super().expert_names(data_dir) if self.path is not None else self.experts or []
+
     def _file(self, data_dir: Path) -> Path:
         if self.path is not None:
             return super()._file(data_dir)
-        file = data_dir / "mmlu" / "questions.parquet"
+        file = fetched(data_dir)
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             with alone(file.with_suffix(".lock"), "waiting for another process to fetch MMLU"):
@@ -53,6 +61,11 @@ class MMLU(Table):
             raise ParameterError("label", "missing; name the column of the right letters, label=answer")
         sheet.refuse(self.label, f"none of {', '.join(LETTERS)}", np.array([word not in LETTERS for word in words]))
         return np.array([LETTERS.index(word) for word in words]), len(LETTERS)
+
+
+def fetched(data_dir: Path) -> Path:
+    """Where the hub's questions are kept."""
+    return data_dir / "mmlu" / "questions.parquet"
 
 
 def multiple_choice_prompt(question: str, choices: list[str]) -> str:
