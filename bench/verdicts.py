@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from l2d.analysis.report.paper import paper_numbers
-from l2d.analysis.report.protocol import papers_recipe
+from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.verdicts import Measured, verdicts_page
 from l2d.config import titles
 from l2d.config.identity import settings_of
@@ -27,15 +27,18 @@ FIELDS = (*KEYS, *RESULTS, "ratios", "rho", "steps_seconds", "n", "machine", "to
 
 
 def collected(runs_dir: Path) -> list[Row]:
-    blocks, rows = {number.names[:4] for number in paper_numbers()}, []
+    blocks, rows, found = {number.names[:4] for number in paper_numbers()}, [], []
     for _, config, metrics, timing in finished(runs_dir):
         row = {**cell_of(config), "method": str(config["method"]["name"])}
-        names = [row[name] for name in NAMES]
-        recipe = papers_recipe(names, settings_of(config)) if tuple(names[:4]) in blocks else None
+        names = tuple(row[name] for name in NAMES)
+        if names[:4] in blocks:
+            found.append((names, config, metrics, timing))
+    recipes = papers_recipes((names, settings_of(config)) for names, config, _, _ in found)
+    for (names, config, metrics, timing), recipe in zip(found, recipes, strict=True):
         if recipe is None:
             continue
         kept = {
-            **{name: row[name] for name in NAMES},
+            **dict(zip(NAMES, names, strict=True)),
             "recipe": recipe,
             "precision": str(config["recipe"]["precision"]),
             "seed": str(config["seed"]),

@@ -502,13 +502,14 @@ def test_an_experiments_seeds_are_the_winners() -> None:
 def test_methods_of_an_experiment_without_rho_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     shop: Any = SimpleNamespace(compose=compose)
     options = check_search({**to_plain(compose(name="tune").tune), "search": "paper"})
-    given = {("experiment=table1_error", "dataset=digits", f"method={name}"): [0] for name in ("ce", "tdef", "ldam")}
+    table = ("experiment=table1_error", "dataset=digits")
+    given: dict[tuple[str, ...], list[int]] = {(*table, f"method={name}"): [0] for name in ("ce", "tdef", "ldam")}
     [study] = build_studies(shop, given, options)
     assert study.title == "digits III synthetic error tdef"
     assert "method=ce, method=ldam" in capsys.readouterr().out
-    for alone in ({("experiment=table1_error", "dataset=digits", "method=ce"): [0]}, {("method=ce",): list[int]()}):
+    for alone in ((*table, "method=ce"), ("method=ce",)):
         with pytest.raises(L2DError, match=r"^method=ce: has no ρ to search"):
-            build_studies(shop, alone, options)
+            build_studies(shop, {alone: []}, options)
 
 
 def test_a_search_says_how_many_trials_it_may_take() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from l2d.analysis.report.protocol import papers_recipe
+from l2d.analysis.report.protocol import papers_recipes
 from l2d.config import check, compose
 from l2d.config.identity import choices, settings_of
 
@@ -11,7 +11,8 @@ TABLE1 = ["dataset=svhn", "setup=III", "experts=synthetic", "cost=error"]
 
 def recipe_of(*overrides: str) -> str | None:
     plain = check(compose([*TABLE1, *overrides])).plain
-    return papers_recipe(list(choices(plain).values()), settings_of(plain))
+    [found] = papers_recipes([(tuple(choices(plain).values()), settings_of(plain))])
+    return found
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,11 @@ def test_which_runs_are_the_papers(overrides: list[str], recipe: str | None) -> 
 
 
 def test_what_is_not_the_papers_has_no_recipe() -> None:
-    assert papers_recipe(["mine", "own", "table", "error", "mild"], {}) is None
-    assert papers_recipe(["mine", "III", "synthetic", "error", "mild"], {}) is None
-    assert papers_recipe(["svhn", "III", "synthetic", "error", "of_my_own"], {}) is None
+    others = [
+        ("mine", "own", "table", "error", "mild"),
+        ("mine", "III", "synthetic", "error", "mild"),
+        ("svhn", "III", "synthetic", "error", "of_my_own"),
+    ]
+    known = ("svhn", "III", "synthetic", "error", "mild")
+    assert papers_recipes([(names, {}) for names in (*others, known)]) == [None, None, None, "fast"]
+    assert papers_recipes([]) == []

@@ -7,7 +7,7 @@ from typing import Any
 
 from l2d.analysis.report.averages import mean_metrics, mean_scores, paired_interval
 from l2d.analysis.report.paper import BLOCK, paper_results
-from l2d.analysis.report.protocol import papers_recipe
+from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 
@@ -92,10 +92,10 @@ def guard_acts(cells: Sequence[FinishedCell]) -> bool:
 
 def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
     """One entry per cell and per baseline of a block, in the order of the tables."""
-    labels, entries = method_labels(cells), []
+    labels, papers, entries = method_labels(cells), papers_losses(cells), []
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
-        entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels) for cell in members]
+        entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels, papers) for cell in members]
         entries += [place | entry for entry in baseline_entries(members)]
     return entries
 
@@ -113,10 +113,24 @@ def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
     ]
 
 
-def router_entry(cell: FinishedCell, members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Entry:
-    paper = paper_results().get(cell.names[:5])
-    if paper and (cell.tuned or papers_recipe(cell.names[:5], cell.settings) is None):
-        paper = None
+def papers_losses(cells: Sequence[FinishedCell]) -> dict[FinishedCell, Entry]:
+    """The paper's number of each cell that is the paper's experiment."""
+    wanted = [cell for cell in cells if cell.names[:5] in paper_results() and not cell.tuned]
+    recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
+    return {
+        cell: paper_results()[cell.names[:5]]
+        for cell, recipe in zip(wanted, recipes, strict=True)
+        if recipe is not None
+    }
+
+
+def router_entry(
+    cell: FinishedCell,
+    members: Sequence[FinishedCell],
+    labels: Mapping[FinishedCell, str],
+    papers: Mapping[FinishedCell, Entry],
+) -> Entry:
+    paper = papers.get(cell)
     entry: Entry = {
         "kind": "router",
         "method": cell.method,

@@ -1,13 +1,15 @@
 """Whether a run is the paper's: only beside such a run does the paper's number belong."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 from l2d.config import check, compose, groups
 from l2d.config.identity import settings_of
+from l2d.runs.cells import compose_all
 
-RECIPES = ("paper", "fast")
+Names = tuple[str, ...]  # dataset, setup, experts, cost, method
+RECIPES = ("fast", "paper")
 # The experiment of conf/experiment/ for each kind of experts and cost of the paper's tables.
 TABLES = {
     ("synthetic", "error"): "table1_error",
@@ -19,25 +21,34 @@ TABLES = {
 SPEED = ("recipe.precision", "recipe.channels_last", "recipe.compile", "recipe.fused")
 
 
-def papers_recipe(names: Sequence[str], settings: Mapping[str, Any]) -> str | None:
-    """paper or fast, if a run is the paper's experiment with that recipe; else None.
-
-    names: its dataset, setup, experts, cost and method. settings: what can change its result.
-    """
-    for recipe in RECIPES:
-        expected = _expected(*names, recipe)
-        said = {key: value for key, value in settings.items() if not key.startswith(SPEED)}
-        if expected and all(expected.get(key) == value for key, value in said.items()):
-            return recipe
-    return None
+def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
+    """For each run fast or paper, if it is the paper's experiment with that recipe; else None. A run: its names, and the settings
+    that can change its result."""
+    left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
+    found: list[str | None] = [None] * len(left)
+    for recipe in RECIPES:  # one after the other: composing takes time, and few runs have the paper's recipe
+        open_ones = [number for number, recipe_of_it in enumerate(found) if recipe_of_it is None]
+        expected = _expected({left[number][0] for number in open_ones}, recipe)
+        for number in open_ones:
+            names, said = left[number]
+            if names in expected and all(expected[names].get(key) == value for key, value in said.items()):
+                found[number] = recipe
+    return found
 
 
 @cache
-def _expected(dataset: str, setup: str, experts: str, cost: str, method: str, recipe: str) -> dict[str, Any]:
-    """The settings of the paper's experiment; empty if it has none."""
-    experiment = TABLES.get((experts, cost))
-    chosen, known = {"dataset": dataset, "setup": setup, "method": method, "recipe": recipe}, groups()
-    if experiment is None or any(name not in known[group] for group, name in chosen.items()):
-        return {}
-    given = [f"{group}={name}" for group, name in chosen.items()]
-    return settings_of(check(compose([f"experiment={experiment}", *given])).plain)
+def _composed(overrides: tuple[str, ...]) -> Any:
+    return compose(overrides)
+
+
+def _expected(wanted: Iterable[Names], recipe: str) -> dict[Names, dict[str, Any]]:
+    """The settings of the paper's experiments, for those of the names that have one."""
+    known, frames = groups(), {}
+    for names in sorted(wanted):
+        dataset, setup, experts, cost, method = names
+        chosen = {"dataset": dataset, "setup": setup, "method": method, "recipe": recipe}
+        if (experts, cost) in TABLES and all(name in known[group] for group, name in chosen.items()):
+            experiment = f"experiment={TABLES[experts, cost]}"
+            frames[names] = (experiment, *(f"{group}={name}" for group, name in chosen.items()))
+    configs = compose_all(list(frames.values()), lambda overrides: _composed(tuple(overrides)))
+    return {names: settings_of(check(configs[frame]).plain) for names, frame in frames.items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from l2d.analysis.report.averages import paired_interval
 from l2d.analysis.report.paper import Claim, PaperNumber, paper_claims, paper_numbers
-from l2d.analysis.report.protocol import papers_recipe
+from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.read import FinishedCell
 
 PAPER_RUNS = 5  # "mean ± standard deviation over five runs"
@@ -71,8 +71,9 @@ class PaperVerdict:
 def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
     """The cells that are the paper's experiments, with any method."""
     blocks, found = {number.names[:4] for number in paper_numbers()}, []
-    for cell in cells:
-        recipe = papers_recipe(cell.names[:5], cell.settings) if cell.runs and cell.block in blocks else None
+    wanted = [cell for cell in cells if cell.runs and cell.block in blocks and not cell.tuned]
+    recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
+    for cell, recipe in zip(wanted, recipes, strict=True):
         if recipe is not None:
             test = {seed: run.deferral_loss for seed, run in cell.runs.items()}
             validation = {seed: run.validation.deferral_loss for seed, run in cell.runs.items()}
