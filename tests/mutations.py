@@ -860,8 +860,8 @@ MUTATIONS = {
     "the spread of a curve's area over seeds is that of a population": ("analysis/curve/trace.py", "\"auc_std\": statistics.stdev(by_seed)", "\"auc_std\": statistics.pstdev(by_seed)"),
     "the paper's number is shown beside runs with other settings": (
         "analysis/report/protocol.py",
-        "expected.get(key) == value",
-        "expected.get(key, value) == value",
+        "expected[names].get(key) == value",
+        "expected[names].get(key, value) == value",
     ),
     "findings: methods with too few common seeds are called level, and level ones too few": ("analysis/report/findings.py", "for kind in (True, False, None)", "for kind in (True, None, False)"),
     "the largest regret of argmax is taken relative to the largest rho, not to the sum of both": ("analysis/theory/consistency.py", "return (top - bottom) / (top + bottom)", "return (top - bottom) / top"),
@@ -903,7 +903,7 @@ MUTATIONS = {
     "a cascade in which no model is confident asks the dearest one, not the surest": ("analysis/curve/points.py", "order[confident.argmax(axis=1)], surest)", "order[confident.argmax(axis=1)], order[-1])"),
     "the paper's recipe is looked for last": (
         "analysis/report/protocol.py",
-        "RECIPES = (\"paper\", \"fast\")",
+        "RECIPES = (\"fast\", \"paper\")",
         "RECIPES = (\"fast\",)",
     ),
     "a name with </script> in it ends the script of the report's page": ("analysis/report/tables.py", ".replace(\"<\", \"\\\\u003c\")", ""),

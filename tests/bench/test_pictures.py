@@ -48,7 +48,7 @@ def test_collapse_shows_shares_and_losses(bench: Bench) -> None:
     rows = [
         WHERE | SHARES | dict(zip(names, setting, strict=True)) | {"ratios": ratios, "argmax": loss}
         for setting, ratios, loss in (
-            (pictures.BARE_THEORY, "0 1", "0.9"),
+            (pictures.UNEQUAL, "0 1", "0.9"),
             (pictures.DEFAULT_MILD, "0.7 0.3", "0.2"),
         )
     ]

@@ -201,7 +201,7 @@ def figure1_picture(world: Figure1World) -> "Figure":
     """Densities and accuracies above; beneath them the optimal regions and what each method decides."""
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(9, 7), layout="constrained")
+    picture = Figure(figsize=(12, 7), layout="constrained")
     top, bottom = picture.subplots(2, 1, sharex=True, height_ratios=[3, 2])
     _draw_inputs(top)
     _draw_decisions(bottom, world)
