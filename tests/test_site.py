@@ -82,7 +82,7 @@ def test_a_key_has_its_type_its_comment_and_its_value() -> None:
     [rule] = [
         row for row in rows if row.startswith("| `method.rho.rule` | `uniform` or `theory` |") and "tdef" not in row
     ][:1]
-    assert "share_k = 1/p" in rule
+    assert "share_k ∝ m_k^(1/3)" in rule
     [beta] = [row for row in rows if row.startswith("| `method.beta` |")]
     assert beta.endswith("| `1.0` | `0.999` | `1.0` |")  # ce, class_balanced, cwce: the second extends the third
 

@@ -203,8 +203,10 @@ def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) ->
     assert "regions.svg" in call("simplex", "--size", "4", *given)
     text = call("figure1", "--points", "100", "--steps", "5", "--offset", "5")
     assert "MILD by reward_mass, offset 5, argmax" in text
-    (rho,) = [line.partition(": ")[2].split() for line in text.splitlines() if line.startswith("MILD's ρ, offset 5")]
-    assert sum(map(float, rho)) == pytest.approx(3 * 5 + 1, abs=2e-3)  # shares of 1, and the offset for each
+    told = [line.partition(": ")[2].split() for line in text.splitlines() if line.startswith("ρ of MILD by ")]
+    for rho in told:
+        assert sum(map(float, rho)) == pytest.approx(3 * 5 + 1, abs=2e-3)  # shares of 1, and the offset for each
+    assert len(told) == 2
     assert rows(text)["optimum"][-2:] == ["0.1540", "0.1540"]
     assert rows(text)["always expert 2"][-2:] == ["0.6508", "+0.4967"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure1.png", "regions.svg", "simplex.png"]

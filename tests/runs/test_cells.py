@@ -85,12 +85,12 @@ def test_an_experiment_that_sets_keys_of_the_method() -> None:
     frames = frames_of(
         "experiment=rho_size", "dataset=svhn,cifar10", "method.rewards=sum_others", "method.rho.total=1,26"
     )
-    assert len(frames) == 8
+    assert len(frames) == 12
     counting = Counting()
     found = compose_all(frames, counting)
     assert found == directly(frames, Counting())
     assert {config["method"]["rho"]["offset"] for config in found.values()} == {0.0}
-    assert len(counting.asked) == 2 + 3
+    assert len(counting.asked) == 2 + 6 - 1
     # The experiment sets it for every method.
     others = frames_of(
         "experiment=rho_size",
@@ -188,7 +188,7 @@ def test_a_seed_that_may_be_refused_is_composed() -> None:
 
 
 def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
-    grid = [["method=mild", "seed=1"], ["method=mild_uniform", "seed=1"], ["method=mild", "seed=1"]]
+    grid = [["method=mild", "seed=1"], ["method.rho.rule=theory", "seed=1"], ["method=mild", "seed=1"]]
     cells = make_cells(grid, compose_in(tmp_path))
     assert [cell.overrides for cell in cells] == [("method=mild", "seed=1")]
 
@@ -373,6 +373,7 @@ def test_every_experiment_is_known_here() -> None:
         "rho_ablation",
         "rho_size",
         "table3",
+        "mmlu_outcomes",
         "extreme",
         "price_curve",
         "beyond",
