@@ -230,6 +230,8 @@ def test_pictures_are_written_where_they_are_told(call: Call, tmp_path: Path) ->
         ("readings --coverage 0.5 0.4", "--coverage=0.5 0.4: the sum is 0.9, not 1"),
         ("readings --coverage 1 0", "--coverage[2]=0.0: must be greater than 0"),
         ("readings --coverage 0.5 0.5 --prices 1", "--prices=1: 1 values for 2 experts in --coverage"),
+        ("readings --coverage 1", "--coverage=[1.0]: must have at least 2"),
+        ("readings --classes 3", "--classes=3: an expert would know none of them; raise it"),
         ("readings --classes 1", "--classes=1: must be at least 2"),
         ("readings --total 0", "--total=0.0: must be greater than 0"),
         ("simplex --rho 1 2", "--rho: expected 3 arguments"),

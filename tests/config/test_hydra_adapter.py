@@ -104,6 +104,9 @@ def test_braces_that_the_shell_took_apart() -> None:
         run("seed=3", "cost.prices=a:1", "cost.prices=b (8b):2", "cost=error_plus_cost")
     assert str(caught.value).endswith("put it in quotes: 'cost.prices={a:1,b (8b):2}'")
     assert run("seed=3", "seed=4")[0]["seed"] == 4  # the last one counts, as ever
+    run("data_dir=/a:1", "data_dir=/b:2")  # a path
+    whole = ["cost.prices={expert 1:1,expert 2:2}", "cost.prices={expert 1:1,expert 2:3}"]
+    run("cost=error_plus_cost", *whole)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,12 @@
 from pathlib import Path
 
+import pytest
+import yaml
+
+from l2d.config import check, compose
 from l2d.data.text.tokens import Tokens
-from l2d.serving.rebuild import rebuild_encoder
+from l2d.serving.rebuild import rebuild_encoder, rebuild_run
+from l2d.utils.errors import L2DError
 
 
 def test_a_rebuilt_encoder_reads_the_tokenizer_that_the_run_kept(tmp_path: Path) -> None:
@@ -11,3 +16,15 @@ def test_a_rebuilt_encoder_reads_the_tokenizer_that_the_run_kept(tmp_path: Path)
     assert isinstance(encoder, Tokens)
     assert (encoder.model, encoder.max_length) == (str(tmp_path), 64)
     assert rebuild_encoder(None, {"model": str(tmp_path)}, ()) is None
+
+
+def test_a_run_of_another_version_is_to_be_trained_again(tmp_path: Path) -> None:
+    config = check(compose(["dataset=mmlu_sim", "router=minilm"])).plain
+    router = {**config["router"], "reads": {**config["router"]["reads"]}}
+    del router["reads"]["start_share"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "router": router}), encoding="utf-8")
+    (tmp_path / "metrics.json").touch()
+    with pytest.raises(
+        L2DError, match=r"start_share: is missing; another version of l2d trained it; train the run again"
+    ):
+        rebuild_run(tmp_path)

@@ -135,6 +135,8 @@ def test_a_temperature_has_the_budget_of_a_grid_per_expert() -> None:
     asked = follow(begin_search(options(search="per_expert"), space(1.0)), lambda _: 0.0)
     rho = [ask.settings["method.rho"] for ask in asked]
     assert rho == [pytest.approx(1 / 3 + 5 * step / 35, rel=1e-3) for step in range(36)]
+    control = follow(begin_search(options(search="per_expert"), space({**RULE, "rule": "uniform"})), lambda _: 0.0)
+    assert [ask.settings["method.rho.values"] for ask in control] == [[one] * 3 for one in rho]  # still one ρ for all
     one = options(search="per_expert", offsets=[2.0])
     assert [ask.settings["method.rho"] for ask in follow(begin_search(one, space(1.0)), lambda _: 0.0)] == [2.333]
 

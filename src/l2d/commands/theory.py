@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from annotated_types import Ge
+from annotated_types import Ge, MinLen
 
 from l2d.utils.errors import ParameterError
 from l2d.utils.files import write_atomically
@@ -31,7 +31,7 @@ KINDS: dict[str, Any] = {
     "experts": Annotated[int, Ge(2)],
     "size": Annotated[int, Ge(2)],
     "classes": Annotated[int, Ge(2)],
-    "coverage": list[Positive],
+    "coverage": Annotated[list[Positive], MinLen(2)],
     "prices": list[NonNegative],
     "total": Positive,
     "points": Annotated[int, Ge(10)],
@@ -212,12 +212,13 @@ def show_readings(options: argparse.Namespace) -> None:
     if options.prices is not None and len(options.prices) != len(options.coverage):
         problem = f"{len(options.prices)} values for {len(options.coverage)} experts in --coverage"
         raise ParameterError("--prices", problem, _listed(options.prices))
+    if round(min(options.coverage) * options.classes) < 1:
+        raise ParameterError("--classes", "an expert would know none of them; raise it", options.classes)
     from l2d.analysis.theory.readings import readings, readings_text
 
-    with given_as_flags():
-        found = readings(
-            options.coverage, options.classes, prices=options.prices, total=options.total, offsets=options.offset
-        )
+    found = readings(
+        options.coverage, options.classes, prices=options.prices, total=options.total, offsets=options.offset
+    )
     print(readings_text(found))
 
 

@@ -59,7 +59,7 @@ def _refuse_torn_braces(overrides: Sequence[str]) -> None:
         key, _, value = override.partition("=")
         given.setdefault(key, []).append(value)
     for key, values in given.items():
-        if len(values) > 1 and all(":" in value for value in values):
+        if len(values) > 1 and all(re.fullmatch(r"[^{}\[\]/]+:[^{}\[\]/]+", value) for value in values):
             whole = f"{key}={{{','.join(values)}}}"
             raise L2DError(f"{key}={values[0]}: the shell took the braces apart; put it in quotes: '{whole}'")
 

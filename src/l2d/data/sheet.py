@@ -16,6 +16,7 @@ SHOWN = 12  # names or rows in a message
 OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
+NOTHING = ("na", "n/a", "null", "none", "-")  # in a column of numbers: refused, since they may mean anything
 TEXT = ("string", "large_string")  # types of pyarrow
 TRUTH = {"true": 1.0, "false": 0.0}
 YES_NO = {"yes": 1.0, "no": 0.0}  # only where a number is expected: "no" may also be Norwegian
@@ -85,7 +86,10 @@ class Sheet:
         empty = missing(cells)
         wrong = np.isnan(floats(cells)) & ~empty
         filled = int((~empty).sum())
-        if 0 < wrong.sum() < filled / 2:
+        nothing = (
+            np.array([str(cell).strip().lower() in NOTHING for cell in cells.to_pylist()]) if wrong.any() else wrong
+        )
+        if wrong.any() and (wrong & ~nothing).sum() < (filled - (wrong & nothing).sum()) / 2:
             self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
         return filled > 0 and not wrong.any()
 

@@ -28,12 +28,15 @@ class ExpertsAux:
         return self.weight * one_vs_all_loss(outputs, complement(costs, self.scale))
 
 
-def make_aux(kind: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int) -> LabelAux | ExpertsAux | None:
-    """kind: none, label or experts. weight: of its loss, added to the method's. costs [n, p], labels [n]: of the training split."""
+def make_aux(
+    kind: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int, largest_cost: float | None = None
+) -> LabelAux | ExpertsAux | None:
+    """kind: none, label or experts. weight: of its loss, added to the method's. costs [n, p], labels [n]: of the training split.
+    largest_cost: before noise, if there is some."""
     if kind == "none":
         return None
     if kind == "experts":
-        return ExpertsAux(costs.shape[1], complement_scale(costs), weight)
+        return ExpertsAux(costs.shape[1], complement_scale(costs, largest_cost), weight)
     if not bool((labels != UNKNOWN).any()):
         raise ParameterError("aux", "these data have no labels; name a column: dataset.label=topic", kind)
     return LabelAux(num_classes, weight)

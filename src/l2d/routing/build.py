@@ -128,7 +128,9 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
-    aux = make_aux(settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes)
+    aux = make_aux(
+        settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes, splits.largest_cost
+    )
     network = make_network(experiment, splits, method)
     if aux is not None:
         attach_aux(network, aux.num_outputs)

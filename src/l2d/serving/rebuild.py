@@ -34,7 +34,12 @@ class RebuiltRun:
 
 def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
     """Method and network with the weights that were scored. trust: modules whose classes may be built beside l2d's own."""
-    experiment = check(RunFolder(folder).config(), trust=trust)
+    try:
+        experiment = check(RunFolder(folder).config(), trust=trust)
+    except ParameterError as error:
+        if error.problem != "is missing":
+            raise
+        raise L2DError(f"{folder}: {error}; another version of l2d trained it; {RETRAIN}") from error
     weights, description = read_weights(folder / FILE)
     router = expect(experiment.router, Network, "a network")
     kept = find(router).kept_arguments(folder)

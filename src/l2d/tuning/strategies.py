@@ -120,17 +120,18 @@ def axes(options: SearchSettings, space: Space) -> tuple[Sequence[float], Sequen
 def per_expert(options: SearchSettings, space: Space) -> list[dict[str, Any]]:
     """Every combination of the paper's offsets, one offset for each group of experts that shares a ρ.
 
-    If ρ is one number for all experts, it gets as many values, evenly spaced over the same interval: the same budget.
+    If all experts have one ρ, it gets as many values, evenly spaced over the same interval: the same budget.
     """
     p = len(space.shares)
-    if isinstance(space.rho, Mapping):
+    if isinstance(space.rho, Mapping) and space.rho["rule"] != "uniform":
         groups, columns = grouped_offsets(options, space.shares, float(space.rho["total"]), space.rho["groups"] or ())
         places = [next(place for place, group in enumerate(groups) if k in group) for k in range(p)]
         return [space.exactly([chosen[place] for place in places]) for chosen in product(*columns)]
     _, [column, *others] = grouped_offsets(options, [1 / p] * p, 1.0, ())
     steps = math.prod(map(len, [column, *others])) - 1
     low, high = min(column), max(column)
-    return [space.exactly([low + (high - low) * step / max(steps, 1)]) for step in range(steps + 1)]
+    times = p if isinstance(space.rho, Mapping) else 1
+    return [space.exactly([low + (high - low) * step / max(steps, 1)] * times) for step in range(steps + 1)]
 
 
 def grouped_offsets(

@@ -24,6 +24,8 @@ def recipe_of(*overrides: str) -> str | None:
         (["recipe=paper"], "paper"),
         (["recipe=paper", "recipe.precision=bf16-mixed", "recipe.compile=false"], "paper"),
         (["setup=severe"], "fast"),
+        (["trainer.accelerator=cpu", "trainer.deterministic=true"], "fast"),
+        (["experts=trained", "experts.recipe.precision=32-true"], "fast"),
         (["dataset=cifar100", "experts=trained", "cost=error_plus_cost"], "fast"),
         (["method=tdef", "method.rewards=sum_others"], None),
         (["method.rewards=complement"], None),

@@ -180,6 +180,8 @@ def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
     """A control with another ρ is no reference, and the paper's number is not its own."""
     for seed in range(3):
         write_run(runs, "svhn/I/synthetic/error/tdef/0000", seed, 0.5, {"method": {"name": "tdef", "rho": 5.2}})
+        rule = {"name": "tdef", "rho": {"rule": "uniform"}}
+        write_run(runs, "svhn/I/synthetic/error/tdef/0001", seed, 0.5, {"method": rule})
     entries = summarise(read_cells(runs))
     assert entry(entries, "mild")["against_reference"][0] == pytest.approx(-0.025)
     control, plain = entry(entries, "tdef (rho=5.2)"), entry(entries, "tdef (rho=1)")

@@ -47,6 +47,13 @@ def test_the_papers_recipe_comes_first() -> None:
     assert PaperVerdict(asked, {}, None).word == "not reproducible"
 
 
+def test_the_most_seeds_count() -> None:
+    """Runs that differ in speed alone are the same experiment."""
+    many, one = ours(0.02, 0.02, 0.02), ours(0.5)
+    for given in ([many, one], [one, many]):
+        assert next(found for found in verdicts(given) if found.number.names == NAMES).judged is many
+
+
 def test_every_printed_number_has_a_verdict() -> None:
     found = verdicts([])
     assert len(found) == len(paper_numbers()) == 104

@@ -673,6 +673,8 @@ def test_a_column_is_numeric_if_its_cells_are_and_a_few_slips_are_refused(tmp_pa
     assert load(write(tmp_path, {**GOOD, **odd})).seen.features == ("x", "y", "gaps")
     with pytest.raises(L2DError, match=r"column half: not a number .* in 4 of 10 rows: 2, 4, 6, 8, the first is 'one'"):
         load(write(tmp_path, {**GOOD, "half": [1, "one"] * 4 + [1, 1]}))
+    with pytest.raises(L2DError, match=r"column half: not a number .* in 8 of 10 rows: .* the first is 'NA'"):
+        load(write(tmp_path, {**GOOD, "half": [1, 2, *["NA", "n/a"] * 4]}))  # numbers, where there is something
 
 
 def test_what_experts_did_is_not_for_the_router(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

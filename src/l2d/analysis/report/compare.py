@@ -56,7 +56,10 @@ def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[
 
 def is_papers_tdef(cell: FinishedCell) -> bool:
     """With ρ = 1. Another one is a control, or tuned."""
-    return cell.method == REFERENCE and cell.tuned is None and cell.settings.get("method.rho", 1) == 1
+    told = {
+        key: value for key, value in cell.settings.items() if key.startswith("method.rho")
+    }  # a number, or the keys of a rule
+    return cell.method == REFERENCE and cell.tuned is None and told in ({}, {"method.rho": 1})
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from l2d.analysis.report.averages import paired_interval
+from l2d.analysis.report.compare import FEW, losses_of
 from l2d.analysis.report.paper import Claim, PaperNumber, paper_claims, paper_numbers
 from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.read import FinishedCell
+from l2d.analysis.report.tables import titled
 
 PAPER_RUNS = 5  # "mean ± standard deviation over five runs"
-FEW = 3  # fewer seeds than this give no verdict
 NEAR = 0.05  # of the paper's number: so near counts as reproduced, however small the standard errors
 VERDICTS = ("reproduced", "better", "worse", "few seeds", "not reproducible", "not run")
 RULE = (
@@ -75,9 +76,8 @@ def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
     for cell, recipe in zip(wanted, recipes, strict=True):
         if recipe is not None:
-            test = {seed: run.deferral_loss for seed, run in cell.runs.items()}
             validation = {seed: run.validation.deferral_loss for seed, run in cell.runs.items()}
-            found.append(Measured(cell.names[:5], recipe, test, validation))
+            found.append(Measured(cell.names[:5], recipe, losses_of(cell), validation))
     return found
 
 
@@ -85,7 +85,9 @@ def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:
     """One for each number of the paper, in its order."""
     by_names: dict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
     by_cell: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
-    for one in measured:
+    for one in sorted(
+        measured, key=lambda one: len(one.test)
+    ):  # of runs that differ in speed alone, the most seeds count
         by_names[one.names][one.recipe] = one
         by_cell[one.names[:4]].append(one)
     return [
@@ -128,7 +130,7 @@ def _numbers(found: Sequence[PaperVerdict], titles: Mapping[str, Mapping[str, st
         dataset, setup, experts, cost, method = number.names
         shown = [_shown(one.by_recipe.get(recipe)) for recipe in ("paper", "fast")]
         rival = "" if best is None else f"{best.names[4]} {best.mean:.4f}"
-        row = [number.table, _title(titles, "dataset", dataset), setup, experts, cost.replace("_", " "), method]
+        row = [number.table, titled(titles, "dataset", dataset), setup, experts, cost.replace("_", " "), method]
         row += [f"{number.mean:.4f} ± {number.std:.4f}", *shown, one.word, rival]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
@@ -152,7 +154,7 @@ def _against_tdef(found: Sequence[PaperVerdict], titles: Mapping[str, Mapping[st
                 continue
             less, low, high = interval
             says = "MILD is better" if high < 0 else "TDEF is better" if low > 0 else "no significant difference"
-            row = [_title(titles, "dataset", names[0]), names[1], names[2], names[3].replace("_", " "), recipe]
+            row = [titled(titles, "dataset", names[0]), names[1], names[2], names[3].replace("_", " "), recipe]
             row += [f"{mild.number.mean - tdef.number.mean:+.4f}", f"{less:+.4f} [{low:+.4f}, {high:+.4f}]", says]
             lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines) if len(lines) > 2 else "No cell has both with the same recipe and two common seeds."
@@ -168,7 +170,3 @@ def _shown(one: Measured | None) -> str:
         return ""
     spread = f" ± {one.std:.4f}" if len(one.test) > 1 else ""
     return f"{one.mean:.4f}{spread} ({len(one.test)})"
-
-
-def _title(titles: Mapping[str, Mapping[str, str]], group: str, name: str) -> str:
-    return titles.get(group, {}).get(name, name)

@@ -15,6 +15,7 @@ from l2d.experts.partition import class_owners
 from l2d.utils.text import aligned
 
 TINY = 1e-300
+LEAST = 1e-5  # training counts at least one point: here one of 100,000
 READINGS = ("reward_mass", "cheapest")
 
 
@@ -64,7 +65,8 @@ def readings(
         min=TINY
     )  # where nobody is wrong, there is no reward to share
     first = torch.nn.functional.one_hot(cheapest(costs), errors.shape[1]).to(torch.float64)
-    counts = {"reward_mass": here @ chances @ mass, "cheapest": here @ chances @ first}
+    masses = {"reward_mass": here @ chances @ mass, "cheapest": here @ chances @ first}
+    counts = {name: count.clamp(min=LEAST) for name, count in masses.items()}
     expected, best = chances @ rewards, chances @ costs  # of each class
     found = []
     for name, offset in product(READINGS, offsets):
