@@ -82,13 +82,13 @@ def test_folds_and_pruning(tmp_path: Path, command: Command) -> None:
     assert found["trials"] == 1
     assert len(runs(tmp_path)) == 2 + 1
 
-    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=5", "tune.rungs=[0.4]"]
+    given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=7", "tune.rungs=[0.4]"]
     given += ["tune.recipe=true"]
     told(command(*given, name="tune"))
     folder, found = result(tmp_path, "optuna")
     states = [row["state"] for row in trials(folder)]
     assert {*states} == {"finished", "pruned after epoch 1 of 3"}
-    assert len(states) == found["trials"] == 5
+    assert len(states) == found["trials"] == 7
     before = runs(tmp_path)
     told(command(*given, name="tune"))  # begun again: the same trials, all of them there
     assert runs(tmp_path) == before
