@@ -15,6 +15,8 @@ def recipe_of(*overrides: str) -> str | None:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize(
     ("overrides", "recipe"),
     [
@@ -62,3 +64,4 @@ def test_what_is_not_the_papers_has_no_recipe() -> None:
     known = ("svhn", "III", "synthetic", "error", "mild")
     assert papers_recipes([(names, {}) for names in (*others, known)]) == [None, None, None, "fast"]
     assert papers_recipes([]) == []
+    assert papers_recipes([(known, {"method.rho": 5.0}), (known, {"recipe.epochs": 200})]) == [None, "paper"]
