@@ -155,6 +155,16 @@ def test_own_configs(tmp_path: Path) -> None:
         run("method=mine")
 
 
+def test_own_configs_do_not_take_the_names_of_others(tmp_path: Path) -> None:
+    """Hydra would train l2d's hinge in place of one's own."""
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "hinge.yaml").write_text("# mine\nname: hinge\n_target_: mine.Hinge\n")
+    with pytest.raises(
+        L2DError, match=r"hinge\.yaml: method=hinge is l2d's own; give the file and its `name` another name$"
+    ):
+        run("--config-dir", str(tmp_path), "seed=1")
+
+
 def test_a_run_composes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     from hydra._internal.config_loader_impl import ConfigLoaderImpl
 

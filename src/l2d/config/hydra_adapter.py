@@ -46,10 +46,20 @@ def run_job(
     options = parser.parse_args([argument.replace("=~/", f"={Path.home()}/", 1) for argument in arguments])
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
+    if options.config_dir is not None:
+        _refuse_known_names(Path(conf), Path(options.config_dir))
     _refuse_torn_braces(options.overrides)
     _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
     with _full_errors(), _naming_options():
         _run_hydra(options, parser, job, conf, config_name)
+
+
+def _refuse_known_names(conf: Path, own: Path) -> None:
+    """Hydra would take l2d's own file, and say nothing."""
+    for file in sorted(own.glob("*/*.yaml")):
+        group, name = file.parent.name, file.stem
+        if (conf / group / file.name).exists():
+            raise L2DError(f"{file}: {group}={name} is l2d's own; give the file and its `name` another name")
 
 
 def _refuse_torn_braces(overrides: Sequence[str]) -> None:
