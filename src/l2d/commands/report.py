@@ -12,6 +12,7 @@ from l2d.analysis.report.tables import html_page, latex_tables, markdown_finding
 from l2d.analysis.report.verdicts import measured_in, verdicts_page
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_text
+from l2d.utils.text import counted
 from l2d.utils.user_errors import OneLineParser, answering
 
 SHOWN = 10  # findings on the terminal; the page has all
@@ -44,9 +45,7 @@ def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], r
         others = without_seed(given)
         seeds[others] += [int(text.removeprefix("seed=")) for text in given if text not in others] or [0]
     found = {cell.names: cell for cell in finished}
-    cells: dict[
-        tuple[str, ...], FinishedCell
-    ] = {}  # two choices, such as mild and a method of one's own, may be one cell
+    cells: dict[tuple[str, ...], FinishedCell] = {}  # two choices may be one cell
     for others, config in compose_all(list(seeds), compose).items():
         names = tuple(cell_path(with_listed_prices(check(config)).plain).split("/"))
         known = found.get(names, FinishedCell(names, root.joinpath(*names)))
@@ -94,8 +93,7 @@ def write_report(words: Sequence[str]) -> str:
         write_text(file, text)
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
-    counted = f"{runs} {'run' if runs == 1 else 'runs'}, {len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
-    said = f"{counted}{without}; {time.monotonic() - started:.1f} s"
+    said = f"{counted(runs, 'run')}, {counted(len(cells), 'cell')}{without}; {time.monotonic() - started:.1f} s"
     shown = [sentence(finding) for finding in findings[:SHOWN]]
     shown += [f"({len(findings) - SHOWN} more on the page)"] if len(findings) > SHOWN else []
     return "\n".join([*shown, "", said, *map(str, files)])

@@ -161,7 +161,7 @@ def _add_figure1(commands: Any) -> None:
     parser = commands.add_parser(
         "figure1",
         help="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it and compared with the optimum",
-        description="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 40 s) and compared with the optimum.",
+        description="Figure 1 as a 1-D world: TDEF and MILD trained on a sample of it (about 30 s) and compared with the optimum.",
         epilog="example:\n  l2d theory figure1 --offset 0 5 --out figure1.png",
     )
     parser.add_argument(
