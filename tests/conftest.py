@@ -75,7 +75,8 @@ hypothesis.settings.register_profile("l2d", deadline=None, derandomize=True, max
 hypothesis.settings.load_profile("l2d")
 
 # A router and a schedule small enough that a whole run takes about a second.
-TINY = ["router.width=2", "recipe.epochs=3", "recipe.batch_size=512", "trainer.accelerator=cpu", "progress=false"]
+QUICK = ["recipe.epochs=3", "recipe.batch_size=512", "trainer.accelerator=cpu", "progress=false"]
+TINY = ["router.width=2", "router.stem=7x7", *QUICK]
 
 # Begun first, so that no process is left with one of them when the other has nothing to do.
 LONGEST = ("test_sweep", "test_train", "test_study", "test_trained")
@@ -111,11 +112,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     return result
 
 
-def pytest_collection_finish() -> None:
-    """Every run collects garbage before it begins. What is imported is none, and there is much of it."""
-    gc.freeze()
-
-
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
@@ -133,6 +129,12 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen() -> None:
+    """Every run collects garbage before it begins. What is imported and what other files keep is none, and there is much of it."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -186,10 +188,10 @@ def given_to(name: str, arguments: Sequence[str], tiny: bool) -> list[str]:
 
 
 def run_inside(arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    from tests.running import small_pictures
+    from tests.running import no_pictures
 
     code, out, err = 0, io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), small_pictures():
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), no_pictures():
         try:
             main(arguments)
         except SystemExit as leave:

@@ -25,7 +25,7 @@ import l2d
 from l2d.config import check, compose
 from tests.conftest import environment, import_libraries
 from tests.metrics_example import example_metrics
-from tests.running import small_pictures
+from tests.running import no_pictures
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -121,7 +121,7 @@ def import_everything() -> None:
 
     torch.set_num_threads(1)
     warm_up()
-    small_pictures().start()
+    no_pictures().start()
     gc.freeze()  # every run collects garbage before it begins, and what is imported is none
 
 

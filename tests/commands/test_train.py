@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
-from tests.conftest import TINY
+from tests.conftest import QUICK, TINY
 from tests.data.sets.test_table import separable, write
 from tests.forker import Child
 from tests.metrics_example import example_metrics
@@ -52,7 +52,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.mark.slow
 def test_run_folder_and_metrics(tiny: Tiny) -> None:
     """Steps so large that the router is worth something after three epochs, and offsets make it worth more."""
-    cfg = tiny("cost=error_plus_cost", "router.width=4", "recipe.optimizer.lr=0.02")
+    cfg = tiny("cost=error_plus_cost", "router.width=4", "router.stem=3x3", "recipe.optimizer.lr=0.02")
     metrics = train(cfg)
     path = folder(cfg)
     names = {entry.name for entry in path.iterdir()} - {".lock"}
@@ -215,7 +215,7 @@ def crashing(original: Callable[..., Any], call: int) -> Callable[..., Any]:
 
 
 # A rate at which every epoch moves the validation loss, up and down.
-LIVELY = ["recipe.optimizer.lr=0.02", "router.width=4", "recipe.epochs=4", "recipe.schedule=constant", "seed=2"]
+LIVELY = ["recipe.optimizer.lr=0.05", "recipe.epochs=4", "recipe.schedule=constant", "seed=2"]
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +383,7 @@ def on_a_table(folder: Path, *overrides: str) -> DictConfig:
     given = ["dataset=table", f"dataset.path={write(folder, separable(120))}", "validation_fraction=0.3"]
     network = ["router.width=4", "router.dropout=0", "recipe.batch_size=16", "recipe.optimizer.lr=0.1"]
     lively = ["recipe.epochs=6", "recipe.schedule=constant", "checkpoint=best"]
-    return compose([*TINY, *given, *network, *lively, f"runs_dir={folder / 'runs'}", *overrides])
+    return compose([*QUICK, *given, *network, *lively, f"runs_dir={folder / 'runs'}", *overrides])
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l2d.core.results import GuardEvidence, RowCounts, RunMetrics, Score
@@ -158,6 +159,12 @@ def category_lines(metrics: RunMetrics) -> list[str]:
         rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * 5]]
     text = aligned(["category", "rows", "router", "best single expert", "oracle", "gain"], rows)
     return ["", *(line.rstrip() for line in text.splitlines())]
+
+
+def write_run_picture(metrics: RunMetrics, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(run_figure(metrics)).print_png(path)  # savefig draws everything twice
 
 
 def run_figure(metrics: RunMetrics) -> "Figure":

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -25,7 +26,7 @@ from l2d.routing.fingerprints import data_fingerprint
 from l2d.routing.make import make
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
-from l2d.runs.summary import run_figure
+from l2d.runs.summary import write_run_picture
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.training.score import Scored, score_router
@@ -217,8 +218,7 @@ def write(
     experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, scored: Scored, timing: dict[str, Any]
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
-    picture = run_figure(scored.metrics)
-    write_atomically(run.path / "deferral.png", lambda path: picture.savefig(path))
+    write_atomically(run.path / "deferral.png", partial(write_run_picture, scored.metrics))
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
     write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
