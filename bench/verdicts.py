@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2d.analysis.report.paper import paper_numbers
+from l2d.analysis.report.paper import paper_blocks
 from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.verdicts import Measured, verdicts_page
 from l2d.config import titles
@@ -27,7 +27,7 @@ FIELDS = (*KEYS, *RESULTS, "ratios", "rho", "steps_seconds", "n", "machine", "to
 
 
 def collected(runs_dir: Path) -> list[Row]:
-    blocks, rows, found = {number.names[:4] for number in paper_numbers()}, [], []
+    blocks, rows, found = paper_blocks(), [], []
     for _, config, metrics, timing in finished(runs_dir):
         row = {**cell_of(config), "method": str(config["method"]["name"])}
         names = tuple(row[name] for name in NAMES)

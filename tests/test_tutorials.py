@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import TINY, environment
+from tests.conftest import environment, tiny_for
 
 if TYPE_CHECKING:
     from tests.forker import Forker
@@ -44,7 +44,7 @@ def run_line(line: str, folder: Path, forker: "Forker") -> "subprocess.Completed
         return subprocess.run(words, cwd=folder, env=environment(), capture_output=True, text=True, check=False)
     # A report of a sweep looks for the runs of exactly these settings.
     tiny = given[0] in TRAINS or (given[0] == "report" and any(word.startswith("experiment=") for word in given))
-    return forker.start([*given, *(TINY if tiny else [])], folder).wait()
+    return forker.start([*given, *(tiny_for(given) if tiny else [])], folder).wait()
 
 
 def test_there_are_three_with_commands() -> None:

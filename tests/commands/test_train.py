@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
-from tests.conftest import QUICK, TINY
+from tests.conftest import TINY, TINY_ON_ROWS
 from tests.data.sets.test_table import separable, write
 from tests.forker import Child
 from tests.metrics_example import example_metrics
@@ -383,7 +383,7 @@ def on_a_table(folder: Path, *overrides: str) -> DictConfig:
     given = ["dataset=table", f"dataset.path={write(folder, separable(120))}", "validation_fraction=0.3"]
     network = ["router.width=4", "router.dropout=0", "recipe.batch_size=16", "recipe.optimizer.lr=0.1"]
     lively = ["recipe.epochs=6", "recipe.schedule=constant", "checkpoint=best"]
-    return compose([*QUICK, *given, *network, *lively, f"runs_dir={folder / 'runs'}", *overrides])
+    return compose([*TINY_ON_ROWS, *given, *network, *lively, f"runs_dir={folder / 'runs'}", *overrides])
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.conftest import TINY
+from tests.conftest import TINY_ON_ROWS
 from tests.data.sets.test_table import Cells, write
 
 from l2d.config import check, compose
@@ -24,7 +24,7 @@ from l2d.training.score import RoutedSplit, hold
 from l2d.training.walk import describe, train
 from l2d.utils.files import write_json
 
-SMALL = [*TINY, "router.width=8", "recipe.epochs=2", "recipe.batch_size=32"]
+SMALL = [*TINY_ON_ROWS, "router.width=8", "recipe.epochs=2", "recipe.batch_size=32"]
 N, TEST = 80, 20
 WORDS = ("apples", "rivers", "triangles", "kings", "matrices", "birds")
 ASKED = Guard(None, None, 0, 0.1, 0.01)  # leaves decisions to the router

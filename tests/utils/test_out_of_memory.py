@@ -12,7 +12,7 @@ import yaml
 from omegaconf import DictConfig
 from safetensors.torch import load_file
 from tests.commands.test_train import Crash, crashing
-from tests.conftest import TINY
+from tests.conftest import TINY, tiny_for
 from tests.data.sets.test_table import separable, write
 from tests.running import assembled, build, train
 from torch import Tensor
@@ -38,7 +38,7 @@ def config(folder: Path, *overrides: str) -> DictConfig:
     given = ["dataset=table", f"dataset.path={table if table.exists() else write(folder, separable(210))}"]
     given += ["validation_fraction=0.2", "router.width=4", "router.dropout=0", "recipe.schedule=one_cycle"]
     given += ["recipe.batch_size=16", "recipe.optimizer.lr=0.03", "recipe.epochs=4"]
-    return compose([*TINY, *given, f"runs_dir={folder / 'runs'}", *overrides])
+    return compose([*tiny_for(given), *given, f"runs_dir={folder / 'runs'}", *overrides])
 
 
 def folder(cfg: DictConfig) -> Path:

@@ -164,7 +164,7 @@ def category_lines(metrics: RunMetrics) -> list[str]:
 def write_run_picture(metrics: RunMetrics, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    FigureCanvasAgg(run_figure(metrics)).print_png(path)  # savefig draws everything twice
+    FigureCanvasAgg(run_figure(metrics)).print_png(path)  # type: ignore[no-untyped-call]  # savefig draws twice
 
 
 def run_figure(metrics: RunMetrics) -> "Figure":

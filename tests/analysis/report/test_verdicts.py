@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.run_folders import write_run
 
-from l2d.analysis.report.paper import PaperNumber, paper_claims, paper_numbers
+from l2d.analysis.report.paper import PaperNumber, paper_blocks, paper_claims, paper_numbers
 from l2d.analysis.report.read import read_cells
 from l2d.analysis.report.verdicts import Measured, PaperVerdict, measured_in, verdicts, verdicts_page
 from l2d.commands.report import write_report
@@ -86,8 +86,13 @@ def test_the_page() -> None:
     )
     [against] = [line for line in lines if line.startswith("| SVHN | III | synthetic | error | fast |")]
     assert against == (
-        "| SVHN | III | synthetic | error | fast | -0.0331 | -0.0300 [-0.0548, -0.0052] | MILD is better |"
+        "| SVHN | III | synthetic | error | fast | -0.0331 | 0.0500 | 0.0200 | -0.0300 [-0.0548, -0.0052] | MILD is better"
+        " | mild 0.0200 |"
     )
+    assert (
+        "MILD has less loss than TDEF in 1 of 1 cell, in 1 of them significantly. It has significantly more in 0. Of 40 intervals of"
+        " 95 %, two exclude 0 by chance."
+    ) in lines
     assert sum(line.startswith("| Theorem 5.1") for line in lines) == 1
 
 
@@ -98,6 +103,14 @@ def test_the_page() -> None:
 def test_who_is_better(mild: tuple[float, ...], says: str) -> None:
     page = verdicts_page([ours(*mild), ours(0.04, 0.05, 0.06, method="tdef")], TITLES)
     assert f"] | {says} |" in page
+
+
+def test_a_cell_the_paper_does_not_print_is_compared_all_the_same() -> None:
+    severe = ("svhn", "severe", "synthetic", "error")
+    pair = [Measured((*severe, name), "fast", {0: loss, 1: loss}, {}) for name, loss in (("mild", 0.2), ("tdef", 0.3))]
+    assert "| SVHN | severe | synthetic | error | fast |  | 0.3000 | 0.2000 | -0.1000 [" in verdicts_page(pair, TITLES)
+    assert severe in paper_blocks()
+    assert ("svhn", "severe", "trained", "error_plus_cost") not in paper_blocks()
 
 
 def test_without_pairs_it_says_so() -> None:
