@@ -416,7 +416,7 @@ MUTATIONS = {
     "two experts of the same name are accepted": ("data/given.py", "if len(names) != p or len({*names}) < p:", "if len(names) != p:"),
     "curve: the router's error on validation is its deferral loss, price included": ("analysis/curve/trace.py", "validation_error=statistics.fmean(score.error_rate for score in validation)", "validation_error=statistics.fmean(score.deferral_loss for score in validation)"),
     "lower hull: of three points the middle one is kept although it lies above the line between the others": ("analysis/report/averages.py", "while len(hull) > 1 and (", "while len(hull) > 2 and ("),
-    "report: a method beats another if the lower end of the interval is below 0, not the upper": ("analysis/report/findings.py", "return None if interval is None else interval[2] < 0", "return None if interval is None else interval[1] < 0"),
+    "report: a method beats another if the lower end of the interval is below 0, not the upper": ("analysis/report/findings.py", "< FEW else interval[2] < 0", "< FEW else interval[1] < 0"),
     "report: entries are grouped without being sorted first, so one kind of experts and cost gets several tables": ("analysis/report/tables.py", "groupby(sorted(entries, key=key), key)", "groupby(entries, key)"),
     "margin bound: confidence term with log(1/delta) for log(2/delta)": ("analysis/theory/bounds.py", "log_terms = math.log(2 / delta)", "log_terms = math.log(1 / delta)"),
     "figure 1: the grid's inputs are not scaled as the training inputs are": ("analysis/theory/figure1.py", "return network(torch.from_numpy(GRID)[:, None].float() / 3).double()", "return network(torch.from_numpy(GRID)[:, None].float()).double()"),

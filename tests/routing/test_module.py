@@ -74,7 +74,9 @@ def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch:
         return replace(arrays, train_inputs=arrays.train_inputs.roll((4, 4), dims=(1, 2)))
 
     monkeypatch.setattr(Digits, "load", rolled)
-    losses, _ = fit(tiny(f"method={method}", "recipe.batch_size=64", "cost=error_plus_cost"), steps=4)
+    losses, _ = fit(
+        tiny(f"method={method}", "router.stem=3x3", "recipe.batch_size=64", "cost=error_plus_cost"), steps=4
+    )
     assert losses.values == pytest.approx(GOLDEN[method], rel=1e-5)
 
 

@@ -107,15 +107,19 @@ def test_who_is_better(mild: tuple[float, ...], says: str) -> None:
 
 def test_a_cell_the_paper_does_not_print_is_compared_all_the_same() -> None:
     severe = ("svhn", "severe", "synthetic", "error")
-    pair = [Measured((*severe, name), "fast", {0: loss, 1: loss}, {}) for name, loss in (("mild", 0.2), ("tdef", 0.3))]
+    pair = [
+        Measured((*severe, name), "fast", dict.fromkeys(range(3), loss), {})
+        for name, loss in (("mild", 0.2), ("tdef", 0.3))
+    ]
     assert "| SVHN | severe | synthetic | error | fast |  | 0.3000 | 0.2000 | -0.1000 [" in verdicts_page(pair, TITLES)
     assert severe in paper_blocks()
     assert ("svhn", "severe", "trained", "error_plus_cost") not in paper_blocks()
 
 
 def test_without_pairs_it_says_so() -> None:
-    page = verdicts_page([ours(0.02, 0.02), ours(0.04, 0.05, method="tdef", recipe="paper")], TITLES)
-    assert "No cell has both with the same recipe and two common seeds." in page
+    for other in (ours(0.04, 0.05, 0.06, method="tdef", recipe="paper"), ours(0.04, 0.05, method="tdef")):
+        page = verdicts_page([ours(0.02, 0.02, 0.02), other], TITLES)
+        assert "No cell has both with the same recipe and 3 common seeds." in page
 
 
 def test_only_the_papers_runs_are_measured(tmp_path: Path) -> None:

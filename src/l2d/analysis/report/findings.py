@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from l2d.analysis.report.averages import paired_interval
-from l2d.analysis.report.compare import cells_by_block, guard_acts, losses_of, mean_loss, method_labels, singles_of
+from l2d.analysis.report.compare import FEW, cells_by_block, guard_acts, losses_of, mean_loss, method_labels, singles_of
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
 
@@ -25,10 +25,10 @@ class Finding:
     mean: float
     seeds: int
     single: float  # the deferral loss of the best single expert, on the same seeds
-    pays: bool | None  # whether the best method beats that significantly; None: fewer than two seeds
+    pays: bool | None  # whether the best method beats that significantly; None: too few seeds
     beaten: tuple[str, ...]
     level: tuple[str, ...]  # not significantly worse than the best
-    untold: tuple[str, ...]  # fewer than two seeds in common
+    untold: tuple[str, ...]  # too few seeds in common
     guarded: float | None  # the best method's loss with the guard; None: the guard changed nothing in this block
     guarded_order: tuple[tuple[str, float], ...]  # methods by that loss, if `mean` orders them otherwise; else empty
 
@@ -90,9 +90,10 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
 
 
 def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
-    """Significantly: the 95 % interval of the paired difference lies below 0. None with fewer than two common seeds."""
+    """Significantly: the 95 % interval of the paired difference lies below 0. None with fewer than three common seeds: of two
+    the differences may be equal by chance, and the interval is then a point."""
     interval = paired_interval(ours, theirs)
-    return None if interval is None else interval[2] < 0
+    return None if interval is None or len(ours.keys() & theirs.keys()) < FEW else interval[2] < 0
 
 
 def sentence(finding: Finding) -> str:

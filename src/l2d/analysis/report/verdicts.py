@@ -150,9 +150,10 @@ def _against_tdef(measured: Sequence[Measured], titles: Mapping[str, Mapping[str
     differences = []
     for block, recipe in product(blocks, ("paper", "fast")):
         mild, tdef = (ours.get(((*block, method), recipe)) for method in ("mild", "tdef"))
-        interval = paired_interval(mild.test, tdef.test) if mild and tdef else None
-        if mild is None or tdef is None or interval is None:
+        if mild is None or tdef is None or len(mild.test.keys() & tdef.test.keys()) < FEW:
             continue
+        interval = paired_interval(mild.test, tdef.test)
+        assert interval is not None
         differences.append(interval)
         less, low, high = interval
         says = "MILD is better" if high < 0 else "TDEF is better" if low > 0 else "no significant difference"
@@ -163,7 +164,7 @@ def _against_tdef(measured: Sequence[Measured], titles: Mapping[str, Mapping[str
         row.append(_named(_best(one for one in measured if (one.names[:4], one.recipe) == (block, recipe))))
         lines.append(f"| {' | '.join(row)} |")
     if not differences:
-        return "No cell has both with the same recipe and two common seeds."
+        return f"No cell has both with the same recipe and {FEW} common seeds."
     fewer = sum(less < 0 for less, _, _ in differences)
     surely, surely_more = sum(high < 0 for _, _, high in differences), sum(low > 0 for _, low, _ in differences)
     summary = (
