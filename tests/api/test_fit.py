@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -130,10 +131,21 @@ def test_a_loss_of_ones_own(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path)
     assert router.method.factor == 3
     assert router.score(*rows).deferral_loss < 0.1
     router.save(tmp_path / "kept")
-    with pytest.raises(L2DError, match=f"--trust {Expected.__module__}"):
+    with pytest.raises(L2DError, match=re.escape(f"trust=['{Expected.__module__}']")):
         l2d.Router.load(tmp_path / "kept")
     again = l2d.Router.load(tmp_path / "kept", trust=[Expected.__module__])
     assert torch.equal(again.decide(rows[0]), router.decide(rows[0]))
+
+
+class Sharper(Expected):
+    def __init__(self, *, margin: float, **given: Any) -> None:
+        super().__init__(**given)
+        self.margin = margin
+
+
+def test_an_argument_that_is_missing_is_an_option(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.raises(L2DError, match=r"^method\.margin: is missing; .*options=\{'method\.margin': "):
+        l2d.fit(*rows, **QUICK, method=Sharper)
 
 
 def test_a_class_that_cannot_be_found_again(rows: tuple[np.ndarray, np.ndarray]) -> None:

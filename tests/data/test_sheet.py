@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from l2d.data.sheet import Sheet, file_problem, listed, missing, read_header, read_sheet, write_sheet
+from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet, write_sheet
 from l2d.utils.errors import L2DError
 
 
@@ -26,14 +26,6 @@ def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, m
     monkeypatch.chdir(tmp_path)
     assert file_problem(Path("sub/none.csv")) == f"no such file (looked for in {tmp_path})"
     assert file_problem(Path("none.txt")) == "must be a file that ends in .csv or .parquet"
-
-
-def test_only_what_is_left_out_is_counted() -> None:
-    twelve = ", ".join(map(str, range(12)))
-    assert listed(range(12)) == twelve
-    assert listed(range(13)) == f"{twelve} and 1 more"
-    assert listed(range(2000), 2) == "0, 1 and 1,998 more"
-    assert listed(["a"]) == "a"
 
 
 def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) -> None:

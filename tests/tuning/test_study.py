@@ -217,6 +217,7 @@ def test_what_is_asked_for_again_stays_whole(tmp_path: Path, command: Command) -
 def test_an_experiments_own_search_and_epochs(command: Command) -> None:
     """Values may be whole recipes, each with epochs of its own."""
     out = told(command("tune.values={recipe: [small, table]}", "tune.final_seeds=[0]", "dry_run=true", name="tune"))
+    assert "tune.values, the first trials:" in out
     assert "2 runs" in out
     out = told(command(*FEW, "experiment=rho_ablation", "dry_run=true", "tune.offsets=[0,5]", name="tune"))
     assert "tune.search=paper, the first trials:" in out
@@ -306,6 +307,7 @@ def test_what_a_search_says_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     own.run()
     out = capsys.readouterr().out
     for line in (
+        f"{own.title}: search by validation deferral loss (own values, 3 trials), into {own.folder}",
         "trial 1: method.tau=0.5: after epoch 10 of 10, validation deferral loss 0.2000 (best so far 0.2000)",
         "trial 3: method.tau=2.5: failed: no memory, validation deferral loss inf (best so far 0.2000)",
         "best: method.tau=0.5 (validation deferral loss 0.2000, tied with 1 more)",

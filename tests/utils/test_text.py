@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from l2d.utils.text import aligned, counted, painted, say
+from l2d.utils.text import aligned, counted, listed, painted, say
 
 
 def test_the_first_column_goes_left_and_the_others_right() -> None:
@@ -17,6 +17,14 @@ def test_the_first_column_goes_left_and_the_others_right() -> None:
 
 def test_one_row_and_many() -> None:
     assert [counted(n, "row") for n in (0, 1, 2, 2000)] == ["0 rows", "1 row", "2 rows", "2,000 rows"]
+
+
+def test_only_what_is_left_out_is_counted() -> None:
+    twelve = ", ".join(map(str, range(12)))
+    assert listed(range(12)) == twelve
+    assert listed(range(13)) == f"{twelve} and 1 more"
+    assert listed(range(2000), 2) == "0, 1 and 1,998 more"
+    assert listed(["a"]) == "a"
 
 
 def test_colours() -> None:

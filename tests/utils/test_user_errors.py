@@ -18,15 +18,13 @@ from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, how_to_write, is_mistake, one_line
 
 
-def without_a_reader(*command: str) -> subprocess.Popen[str]:
+def without_a_reader(*command: str, unbuffered: bool = False) -> subprocess.Popen[str]:
     """Its output goes into a pipe that nobody reads any more, as after `| head -1`."""
     reader, writer = os.pipe()
     os.close(reader)
-    buffered = {key: value for key, value in environment().items() if key != "PYTHONUNBUFFERED"}
+    how = {**environment(), "PYTHONUNBUFFERED": "1" if unbuffered else ""}
     try:
-        return subprocess.Popen(
-            [sys.executable, *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=buffered
-        )
+        return subprocess.Popen([sys.executable, *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=how)
     finally:
         os.close(writer)
 
@@ -37,7 +35,10 @@ def test_commands_whose_reader_has_gone_end_without_a_word() -> None:
     many = "from l2d.utils.user_errors import answering\nwith answering():\n    print('many lines\\n' * 100_000)"
     commands = [["-c", many], ["-m", "l2d", "report", "--help"], ["-m", "l2d", "train", "dry_run=true"]]
     commands.append(["-m", "l2d", "train", "-m", "seed=range(200)", "dry_run=true"])
-    for process in [without_a_reader(*command) for command in commands]:
+    commands += [["-m", "l2d", "--version"], ["-m", "l2d", "help"]]
+    processes = [without_a_reader(*command) for command in commands]
+    processes += [without_a_reader("-m", "l2d", word, unbuffered=True) for word in ("--version", "--help")]
+    for process in processes:
         _, said = process.communicate(timeout=200)
         assert (process.returncode, said) == (1, ""), process.args
 

@@ -179,7 +179,10 @@ def make_experiment(
     try:
         return check(compose(overrides))
     except MISTAKES as error:
-        raise L2DError(one_line(error)) from error
+        how = ""
+        if isinstance(error, ParameterError) and error.problem == "is missing":
+            how = f"; give it as options={{{error.parameter!r}: …}}"
+        raise L2DError(one_line(error) + how) from error
 
 
 def class_overrides(key: str, found: object) -> list[str]:

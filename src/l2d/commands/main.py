@@ -70,15 +70,25 @@ def has_children() -> bool:
     return True
 
 
+def answer(text: str) -> None:
+    """Print it. If its reader has gone (`| head`), end without a word, as all commands do."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        from l2d.utils.user_errors import end_quietly  # only now: it imports Hydra, which takes longer than the answer
+
+        end_quietly()
+
+
 def main(arguments: Sequence[str]) -> None:
     given = list(arguments)
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
     if not given or given[0] in ("-h", "--help"):
-        print(overview())
+        answer(overview())
         return
     if given[0] == "--version":
-        print(f"l2d {own_version()}")
+        answer(f"l2d {own_version()}")
         return
     command, *rest = given
     if command not in COMMANDS:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from l2d.data.sheet import listed, read_sheet
+from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import listed
 
 METRICS = ("acc", "exact_match")  # tried in this order, if none is named
 # ORG__MODEL/samples_TASK_TIME.jsonl is how lm-evaluation-harness names its files.

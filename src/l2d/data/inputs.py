@@ -12,8 +12,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.data.arrays import Seen
-from l2d.data.sheet import Sheet, cell_number, listed
+from l2d.data.sheet import Sheet, cell_number
 from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 Shape = tuple[int, ...]

@@ -11,8 +11,8 @@ import numpy as np
 
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
+from l2d.utils.text import listed
 
-SHOWN = 12  # names or rows in a message
 OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
@@ -103,6 +103,13 @@ class Sheet:
         words = pc.sum(pc.match_substring(cells, " ")).as_py() or 0
         return bool(min(pc.count_distinct(cells).as_py(), words) > len(cells) / 2)
 
+    def all_differ(self, column: str) -> bool:
+        """Whether no two rows have the same cell, and none is empty."""
+        import pyarrow.compute as pc
+
+        cells = self.columns[column]
+        return bool(pc.count_distinct(cells).as_py() == len(cells))
+
     def refuse(self, column: str, what: str, bad: np.ndarray) -> None:
         """Raise if any of `bad` [n] is true."""
         if not bad.any():
@@ -114,12 +121,6 @@ class Sheet:
         said = f", the first is {first[:40]!r}" if first.strip() else ""
         where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {COUNTED}"
         raise L2DError(f"{self.path}: column {column}: {what} {where}")
-
-
-def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
-    """The first few items, as text."""
-    more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
-    return ", ".join(map(str, items[:shown])) + more
 
 
 def missing(cells: Any) -> np.ndarray:

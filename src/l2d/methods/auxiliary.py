@@ -38,5 +38,5 @@ def make_aux(
     if kind == "experts":
         return ExpertsAux(costs.shape[1], complement_scale(costs, largest_cost), weight)
     if not bool((labels != UNKNOWN).any()):
-        raise ParameterError("aux", "these data have no labels; name a column: dataset.label=topic", kind)
+        raise ParameterError("aux", "no labels; name a column, dataset.label=topic, or give labels to l2d.fit", kind)
     return LabelAux(num_classes, weight)

@@ -1,5 +1,6 @@
 """From a checked experiment to data, method and router."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from l2d.experts.request import ComputeOptions
 from l2d.learning.learner import MakeOptimizer, speed
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
+from l2d.methods.simple import SimpleRouter
+from l2d.networks.estimators import EstimatorNetwork
 from l2d.networks.heads import attach_aux
 from l2d.networks.network import Network
 from l2d.routing.assemble import Division, Splits, assemble
@@ -34,6 +37,14 @@ def check_router(experiment: Experiment) -> None:
     if kind is not None and issubclass(network, Network) and hasattr(network, "expects"):
         with blaming(experiment.router):
             network.check_kind(kind)
+
+
+def without_epochs(experiment: Experiment) -> Experiment:
+    """A method that is computed at once trains for no epoch, and there is nothing to compile, to average or to choose."""
+    if not find(experiment.method).fitted:
+        return experiment
+    recipe = replace(experiment.recipe, epochs=0, compile="false", ema=0.0, patience=None)
+    return replace(experiment, recipe=recipe, settings=replace(experiment.settings, checkpoint="last"))
 
 
 def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
@@ -132,6 +143,10 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes, splits.largest_cost
     )
     network = make_network(experiment, splits, method)
+    if isinstance(method, SimpleRouter):
+        assert isinstance(network, EstimatorNetwork)
+        with blaming(experiment.method):
+            network.fit(method.fit_rows(train.inputs, train.costs, train.labels))
     if aux is not None:
         attach_aux(network, aux.num_outputs)
     with (
@@ -156,7 +171,9 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
 
 
 def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.Module:
-    """With mean and std of the training inputs, if it takes them."""
+    """With mean and std of the training inputs, if it takes them. Some methods have a network of their own."""
+    if isinstance(method, SimpleRouter):
+        return method.own_network()
     offered: dict[str, Any] = {"num_outputs": method.num_outputs, "head": method.head}
     if {"mean", "std"} & parameters_of(experiment.router, ("mean", "std")):
         offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
@@ -171,7 +188,7 @@ def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
     )  # some optimizers have no such kernel
     optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
     try:
-        optimizer(network.parameters())
+        optimizer(parameters) if (parameters := list(network.parameters())) else None
     except (TypeError, ValueError, RuntimeError) as error:
         raise ParameterError(recipe.optimizer.key, str(error), dict(recipe.optimizer.arguments)) from error
     return optimizer

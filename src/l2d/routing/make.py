@@ -74,7 +74,7 @@ def find(component: Component) -> type[Any]:
         module = component.target.rpartition(".")[0]
         raise L2DError(
             f"{component.key}: {component.target} is not a class of l2d, so it was not built; if you trust it, name its"
-            f" module: --trust {module}"
+            f" module: trust=[{module!r}] in Python, on the command line --trust {module}"
         )
     module, _, name = component.target.rpartition(".")
     try:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
-from l2d.data.sheet import listed
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_atomically
+from l2d.utils.text import listed
 from l2d.utils.version import own_version
 
 FILE = "model.safetensors"

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from l2d.data.given import is_frame
 from l2d.data.inputs import Embed, array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
-from l2d.data.sheet import Sheet, listed, read_sheet
+from l2d.data.sheet import Sheet, read_sheet
 from l2d.serving.exported import RouterDescription
 from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
 
 IDS = ("id", "ID", "Id")  # names of a column that identifies the rows of a file
 

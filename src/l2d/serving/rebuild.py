@@ -13,6 +13,7 @@ from l2d.config.checking import read_component
 from l2d.core.guard import HeldOut
 from l2d.data.text.encoders import Encoder
 from l2d.methods.method import Method
+from l2d.methods.simple import SimpleRouter
 from l2d.networks.network import Network
 from l2d.routing.make import find, make
 from l2d.runs.folder import RunFolder
@@ -84,6 +85,8 @@ def rebuild_method(
 
 
 def rebuild_network(component: Component, method: Method, seen: RouterDescription) -> Network:
+    if isinstance(method, SimpleRouter):
+        return method.own_network()
     width = seen.shape[-1]
     offered = {"mean": [0.0] * width, "std": [1.0] * width, "num_outputs": method.num_outputs, "head": method.head}
     network: Network = make(component, **offered)

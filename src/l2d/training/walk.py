@@ -20,7 +20,7 @@ from l2d.learning.timing import Timer
 from l2d.networks.network import Network
 from l2d.routing.advice import advice
 from l2d.routing.assemble import Splits
-from l2d.routing.build import make_data, make_router, make_splits, switched_off
+from l2d.routing.build import make_data, make_router, make_splits, switched_off, without_epochs
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.fingerprints import data_fingerprint
 from l2d.routing.make import make
@@ -71,7 +71,7 @@ def train(
 def attempt(
     experiment: Experiment, run: RunFolder, timer: Timer, source: Source, tell: Callable[[str], None]
 ) -> RunMetrics | None:
-    force = experiment.settings.force
+    experiment, force = without_epochs(experiment), experiment.settings.force
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
     parts = 1 if force else run.batch_parts
@@ -139,7 +139,8 @@ def begin(
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
-    tell(f"{what}: {rows}; {counted(experiment.recipe.epochs, 'epoch')}")
+    epochs = experiment.recipe.epochs
+    tell(f"{what}: {rows}; {counted(epochs, 'epoch') if epochs else 'computed at once'}")
 
 
 def make_tracker(experiment: Experiment, run: RunFolder) -> CsvTracker:
@@ -188,6 +189,8 @@ def run_epochs(
     trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder, tell: Callable[[str], None]
 ) -> None:
     """Train, resuming after the last finished epoch if there is one."""
+    if trainer.max_epochs == 0:
+        return
     last = run.last_checkpoint
     if last is not None:
         tell(f"resuming after epoch {read_checkpoint(last)['epoch'] + 1}: {run.path}")

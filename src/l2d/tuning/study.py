@@ -115,7 +115,7 @@ class Study:
         if self.experiment.trainer.devices > 1:
             raise L2DError("trainer.devices: a search gives each run one device")
         identity = json.dumps([variant(self.config), asdict(options)], sort_keys=True, default=list)
-        kind = options.search if options.values is None or options.search == "optuna" else "values"
+        kind = "values" if self.own_grid else options.search
         name = f"tune-{kind}-{hashlib.sha256(identity.encode()).hexdigest()[:8]}"
         self.folder = RunFolder.of(self.config).path.parent.parent / name
         self.title = " ".join(choices(self.config).values())
@@ -143,6 +143,11 @@ class Study:
         return self.options.search in GRIDS
 
     @property
+    def own_grid(self) -> bool:
+        """Whether the trials are all combinations of the user's own values, not a grid of ρ."""
+        return self.is_grid and self.options.values is not None
+
+    @property
     def most_trials(self) -> int:
         return len(self.asks) if self.is_grid else self.options.trials
 
@@ -159,15 +164,15 @@ class Study:
             by_shares = self.options.search in ("per_expert", "coordinate") and self.options.values is None
             if by_shares and isinstance(self.config["method"]["rho"], Mapping):
                 more += " (ρ as if all experts had equal shares; the search reads them from the data)"
-            print(
-                f"{self.title}: tune.search={self.options.search}, the first trials{more}:\n{listing([*cells.values()])}"
-            )
+            how = "tune.values" if self.own_grid else f"tune.search={self.options.search}"
+            print(f"{self.title}: {how}, the first trials{more}:\n{listing([*cells.values()])}")
             number = self.most_finals
             what = "the winner and its controls" if self.options.ablation else "the winner"
             print(f"then {what}: {number} {'run' if number == 1 else 'runs'} at most")
             return
         many = f"{self.most_trials} trials{'' if self.is_grid else ' at most'}"
-        print(f"\n{self.title}: search by validation deferral loss ({self.options.search}, {many}), into {self.folder}")
+        how = "own values" if self.own_grid else str(self.options.search)
+        print(f"\n{self.title}: search by validation deferral loss ({how}, {many}), into {self.folder}")
         self.folder.mkdir(parents=True, exist_ok=True)
         for name in ("result.json", "result.md"):  # of an earlier search; some of its runs may be gone
             (self.folder / name).unlink(missing_ok=True)
@@ -279,7 +284,7 @@ class Study:
 
         Ties in a grid go to the last, since larger ρ are safer; elsewhere to the first, which is nearest to the start.
         """
-        grid = self.is_grid and self.options.values is None
+        grid = self.is_grid and not self.own_grid
         trials = list(self.trials.values())
         return sorted(reversed(trials) if grid else trials, key=lambda trial: (not trial.whole, trial.value))
 

@@ -3,7 +3,9 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
+SHOWN = 12  # names or rows in a message
 # ANSI styles by the beginning of a line; the first match counts.
 STYLES = {
     "router": "1",  # bold
@@ -29,6 +31,12 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def counted(number: int, noun: str) -> str:
     """1 row, 2,000 rows."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
+    """The first few items, as text."""
+    more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
+    return ", ".join(map(str, items[:shown])) + more
 
 
 def say(text: str) -> None:

@@ -250,6 +250,23 @@ def test_every_method_has_a_guarded_loss_if_one_has(tmp_path: Path) -> None:
     )
 
 
+def test_latex_has_the_guarded_loss_where_markdown_has_it(tmp_path: Path) -> None:
+    """In a table of which one block has a guard that acts, the other block has a dash."""
+    write_guarded(tmp_path)
+    write_run(tmp_path, "svhn/II/synthetic/error/mild/aaaa", 0, 0.5)
+    write_run(tmp_path, "svhn/I/synthetic/error_plus_cost/mild/aaaa", 0, 0.5)
+    acting, other = latex_tables(summarise(read_cells(tmp_path)), {}).split(r"\end{table}")[:2]
+    assert r"\begin{tabular}{llllllrrr}" in acting
+    assert r"Deferral loss & Paper & Guarded & \multicolumn{3}" in acting
+    assert r"\cmidrule{7-9}" in acting
+    assert "    & & & & & & 1 & 2 & 3 " in acting
+    for method, loss in (("mild", "0.3000"), ("plugin", "0.2000")):
+        assert re.search(rf"{method} & .* & {loss} \$\\pm\$ 0\.0000 & 50\.00 & 30\.00 & 20\.00 ", acting)
+    assert re.search(r"mild & \(II\) & svhn & .* & -- & 50\.00 & 30\.00 & 20\.00 ", acting)
+    assert "Guarded" not in other
+    assert r"\begin{tabular}{lllllrrr}" in other
+
+
 def write_guarded(runs: Path) -> None:
     """mild has .1, guarded .3; plugin and ce, which the guard leaves as they are, .2 and .25."""
     fallback = dataclasses.replace(example_metrics(0.3, p=3).guarded, constant="expert 1")
@@ -528,6 +545,26 @@ def test_findings(tmp_path: Path) -> None:
     assert "| **mild** | 0.5000 | 0.4000 | +25% (too few seeds) |  |  |" in text
 
 
+def test_of_many_methods_the_best_five_are_named(tmp_path: Path) -> None:
+    """As after a search: m20 is the best, m00 the worst; of the others the odd ones are level with m20, the even ones beaten."""
+    for place in range(21):
+        noise = (-0.5, 0, 0.5) if place % 2 else (0, 0, 0)
+        for seed, part in enumerate(noise):
+            write_run(tmp_path, f"svhn/I/synthetic/error/m{place:02}/aaaa", seed, 0.9 - place / 50 + part)
+    [found] = findings_of(read_cells(tmp_path))
+    assert found.best == "m20"
+    beaten, level = "m18, m16, m14, m12, m10 and 5 more", "m19, m17, m15, m13, m11 and 5 more"
+    assert sentence(found).endswith(f"; beats {beaten}; level with {level}")
+    few = dataclasses.replace(found, level=found.level[:4], untold=found.level[4:])
+    partly = "m19, m17, m15, m13, m11 (too few seeds) and 5 more"
+    assert f"| {beaten} | {partly} |" in markdown_findings([few], {})
+    [shown] = page_data(html_page([], [few], [], "", {}))["findings"]
+    assert (shown["beats"], shown["level_with"]) == (beaten, partly)
+    assert len(shown["level"]) == 4  # the page counts in how many cases a method is level
+    order = tuple((f"m{k:02}", k / 10) for k in range(20, 13, -1))
+    assert dataclasses.replace(found, guarded_order=order).guard_words.endswith("m16 1.6000 and 2 more")
+
+
 @pytest.mark.parametrize(
     ("ours", "below"), [([1, 1.1, 0.9], True), ([3, 3.1, 2.9], False), ([1, 3, 2], False), ([1], None), ([1, 1], None)]
 )
@@ -560,14 +597,18 @@ def test_hull_against_a_slow_reference(points: list[tuple[int, int]]) -> None:
     assert sorted(hull) == sorted((float(x), float(y)) for x, y in set(points) if not beaten((x, y)))
 
 
+def page_data(text: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
 def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
     cells = read_cells(runs)
     text = html_page(summarise(cells), findings_of(cells), cells, "</script><b>", TITLES)
     assert "</script><b>" not in text
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|fetch\(""", text)
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
-    assert found
-    data = json.loads(found[1])
+    data = page_data(text)
     assert data["runs"] == 5
     assert data["names"] == TITLES
     assert data["entries"][0]["curve"] == [[1, 0.5], [2, 0.3]]

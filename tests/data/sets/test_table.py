@@ -697,6 +697,28 @@ def test_losses_of_other_experts_are_no_money(tmp_path: Path) -> None:
         assert arrays.panel.names == ("a", "b", *(column.removeprefix("cost_") for column in extra))
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_ids_are_no_features(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If their name says so and every row has another one; in a Parquet file they may be numbers written as text."""
+    numbers = [7 * i + 1000 for i in range(10)]
+    ids: Cells = {
+        "request_id": numbers,
+        "Query_ID": [str(one) for one in numbers],
+        "uuid": numbers,
+        "row_uuid": numbers,
+    }
+    words: Cells = {"trace_id": [f"t-{i}" for i in range(10)]}
+    others: Cells = {"user_id": [1, *range(1, 10)], "valid": numbers, "id_card": numbers}
+    path = write(tmp_path, {**without("y"), **ids, **words, **others}, name)
+    assert load(path).seen.features == ("x", *others)
+    said = capsys.readouterr().err
+    assert "not used: id, note, request_id, Query_ID, uuid, row_uuid, trace_id" in said
+    for column in (*ids, *words):
+        assert (f"; {column} differs in every row" in said) is (column in ids)
+    assert load(path, features=["x", "request_id"]).seen.features == ("x", "request_id")
+    assert "differs in every row" not in capsys.readouterr().err
+
+
 def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If most cells differ and have several words, and nobody named what the router sees."""
     words = {"request": [f"r-{i}" for i in range(10)], "note": ["some text"] * 10}

@@ -8,6 +8,9 @@ from l2d.analysis.report.averages import paired_interval
 from l2d.analysis.report.compare import FEW, cells_by_block, guard_acts, losses_of, mean_loss, method_labels, singles_of
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
+from l2d.utils.text import listed
+
+NAMES = 5  # at most, where the summary lists methods: a search may have dozens of trials
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Finding:
     seeds: int
     single: float  # the deferral loss of the best single expert, on the same seeds
     pays: bool | None  # whether the best method beats that significantly; None: too few seeds
-    beaten: tuple[str, ...]
+    beaten: tuple[str, ...]  # like the next two: the least loss first
     level: tuple[str, ...]  # not significantly worse than the best
     untold: tuple[str, ...]  # too few seeds in common
     guarded: float | None  # the best method's loss with the guard; None: the guard changed nothing in this block
@@ -51,7 +54,7 @@ class Finding:
         (first, loss), *_ = self.guarded_order
         if first != self.best:
             return f"{first} is the best: {loss:.4f}"
-        return f"the order is {', '.join(f'{label} {loss:.4f}' for label, loss in self.guarded_order)}"
+        return f"the order is {listed([f'{label} {loss:.4f}' for label, loss in self.guarded_order], NAMES)}"
 
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
@@ -67,11 +70,11 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
     losses = {cell: losses_of(cell) for cell in finished}
     best = min(finished, key=lambda cell: statistics.fmean(losses[cell].values()))
     singles = singles_of(best)
-    verdicts = {labels[cell]: is_below(losses[best], losses[cell]) for cell in finished if cell is not best}
+    ranked = sorted(finished, key=mean_loss)
+    verdicts = {labels[cell]: is_below(losses[best], losses[cell]) for cell in ranked if cell is not best}
     beaten, level, untold = (
         tuple(label for label, verdict in verdicts.items() if verdict is kind) for kind in (True, False, None)
     )
-    ranked = sorted(finished, key=mean_loss)
     guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
     reranked = sorted(ranked, key=guarded.__getitem__)  # stable: where the guard makes two equal, their order stays
     return Finding(
@@ -109,5 +112,5 @@ def sentence(finding: Finding) -> str:
         ("level with", finding.level),
         ("too few seeds to compare with", finding.untold),
     ):
-        parts += [f"{words} {', '.join(names)}"] if names else []
+        parts += [f"{words} {listed(names, NAMES)}"] if names else []
     return f"{finding.dataset} {finding.setup} {finding.experts} {finding.cost}: {'; '.join(parts)}"

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from l2d.analysis.report.averages import lower_hull
-from l2d.analysis.report.findings import Finding
+from l2d.analysis.report.findings import NAMES, Finding
 from l2d.analysis.report.paper import BLOCK
 from l2d.analysis.report.read import FinishedCell
+from l2d.utils.text import listed
 
 Row = Mapping[str, Any]  # an entry of compare.summarise
 Titles = Mapping[str, Mapping[str, str]]  # by group and name: l2d.config.titles
@@ -47,8 +48,8 @@ def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
             *([guard_cell(one)] if guards else []),
             f"{one.single:.4f}",
             f"{one.change}{sure}",
-            ", ".join(one.beaten),
-            ", ".join([*one.level, *(f"{name} (too few seeds)" for name in one.untold)]),
+            listed(one.beaten, NAMES),
+            level_cell(one),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", NOISE, ""])
@@ -59,6 +60,11 @@ def guard_cell(one: Finding) -> str:
     if one.guarded is None:
         return ""
     return f"{one.guarded:.4f}" + (f" ({one.guard_words})" if one.guard_words else "")
+
+
+def level_cell(one: Finding) -> str:
+    """The methods that the best one does not beat significantly."""
+    return listed([*one.level, *(f"{name} (too few seeds)" for name in one.untold)], NAMES)
 
 
 def markdown_tables(entries: Sequence[Row], titles: Titles) -> str:
@@ -99,15 +105,17 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> li
 
 
 def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
-    """The paper's layout: method, setup, dataset, deferral loss, the share of each expert; the paper's own loss beside ours."""
+    """The paper's layout: method, setup, dataset, deferral loss, the share of each expert; the paper's own loss beside ours, and
+    the guarded loss if a guard changed something."""
     parts = ["% needs \\usepackage{booktabs}"]
     routers = [row for row in entries if row["kind"] == "router"]
     for (experts, cost), members in grouped(routers, "experts", "cost"):
         p = max((len(row["ratios"]) for row in members if "ratios" in row), default=1)
-        lines = _latex_head(f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", p)
+        guards = any(row.get("guarded") for row in members)
+        lines = _latex_head(f"{titled(titles, 'experts', experts)}, {titled(titles, 'cost', cost)}", p, guards)
         for _, block in grouped(members, "setup", "dataset"):
             best = best_mean(block)
-            cells = [_latex_cells(row, best, i == 0, p, titles) for i, row in enumerate(block)]
+            cells = [_latex_cells(row, best, i == 0, p, guards, titles) for i, row in enumerate(block)]
             lines += [r"    \midrule", *(f"    {' & '.join(row)} \\\\" for row in cells)]
         lines += [r"    \bottomrule", r"  \end{tabular}"]
         if any(row["few"] for row in members):
@@ -116,29 +124,35 @@ def latex_tables(entries: Sequence[Row], titles: Titles) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _latex_head(caption: str, p: int) -> list[str]:
+def _latex_head(caption: str, p: int, guards: bool) -> list[str]:
+    names = ["Method", "Setup", "Dataset", "Deferral loss", "Paper", *(["Guarded"] if guards else [])]
+    wide = len(names)
     return [
         r"\begin{table}[t]",
         rf"  \caption{{{caption.translate(TEX)}.}}",
         r"  \centering",
-        rf"  \begin{{tabular}}{{lllll{'r' * p}}}",
+        rf"  \begin{{tabular}}{{{'l' * wide}{'r' * p}}}",
         r"    \toprule",
-        rf"    Method & Setup & Dataset & Deferral loss & Paper & \multicolumn{{{p}}}{{c}}{{Ratio of expert deferral (\%)}} \\",
-        rf"    \cmidrule{{6-{5 + p}}}",
-        rf"    & & & & & {' & '.join(str(k + 1) for k in range(p))} \\",
+        rf"    {' & '.join(names)} & \multicolumn{{{p}}}{{c}}{{Ratio of expert deferral (\%)}} \\",
+        rf"    \cmidrule{{{wide + 1}-{wide + p}}}",
+        rf"    {'& ' * wide}{' & '.join(str(k + 1) for k in range(p))} \\",
     ]
 
 
-def _latex_cells(row: Row, best: float, first: bool, p: int, titles: Titles) -> list[str]:
-    """first: whether it is the first row of its setup and dataset, which are named once."""
+def _latex_cells(row: Row, best: float, first: bool, p: int, guards: bool, titles: Titles) -> list[str]:
+    """first: whether it is the first row of its setup and dataset, which are named once. guards: whether there is a column for
+    the guarded loss."""
     known, loss = row["paper"], with_std(row["mean"], row.get("std"), r"$\pm$")
     ratios = [f"{100 * ratio:.2f}" for ratio in row.get("ratios", [])]
+    guarded = row.get("guarded")
+    safe = with_std(guarded["mean"], guarded["std"], r"$\pm$") if guarded else "--"
     return [
         row["label"].translate(TEX),
         f"({row['setup'].translate(TEX)})" if first else "",
         titled(titles, "dataset", row["dataset"]).translate(TEX) if first else "",
         (rf"\textbf{{{loss}}}" if row["mean"] == best else loss) + (r"$^\dagger$" if row["few"] else ""),
         with_std(known["mean"], known["std"], r"$\pm$") if known else "--",
+        *([safe] if guards else []),
         *ratios,
         *["--"] * (p - len(ratios)),
     ]
@@ -152,7 +166,7 @@ def html_page(
         "title": title,
         "runs": sum(len(cell.runs) for cell in cells),
         "entries": [{**entry, "curve": curves.get(entry.get("folder", ""), [])} for entry in entries],
-        "findings": [{**asdict(one), "with_guard": guard_cell(one), "change": one.change} for one in findings],
+        "findings": [{**asdict(one), **summary_texts(one)} for one in findings],
         "noise": NOISE,
         "hulls": hulls_by_block(entries),
         "names": titles,
@@ -161,6 +175,16 @@ def html_page(
     # A "<" could end the script element that the data stand in.
     text = json.dumps(rounded, separators=(",", ":")).replace("<", "\\u003c")
     return PAGE.read_text(encoding="utf-8").replace("__DATA__", text)
+
+
+def summary_texts(one: Finding) -> dict[str, str]:
+    """What the page's summary shows as text: the same as the Markdown's."""
+    return {
+        "change": one.change,
+        "with_guard": guard_cell(one),
+        "beats": listed(one.beaten, NAMES),
+        "level_with": level_cell(one),
+    }
 
 
 def hulls_by_block(entries: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:

@@ -7,8 +7,9 @@ from typing import Literal
 import numpy as np
 
 from l2d.data.arrays import Answers
-from l2d.data.sheet import Sheet, cell_number, listed
+from l2d.data.sheet import Sheet, cell_number
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import listed
 
 Outcome = Literal["correct", "prediction", "cost"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "cost")

@@ -4,6 +4,7 @@ imports torch, so that a finished run is recognised at once."""
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -13,11 +14,11 @@ import numpy as np
 
 from l2d.data.arrays import Arrays, Seen, divided_arrays
 from l2d.data.sets.outcomes import OUTCOMES, PRICE, Expert, answers_of, class_numbers, find_experts
-from l2d.data.sheet import Sheet, file_problem, listed, read_header, read_sheet, release_unused
+from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
-from l2d.utils.text import counted
+from l2d.utils.text import counted, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,6 +29,12 @@ AFTERWARDS = (
     *(PRICE, "answer_", "probability_", "tokens_", "seconds_", "latency_"),
     *(f"{outcome}_" for outcome in OUTCOMES),
 )
+ID = re.compile(r".+_id|(.+_)?uuid", re.IGNORECASE)  # names of columns that may only number the rows
+
+
+def is_id(sheet: Sheet, column: str) -> bool:
+    """Whether it is called request_id or the like, and differs in every row. (A column called id is one, whatever it holds.)"""
+    return ID.fullmatch(column) is not None and sheet.all_differ(column)
 
 
 class Table:
@@ -35,9 +42,9 @@ class Table:
     price_NAME is what an expert costs on each row.
 
     features, text, image: the columns a router sees. If none is named, it sees every numeric column that has no other role and is
-    not called id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test
-    split, the same for every seed, and rows with the same text stay on one side. category: a column by which results are broken
-    down; only: the categories to keep.
+    no id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test split, the
+    same for every seed, and rows with the same text stay on one side. category: a column by which results are broken down; only:
+    the categories to keep.
     """
 
     def __init__(
@@ -204,6 +211,7 @@ class Table:
             raise ParameterError("features", problem)
         others = [name for name in sheet.names if name not in roles and name.lower() != "id"]
         free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
+        free = [name for name in free if not is_id(sheet, name)]
         if telling := [name for name in free if name.lower() in GIVES_AWAY]:
             problem = f"the router would see column {telling[0]}; say label={telling[0]}, or list the features"
             raise ParameterError("features", problem)
@@ -219,10 +227,18 @@ class Table:
         seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
         priced = [name for name in prices if name in sheet.names]
         seen += f"; prices: {listed(priced)} (they count with cost=columns)" if priced else ""
-        if not self._texts and self.features is None and self.encoder is not None:
-            unread = [name for name in rest if not name.lower().startswith(AFTERWARDS) and sheet.is_prose(name)]
-            seen += "".join(f"; {name} looks like text: read it with dataset.text={name}" for name in unread[:1])
+        if not self._texts and self.features is None:
+            seen += self._overlooked(sheet, [name for name in rest if not name.lower().startswith(AFTERWARDS)])
         if self.split is None and groups is not None and (again := len(groups) - len(groups.unique())):
             seen += f"; {counted(again, 'row')} with the text of an earlier row, on the same side of the split"
         rows = counted(len(sheet), "row")
         print(f"{sheet.path}: {rows}; experts: {kinds}; the router sees: {seen}", file=sys.stderr)
+
+    def _overlooked(self, sheet: Sheet, unused: list[str]) -> str:
+        """How to use columns that the router does not see if none is named: ids that are numbers, and a text."""
+        ids = [name for name in unused if is_id(sheet, name) and sheet.is_numeric(name)]
+        said = "".join(
+            f"; {name} differs in every row, like an id: to use it, list it in dataset.features" for name in ids
+        )
+        prose = [name for name in unused if self.encoder is not None and sheet.is_prose(name)]
+        return said + "".join(f"; {name} looks like text: read it with dataset.text={name}" for name in prose[:1])

@@ -1,0 +1,78 @@
+"""Simple routers: each estimates how right every expert will be, from the training rows at once. Prices may change later."""
+
+from typing import ClassVar
+
+from torch import Tensor
+
+from l2d.methods.priced import CostRegression
+from l2d.networks.estimators import (
+    Clusters,
+    Estimator,
+    EstimatorNetwork,
+    FitRows,
+    LabelClassifier,
+    Mixture,
+    Neighbours,
+    Ridge,
+)
+from l2d.utils.parameters import Count
+
+
+class SimpleRouter(CostRegression):
+    """Cost regression whose estimates come from an estimator, not from the run's network. It trains for no epoch."""
+
+    fitted: ClassVar[bool] = True
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
+        super().__init__(
+            costs=costs, num_classes=num_classes, decision=decision, by_label=False, label_weight=1.0, smoothing=1.0
+        )
+
+    def estimator(self) -> Estimator:
+        raise NotImplementedError
+
+    def own_network(self) -> EstimatorNetwork:
+        return EstimatorNetwork(self.estimator())
+
+    def fit_rows(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> FitRows:
+        return FitRows(inputs, self.right(costs.double() - self.prices.double()), labels)
+
+
+class NearestNeighbours(SimpleRouter):
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, k: Count | None) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        self.k = k
+
+    def estimator(self) -> Estimator:
+        return Neighbours(self.k)
+
+
+class ClusterTable(SimpleRouter):
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, k: Count | None) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        self.k = k
+
+    def estimator(self) -> Estimator:
+        return Clusters(self.k)
+
+
+class LinearEstimates(SimpleRouter):
+    """by_label: a classifier of the label and a table, else a regression of each expert's errors."""
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, by_label: bool) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        self.needs_labels = self.classifies = by_label
+
+    def estimator(self) -> Estimator:
+        return LabelClassifier() if self.classifies else Ridge()
+
+
+class Mix(SimpleRouter):
+    """Nearest neighbours and linear regression or, with labels, a linear classifier of the label."""
+
+    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, by_label: bool) -> None:
+        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
+        self.needs_labels = self.classifies = by_label
+
+    def estimator(self) -> Estimator:
+        return Mixture([Neighbours, LabelClassifier if self.classifies else Ridge])

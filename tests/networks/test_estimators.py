@@ -1,0 +1,203 @@
+"""Estimators that are computed at once, against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import RidgeCV
+from sklearn.neighbors import KNeighborsRegressor
+from sklearn.preprocessing import StandardScaler
+from torch import Tensor
+
+from l2d.networks.estimators import (
+    RIDGES,
+    Clusters,
+    Estimator,
+    EstimatorNetwork,
+    FitRows,
+    LabelClassifier,
+    Mixture,
+    Neighbours,
+    Ridge,
+    brier,
+    without,
+)
+from l2d.utils.errors import ParameterError
+
+LABELS = 3
+
+
+def some_rows(n: int = 300, labelled: bool = True) -> FitRows:
+    """Expert 0 is right at label 0, expert 1 at the others; the label shows in the first two columns. The third is noise, the fourth
+    is constant."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, LABELS, n)
+    inputs = np.stack([3.0 * (labels == 0), 30.0 * (labels == 1), np.zeros(n), np.full(n, 7.0)], axis=1)
+    inputs[:, :3] += rng.normal(size=(n, 3)) * [0.5, 5.0, 1.0]
+    right = np.stack([labels == 0, labels != 0], axis=1) ^ (rng.random((n, 2)) < 0.1)
+    shown = torch.from_numpy(labels) if labelled else torch.full((n,), -1)
+    return FitRows(torch.from_numpy(inputs).float(), torch.from_numpy(right).double(), shown)
+
+
+ROWS = some_rows()
+NEW = some_rows(500).take(torch.arange(300, 500))
+KINDS = (Neighbours, Clusters, Ridge, LabelClassifier, lambda: Mixture([Neighbours, Ridge]))
+
+
+def fitted(estimator: Estimator, rows: FitRows = ROWS) -> Estimator:
+    estimator.fit(rows)
+    return estimator
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_learn_who_is_right_where(kind: type[Estimator]) -> None:
+    estimates = fitted(kind())(NEW.inputs)
+    assert estimates.shape == (200, 2)
+    assert ((estimates >= 0) & (estimates <= 1)).all()
+    chosen = estimates.argmax(dim=1)
+    assert (chosen == (NEW.labels != 0).long()).float().mean() > 0.9
+    assert brier(estimates, NEW.right) < 0.75 * brier(ROWS.right.mean(dim=0), NEW.right)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_all_it_needs(kind: type[Estimator]) -> None:
+    estimator, other = EstimatorNetwork(fitted(kind())), EstimatorNetwork(kind())
+    other.load_state_dict(estimator.state_dict())
+    assert torch.equal(other(NEW.inputs), estimator(NEW.inputs))
+
+
+def nearest_by_scikit_learn(unit: bool, k: int) -> tuple[np.ndarray, KNeighborsRegressor]:
+    def scaled(inputs: Tensor) -> np.ndarray:
+        values = StandardScaler().fit(ROWS.inputs.numpy()).transform(inputs.numpy())
+        return values / np.linalg.norm(values, axis=1, keepdims=True) if unit else values
+
+    model = KNeighborsRegressor(k).fit(scaled(ROWS.inputs), ROWS.right.numpy())
+    return model.predict(scaled(NEW.inputs)), model
+
+
+def test_neighbours_are_scikit_learns() -> None:
+    estimator = Neighbours(7)
+    estimator.fit(ROWS)
+    expected, _ = nearest_by_scikit_learn(bool(estimator.unit), 7)
+    np.testing.assert_allclose(estimator(NEW.inputs), expected, atol=1e-5)
+
+
+def test_their_number_is_chosen_by_leave_one_out() -> None:
+    """scikit-learn leaves a row out of its own neighbours if it is asked without queries."""
+    estimator = Neighbours()
+    estimator.fit(ROWS)
+    scores = {}
+    for unit in (False, True):
+        for k in (5, 10, 20, 50, 100, 200):
+            near = nearest_by_scikit_learn(unit, k)[1].kneighbors(return_distance=False)
+            scores[k, unit] = float(brier(ROWS.right[near].mean(dim=1), ROWS.right))
+    assert (len(estimator.weights), bool(estimator.unit)) == min(scores, key=lambda key: scores[key])
+
+
+def test_a_row_is_not_its_own_neighbour() -> None:
+    """In the second row, three equal rows came before the row itself: the farthest goes instead."""
+    assert without(torch.tensor([[4, 0, 2], [1, 2, 3]]), torch.tensor([4, 0])).tolist() == [[0, 2], [1, 2]]
+    assert without(torch.tensor([[5, 6, 7]]), torch.tensor([6])).tolist() == [[5, 7]]
+
+
+@pytest.mark.parametrize(("kind", "k"), [(Neighbours, 300), (Clusters, 301)])
+def test_more_than_there_are_rows(kind: type[Neighbours | Clusters], k: int) -> None:
+    with pytest.raises(ParameterError, match="number of training rows, 300"):
+        kind(k).fit(ROWS)
+    kind(k - 1).fit(ROWS)
+
+
+def test_few_rows_are_enough() -> None:
+    for kind in (Neighbours, Clusters, Ridge):
+        assert fitted(kind(), ROWS.take(torch.arange(3)))(NEW.inputs).isfinite().all()
+
+
+def test_one_cluster_is_the_mean_pulled_to_itself() -> None:
+    np.testing.assert_allclose(fitted(Clusters(1))(NEW.inputs)[0], ROWS.right.mean(dim=0), atol=1e-6)
+
+
+def test_a_cluster_is_smoothed_by_one_row() -> None:
+    inputs = torch.tensor([[0.0], [0.1], [9.0], [9.1], [9.2]])
+    right = torch.tensor([[1.0], [1.0], [0.0], [0.0], [1.0]])
+    estimates = fitted(Clusters(2), FitRows(inputs, right, torch.zeros(5)))(inputs)
+    assert estimates[:, 0].tolist() == pytest.approx([2.6 / 3, 2.6 / 3, 1.6 / 4, 1.6 / 4, 1.6 / 4])
+
+
+def test_ridge_is_scikit_learns() -> None:
+    scaler = StandardScaler().fit(ROWS.inputs.numpy())
+    model = RidgeCV(RIDGES).fit(scaler.transform(ROWS.inputs.numpy()), ROWS.right.numpy())
+    expected = model.predict(scaler.transform(NEW.inputs.numpy())).clip(0, 1)
+    np.testing.assert_allclose(fitted(Ridge())(NEW.inputs), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kept", [(0, 1, 2), (0, 1), (2,)])
+def test_the_classifier_with_any_number_of_labels(kept: tuple[int, ...]) -> None:
+    rows = ROWS.take(torch.isin(ROWS.labels, torch.tensor(kept)))
+    estimator = LabelClassifier()
+    estimator.fit(rows)
+    chances = torch.softmax(estimator.scaled(rows.inputs) @ estimator.weight.T + estimator.bias, dim=1)
+    assert (chances.argmax(dim=1) == torch.searchsorted(torch.tensor(kept), rows.labels)).float().mean() > 0.9
+    for number, label in enumerate(kept):
+        own = rows.right[rows.labels == label]
+        expected = (own.sum(dim=0) + rows.right.mean(dim=0)) / (len(own) + 1)
+        np.testing.assert_allclose(estimator.table[number], expected, atol=1e-6)
+    np.testing.assert_allclose(estimator(rows.inputs), chances @ estimator.table, atol=1e-6)
+
+
+def test_a_label_that_was_left_out_of_the_choice_is_learned_in_the_end() -> None:
+    rare = ROWS.take(torch.cat([(ROWS.labels < 2).nonzero()[:, 0], (ROWS.labels == 2).nonzero()[:1, 0]]))
+    estimator = LabelClassifier()
+    estimator.fit(rare)
+    assert estimator.bias.isfinite().all()
+    assert estimator(NEW.inputs).isfinite().all()
+
+
+def test_rows_without_a_label_do_not_count_as_one() -> None:
+    half = torch.where(torch.arange(300) % 2 == 0, ROWS.labels, -1)
+    estimator = LabelClassifier()
+    estimator.fit(FitRows(ROWS.inputs, ROWS.right, half))
+    assert len(estimator.table) == LABELS
+    with pytest.raises(ParameterError, match="needs labels"):
+        LabelClassifier().fit(some_rows(labelled=False))
+
+
+class Constant(Estimator):
+    """Always the same estimate."""
+
+    def fit(self, rows: FitRows) -> None:
+        self.shape = rows.right.shape[1]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.full((len(inputs), self.shape), 0.01)
+
+
+def test_a_mixture_leaves_out_what_does_not_help() -> None:
+    mixture = Mixture([Constant, Ridge])
+    mixture.fit(ROWS)
+    assert mixture.weights[1] > 0.95
+    assert mixture.weights.sum() == pytest.approx(1)
+    assert (mixture.weights >= 0).all()
+    members = torch.stack([member(NEW.inputs) for member in mixture.members])
+    torch.testing.assert_close(mixture(NEW.inputs), (mixture.weights[:, None, None] * members).sum(0))
+
+
+def test_a_mixture_is_judged_on_rows_that_its_members_did_not_see() -> None:
+    """One neighbour knows the rows that it was fitted to by heart, and is worth little on others."""
+
+    class Memory(Neighbours):
+        def __init__(self) -> None:
+            super().__init__(1)
+
+    mixture = Mixture([Memory, Ridge])
+    mixture.fit(ROWS)
+    assert mixture.weights[0] < 0.5
+
+
+def test_outputs_are_logits_and_images_are_rows_of_pixels() -> None:
+    network = EstimatorNetwork(Ridge())
+    network.fit(ROWS)
+    chances = network.estimator(NEW.inputs).clamp(1e-4, 1 - 1e-4)
+    torch.testing.assert_close(torch.sigmoid(network(NEW.inputs)), chances)
+    images = NEW.inputs.view(-1, 2, 2, 1)
+    assert torch.equal(network(images), network(NEW.inputs))
+    with pytest.raises(ParameterError, match="reads rows of numbers, not one text"):
+        network(torch.zeros(2, 5, dtype=torch.int32))
