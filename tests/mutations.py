@@ -764,8 +764,8 @@ MUTATIONS = {
     "all lines of the trainer's refusal are said": ("learning/learner.py", "str(error).splitlines()[0], told", "str(error), told"),
     "CUDA_VISIBLE_DEVICES of the user is overwritten": ("learning/learner.py", "os.environ.setdefault(\"CUDA_VISIBLE_DEVICES\", \"\")", "os.environ[\"CUDA_VISIBLE_DEVICES\"] = \"\""),
     "GPUs are hidden where there are some": ("learning/learner.py", "    if not torch.cuda.is_available():\n", "    if True:\n"),
-    "Muon's default rate": ("learning/muon.py", "lr: float = 1e-3", "lr: float = 1e-2"),
-    "Muon's default decay": ("learning/muon.py", "weight_decay: float = 1e-2", "weight_decay: float = 0.0"),
+    "Muon's default rate": ("learning/muon.py", "lr: Positive = 1e-3", "lr: Positive = 1e-2"),
+    "Muon's default decay": ("learning/muon.py", "weight_decay: NonNegative = 1e-2", "weight_decay: NonNegative = 0.0"),
     "Muon's default momentum": ("learning/muon.py", "momentum: float = 0.95", "momentum: float = 0.9"),
     "Muon's steps five times as long": ("learning/muon.py", "RMS = 0.2", "RMS = 1.0"),
     "no bars in a notebook": ("learning/progress.py", " or \"ipykernel\" in sys.modules", ""),
@@ -1125,10 +1125,10 @@ def kept_rows() -> dict[str, str]:
 def write_row(what: str, row: str) -> None:
     """Into docs/mutations.md, at once: a check that is stopped keeps what it found."""
     rows = kept_rows() | {what: row}
-    head = "# The mutation check\n\nOne mistake at a time in a copy of the source, and the first test that turned red. Made by\n"
-    head += "`python tests/mutations.py`, which runs the changed file's own tests, then the quick ones, then all.\n\n| mistake | in | caught by |\n|---|---|---|\n"
-    text = head + "\n".join(rows[what] for what in MUTATIONS if what in rows) + "\n"
-    (ROOT / "docs" / "mutations.md").write_text(text, encoding="utf-8")
+    file = ROOT / "docs" / "mutations.md"
+    said, table, _ = file.read_text(encoding="utf-8").partition("| mistake | in | caught by |\n|---|---|---|\n")
+    text = said + table + "\n".join(rows[what] for what in MUTATIONS if what in rows) + "\n"
+    file.write_text(text, encoding="utf-8")
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:

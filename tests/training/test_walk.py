@@ -1,5 +1,7 @@
 """What the walk hands to Lightning and to the tracker. Whole walks are in tests/commands/test_train.py."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.conftest import TINY, environment
 from tests.metrics_example import example_metrics
 
 from l2d.config import Experiment, check, compose
@@ -22,6 +25,7 @@ from l2d.training import walk
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_json
 
+ROOT = Path(__file__).resolve().parents[2]
 DATA: Any = SimpleNamespace(parts=2, train_dataloader=lambda: range(7))
 TRACKER: Any = SimpleNamespace(loggers=["history"])
 
@@ -223,7 +227,7 @@ def test_a_run_that_stops_early_is_paused_unless_it_ran_out_of_patience(patient:
 def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path) -> None:
     """The checkpoint counts epochs from 0."""
     run, said, fitted = RunFolder(tmp_path), list[str](), list[dict[str, Any]]()
-    fit: Any = SimpleNamespace(fit=lambda _, **given: fitted.append(given))
+    fit: Any = SimpleNamespace(max_epochs=2, fit=lambda _, **given: fitted.append(given))
     anything: Any = "data"
     walk.run_epochs(fit, anything, anything, run, said.append)
     assert said == []
@@ -266,3 +270,40 @@ def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
     assert found.encoder == (None if text is None else encoder)
     splits.prices = None
     assert walk.describe(experiment, splits, scored).prices is None
+
+
+TRACED = """
+import sys
+from tests.test_layering import PACKAGE, ROOMS
+from l2d.commands import train
+climbs, files = set(), set()
+def place(frame):
+    name = frame.f_code.co_filename.removeprefix(f"{PACKAGE}/")
+    return (ROOMS.index(name.split("/")[0]), name) if name.split("/")[0] in ROOMS else None
+def follow(frame, event, _):
+    kinds = {type(value).__name__ for value in frame.f_locals.values()} if event == "call" and place(frame) else set()
+    if not kinds & {"Experiment", "DictConfig", "Settings", "Recipe", "Component"}:
+        return
+    caller = frame.f_back
+    while caller is not None and place(caller) is None:
+        caller = caller.f_back
+    files.add(place(frame)[1])
+    if caller is not None and place(caller)[0] < place(frame)[0]:
+        climbs.add((place(caller)[1], place(frame)[1]))
+sys.setprofile(follow)
+train.main(sys.argv[1:])
+sys.setprofile(None)
+print(climbs)
+print(len(files))
+"""
+
+
+@pytest.mark.slow
+def test_the_config_goes_down(tmp_path: Path) -> None:
+    """From room to room, each call that holds a config or a part of it goes to the same room or to a lower one. The exception is
+    Hydra's adapter, which calls the function of the command."""
+    program = [sys.executable, "-c", TRACED, *TINY, f"runs_dir={tmp_path}"]
+    ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, env=environment())
+    *_, climbs, files = ran.stdout.splitlines()
+    assert climbs == "{('config/hydra_adapter.py', 'commands/hydra_command.py')}"
+    assert int(files) <= 15
