@@ -1090,6 +1090,19 @@ MUTATIONS = {
     "tune: a search over one's own values is called the paper's": ("tuning/study.py", "how = \"own values\" if self.own_grid else", "how = \"own values\" if False else"),
     "fit: an argument that is missing is not said to be an option": ("api/fit.py", "error.problem == \"is missing\"", "error.problem == \"\""),
     "l2d --version without a reader ends with Python's own words": ("commands/main.py", "print(text, flush=True)", "print(text)"),
+    "neighbours: a row counts as its own neighbour when their number is chosen": ("networks/estimators.py", "without(torch.cat(near), judged)", "torch.cat(near)"),
+    "neighbours: the farthest rows, not the nearest": ("networks/estimators.py", "return (2 * queries @ self.kept.T - self.kept", "return -(2 * queries @ self.kept.T - self.kept"),
+    "neighbours: distances without the lengths of the kept rows": ("networks/estimators.py", " - self.kept.square().sum(dim=1)).topk", ").topk"),
+    "clusters: a row counts towards its own mean when their number is chosen": ("networks/estimators.py", "left_out = (sums[member] - right + right.mean(dim=0))", "left_out = (sums[member] + right.mean(dim=0))"),
+    "clusters: means are not smoothed": ("networks/estimators.py", "table = (sums + right.mean(dim=0)) / (sizes + 1)\n                centres", "table = sums / sizes.clamp(min=1)\n                centres"),
+    "linear router: estimates are not clamped": ("networks/estimators.py", "(self.scaled(inputs) @ self.weight.T + self.bias).clamp(0, 1)", "self.scaled(inputs) @ self.weight.T + self.bias"),
+    "linear plugin: of two labels the signs are swapped": ("networks/estimators.py", "torch.cat([-weight / 2, weight / 2])", "torch.cat([weight / 2, -weight / 2])"),
+    "linear plugin: rows without a label count as a label": ("networks/estimators.py", "known = rows.labels >= 0", "known = rows.labels >= -1"),
+    "mixture: members are judged on rows that they saw": ("networks/estimators.py", "            others[judged] = False\n", ""),
+    "mixture: weights do not sum to one": ("networks/estimators.py", "weights / weights.sum() if", "weights / weights.max() if"),
+    "estimator: constant columns are divided by their spread": ("networks/estimators.py", "spread < CONSTANT, torch.ones_like", "spread < 0, torch.ones_like"),
+    "simple router: prices count as errors": ("methods/simple.py", "self.right(costs.double() - self.prices.double())", "self.right(costs.double())"),
+    "simple router: it trains for the recipe's epochs": ("routing/build.py", "recipe = replace(experiment.recipe, epochs=0, ", "recipe = replace(experiment.recipe, "),
 }  # fmt: skip
 
 

@@ -261,7 +261,7 @@ def test_prices_of_rows_are_learned_with_the_errors() -> None:
 
 def test_other_methods_have_their_prices_for_good() -> None:
     costs = ERRORS + PRICES
-    with pytest.raises(ParameterError, match=r"^prices: .*method=cost_regression, label_regression and plugin"):
+    with pytest.raises(ParameterError, match=r"^prices: .*method=cost_regression, label_regression, plugin and"):
         CrossEntropy(costs=costs, num_classes=2, decision="argmax", weighted=False, beta=1.0).reprice(PRICES)
 
 

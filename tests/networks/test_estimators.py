@@ -122,6 +122,14 @@ def test_a_cluster_is_smoothed_by_one_row() -> None:
     assert estimates[:, 0].tolist() == pytest.approx([2.6 / 3, 2.6 / 3, 1.6 / 4, 1.6 / 4, 1.6 / 4])
 
 
+def test_clusters_of_noise_are_few() -> None:
+    """If a row counted towards its own mean, many small clusters would look best."""
+    noise = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (300, 2))).float()
+    estimator = Clusters()
+    estimator.fit(FitRows(ROWS.inputs, noise, ROWS.labels))
+    assert len(estimator.centres) == 8
+
+
 def test_ridge_is_scikit_learns() -> None:
     scaler = StandardScaler().fit(ROWS.inputs.numpy())
     model = RidgeCV(RIDGES).fit(scaler.transform(ROWS.inputs.numpy()), ROWS.right.numpy())

@@ -17,7 +17,7 @@ from l2d.utils.user_errors import OneLineParser, answering
 
 USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}"
 DESCRIPTION = """Error against price on the test split, of finished runs that differ in cost.scale (and seed) alone, or of one
-run whose method takes any prices afterwards (cost_regression, label_regression, plugin).
+run whose method takes any prices afterwards (cost_regression, label_regression, plugin, and simple routers such as knn).
 
 Writes FOLDER/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md."""
 WORDS = "FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=NAME: draw only runs of that name"

@@ -84,7 +84,7 @@ class Method(nn.Module):
         raise ParameterError(
             "prices",
             "this method has learned its prices and cannot change them;"
-            " method=cost_regression, label_regression and plugin can",
+            " method=cost_regression, label_regression, plugin and the simple routers (knn, linear, …) can",
         )
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
