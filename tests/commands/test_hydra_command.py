@@ -187,6 +187,12 @@ def test_the_whole_story_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> N
         run_hydra_command(COMMAND, fails(ParameterError("tau", "too small", 3)), [])
 
 
+def within_a_sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hydra = {"mode": RunMode.MULTIRUN, "runtime": {"choices": {"hydra/sweeper": "cells"}}, "sweep": {"dir": folder}}
+    config = OmegaConf.create({**hydra, "job": {"num": 7}, "overrides": {"task": ["seed=1", "runs_dir='/a'"]}})
+    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+
+
 @pytest.mark.parametrize(
     ("error", "answer", "said"),
     [
@@ -194,19 +200,23 @@ def test_the_whole_story_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> N
         (Busy("held"), None, ""),  # whoever holds it will finish it
         (L2DError("key=3: too large"), "key=3: too large", "error: seed=1: key=3: too large\n"),
         (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "error: seed=1: ZeroDivisionError: by 0\nTraceback "),
+        (
+            SystemExit("please install foo"),
+            "SystemExit: please install foo",
+            "error: seed=1: SystemExit: please install",
+        ),
+        (SystemExit(1), "SystemExit: 1", "error: seed=1: SystemExit: 1\nTraceback "),
     ],
 )
 def test_what_a_job_of_a_sweep_leaves_for_it(
-    error: Exception | None,
+    error: BaseException | None,
     answer: str | None,
     said: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    hydra = {"mode": RunMode.MULTIRUN, "runtime": {"choices": {"hydra/sweeper": "cells"}}, "sweep": {"dir": tmp_path}}
-    config = OmegaConf.create({**hydra, "job": {"num": 7}, "overrides": {"task": ["seed=1", "runs_dir='/a'"]}})
-    monkeypatch.setattr(HydraConfig, "get", lambda: config)
+    within_a_sweep(tmp_path, monkeypatch)
     assert HydraJob((lambda _: 5) if error is None else fails(error), full=False)(None) == (
         5 if error is None else None
     )
@@ -214,9 +224,19 @@ def test_what_a_job_of_a_sweep_leaves_for_it(
     assert read_error(tmp_path, 7) == answer
     found = capsys.readouterr().err
     assert found.startswith(said)
-    assert ("Traceback" in found) == isinstance(error, ZeroDivisionError)
+    assert ("Traceback" in found) == isinstance(error, ZeroDivisionError | SystemExit)
     kept = [file.read_text() for file in tmp_path.iterdir() if file.suffix != ".started"]
     assert ["Traceback" in text for text in kept] == ([] if answer is None else [True])  # of mistakes too
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), SystemExit(128 + 15), SystemExit(-1)], ids=["Ctrl-C", "SIGTERM", "submitit"]
+)
+def test_what_ends_a_sweep_too(error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    within_a_sweep(tmp_path, monkeypatch)
+    with pytest.raises(type(error)):
+        HydraJob(fails(error), full=False)(None)
+    assert read_error(tmp_path, 7) is None
 
 
 def test_a_job_in_another_process_finds_own_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -513,7 +514,7 @@ BAD = {
     "seed=-1": "seed=-1",
     "setup.name=../../x": "setup.name=../../x",
     "router.width=4.5": "router.width=4.5",
-    "recipe.optimizer.lr=-1": "recipe.optimizer=",
+    "+recipe.optimizer.betas=3": "recipe.optimizer=",
     "+recipe.optimizer.momentun=0.9": "recipe.optimizer.momentun",
 }
 
@@ -529,8 +530,9 @@ def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -
 
 
 def test_bad_trainer_is_one_line(tiny: Tiny, tmp_path: Path) -> None:
+    absent = "cuda" if torch.backends.mps.is_available() else "mps"
     with pytest.raises(L2DError, match=r"^trainer="):
-        train(tiny("trainer.accelerator=abacus"))
+        train(tiny(f"trainer.accelerator={absent}"))
     assert not list(tmp_path.rglob("metrics.json"))
 
 
@@ -582,6 +584,16 @@ class Buggy(CrossEntropy):
         super().__init__(**given, weights=1)
 
 
+class BuggyLoss(CrossEntropy):
+    def loss(self, outputs, costs, labels):
+        return super().loss(outputs, costs)
+
+
+class BuggyDecision(CrossEntropy):
+    def decide(self, outputs):
+        return outputs["expert"]
+
+
 class Demanding(CrossEntropy):
     def __init__(self, **given):
         sys.exit("please install foo")
@@ -598,6 +610,8 @@ class BuggyDigits(Digits):
     ("target", "bug", "key"),
     [
         ("method._target_=own_classes.Buggy", "TypeError", "method=ce (own_classes.Buggy)"),
+        ("method._target_=own_classes.BuggyLoss", "TypeError", "method=ce (own_classes.BuggyLoss)"),
+        ("method._target_=own_classes.BuggyDecision", "IndexError", "method=ce (own_classes.BuggyDecision)"),
         ("dataset._target_=own_classes.BuggyDigits", "TypeError", "dataset=digits (own_classes.BuggyDigits)"),
     ],
 )
@@ -620,6 +634,8 @@ def test_what_a_library_exits_with_is_said(multirun: list[str], command: Command
     assert result.returncode == 1
     assert "please install foo" in result.stderr
     assert "interrupted" not in result.stderr
+    failed = re.findall(r"(seed=\d): SystemExit: please install foo$", result.stdout, re.MULTILINE)
+    assert failed == (["seed=0", "seed=1"] if multirun else [])
 
 
 @pytest.mark.slow
@@ -838,3 +854,23 @@ def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("l2d.commands.train.answered", lambda *_: pytest.fail("it was begun"))
     with pytest.raises(L2DError, match=r"^trainer\.devices: a sweep gives each run one device"):
         train_job(compose(["trainer.devices=2"]))
+
+
+def test_keys_of_a_search_are_checked_too() -> None:
+    with pytest.raises(L2DError, match=r"^tune\.trials=0: "):
+        train_job(compose(["tune.trials=0"]))
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "auto"])
+def test_no_more_processes_than_cores(accelerator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With accelerator=cpu a dry run says so too; whether auto is a GPU is known only to torch."""
+    monkeypatch.setattr("l2d.config.hydra_adapter.in_a_sweep", lambda: False)
+    monkeypatch.setattr("l2d.config.hydra_adapter.chosen_experiment", lambda: None)
+    monkeypatch.setattr("l2d.learning.learner.on_gpu", lambda _: False)
+    monkeypatch.setattr("l2d.routing.build.check_router", lambda _: pytest.fail("it was begun"))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    given = [f"runs_dir={tmp_path}", f"trainer.accelerator={accelerator}", f"dry_run={accelerator == 'cpu'}"]
+    with pytest.raises(L2DError, match=r"^trainer\.devices=5: .* 4$"):
+        train_job(compose([*given, "trainer.devices=5"]))
+    with pytest.raises(pytest.fail.Exception) if accelerator == "auto" else nullcontext():
+        train_job(compose([*given, "trainer.devices=4"]))

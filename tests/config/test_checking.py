@@ -11,7 +11,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from l2d.config import Component, Recipe, check, check_search, compose, groups, to_plain
+from l2d.config import CONF, Component, Recipe, check, check_search, compose, groups, to_plain
 from l2d.config.checking import is_trusted, read_component, read_recipe
 from l2d.config.signatures import read_signature
 from l2d.routing.make import make
@@ -120,6 +120,14 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("recipe.ema=1",): ("recipe.ema=1: ", "less than 1"),
     ("recipe.patience=0", "checkpoint=best"): ("recipe.patience=0: ", "at least 1"),
     ("recipe.optimizer=adam",): ("recipe.optimizer=adam: ", "_target_"),
+    ("recipe.optimizer.lr=-3",): ("recipe.optimizer.lr=-3: ", "greater than 0"),
+    ("recipe.optimizer.lr=0",): ("recipe.optimizer.lr=0: ", "greater than 0"),
+    ("recipe.optimizer.lr=abc",): ("recipe.optimizer.lr=abc: ", "number"),
+    ("recipe.optimizer.weight_decay=-1",): ("recipe.optimizer.weight_decay=-1: ", "at least 0"),
+    ("recipe=fast", "recipe.optimizer.lr=-3"): ("recipe.optimizer.lr=-3: ", "greater than 0"),
+    ("recipe=fast", "recipe.optimizer.weight_decay=-1"): ("recipe.optimizer.weight_decay=-1: ", "at least 0"),
+    (TRAINED, "experts.recipe.optimizer.lr=fast"): ("experts.recipe.optimizer.lr=fast: ", "number"),
+    ("trainer.accelerator=tpuu",): ("trainer.accelerator=tpuu: ", "'auto', 'cpu', 'gpu', 'cuda' or 'mps'"),
     ("trainer.devices=0",): ("trainer.devices=0: ", "at least 1"),
     ("trainer.deterministic=1",): ("trainer.deterministic=1: ", "true or false"),
     ("trainer.data_on_device=maybe",): ("trainer.data_on_device=maybe: ", "'auto'"),
@@ -127,6 +135,8 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("setup.coverage=[0.5,0]",): ("setup.coverage[2]=0: ", "greater than 0"),
     ("setup.coverage=[0.5,0.2]",): ("setup.coverage=[0.5, 0.2]: ", "1, not 0.7"),
     ("setup.coverage=[0.5,0.499]",): ("setup.coverage=[0.5, 0.499]: ", "1, not 0.999"),
+    ("setup.coverage=[1.0]",): ("setup.coverage=[1.0]: ", "at least 2"),
+    (TRAINED, "setup.coverage=[1]"): ("setup.coverage=[1]: ", "at least 2"),
     ("setup.coverage=[]",): ("setup.coverage=[]: ", "1, not 0"),
     ("setup.experts=gpt",): ("setup.experts=gpt: ", "list"),
     ("seed=-1",): ("seed=-1: ", "at least 0"),
@@ -193,7 +203,10 @@ def test_what_depends_on_several_keys(given: list[str], start: str) -> None:
         ["dataset=table", "dataset.experts=[a,2024]", "dataset.only=[2024]"],
         ["setup.experts=[2024,a]"],
         ["setup.coverage=[0.3,0.3,0.4]"],
+        ["dataset=cifar10", "experts=human", "setup.coverage=[1]"],
+        ["trainer.accelerator=mps"],
         ["recipe.optimizer.betas=[0.9,0.95]"],
+        ["recipe.optimizer.lr=1", "recipe.optimizer.weight_decay=0"],
         ["recipe.optimizer._target_=torch.optim.SGD", "recipe.optimizer.momentum=0.9"],
     ],
     ids=str,
@@ -459,6 +472,9 @@ def test_a_class_that_is_called_later_may_lack_arguments() -> None:
         ("l2d.networks.vision.ResNet18", [], True),
         ("l2d.data.text.tokens.Tokens", [], True),
         ("torch.optim.Adam", [], True),
+        ("l2d.learning.muon.Muon", [], True),
+        ("l2d.learning.muon.Stacks", [], False),
+        ("l2d.learning.learner.Learner", [], False),
         ("torch.optim.lr_scheduler.StepLR", [], False),
         ("torch.load", [], False),
         ("l2d.methods.comp_sum.Method", [], False),  # imported there
@@ -484,6 +500,13 @@ def test_a_class_that_is_called_later_may_lack_arguments() -> None:
 )
 def test_trust(target: str, trust: list[str] | None, expected: bool) -> None:
     assert is_trusted(target, trust) is expected
+
+
+def test_a_run_folder_may_name_every_class_of_conf() -> None:
+    written = "\n".join(file.read_text(encoding="utf-8") for file in CONF.rglob("*.yaml"))
+    targets = {*re.findall(r"_target_: (l2d\.[\w.]+)", written)}
+    assert "l2d.methods.comp_sum.CompSum" in targets
+    assert [target for target in sorted(targets) if not is_trusted(target, [])] == []
 
 
 @pytest.mark.parametrize("place", ["whole", "nested", "listed"])

@@ -147,11 +147,9 @@ def test_bad_values_are_refused_before_anything_is_built(override: str, key: str
     ("override", "words"),
     [
         ("experts.recipe.patience=2", r"^experts\.recipe\.patience=2: "),
-        ("experts.recipe.optimizer.lr=fast", r"^experts\.recipe\.optimizer=.*fast"),
-        ("experts.recipe.optimizer.lr=-1", r"^experts\.recipe\.optimizer=.*-1"),
+        ("+experts.recipe.optimizer.eps=-1", r"^experts\.recipe\.optimizer=.*-1"),
         ("experts.cross_fit=2000", r"^experts\.cross_fit=2000: .*1,2\d\d"),
         ("experts.recipe.batch_size=1", r"^experts\.recipe\.batch_size=1: "),
-        ("trainer.accelerator=abacus", r"^trainer=.*abacus"),
         ("experts.recipe.optimizer.lr=1e30", r"experts\.recipe\.optimizer\.lr"),
         ("setup.coverage=[0.5,0.4]", r"^setup\.coverage=.*0\.9"),
     ],

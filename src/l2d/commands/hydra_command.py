@@ -16,6 +16,9 @@ from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import MISTAKES, answering, end_quietly, is_mistake, is_unread, one_line
 
+# Exit statuses of a run that was told to end: by SIGTERM, or by submitit, which starts it again.
+FROM_OUTSIDE = (interrupts.TERMINATED, -1)
+
 
 @dataclass(frozen=True)
 class HydraCommand:
@@ -114,9 +117,11 @@ class HydraJob:
         except Busy:
             started.unlink(missing_ok=True)
             return None  # whoever holds it will finish it; the sweep looks again at the end
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, BrokenPipeError) and is_unread():
                 started.unlink(missing_ok=True)
+                raise
+            if isinstance(error, SystemExit) and error.code in FROM_OUTSIDE:
                 raise
             # The sweep goes on with its other runs and lists this one at the end.
             reason = one_line(error) if is_mistake(error) else f"{type(error).__name__}: {one_line(error)}"

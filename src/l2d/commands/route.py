@@ -69,7 +69,8 @@ def make_route_parser() -> argparse.ArgumentParser:
         type=read_prices,
         help="decide by other prices than those of training, in units of one error (cost.scale is not applied):"
         " small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
-        " (method=cost_regression, label_regression, plugin or a simple router such as knn, trained without cost=columns). The guard is fitted to them",
+        " (method=cost_regression, label_regression, plugin or a simple router such as knn, trained without cost=columns)."
+        " The guard is fitted to them",
     )
     decisions.add_argument(
         "--raw",

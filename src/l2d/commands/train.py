@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
-from l2d.config import Experiment, check
+from l2d.config import Experiment, check, check_search
 from l2d.core.results import RunMetrics
 from l2d.learning.quick_imports import freeze_what_lives, import_quickly
 from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
@@ -46,15 +46,17 @@ def train_job(cfg: Any) -> None:
     from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep
 
     experiment = with_listed_prices(check(cfg))
-    searching = cfg.tune.search is not None
+    search = check_search(cfg.tune).search
     if not in_a_sweep() and (name := chosen_experiment()):
         raise L2DError(f"experiment={name}: is a sweep; put -m before it")
-    if searching and not in_a_sweep():
-        raise ParameterError("tune.search", "is for l2d tune", cfg.tune.search)
+    if search is not None and not in_a_sweep():
+        raise ParameterError("tune.search", "is for l2d tune", search)
     if in_a_sweep() and experiment.trainer.devices > 1:
         raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
+    if experiment.trainer.accelerator == "cpu":
+        check_cores(experiment.trainer.devices)
     # A search says what its trials came to on validation; the test figures of each are not for its reader.
-    with redirect_stdout(io.StringIO()) if searching else nullcontext():
+    with redirect_stdout(io.StringIO()) if search is not None else nullcontext():
         run = RunFolder.of(experiment.plain)
         if answered(experiment, run):
             say_what_next(experiment, run)
@@ -62,18 +64,27 @@ def train_job(cfg: Any) -> None:
         find(experiment.logger).check()
         data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
         import_quickly()
-        from l2d.learning.learner import ended_by_signals, hide_missing_gpu
+        from l2d.learning.learner import ended_by_signals, hide_missing_gpu, on_gpu
         from l2d.routing.build import check_router
         from l2d.training.walk import train
 
         freeze_what_lives()
         hide_missing_gpu()
+        if not on_gpu(experiment.trainer.accelerator):
+            check_cores(experiment.trainer.devices)
         check_router(experiment)
         with ended_by_signals():
             metrics = train(experiment, run)
         if metrics is not None and is_first_process():
             say(f"{format_line(metrics)}  {run.path}" if in_a_sweep() else f"\n{format_table(metrics)}\n\n{run.path}")
         say_what_next(experiment, run)
+
+
+def check_cores(devices: int) -> None:
+    """On CPUs each device is a process. Many more of them than cores would only wait for each other."""
+    cores = os.cpu_count() or 1
+    if devices > cores:
+        raise ParameterError("trainer.devices", f"without GPUs at most one per core; there are {cores}", devices)
 
 
 def is_first_process() -> bool:

@@ -11,7 +11,7 @@ from l2d.config.signatures import Parameter, check_arguments, find_class, may_ex
 from l2d.utils.errors import ParameterError, under, unknown
 from l2d.utils.identity import DIRECTIVES
 from l2d.utils.own_modules import defined_in_memory
-from l2d.utils.parameters import check_value
+from l2d.utils.parameters import NonNegative, Positive, check_value
 
 COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
 # Keys of a component that are not passed to its class, unless it has a parameter of that name. about: metadata; reads: how a
@@ -25,8 +25,10 @@ ADDED = {
     "logger": ("info",),
     "optimizer": ("params",),
 }
-OWN_ROOMS = re.compile(r"l2d\.(costs|data|experts|methods|networks|runs)\.[\w.]+")
+# The rooms whose classes a config may name, and our own optimizer.
+OWN_CLASSES = re.compile(r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|learning\.muon\.Muon)")
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
+OPTIMIZER_KINDS = {"lr": Positive, "weight_decay": NonNegative}
 T = TypeVar("T")
 
 
@@ -126,7 +128,7 @@ def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
         return None
     found = {name: one for name, one in signature.items() if name not in added}
     if OPTIMIZERS.fullmatch(target):  # their annotations do not fit values from a file: a list is not a tuple
-        return {name: Parameter(Any, one.required) for name, one in found.items()}
+        return {name: Parameter(OPTIMIZER_KINDS.get(name, Any), one.required) for name, one in found.items()}
     return found
 
 
@@ -155,7 +157,7 @@ def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
     """Whether a class may be imported and built: one of l2d's, an optimizer of torch, or one of a module that the user named."""
     if trust is None or OPTIMIZERS.fullmatch(target):
         return True
-    if OWN_ROOMS.fullmatch(target):
+    if OWN_CLASSES.fullmatch(target):
         return find_class(target) is not None
     # A class that a trusted module merely imports is not trusted.
     trusted = any(target.startswith(f"{module}.") for module in trust)
@@ -167,6 +169,9 @@ def check_together(experiment: Experiment) -> None:
     settings, recipe, coverage = experiment.settings, experiment.recipe, experiment.setup.coverage
     if coverage is not None and abs(sum(coverage) - 1) > 1e-6:
         raise ParameterError("setup.coverage", f"the shares must sum to 1, not {sum(coverage):g}", coverage)
+    own_number = "people" in experiment.experts.arguments or experiment.experts.own_module is not None
+    if coverage is not None and len(coverage) == 1 and not own_number:
+        raise ParameterError("setup.coverage", "1 expert; routing needs at least 2", coverage)
     if settings.fold is not None:
         found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", settings.fold)
         if found is None or not int(found[1]) <= int(found[2]) >= 2:

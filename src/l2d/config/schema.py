@@ -59,7 +59,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Trainer:
-    accelerator: str
+    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"]
     devices: Count
     deterministic: bool
     data_on_device: OnOrOff

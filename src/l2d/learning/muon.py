@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW
 
+from l2d.utils.parameters import NonNegative, Positive
+
 RMS = 0.2  # of an update's entries, about AdamW's, so that one rate fits kernels and all other parameters
 # Of Newton-Schulz's iteration, by K. Jordan (2024): five rounds bring all singular values near 1, though not exactly to it.
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -25,8 +27,8 @@ class Muon(AdamW):
     def __init__(
         self,
         params: Iterable[nn.Parameter],
-        lr: float = 1e-3,
-        weight_decay: float = 1e-2,
+        lr: Positive = 1e-3,
+        weight_decay: NonNegative = 1e-2,
         momentum: float = 0.95,
         fused: bool | None = None,
     ) -> None:

@@ -167,6 +167,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         compile_mode=fast["compile"],
         ema=recipe.ema,
         parts=parts,
+        blaming=partial(blaming, experiment.method),
     )
 
 

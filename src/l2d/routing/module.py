@@ -1,5 +1,8 @@
 """The router as Lightning trains it: a network and a method."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
 from torch import Tensor, nn
 
 from l2d.core.costs import cheapest, paid
@@ -14,7 +17,7 @@ Aux = LabelAux | ExpertsAux
 
 
 class RouterModule(Learner):
-    """network: inputs -> outputs [B, method.num_outputs]."""
+    """network: inputs -> outputs [B, method.num_outputs]. blaming: attributes errors of the method to its key."""
 
     def __init__(
         self,
@@ -28,6 +31,7 @@ class RouterModule(Learner):
         compile_mode: str,
         ema: float = 0.0,
         parts: int = 1,
+        blaming: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         super().__init__(
             network=network,
@@ -38,13 +42,18 @@ class RouterModule(Learner):
             ema=ema,
             parts=parts,
         )
-        self.method, self.aux = method, aux
+        self.method, self.aux, self.blaming = method, aux, blaming
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         if self.aux is None:
-            return one_per_row(self.method.loss(outputs, costs, labels), costs)
+            return self.own_losses(outputs, costs, labels)
         own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)
-        return one_per_row(self.method.loss(own, costs, labels), costs) + self.aux.loss(beside, costs, labels)
+        return self.own_losses(own, costs, labels) + self.aux.loss(beside, costs, labels)
+
+    def own_losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        """The method's, without the auxiliary task's."""
+        with self.blaming():
+            return one_per_row(self.method.loss(outputs, costs, labels), costs)
 
     def weights(self) -> dict[str, Tensor]:
         """What is needed to route: the method's buffers and the network, with averaged weights if there are any."""
@@ -57,9 +66,10 @@ class RouterModule(Learner):
     def validation_step(self, batch: Batch, _: int) -> None:
         inputs, costs, labels = batch
         outputs = self(inputs)
-        decisions = self.method.decide(outputs)
+        with self.blaming():
+            decisions = self.method.decide(outputs)
         means = {
-            "val/loss": self.method.loss(outputs, costs, labels).mean(),
+            "val/loss": self.own_losses(outputs, costs, labels).mean(),
             "val/deferral_loss": paid(costs, decisions).mean(),
             "val/agrees_with_oracle": (decisions == cheapest(costs)).float().mean(),
         }

@@ -417,6 +417,14 @@ def test_folders_that_are_too_deep_are_other_peoples(runs: Path) -> None:
     assert len(read_cells(runs)) == 2
 
 
+def test_the_folder_above_runs(tmp_path: Path) -> None:
+    write_small_table(tmp_path / "runs")
+    assert [cell.names for cell in read_cells(tmp_path)] == [cell.names for cell in read_cells(tmp_path / "runs")]
+    write_run(tmp_path / "old", "svhn/I/synthetic/error/mild/bbbb", 7, 0.9)
+    with pytest.raises(L2DError, match=rf"^{tmp_path}: .*: {tmp_path}/old, {tmp_path}/runs$"):
+        read_cells(tmp_path)
+
+
 def test_markdown_and_latex(runs: Path) -> None:
     entries = summarise(read_cells(runs))
     text = markdown_tables(entries, TITLES)

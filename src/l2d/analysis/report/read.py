@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -102,8 +102,8 @@ def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def read_cells(folder: Path) -> list[FinishedCell]:
-    """Every cell with a finished run in a folder: runs/, any folder below it, or a single run's. What cannot be read is named on
-    stderr and left out."""
+    """Every cell with a finished run in a folder: runs/, the folder above it, any folder below it, or a single run's. What cannot
+    be read is named on stderr and left out."""
     cells: dict[tuple[str, ...], FinishedCell] = {}
     for run in _seed_folders(folder):
         try:
@@ -169,8 +169,7 @@ def _searches(cells: Sequence[FinishedCell]) -> Iterator[tuple[Path, dict[str, A
             except (OSError, ValueError) as error:
                 print(f"warning: {file} cannot be read ({type(error).__name__}); left out", file=sys.stderr)
                 continue
-            if "winner" in result:  # an older search does not say which runs were its own
-                yield file.parent, result
+            yield file.parent, result
 
 
 def _path(path: Path) -> str:
@@ -186,8 +185,20 @@ def _has_config(cell: FinishedCell) -> bool:
 
 
 def _seed_folders(folder: Path) -> list[Path]:
-    """The folder itself, if it is a run's, else the run folders in it, at most as deep as in runs/. Hidden folders are skipped."""
+    """The folder itself, if it is a run's, else the run folders in it, at most as deep as in runs/. If there are none, it may be
+    the folder above runs/."""
     if folder.name.startswith("seed="):
         return [folder]
-    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]
+    if found := _seed_folders_below(folder, range(len(LEVELS) + 1)):
+        return found
+    found = _seed_folders_below(folder, [len(LEVELS) + 1])
+    roots = sorted({run.parents[len(LEVELS)] for run in found})
+    if len(roots) > 1:  # runs of the same setting in two of them would be mixed
+        raise L2DError(f"{folder}: runs in several folders; give one of them: {', '.join(map(str, roots))}")
+    return found
+
+
+def _seed_folders_below(folder: Path, depths: Iterable[int]) -> list[Path]:
+    """Hidden folders are skipped."""
+    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in depths]
     return sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
