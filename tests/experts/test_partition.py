@@ -41,5 +41,5 @@ def test_own_experts_have_no_coverage() -> None:
     ],
 )
 def test_bad_coverage(coverage: list[float] | None, words: str) -> None:
-    with pytest.raises(L2DError, match=rf"setup\.coverage.*{words}"):
+    with pytest.raises(L2DError, match=rf"^coverage\b.*{words}"):
         class_owners(coverage, 10)

@@ -28,6 +28,8 @@ def test_it_trains_for_no_epoch(name: str, tiny: Callable[..., DictConfig]) -> N
     assert without_epochs(other) is other
 
 
+@pytest.mark.slow
+@pytest.mark.measured
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_and_its_router(name: str, tiny: Callable[..., DictConfig]) -> None:
     """On images of digits, which it reads as rows of pixels, it is far below the best single expert."""

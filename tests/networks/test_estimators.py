@@ -18,7 +18,8 @@ from l2d.networks.estimators import (
     Mixture,
     Neighbours,
     Ridge,
-    brier,
+    simplest,
+    squared,
     without,
 )
 from l2d.utils.errors import ParameterError
@@ -55,7 +56,7 @@ def test_they_learn_who_is_right_where(kind: type[Estimator]) -> None:
     assert ((estimates >= 0) & (estimates <= 1)).all()
     chosen = estimates.argmax(dim=1)
     assert (chosen == (NEW.labels != 0).long()).float().mean() > 0.9
-    assert brier(estimates, NEW.right) < 0.75 * brier(ROWS.right.mean(dim=0), NEW.right)
+    assert squared(estimates, NEW.right).mean() < 0.75 * squared(ROWS.right.mean(dim=0), NEW.right).mean()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -86,11 +87,20 @@ def test_their_number_is_chosen_by_leave_one_out() -> None:
     estimator = Neighbours()
     estimator.fit(ROWS)
     scores = {}
-    for unit in (False, True):
-        for k in (5, 10, 20, 50, 100, 200):
+    for k in (200, 100, 50, 20, 10, 5):
+        for unit in (True, False):
             near = nearest_by_scikit_learn(unit, k)[1].kneighbors(return_distance=False)
-            scores[k, unit] = float(brier(ROWS.right[near].mean(dim=1), ROWS.right))
-    assert (len(estimator.weights), bool(estimator.unit)) == min(scores, key=lambda key: scores[key])
+            scores[k, unit] = squared(ROWS.right[near].mean(dim=1), ROWS.right)
+    assert (len(estimator.weights), bool(estimator.unit)) == simplest(scores)
+
+
+def test_the_simplest_within_one_standard_error() -> None:
+    """Differences (0, .2) from the least have mean .1 and standard error .1, differences (.1, .3) have .2 and .1."""
+    least, near, far = torch.tensor([0.0, 0.0]), torch.tensor([0.0, 0.2]), torch.tensor([0.1, 0.3])
+    assert simplest({"far": far, "near": near, "least": least}) == "near"
+    assert simplest({"far": far, "least": least, "near": near}) == "least"
+    assert simplest({"only": far}) == "only"
+    assert simplest({"one row": far[:1], "least": least[:1]}) == "one row"
 
 
 def test_a_row_is_not_its_own_neighbour() -> None:

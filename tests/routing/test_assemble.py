@@ -62,6 +62,11 @@ def test_sizes_and_disjointness() -> None:
     assert not {*splits[0]} & {*splits[2]}
 
 
+def test_a_coverage_that_experts_refuse_is_the_setups() -> None:
+    with pytest.raises(L2DError, match=r"^setup\.coverage=\[0\.97, 0\.03\]: expert 2 gets none of the 10 classes"):
+        build(coverage=[0.97, 0.03])
+
+
 def test_seed_moves_validation_and_experts_but_not_test_images() -> None:
     one, other = build(seed=0), build(seed=1)
     assert torch.equal(one.test.inputs, other.test.inputs)
@@ -104,7 +109,7 @@ def test_statistics_of_many_rows_are_of_rows_from_everywhere() -> None:
 
 
 def test_one_expert_is_refused() -> None:
-    with pytest.raises(L2DError, match="at least 2"):
+    with pytest.raises(L2DError, match=r"^setup\.coverage=.*at least 2"):
         build(coverage=[1.0])
 
 

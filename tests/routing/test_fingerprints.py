@@ -105,6 +105,33 @@ def test_language_models_are_called_by_the_last_part_of_their_path(tmp_path: Pat
     assert expert_names(check(compose(["dataset=mmlu", models]))) == ("big", "small")
 
 
+class Named(SyntheticExperts):
+    """Experts of somebody's own, named by their class."""
+
+    def __init__(self, *, called: list[str]) -> None:
+        super().__init__()
+        self.called = called
+
+    @staticmethod
+    def expert_names(coverage: list[float] | None, *, called: list[str]) -> list[str]:  # noqa: ARG004
+        return called
+
+
+@pytest.mark.parametrize("setup", ["I", "own"])
+def test_the_class_of_the_experts_says_their_names(setup: str) -> None:
+    def listed(prices: str) -> object:
+        cfg = compose([f"setup={setup}", "cost=error_plus_cost", f"cost.prices={prices}"])
+        cfg.experts = {
+            "name": "named",
+            "_target_": f"{__name__}.Named",
+            "called": ["b", "a"],
+            "about": {"title": "Named"},
+        }
+        return with_listed_prices(check(cfg)).plain
+
+    assert listed("{a: 1, b: 2}") == listed("[2,1]")
+
+
 @pytest.mark.parametrize("prices", ["{a: 1, b: 2}", "{a: 1, b: 2, d: 3}", "{a: 1, b: 2, c: 3, d: 4}"])
 def test_prices_of_other_experts_stay_for_the_cost_to_refuse(prices: str, tiny: Tiny, tmp_path: Path) -> None:
     given = ["dataset=table", table(tmp_path, "a", "b", "c"), "cost=error_plus_cost", f"cost.prices={prices}"]
@@ -131,12 +158,16 @@ def test_prices_that_are_no_mapping_are_left_alone() -> None:
 
 @pytest.mark.slow
 def test_it_needs_no_torch(tmp_path: Path) -> None:
-    given = ["dataset=table", table(tmp_path, "a", "b"), "cost=error_plus_cost", "cost.prices={a: 1, b: 2}"]
+    tables = ["dataset=table", table(tmp_path, "a", "b"), "cost.prices={a: 1, b: 2}"]
+    prices = "cost.prices={machine: 1, person 1: 2}"
+    humans = ["dataset=cifar10", "experts=human", "experts@experts.machine=trained", "setup.coverage=[1]", prices]
     program = (
         "import sys; from l2d.config import check, compose; from l2d.routing.fingerprints import with_listed_prices\n"
-        f"print(with_listed_prices(check(compose({given!r}))).plain['cost']['prices'], 'torch' in sys.modules)"
+        f"for given in {tables!r}, {humans!r}:\n"
+        "    experiment = check(compose(['cost=error_plus_cost', *given]))\n"
+        "    print(with_listed_prices(experiment).plain['cost']['prices'], 'torch' in sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[1, 2] False"
+    assert done.stdout.splitlines() == ["[1, 2] False"] * 2

@@ -43,7 +43,7 @@ class Classifiers:
             try:
                 return self._answers(rows, asked, ask_test, seed, title, parts)
             except RuntimeError as error:
-                setting = f"experts.recipe.batch_size={self.recipe.batch_size}"
+                setting = f"recipe.batch_size={self.recipe.batch_size}"
                 parts = more_parts(error, setting, even_batch(len(rows), self.recipe.batch_size), parts)
             free_memory()  # outside the handler: the error references the tensors that used up the memory
 

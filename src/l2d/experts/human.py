@@ -15,6 +15,8 @@ from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from l2d.data.arrays import Answers, Panel
@@ -42,6 +44,12 @@ PUBLISHED = {
 }
 
 
+def machines_and_people(p: int, people: int) -> tuple[str, ...]:
+    """The names of p machine experts and of the people after them."""
+    machines = ["machine"] if p == 1 else [f"machine {k + 1}" for k in range(p)]
+    return (*machines, *(f"person {j + 1}" for j in range(people)))
+
+
 class HumanExperts:
     """Machine experts, then people. On cifar10 different people labelled the training and the test split. On cifar100n
     CIFAR-100N's annotators labelled both.
@@ -60,6 +68,10 @@ class HumanExperts:
             raise ParameterError("machine", "must be machine experts; use experts@experts.machine=trained or synthetic")
         self.published, self.people, self.machine, self.seed = PUBLISHED[dataset], people, machine, machine.seed
 
+    @staticmethod
+    def expert_names(coverage: Sequence[float] | None, *, people: int, **_: object) -> tuple[str, ...]:
+        return () if coverage is None else machines_and_people(len(coverage), people)
+
     def panel(self, request: ExpertRequest) -> Panel:
         from torch.nn import functional as F
 
@@ -68,12 +80,8 @@ class HumanExperts:
         arrays = request.arrays
         train, test = self._answers(request)  # first: a bad file fails at once, not after training the machine
         machine = self.machine.panel(replace(request, cache=machine_cache(request.cache)))
-        p = len(machine.names)
         return Panel(
-            (
-                *(f"machine {k + 1}" if p > 1 else "machine" for k in range(p)),
-                *(f"person {j + 1}" for j in range(self.people)),
-            ),
+            machines_and_people(len(machine.names), self.people),
             append_people(machine.train, train, arrays.train_labels),
             append_people(machine.test, test, arrays.test_labels),
             # a person knows all classes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from l2d.data.arrays import Arrays, Panel
 
 
+def class_experts(p: int) -> tuple[str, ...]:
+    """The names of p experts that divide the classes."""
+    return tuple(f"expert {k + 1}" for k in range(p))
+
+
 def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     """The expert that knows each class, int [num_classes]: the classes in order, cut by the cumulative coverage."""
     import torch
 
     if coverage is None:
-        raise L2DError("setup.coverage: missing; these experts divide the classes (choose setup=I, II, III or severe)")
+        problem = "missing; these experts divide the classes (choose setup=I, II, III or severe)"
+        raise ParameterError("coverage", problem)
     if num_classes < 1:
         raise L2DError("dataset.label: missing; these experts divide the classes, and the data have none")
     shares = [float(share) for share in coverage]
@@ -27,9 +33,8 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     for k, size in enumerate(sizes):
         if size < 1:
-            raise L2DError(
-                f"setup.coverage={shares}: expert {k + 1} gets none of the {num_classes} classes; raise its share"
-            )
+            problem = f"expert {k + 1} gets none of the {num_classes} classes; raise its share"
+            raise ParameterError("coverage", problem, shares)
     return torch.repeat_interleave(torch.arange(len(shares)), torch.tensor(sizes))
 
 
@@ -42,7 +47,7 @@ def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor,
 
     owners = class_owners(coverage, arrays.num_classes)
     return Panel(
-        tuple(f"expert {k + 1}" for k in range(train.shape[1])),
+        class_experts(train.shape[1]),
         Answers(expert_errors(train, arrays.train_labels), train),
         Answers(expert_errors(test, arrays.test_labels), test),
         tuple(coverage or ()),

@@ -28,7 +28,8 @@ class ComputeOptions:
 @dataclass(frozen=True)
 class ExpertRequest:
     """train: rows of the training split. All other training rows of `arrays` are validation rows: experts must not learn from them.
-    coverage: the share of the classes that each expert knows; None if the setup gives none. seed: for all random draws."""
+    coverage: the share of the classes that each expert knows; None if the setup gives none. To refuse it, raise
+    ParameterError("coverage", ...). seed: for all random draws."""
 
     arrays: Arrays
     train: Tensor
@@ -40,7 +41,11 @@ class ExpertRequest:
 
 
 class Experts(Protocol):
-    """What conf/experts/*.yaml builds. seed: None to use the run's own."""
+    """What conf/experts/*.yaml builds. seed: None to use the run's own.
+
+    A class may also have a static method expert_names(coverage, **arguments): the names of its panel, in order, from the arguments
+    of its constructor as the config gives them. Prices by name and the same prices as a list are then one run.
+    """
 
     seed: int | None
 

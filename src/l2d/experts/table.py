@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 if TYPE_CHECKING:
     from l2d.data.arrays import Panel
@@ -22,5 +22,5 @@ class TableExperts:
         if request.arrays.panel is None:
             raise L2DError("experts=table: needs dataset=table, whose columns hold the outcomes of the experts")
         if request.coverage is not None:
-            raise L2DError("setup.coverage: the experts of a table have none; use setup=own")
+            raise ParameterError("coverage", "the experts of a table have none; use setup=own")
         return request.arrays.panel

@@ -29,14 +29,14 @@ class ExpertsAux:
 
 
 def make_aux(
-    kind: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int, largest_cost: float | None = None
+    aux: str, weight: float, costs: Tensor, labels: Tensor, num_classes: int, largest_cost: float | None = None
 ) -> LabelAux | ExpertsAux | None:
-    """kind: none, label or experts. weight: of its loss, added to the method's. costs [n, p], labels [n]: of the training split.
+    """aux: none, label or experts. weight: of its loss, added to the method's. costs [n, p], labels [n]: of the training split.
     largest_cost: before noise, if there is some."""
-    if kind == "none":
+    if aux == "none":
         return None
-    if kind == "experts":
+    if aux == "experts":
         return ExpertsAux(costs.shape[1], complement_scale(costs, largest_cost), weight)
     if not bool((labels != UNKNOWN).any()):
-        raise ParameterError("aux", "no labels; name a column, dataset.label=topic, or give labels to l2d.fit", kind)
+        raise ParameterError("aux", "no labels; name a column, dataset.label=topic, or give labels to l2d.fit", aux)
     return LabelAux(num_classes, weight)

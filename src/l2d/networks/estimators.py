@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,12 @@ from l2d.networks.network import KINDS, Network, input_kind
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
 
-NEIGHBOURS = (5, 10, 20, 50, 100, 200, 400)  # numbers that cross-validation chooses from
+NEIGHBOURS = (5, 10, 20, 50, 100, 200, 400, 800)  # numbers that cross-validation chooses from
 CLUSTERS = (8, 16, 32, 64)
 RIDGES = tuple(10.0**power for power in range(-1, 7))
-STRENGTHS = (0.003, 0.03, 0.3, 3.0)  # C of the classifier: the inverse of its penalty
-FOLDS = 3
-JUDGED = 2_000  # rows on which numbers of neighbours are compared
+STRENGTHS = (0.001, 0.01, 0.1)  # C of the classifier: the inverse of its penalty
+FOLDS = 3  # of a mixture
+JUDGED = 1_000  # rows on which numbers of neighbours are compared
 KEPT = 50_000  # rows that are searched for neighbours
 AT_ONCE = 256  # of these, compared with all rows at once
 CONSTANT = 1e-5  # a column with a smaller spread counts as constant
@@ -114,14 +114,14 @@ class Neighbours(Scaled):
         self.right = rows.right.float()
         judged = shuffled(len(rows), "judged neighbours")[:JUDGED]
         counts = [k for k in NEIGHBOURS if k < len(rows)] or [1] if self.asked is None else [self.asked]
-        scores = []
+        found: dict[tuple[int, bool], Tensor] = {}
         for unit in (False, True):
             self.set_scale(rows.inputs, unit=unit)
             self.kept = self.scaled(rows.inputs)
             near = [self.nearest(part, max(counts) + 1) for part in self.kept[judged].split(AT_ONCE)]
             sums = self.right[without(torch.cat(near), judged)].cumsum(dim=1)
-            scores += [(float(brier(sums[:, k - 1] / k, self.right[judged])), k, unit) for k in counts]
-        _, k, unit = min(scores)
+            found |= {(k, unit): squared(sums[:, k - 1] / k, self.right[judged]) for k in counts}
+        k, unit = simplest({choice: found[choice] for choice in sorted(found, reverse=True)})
         self.set_scale(rows.inputs, unit=unit)
         self.kept, self.weights = self.scaled(rows.inputs), torch.full((k,), 1 / k)
 
@@ -163,7 +163,7 @@ class Clusters(Scaled):
             raise ParameterError("k", f"must be at most the number of training rows, {len(rows):,}", self.asked)
         right = rows.right.float()
         counts = [k for k in CLUSTERS if 2 * k <= len(rows)] or [1] if self.asked is None else [self.asked]
-        found = []
+        found, made = {}, {}
         for unit in (False, True):
             self.set_scale(rows.inputs, unit=unit)
             points = self.scaled(rows.inputs)
@@ -172,10 +172,11 @@ class Clusters(Scaled):
                 member, sums, sizes = group_sums(torch.from_numpy(means.labels_).long(), right, k)
                 left_out = (sums[member] - right + right.mean(dim=0)) / sizes[member]  # smoothed by one row
                 table = (sums + right.mean(dim=0)) / (sizes + 1)
-                centres = torch.from_numpy(means.cluster_centers_).float()
-                found.append((float(brier(left_out, right)), k, unit, centres, table))
-        _, _, unit, self.centres, self.table = min(found, key=lambda one: one[:3])
-        self.set_scale(rows.inputs, unit=unit)
+                found[k, unit] = squared(left_out, right)
+                made[k, unit] = torch.from_numpy(means.cluster_centers_).float(), table
+        chosen = simplest({choice: found[choice] for choice in sorted(found)})
+        self.centres, self.table = made[chosen]
+        self.set_scale(rows.inputs, unit=chosen[1])
 
     def forward(self, inputs: Tensor) -> Tensor:
         near = (2 * self.scaled(inputs) @ self.centres.T - self.centres.square().sum(dim=1)).argmax(dim=1)
@@ -237,11 +238,11 @@ class LabelClassifier(Scaled):
         self.table = (sums + right.mean(dim=0)) / (sizes + 1)
         order = shuffled(len(points), "classifier")
         judged, learned = order[: len(order) // 5], order[len(order) // 5 :]
-        scores = []
+        scores = {}
         for strength in STRENGTHS if len(judged) and len(labels[learned].unique()) > 1 else STRENGTHS[:1]:
             self.classify(points[learned], labels[learned], strength, len(found))
-            scores.append((float(brier(self.given_label(points[judged]), right[known][judged])), strength))
-        self.classify(points, labels, min(scores)[1], len(found))
+            scores[strength] = squared(self.given_label(points[judged]), right[known][judged])
+        self.classify(points, labels, simplest(scores), len(found))
 
     def classify(self, points: Tensor, labels: Tensor, strength: float, num_labels: int) -> None:
         """Labels that these rows do not have get no chance."""
@@ -252,7 +253,7 @@ class LabelClassifier(Scaled):
         if len(present) == 1:
             self.bias[present] = 0.0
             return
-        model = LogisticRegression(C=strength / len(points) * JUDGED, max_iter=200, tol=1e-2)
+        model = LogisticRegression(C=strength, max_iter=200, tol=1e-2)
         model.fit(points.numpy(), labels.numpy())
         weight, bias = torch.from_numpy(model.coef_).float(), torch.from_numpy(model.intercept_).float()
         if len(present) == 2:  # scikit-learn gives the second one's log-odds
@@ -325,6 +326,20 @@ class EstimatorNetwork(Network):
         return torch.logit(self.estimator(inputs.flatten(1)).clamp(CERTAIN, 1 - CERTAIN))
 
 
-def brier(estimates: Tensor, right: Tensor) -> Tensor:
-    """The mean squared error of estimates."""
-    return (estimates - right).square().mean()
+def squared(estimates: Tensor, right: Tensor) -> Tensor:
+    """The squared error of each row's estimates. [n, p] both -> [n]"""
+    return (estimates - right).square().mean(dim=1)
+
+
+Choice = TypeVar("Choice")
+
+
+def simplest(errors: Mapping[Choice, Tensor]) -> Choice:
+    """The first choice whose mean squared error is within one standard error of the least. errors: of the same rows, by choice, the
+    smoothest estimates first. A router takes the best of several estimates, so noise costs it more than the squared error says."""
+    least = min(errors.values(), key=lambda one: float(one.mean()))
+    for choice, one in errors.items():
+        more = one - least
+        if len(more) < 2 or more.mean() <= more.std() / len(more) ** 0.5:
+            return choice
+    raise AssertionError("the least is within one standard error of itself")

@@ -1,7 +1,8 @@
 """From a dataset, its experts and a cost to the training, validation and test split of a router."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -108,11 +109,11 @@ def assemble(
     shares = None if coverage is None else [float(share) for share in coverage]
     known = cache.knowing(data=data, seed=expert_seed, train=fingerprint_of(train), coverage=shares)
     begun = time.monotonic()
-    with under("experts"):
+    with blaming_experts():
         panel = experts.panel(ExpertRequest(arrays, train, coverage, expert_seed, known, data_dir, compute))
+        if len(panel.names) < 2:
+            raise ParameterError("coverage", f"{len(panel.names)} expert; routing needs at least 2", coverage)
     expert_seconds = time.monotonic() - begun
-    if len(panel.names) < 2:
-        raise ParameterError("setup.coverage", f"{len(panel.names)} expert; routing needs at least 2", coverage)
     with under("cost"):
         cost.check_panel(panel)
         prices = None if cost.by_row else cost.prices(panel, train)
@@ -145,6 +146,18 @@ def assemble(
         cache=known,
         expert_seconds=expert_seconds,
     )
+
+
+@contextmanager
+def blaming_experts() -> Iterator[None]:
+    """Errors inside are reported under experts; those of the coverage under setup, where it comes from."""
+    try:
+        with under("experts"):
+            yield
+    except ParameterError as error:
+        if error.parameter != "experts.coverage":
+            raise
+        raise ParameterError("setup.coverage", error.problem, error.value) from error.__cause__
 
 
 def priced_split(

@@ -3,8 +3,10 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from l2d.config import Experiment
+from l2d.experts.partition import class_experts
 from l2d.routing.make import blaming, blaming_dataset, find, make
 from l2d.utils.errors import L2DError
 
@@ -45,17 +47,18 @@ def with_listed_prices(experiment: Experiment) -> Experiment:
 
 
 def expert_names(experiment: Experiment) -> tuple[str, ...]:
-    """The experts' names, in order; empty if they are known only after the experts are made."""
-    given, coverage = experiment.experts.arguments, experiment.setup.coverage
-    if "models" in given:
-        models: tuple[str, ...] = make(experiment.experts).names
-        return models
-    if coverage is None:
-        dataset = make(experiment.dataset)
-        with blaming_dataset(experiment):
-            return tuple(dataset.expert_names(experiment.data_dir)) if hasattr(dataset, "expert_names") else ()
-    people, p = given.get("people", 0), len(coverage)
-    if not people:
-        return tuple(f"expert {k + 1}" for k in range(p))
-    machines = ["machine"] if p == 1 else [f"machine {k + 1}" for k in range(p)]
-    return (*machines, *(f"person {j + 1}" for j in range(people)))
+    """The experts' names, in order; empty if they are known only after the experts are made.
+
+    The class of the experts is asked, not an object: making one may import torch. If the class does not say, the names are those
+    of experts that divide the classes or, without a coverage, of the dataset's own experts.
+    """
+    experts, coverage = experiment.experts, experiment.setup.coverage
+    found: Any = find(experts)
+    if hasattr(found, "expert_names"):
+        with blaming(experts):
+            return tuple(found.expert_names(coverage, **experts.arguments))
+    if coverage is not None:
+        return class_experts(len(coverage))
+    dataset = make(experiment.dataset)
+    with blaming_dataset(experiment):
+        return tuple(dataset.expert_names(experiment.data_dir)) if hasattr(dataset, "expert_names") else ()

@@ -5,7 +5,7 @@ import gc
 import torch
 
 from l2d.utils import interrupts
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import ParameterError
 
 # In the messages of CPU, MPS, cuBLAS and cuDNN, which raise a plain RuntimeError.
 NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "STATUS_ALLOC_FAILED")
@@ -18,15 +18,16 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
     """The next number of micro-batches per batch of `rows` after `parts` ran out of memory; it prints the change. Any other
-    error is re-raised. setting: the key of the batch size, with its value."""
+    error is re-raised. setting: the batch size as the caller calls it, with its value."""
     if not is_out_of_memory(error):
         raise error
     tried = -(-rows // parts)
     if rows // (2 * parts) < SMALLEST:
-        raise L2DError(
-            f"{setting}: out of memory with {tried} rows at a time; use a smaller network, trainer.data_on_device=false or,"
-            " for texts, a lower router.reads.max_length"
-        ) from error
+        problem = (
+            f"out of memory with {tried} rows at a time; use a smaller network, trainer.data_on_device=false or, for texts,"
+            " a lower router.reads.max_length"
+        )
+        raise ParameterError(setting, problem) from error
     parts *= 2
     print(
         f"out of memory with {tried:,} rows at a time: each batch of {rows:,} is now {parts} micro-batches of"

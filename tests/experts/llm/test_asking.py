@@ -233,7 +233,7 @@ def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
         ({"arrays": replace(data, texts=None)}, "^experts=llm: needs a dataset of questions with text"),
         ({"arrays": replace(data, texts=(["a"], ["b"]))}, "1 questions but 9 labels"),
         ({"arrays": replace(data, train_labels=data.train_labels - 1)}, r"^letters=.* -1 to 2"),
-        ({"coverage": [0.5, 0.5]}, r"^setup\.coverage"),
+        ({"coverage": [0.5, 0.5]}, r"^coverage: "),
     ):
         with pytest.raises(L2DError, match=words):
             experts(folders).panel(replace(asked_for, **change))

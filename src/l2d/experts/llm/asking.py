@@ -87,7 +87,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
             " dataset=table (l2d import --help)"
         )
     if request.coverage is not None:
-        raise L2DError("setup.coverage: language models have no classes of their own; use setup=own")
+        raise ParameterError("coverage", "language models have no classes of their own; use setup=own")
     for texts, labels in zip(arrays.texts, (arrays.train_labels, arrays.test_labels), strict=True):
         if len(texts) != len(labels):
             raise L2DError(f"experts=llm: {len(texts):,} questions but {len(labels):,} labels")

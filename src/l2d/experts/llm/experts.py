@@ -10,6 +10,8 @@ from l2d.experts.llm.models import SCORING, parse_model_name
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from l2d.experts.llm.asking import LanguageModelPanel
     from l2d.experts.request import ExpertRequest
     from l2d.utils.parameters import Count, Letters, Names, Seed
@@ -38,13 +40,17 @@ class LLMExperts:
         self.seed, self.letters, self.chat = seed, [str(letter) for letter in letters], chat
         self.dtype, self.batch_size, self.table = dtype, batch_size, table
         self.models = [parse_model_name(model) for model in models]
-        self.names = tuple(model.short for model in self.models)
+        self.names = self.expert_names(None, models=models)
         if len({*self.letters}) < len(self.letters):
             raise ParameterError("letters", "must all be different", self.letters)
         if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
             raise ParameterError("models", f"more than one is called {', '.join(twice)}; rename a folder")
         if table is not None and Path(table).suffix.lower() not in (".csv", ".parquet"):
             raise ParameterError("table", "must end in .csv or .parquet", table)
+
+    @staticmethod
+    def expert_names(coverage: Sequence[float] | None, *, models: Sequence[str], **_: object) -> tuple[str, ...]:  # noqa: ARG004
+        return tuple(parse_model_name(model).short for model in models)
 
     def identity(self) -> str:
         """Changes when the same config may give different answers: a folder may hold other weights than before. Nothing is
