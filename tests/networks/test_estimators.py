@@ -121,6 +121,19 @@ def test_few_rows_are_enough() -> None:
         assert fitted(kind(), ROWS.take(torch.arange(3)))(NEW.inputs).isfinite().all()
 
 
+def test_one_row_is_too_few_for_neighbours() -> None:
+    with pytest.raises(ParameterError, match="needs at least two training rows"):
+        Neighbours().fit(ROWS.take(torch.arange(1)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_all_alike_give_no_warning(kind: type[Estimator]) -> None:
+    """Three different rows, each a hundred times, as in a table of topics."""
+    alike = FitRows(ROWS.labels[:, None].float(), ROWS.right, ROWS.labels)
+    estimates = fitted(kind(), alike)(torch.tensor([[0.0], [1.0], [2.0]]))
+    assert estimates.argmax(dim=1).tolist() == [0, 1, 1]
+
+
 def test_one_cluster_is_the_mean_pulled_to_itself() -> None:
     np.testing.assert_allclose(fitted(Clusters(1))(NEW.inputs)[0], ROWS.right.mean(dim=0), atol=1e-6)
 

@@ -1,6 +1,8 @@
 """Estimates of how right each expert will be that are computed from the training rows at once, not learned step by step."""
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -107,6 +109,8 @@ class Neighbours(Scaled):
             self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
+        if len(rows) < 2:
+            raise ParameterError("", "needs at least two training rows")
         if self.asked is not None and self.asked >= len(rows):
             raise ParameterError("k", f"must be less than the number of training rows, {len(rows):,}", self.asked)
         if len(rows) > KEPT:
@@ -168,7 +172,10 @@ class Clusters(Scaled):
             self.set_scale(rows.inputs, unit=unit)
             points = self.scaled(rows.inputs)
             for k in counts:
-                means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0).fit(points.numpy())
+                with not_converged_is_fine():
+                    means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0).fit(
+                        points.numpy()
+                    )
                 member, sums, sizes = group_sums(torch.from_numpy(means.labels_).long(), right, k)
                 left_out = (sums[member] - right + right.mean(dim=0)) / sizes[member]  # smoothed by one row
                 table = (sums + right.mean(dim=0)) / (sizes + 1)
@@ -181,6 +188,17 @@ class Clusters(Scaled):
     def forward(self, inputs: Tensor) -> Tensor:
         near = (2 * self.scaled(inputs) @ self.centres.T - self.centres.square().sum(dim=1)).argmax(dim=1)
         return self.table[near]
+
+
+@contextmanager
+def not_converged_is_fine() -> Iterator[None]:
+    """scikit-learn warns if it stops early, or if there are fewer different rows than clusters. The choice among
+    estimates sees what they are worth."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -254,7 +272,8 @@ class LabelClassifier(Scaled):
             self.bias[present] = 0.0
             return
         model = LogisticRegression(C=strength, max_iter=200, tol=1e-2)
-        model.fit(points.numpy(), labels.numpy())
+        with not_converged_is_fine():
+            model.fit(points.numpy(), labels.numpy())
         weight, bias = torch.from_numpy(model.coef_).float(), torch.from_numpy(model.intercept_).float()
         if len(present) == 2:  # scikit-learn gives the second one's log-odds
             weight, bias = torch.cat([-weight / 2, weight / 2]), torch.cat([-bias / 2, bias / 2])
