@@ -31,7 +31,7 @@ class Method(nn.Module):
     takes_prices_later: it estimates errors and adds prices only to decide, so `reprice` works and one run gives a cost curve.
     estimates_costs: sigmoid(output k) estimates 1 − E[c_k|x]/reward_scale, a buffer. A confidence cascade can be built on that.
     needs_labels: it cannot be trained on data without labels.
-    fitted: it has a network of its own, `own_network`, which is computed from the training rows (`fit_rows`) at once.
+    fitted: it is a SimpleRouter, whose estimates are computed from the training rows at once, without epochs.
     score_range: the largest |output| for which loss and gradient are finite in every precision, float16 included.
     """
 

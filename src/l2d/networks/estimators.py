@@ -11,20 +11,19 @@ from torch import Tensor, nn
 
 from l2d.learning.compiling import Features
 from l2d.networks.network import KINDS, Network, input_kind
+from l2d.networks.tabular import CONSTANT, FAR
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
 
-NEIGHBOURS = (5, 10, 20, 50, 100, 200, 400, 800)  # numbers that cross-validation chooses from
+NEIGHBOURS = (5, 10, 20, 50, 100, 200, 400, 800)  # numbers to choose from
 CLUSTERS = (8, 16, 32, 64)
 RIDGES = tuple(10.0**power for power in range(-1, 7))
 STRENGTHS = (0.001, 0.01, 0.1)  # C of the classifier: the inverse of its penalty
 FOLDS = 3  # of a mixture
-JUDGED = 1_000  # rows on which numbers of neighbours are compared
 KEPT = 50_000  # rows that are searched for neighbours
-AT_ONCE = 256  # of these, compared with all rows at once
-CONSTANT = 1e-5  # a column with a smaller spread counts as constant
+JUDGED = 1_000  # of these, on which numbers of neighbours are compared
+AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
 CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit
-FAR = 10.0  # standard deviations from the mean at which values are clamped
 
 
 @dataclass(frozen=True)

@@ -189,7 +189,8 @@ def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
     )  # some optimizers have no such kernel
     optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
     try:
-        optimizer(parameters) if (parameters := list(network.parameters())) else None
+        if parameters := list(network.parameters()):  # a simple router has none
+            optimizer(parameters)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ParameterError(recipe.optimizer.key, str(error), dict(recipe.optimizer.arguments)) from error
     return optimizer
