@@ -93,7 +93,7 @@ MUTATIONS = {
     "cross-fit: the fold is trained on": ("experts/fitting.py", "rows[~torch.isin(rows, fold)]", "rows"),
     "trained experts: a byte for every class": ("experts/fitting.py", "np.min_scalar_type(arrays.num_classes - 1)", "np.uint8"),
     "cache: renewed from the parts of a killed making": ("experts/cache.py", "keep=[LOCK] if self.renew else [LOCK, PARTS]", "keep=[LOCK, PARTS]"),
-    "cache: class paths in the name": ("utils/identity.py", 'if "_target_" in config and "name" not in config:', 'if "_target_" in config:'),
+    "cache: class paths in the name": ("utils/identity.py", 'if target and ("name" not in config or target.startswith("torch.")):', 'if target:'),
     "cache: checksum not compared": ("experts/cache.py", '!= known["sha256"]', '== "no"'),
     "cache: the seed is not in the name": ("routing/assemble.py", "data=data, seed=expert_seed, train=", "data=data, train="),
     "noise on validation too": (
@@ -232,7 +232,7 @@ MUTATIONS = {
     "report of a sweep counts finished seeds that were not asked for": ("commands/report.py", "runs = {seed: known.runs[seed] for seed in seeds[others] if seed in known.runs}", "runs = dict(known.runs)"),
     # The same, a second time.
     "after a deferred block Ctrl-C stays deferred for ever (flag not reset)": ("utils/interrupts.py", "    finally:\n        _deferred = False\n", "    finally:\n        pass\n"),
-    "a nameless component's class is dropped from the identity (missing not)": ("utils/identity.py", "\"_target_\" in config and \"name\" not in config", "\"_target_\" in config and \"name\" in config"),
+    "a nameless component's class is dropped from the identity (missing not)": ("utils/identity.py", "target and (\"name\" not in config", "target and (\"name\" in config"),
     "fold is left out of the run's identity": ("config/identity.py", "\"dry_run\", \"stop_after\")", "\"dry_run\", \"stop_after\", \"fold\")"),
     "any name in l2d's own rooms is trusted, even what a module merely imports": ("config/checking.py", "        return find_class(target) is not None\n", "        return True\n"),
     "numbers in overrides are cut to six digits": ("config/composing.py", "isinstance(value, float) and float(f\"{value:g}\") == value else", "isinstance(value, float) else"),

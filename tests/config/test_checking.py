@@ -104,6 +104,7 @@ WRONG_VALUES: dict[tuple[str, ...], tuple[str, str]] = {
     ("method=tdef", "method.rho=[1,-2]"): ("method.rho[2]=-2: ", "greater than 0"),
     ("method=ce", "method.weighted=1"): ("method.weighted=1: ", "true or false"),
     ("method=one_vs_all", "method.threshold=1.1"): ("method.threshold=1.1: ", "at most 1"),
+    ("method=ldam", "decision=posterior"): ("decision=posterior: ", "method=ldam has no posterior"),
     ("router.width=3",): ("router.width=3: ", "multiple of 2"),
     ("router.stem=5x5",): ("router.stem=5x5: ", "'7x7'"),
     ("router=mlp", "router.dropout=1"): ("router.dropout=1: ", "less than 1"),

@@ -20,11 +20,13 @@ from l2d.config.signatures import (
     OTHERS,
     Parameter,
     check_arguments,
+    defines,
     find_class,
     forget_sources,
     may_exist,
     read_signature,
 )
+from l2d.methods.method import Method
 from l2d.utils import parameters
 from l2d.utils.errors import ParameterError
 
@@ -119,6 +121,17 @@ def test_the_last_test_can_fail() -> None:
     assert plain_kinds(typing.Literal["a"])
     assert not plain_kinds(Path | None)
     assert not plain_kinds(Recipe)
+
+
+@pytest.mark.parametrize("target", [target for target in configured() if target.startswith("l2d.methods.")])
+def test_the_source_says_which_methods_have_a_posterior(target: str) -> None:
+    has_one = imported(target).posterior is not Method.posterior  # type: ignore[attr-defined]
+    assert defines(target, "posterior", "l2d.methods.method.Method") is has_one
+
+
+def test_a_base_that_cannot_be_read_says_nothing() -> None:
+    assert defines("torch.optim.Adam", "posterior", "l2d.methods.method.Method") is None
+    assert defines("no_such_module.Mine", "posterior", "l2d.methods.method.Method") is None
 
 
 MINE = """

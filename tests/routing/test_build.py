@@ -1,6 +1,7 @@
 """What is refused, when, and under which name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,10 @@ def test_a_parameter_is_called_by_its_key() -> None:
 
 
 def test_a_method_is_called_by_its_name() -> None:
+    by_costs = check(compose(["method=cost_regression"]))
+    by_posterior = replace(by_costs, settings=replace(by_costs.settings, decision="posterior"))
     with pytest.raises(L2DError, match=r"^method=cost_regression: has no posterior.*decision=posterior"):
-        make_method(check(compose(["method=cost_regression", "decision=posterior"])), COSTS, num_classes=2)
+        make_method(by_posterior, COSTS, num_classes=2)
     experiment = check(compose(["method=plugin"]))
     unlabelled = Evidence(COSTS, torch.zeros(2), torch.tensor([-1, -1]))
     with pytest.raises(L2DError, match=r"^method=plugin: needs labels"), blaming(experiment.method):

@@ -62,5 +62,5 @@ def test_only_images_are_augmented(data: DeferralData) -> None:
     rows = replace(data.splits.train, source=torch.zeros(1437, 3))
     given: dict[str, Any] = {"batch_size": 64, "on_device": "auto", "seed": 0}
     DeferralData(replace(data.splits, train=rows), augment="none", **given)
-    with pytest.raises(L2DError, match=r"^recipe\.augment=crop: "):
+    with pytest.raises(L2DError, match=r"^augment=crop: "):
         DeferralData(replace(data.splits, train=rows), augment="crop", **given)

@@ -71,3 +71,10 @@ def test_components_without_a_name_stay_different() -> None:
     assert without_class_paths(adam) != without_class_paths(sgd)
     moved = {**adam, "_target_": "torch.optim.adam.Adam"}
     assert without_class_paths(moved) == without_class_paths(adam)
+
+
+def test_our_own_optimizer_may_be_renamed() -> None:
+    """Another optimizer in its place, by recipe.optimizer._target_ alone, is another one all the same."""
+    muon = {"name": "Muon", "_target_": "l2d.learning.muon.Muon", "lr": 0.1}
+    assert without_class_paths({**muon, "_target_": "l2d.learning.steps.Renamed"}) == without_class_paths(muon)
+    assert without_class_paths({**muon, "_target_": "torch.optim.SGD"}) != without_class_paths(muon)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from l2d.config.composing import to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
-from l2d.config.signatures import Parameter, check_arguments, find_class, may_exist, read_signature
+from l2d.config.signatures import Parameter, check_arguments, defines, find_class, may_exist, read_signature
 from l2d.utils.errors import ParameterError, under, unknown
 from l2d.utils.identity import DIRECTIVES
 from l2d.utils.own_modules import defined_in_memory
@@ -27,6 +27,7 @@ ADDED = {
 }
 # The rooms whose classes a config may name, and our own optimizer.
 OWN_CLASSES = re.compile(r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|learning\.muon\.Muon)")
+METHOD = "l2d.methods.method.Method"
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
 OPTIMIZER_KINDS = {"lr": Positive, "weight_decay": NonNegative}
 T = TypeVar("T")
@@ -178,6 +179,9 @@ def check_together(experiment: Experiment) -> None:
             raise ParameterError("fold", "must look like 2/5, the second of five folds", settings.fold)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
+    method = experiment.method
+    if settings.decision == "posterior" and method.trusted and defines(method.target, "posterior", METHOD) is False:
+        raise ParameterError("decision", f"method={method.name} has no posterior; use decision=argmax", "posterior")
     if settings.stop_after is not None and settings.force:
         raise ParameterError("force", "cannot be combined with stop_after; remove one of them", "true")
     router = experiment.plain["router"]

@@ -59,6 +59,21 @@ def read_signature(target: str) -> Mapping[str, Parameter] | None:
     return next((found for found in inherited if found != {}), {})
 
 
+def defines(target: str, method: str, base: str) -> bool | None:
+    """Whether a class has its own version of a method of `base`, from which it inherits; None if that cannot be read."""
+    module, _, name = target.rpartition(".")
+    definition = find_class(target)
+    if definition is None:
+        home = _home(module, name)
+        return None if home == target else defines(home, method, base)
+    if target == base:
+        return False
+    if any(isinstance(node, ast.FunctionDef) and node.name == method for node in definition.body):
+        return True
+    found = [defines(_home(module, one.id), method, base) for one in definition.bases if isinstance(one, ast.Name)]
+    return True if True in found else None if None in found or not found else False
+
+
 def forget_sources() -> None:
     """Read classes again: in a notebook, the user's own may have changed."""
     read_signature.cache_clear()

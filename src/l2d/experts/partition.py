@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
         problem = "missing; these experts divide the classes (choose setup=I, II, III or severe)"
         raise ParameterError("coverage", problem)
     if num_classes < 1:
-        raise L2DError("dataset.label: missing; these experts divide the classes, and the data have none")
+        raise ParameterError("num_classes", "missing; these experts divide the classes, and the data have none")
     shares = [float(share) for share in coverage]
     ends = [round(sum(shares[: k + 1]) * num_classes) for k in range(len(shares))]
     sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]

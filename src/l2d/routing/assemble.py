@@ -150,14 +150,15 @@ def assemble(
 
 @contextmanager
 def blaming_experts() -> Iterator[None]:
-    """Errors inside are reported under experts; those of the coverage under setup, where it comes from."""
+    """Errors inside are reported under experts; those of the coverage and the classes under the keys where they come from."""
     try:
         with under("experts"):
             yield
     except ParameterError as error:
-        if error.parameter != "experts.coverage":
+        key = {"experts.coverage": "setup.coverage", "experts.num_classes": "dataset.label"}.get(error.parameter)
+        if key is None:
             raise
-        raise ParameterError("setup.coverage", error.problem, error.value) from error.__cause__
+        raise ParameterError(key, error.problem, error.value) from error.__cause__
 
 
 def priced_split(

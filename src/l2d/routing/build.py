@@ -25,7 +25,7 @@ from l2d.routing.assemble import Division, Splits, assemble
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
 from l2d.routing.module import RouterModule
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import ParameterError, under
 from l2d.utils.seeding import derive_seed
 
 _loaded: dict[str, Arrays] = {}  # the rows of the last dataset
@@ -108,14 +108,15 @@ def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:
 
 
 def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> DeferralData:
-    return DeferralData(
-        splits,
-        batch_size=experiment.recipe.batch_size,
-        augment=experiment.recipe.augment,
-        on_device=experiment.trainer.data_on_device,
-        seed=experiment.seed,
-        parts=parts,
-    )
+    with under("recipe"):
+        return DeferralData(
+            splits,
+            batch_size=experiment.recipe.batch_size,
+            augment=experiment.recipe.augment,
+            on_device=experiment.trainer.data_on_device,
+            seed=experiment.seed,
+            parts=parts,
+        )
 
 
 def make_method(experiment: Experiment, costs: Tensor, num_classes: int, largest_cost: float | None = None) -> Method:

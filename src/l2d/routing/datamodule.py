@@ -22,7 +22,7 @@ class DeferralData(pl.LightningDataModule):
     ) -> None:
         super().__init__()
         if augment != "none" and splits.train.source.ndim != 4:
-            raise ParameterError("recipe.augment", "is for images; use recipe.augment=none", augment)
+            raise ParameterError("augment", "is for images; use none", augment)
         self.splits, self.batch_size, self.augment = splits, batch_size, augment
         self.on_device, self.seed, self.parts = on_device, seed, parts
         self._placed: dict[tuple[int, torch.device], Inputs] = {}
@@ -47,7 +47,7 @@ class DeferralData(pl.LightningDataModule):
         )
         if min(batches.sizes) < 2:
             problem = "leaves a batch of one row, which batch normalisation cannot take"
-            raise ParameterError("recipe.batch_size", problem, self.batch_size)
+            raise ParameterError("batch_size", problem, self.batch_size)
         return batches
 
     def val_dataloader(self) -> Batches:

@@ -11,13 +11,14 @@ DIRECTIVES = ("_target_", "_partial_", "_convert_", "_recursive_")
 def without_class_paths(config: Any) -> Any:
     """The same plain values without Hydra's directives, at every depth.
 
-    A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. A component without
-    a name, such as a recipe's optimizer, keeps the last part of its class path: SGD and Adam with the same rate are different.
+    A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. Without a name it is
+    known by the last part of its class path. So is a class of torch: SGD and Adam with the same rate are different.
     """
     if isinstance(config, Mapping):
         kept = {str(key): without_class_paths(value) for key, value in config.items() if key not in DIRECTIVES}
-        if "_target_" in config and "name" not in config:
-            kept["_target_"] = str(config["_target_"]).rpartition(".")[2]
+        target = str(config.get("_target_", ""))
+        if target and ("name" not in config or target.startswith("torch.")):
+            kept["_target_"] = target.rpartition(".")[2]
         return kept
     return [without_class_paths(item) for item in config] if isinstance(config, list | tuple) else config
 
