@@ -200,7 +200,7 @@ def table(rows: Sequence[Row]) -> str:
                 shares,
             ]
             lines.append(f"| {' | '.join(line)} |")
-    other = "† these runs and mild's had experts trained anew: not paired, and no interval says what that may do."
+    other = "† these runs and mild_uniform's have different trained experts: not paired, so there is no interval."
     return "\n".join([*lines, "", *([other, ""] if any("†" in line for line in lines) else []), foot(shown_rows)])
 
 
@@ -208,7 +208,7 @@ def tally_table(rows: Sequence[Row]) -> str:
     """Over the cells, each method against mild and against plugin: how often better or worse, and how often significantly."""
     head = ["method", "cells"]
     for name in ("mild_uniform", "plugin"):
-        head += [f"against {name}, mean of the cells' ratios", "better in", "of these significantly"]
+        head += [f"loss relative to {name}'s, mean over cells", "better in", "of these significantly"]
         head += ["worse in", "of these significantly"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     found = [members for _, members in cells(rows)]
@@ -219,7 +219,7 @@ def tally_table(rows: Sequence[Row]) -> str:
         for other in (MILD, PLUGIN):
             line += [""] * 5 if kind == other else tally(here, kind, other)
         lines.append(f"| {' | '.join(line)} |")
-    return "\n".join([*lines, "", f"Of the runs and {len(found)} cells of the table below."])
+    return "\n".join([*lines, "", f"From the runs of the table below, {len(found)} cells."])
 
 
 def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
@@ -252,7 +252,7 @@ def first_table(rows: Sequence[Row]) -> str:
     for (_, _, experts, _, cost, _), members in cells(rows):
         made_how = "simulated" if experts == "synthetic" else experts
         groups[f"{made_how} experts, {'errors only' if cost == 'error' else 'with prices'}"].append(members)
-    lines = [f"| deferral loss beside `mild_uniform`'s | {' | '.join(groups)} |", "|---" * (len(groups) + 1) + "|"]
+    lines = [f"| deferral loss relative to `mild_uniform`'s | {' | '.join(groups)} |", "|---" * (len(groups) + 1) + "|"]
     used = []
     for kind in FIRST:
         line = [f"`{named(kind).replace(',', '')}`"]
@@ -265,7 +265,7 @@ def first_table(rows: Sequence[Row]) -> str:
         lines.append(f"| {' | '.join(line)} |")
     runs = {tuple(row[key] for key in KEYS): row for row in used}.values()
     seeds = sorted({len(picked(members, kind)) for _, members in cells(rows) for kind in [MILD, *FIRST]} - {0})
-    sources = "`python bench/beyond.py docs`, off `experiment=beyond`, `beyond_aux` and (some of `mild_uniform`) docs/why_mild.md"
+    sources = "`python bench/beyond.py docs`, from `experiment=beyond`, `beyond_aux` and docs/why_mild.md (some of `mild_uniform`)"
     said = f"{len(runs)} runs, {' or '.join(map(str, seeds))} seeds a cell; {made(list(runs))}"
     return "\n".join([*lines, "", f"{sources}: {said}."])
 
@@ -360,7 +360,7 @@ def main() -> None:
         picture.savefig(file, dpi=110)
         put(PAGE, "images-tally", tallied)
         put(PAGE, "first", first_table(rows))
-        put(PAGE, "images", f"![deferral losses beside mild_uniform's](figures/{file.name})\n\n{whole}")
+        put(PAGE, "images", f"![deferral losses relative to mild_uniform's](figures/{file.name})\n\n{whole}")
 
 
 if __name__ == "__main__":

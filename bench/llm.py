@@ -184,7 +184,7 @@ def at_levels(rows: Sequence[Row]) -> list[Row]:
 def tally_table(rows: Sequence[Row]) -> str:
     """Over the ten cells, how often each method is worse or better than the best single model, and by how much."""
     used = at_levels(rows)
-    head = ["method", "", "more than the best single model, mean of the cells", "worse in", "significantly"]
+    head = ["method", "", "loss minus the best single model's, mean over cells", "worse in", "significantly"]
     head += ["better in", "significantly"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for checkpoint in ("best", "best_loss"):
@@ -234,7 +234,7 @@ def numbers(rows: Sequence[Row], column: str) -> list[float]:
 
 def gap_table(data: Sequence[Row]) -> str:
     lines = [
-        "| trio | test questions | strong model's error | oracle's | its gap | the gap if the others only guessed |",
+        "| trio | test questions | strong model's error | oracle's error | gap | gap if the others only guessed |",
         "|---" * 6 + "|",
     ]
     for setup in TRIOS:

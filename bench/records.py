@@ -29,12 +29,12 @@ def title_of(dataset: str) -> str:
 
 def trained(overrides: Sequence[str]) -> tuple[RunFolder, RunMetrics]:
     """The run of `l2d train OVERRIDES`, trained if it is not finished."""
-    from l2d.training.walk import train
+    from l2d.training.cross_validation import train_and_judge
 
     experiment = check(compose(overrides))
     run = RunFolder.of(experiment.plain)
     if experiment.settings.force or not run.finished:
-        train(experiment, run)
+        train_and_judge(experiment, run)
     return run, run.metrics()
 
 

@@ -52,7 +52,7 @@ def speed(by: dict[str, list[Row]]) -> str:
         "l2d": "`l2d train`, recipe=fast",
         "bare": "bare loop: same data, augmentation, optimizer and precision; network, head and loss compiled together",
         "plain": "DataLoader, torchvision's RandomCrop, ToTensor, Normalize, 8 workers, default precision",
-        "plain_uint8": "the same, the workers hand out uint8 and the GPU normalises",
+        "plain_uint8": "the same, but workers return uint8 and the GPU normalises",
         "streamed": "`l2d train`, images in pinned host memory (`trainer.data_on_device=false`)",
         "deterministic": "`l2d train`, `trainer.deterministic=true`",
     }
@@ -69,8 +69,8 @@ def speed(by: dict[str, list[Row]]) -> str:
         table("SVHN, batches of 1,024, median epoch | images/s | `l2d train` ÷ this", rows)
         + f"\n\n{source([by[what][0] for what in names if what in by], 'python bench/speed.py')}\n\n"
         + f"A training step is {gflop:.2f} GFLOP an image, so {ours:,.0f} images/s are {reached:.0f} TFLOP/s, "
-        + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s that a bf16 matrix product of 8,192 × 8,192 reached beside it "
-        + f"({reached / 790:.0%} of the 790 that larger products have reached)."
+        + f"{reached / peak:.0%} of the {peak:.0f} TFLOP/s of a bf16 matrix product of 8,192 × 8,192 in the same measurement "
+        + f"({reached / 790:.0%} of the 790 of larger products)."
     )
 
 
@@ -95,7 +95,7 @@ def reached(_: dict[str, list[Row]]) -> str:
             ]
         )
     head = "setup III, error | test deferral loss, mean (seeds 0, 1, 2) | validation | first to last step"
-    head += " | paper's MILD, 200 epochs | validation loss below that after"
+    head += " | paper's MILD, 200 epochs | time until validation loss is below that"
     rows = [row for part in cells.values() for row in part]
     return table(head, lines) + f"\n\n{source(rows, 'python bench/sweeps.py --data-dir data')}"
 
@@ -108,7 +108,10 @@ def seconds_to(row: Row, loss: float) -> float | None:
 
 def sweeps(_: dict[str, list[Row]]) -> str:
     """How much of a sweep is training."""
-    names = {"cifar100": "as it is", "anew": "two runs; the compiler forgets, and finds its files on disk"}
+    names = {
+        "cifar100": "default",
+        "anew": "two runs; compiled code is not kept in memory, only the compiler's cache on disk",
+    }
     rows = {row["what"]: row for row in read(RESULTS / "sweeps.csv")}
     lines = []
     for what, name in names.items():
@@ -230,7 +233,7 @@ def large(_: dict[str, list[Row]]) -> str:
         ]
         for row in rows
     ]
-    head = "rows of text (simulated) | prepared in | per row | trained rows/s | of a bare loop's | memory, peak"
+    head = "rows of text (simulated) | prepared in | per row | trained rows/s | ÷ bare loop's | memory, peak"
     return table(head, lines) + f"\n\n{on_cpu(rows)}"
 
 
@@ -262,7 +265,7 @@ def sharing(_: dict[str, list[Row]]) -> str:
     first = rows[0]
     text = f"`python bench/sharing.py`: 16 runs of Table 1 (a), recipe=fast; {first['machine']}, {first['cpu_cores']} CPU cores; "
     text += f"{first['versions']}; commit {first['commit']}. The shorter the time measured, the rougher the figure."
-    head = "runs at once | images/s, all together | runs like SVHN's per GPU-hour | measured for, s"
+    head = "runs at once | images/s, all together | SVHN runs per GPU-hour | measured for, s"
     return table(head, lines) + f"\n\n{text}"
 
 

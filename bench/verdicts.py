@@ -69,7 +69,11 @@ def foot(rows: Sequence[Row]) -> str:
     for row in rows:
         by_recipe[row["recipe"]].append(row)
     told = [f"recipe={name}: {len(some)} runs; {made(some)}" for name, some in sorted(by_recipe.items())]
-    return "`python bench/verdicts.py docs`, off `experiment=table1_error` and the like. " + ". ".join(told) + "."
+    return (
+        "`python bench/verdicts.py docs`, from runs of `experiment=table1_error` and the other tables. "
+        + ". ".join(told)
+        + "."
+    )
 
 
 def main() -> None:

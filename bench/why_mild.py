@@ -227,7 +227,7 @@ def curve_table(rows: Sequence[Row]) -> str:
             lines.append(f"| {' | '.join(row)} |")
     return (
         "\n".join(lines)
-        + "\n\nWith unequal shares: argmax → posterior; with equal shares the two are the same decision."
+        + "\n\nWith shares by cheapest, the cells show argmax → posterior. With uniform shares the two decisions are the same."
     )
 
 
@@ -268,7 +268,7 @@ def write_docs(rows: Sequence[Row]) -> None:
     compared = [row for members in stepped(rows).values() for row in members]
     blocks = {
         "steps": f"{steps_table(rows)}\n\n{foot(compared)}",
-        "choice": f"{choice_table(rows)}\n\nValidation deferral loss, mean of three seeds of the runs in the table below.",
+        "choice": f"{choice_table(rows)}\n\nValidation deferral loss, mean of three seeds. The runs are those of the table below.",
         "curves": "\n\n".join([*pictures, curve_table(rows), foot(used)]) if used else "missing",
     }
     for mark, new in blocks.items():
