@@ -39,6 +39,7 @@ def example_metrics(loss: float = 0.25, p: int = 2, **changes: Any) -> RunMetric
         capabilities=Capabilities(
             takes_prices_later=False, has_posterior=True, estimates_costs=False, needs_labels=False, reads_text=False
         ),
+        evaluation="holdout",
         validation=example_score(0.375, shares),
         guarded=GuardedScore(
             **vars(example_score(loss, shares)),

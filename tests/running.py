@@ -13,6 +13,7 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.training import walk
+from l2d.training.cross_validation import train_and_judge
 
 
 def no_pictures() -> Any:
@@ -32,7 +33,7 @@ def train(cfg: Any) -> dict[str, Any]:
     if answered(experiment, run):
         return run.metrics().as_json() if run.finished else {}
     with no_pictures():
-        metrics = walk.train(experiment, run)
+        metrics = train_and_judge(experiment, run)
     return {} if metrics is None else metrics.as_json()
 
 

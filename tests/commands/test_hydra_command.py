@@ -251,7 +251,7 @@ def test_a_router_for_other_inputs_is_refused_before_anything_is_loaded(
 ) -> None:
     config = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"choices": {}}, "overrides": {"task": []}})
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
-    monkeypatch.setattr("l2d.training.walk.train", lambda *_: pytest.fail("it was begun"))
+    monkeypatch.setattr("l2d.training.cross_validation.train_and_judge", lambda *_: pytest.fail("it was begun"))
     with pytest.raises(L2DError, match=r"^router=mlp: "):
         train.train_job(compose(["dataset=svhn", "router=mlp", f"runs_dir={tmp_path}", f"data_dir={tmp_path}"]))
 

@@ -43,7 +43,7 @@ from l2d.runs.folder import RunFolder
 from l2d.runs.history import HistoryLogger
 from l2d.serving import router as route
 from l2d.training import walk
-from l2d.training.score import RoutedSplit, hold
+from l2d.training.score import RoutedRows, hold
 from l2d.utils.errors import L2DError
 
 Tiny = Callable[..., DictConfig]
@@ -113,8 +113,8 @@ RIGHT = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64).repe
 
 def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch.Tensor) -> tuple[Guard, list[int]]:
     """What validation rows make of the decisions on the test rows."""
-    split: Any = SimpleNamespace(costs=costs)
-    validation, tested = (RoutedSplit(split, rows, method.decide(rows)) for rows in (outputs, test))
+    split: Any = SimpleNamespace(costs=costs, prices=torch.zeros(costs.shape[1]))
+    validation, tested = (RoutedRows.of(method, split, rows) for rows in (outputs, test))
     guard, decisions = hold(method, validation, tested, best=int(costs.mean(dim=0).argmin()))
     return guard, decisions.tolist()
 

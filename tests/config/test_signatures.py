@@ -125,7 +125,7 @@ def test_the_last_test_can_fail() -> None:
 
 @pytest.mark.parametrize("target", [target for target in configured() if target.startswith("l2d.methods.")])
 def test_the_source_says_which_methods_have_a_posterior(target: str) -> None:
-    has_one = imported(target).posterior is not Method.posterior  # type: ignore[attr-defined]
+    has_one = imported(target).posterior is not Method.posterior
     assert defines(target, "posterior", "l2d.methods.method.Method") is has_one
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.metrics_example import example_metrics
+from tests.metrics_example import example_metrics, example_score
 
 from l2d.core.results import SCHEMA_VERSION, CategoryScore, DecisionLosses, ExtremeShares, RunMetrics, read_metrics
 from l2d.utils.errors import L2DError
@@ -19,7 +19,9 @@ EVIDENCE = {"best_constant": str, "gain": float, "standard_error": float}
 # What a reader of metrics.json may rely on. A change here is a new SCHEMA_VERSION.
 SCHEMA: dict[str, Any] = {
     **SCORE,
-    "baselines": {"oracle": SCORE, "best_single": SCORE, "random": SCORE, "majority": SCORE},
+    "baselines": dict.fromkeys(
+        ("oracle", "best_single", "random", "majority", "nearest_neighbours", "category_table"), SCORE
+    ),
     "confusion": [[int]],
     "collapsed_expert": int,
     "prices": [float],
@@ -28,6 +30,7 @@ SCHEMA: dict[str, Any] = {
     "capabilities": dict.fromkeys(
         ("takes_prices_later", "has_posterior", "estimates_costs", "needs_labels", "reads_text"), bool
     ),
+    "evaluation": str,
     "validation": SCORE,
     "guarded": {
         **SCORE,
@@ -60,7 +63,13 @@ def full() -> RunMetrics:
         calibration=[[0.5, 0.25, 0.125]],
         extreme=ExtremeShares("expert 1", [0.0, 0.3], target=0.95, share_train=0.94, share_test=0.9),
     )
-    return replace(found, guarded=replace(found.guarded, constant="expert 2", offsets=[0.1, -0.1]))
+    guarded = replace(found.guarded, constant="expert 2", offsets=[0.1, -0.1])
+    simple = replace(
+        found.baselines,
+        nearest_neighbours=example_score(0.25, [1.0, 0.0]),
+        category_table=example_score(0.25, [1.0, 0.0]),
+    )
+    return replace(found, guarded=guarded, baselines=simple)
 
 
 def schema_of(value: Any) -> Any:
@@ -135,7 +144,7 @@ def test_a_damaged_file_is_refused(content: Any, key: str, tmp_path: Path) -> No
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "3"), (0, "0"), ("2", "2"), (None, "none")])
+@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "4"), (2, "2"), ("3", "3"), (None, "none")])
 def test_another_version_is_refused(version: Any, said: str, tmp_path: Path) -> None:
     """Whatever else is in it: other keys are to be expected there."""
     content = {"schema_version": version, "another": "key"} if version is not None else {"deferral_loss": 0.5}

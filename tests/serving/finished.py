@@ -20,7 +20,7 @@ from l2d.routing.build import make_dataset, make_router, make_splits
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.serving.exported import FILE, write_weights
-from l2d.training.score import RoutedSplit, hold
+from l2d.training.score import RoutedRows, hold
 from l2d.training.walk import describe, train
 from l2d.utils.files import write_json
 
@@ -144,5 +144,5 @@ def held(splits: Splits, router: RouterModule) -> tuple[Guard, torch.Tensor]:
     with torch.no_grad():
         validation, test = router(splits.validation.inputs), router(splits.test.inputs)
     parts = ((splits.validation, validation), (splits.test, test))
-    held_out, asked = (RoutedSplit(split, outputs, router.method.decide(outputs)) for split, outputs in parts)
+    held_out, asked = (RoutedRows.of(router.method, split, outputs) for split, outputs in parts)
     return hold(router.method, held_out, asked, best_single(splits.train_costs))

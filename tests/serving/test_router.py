@@ -38,7 +38,7 @@ from l2d.data.text.pretrained import MINILM, locate
 from l2d.runs.folder import RunFolder
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, read_weights, write_weights
 from l2d.serving.router import Choice, Router
-from l2d.training.score import held_out
+from l2d.training.score import RoutedRows, held_out
 from l2d.training.walk import train
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.version import own_version
@@ -347,12 +347,14 @@ def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
         run = untrained(tmp_path, *PRICED, "dataset.label=topic", *more)
         with torch.no_grad():
             outputs = run.router(run.splits.validation.inputs)
-        kept = HeldOut(**held_out(run.router.method, outputs, run.splits, run.splits.train_costs))
+        rows = RoutedRows.of(run.router.method, run.splits.validation, outputs)
+        kept = HeldOut(**held_out(rows, run.splits, run.splits.train_costs))
         assert kept.guard_at(torch.tensor([0.5, 0.1, 0.3])) == held(run.splits, run.router)[0]
         torch.testing.assert_close(kept.errors, run.splits.validation.answers.errors)
     run = untrained(tmp_path, "method=mild")
     outputs = run.router(run.splits.validation.inputs)
-    assert held_out(run.router.method, outputs, run.splits, run.splits.train_costs) == {}
+    rows = RoutedRows.of(run.router.method, run.splits.validation, outputs)
+    assert held_out(rows, run.splits, run.splits.train_costs) == {}
 
 
 BAD_PRICES: dict[str, tuple[Any, str]] = {

@@ -12,7 +12,7 @@ from tests.running import build
 
 from l2d.core.metrics import calibration
 from l2d.core.results import ExtremeShares, RowCounts
-from l2d.training.score import RoutedSplit, calibration_on, held_out, kept_arrays, score_router
+from l2d.training.score import RoutedRows, calibration_on, held_out, score_router
 from l2d.utils.errors import L2DError
 
 
@@ -40,11 +40,17 @@ def test_the_best_single_expert(learned: bool, fallback: str, tiny: Callable[...
     assert scored.metrics.by_category["all"].best_single == pytest.approx(float(splits.test.costs[:, 1].mean()))
 
 
+def routed_rows(**known: torch.Tensor) -> RoutedRows:
+    """Only what is known of them matters."""
+    nothing = torch.zeros(0)
+    return RoutedRows(**{"scores": nothing, "utilities": nothing, "decisions": nothing, **known})
+
+
 def test_what_is_kept_for_other_prices_holds_none() -> None:
     errors, prices = torch.tensor([[0.0, 1.0], [1.0, 1.0]]), torch.tensor([0.5, 0.25])
-    splits: Any = SimpleNamespace(validation=SimpleNamespace(costs=errors + prices, prices=prices), prices=prices)
-    method: Any = SimpleNamespace(expected_errors=lambda outputs: outputs)
-    kept = held_out(method, torch.tensor([[0.1, 0.9]]), splits, chosen_on=errors[:1] + prices)
+    splits: Any = SimpleNamespace(prices=prices)
+    rows = routed_rows(costs=errors + prices, prices=prices, expected_errors=torch.tensor([[0.1, 0.9]]))
+    kept = held_out(rows, splits, chosen_on=errors[:1] + prices)
     assert kept["errors"].tolist() == errors.tolist()
     assert kept["mean_errors"].tolist() == [0, 1]
 
@@ -53,10 +59,10 @@ def test_estimated_errors_are_held_against_errors_not_costs() -> None:
     """The rows of test_calibration_of_chances_by_hand, with prices on top."""
     prices = torch.tensor([0.5, 0.25])
     costs = torch.tensor([[0.0, 1.0], [1.0, 1.0]]) + prices
-    split: Any = SimpleNamespace(costs=costs, prices=prices)
     expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
-    method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda _: expected)
-    found = torch.tensor(calibration_on(method, RoutedSplit(split, costs, costs)))
+    method: Any = SimpleNamespace()
+    rows = routed_rows(costs=costs, prices=prices, expected_errors=expected)
+    found = torch.tensor(calibration_on(method, rows))
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]))
 
 
@@ -93,7 +99,7 @@ def test_what_is_written_down_of_a_run(tiny: Callable[..., DictConfig], monkeypa
     assert found.by_decision["argmax"].test == pytest.approx(float(by_score))
     assert found.by_decision["argmax"].test != pytest.approx(found.deferral_loss)
     wanted = {"scores": outputs, "costs": splits.test.costs, "prices": splits.test.prices, "posterior": posterior}
-    wanted["decisions"] = method.decide(outputs)
+    wanted |= {"decisions": method.decide(outputs), "utilities": method.utilities(outputs)}
     assert kept.keys() == {*wanted, "guarded"}
     assert all(torch.equal(kept[name], value) for name, value in wanted.items())
     paid = splits.test.costs.double().gather(1, kept["guarded"][:, None]).mean()
@@ -114,10 +120,16 @@ def test_a_method_without_a_posterior_has_nothing_that_follows_from_one(tiny: Ca
 def test_estimated_errors_are_kept_without_prices() -> None:
     outputs, prices = torch.tensor([[0.25, 0.5]]), torch.tensor([0.5, 0.25])
     split: Any = SimpleNamespace(costs=torch.tensor([[1.5, 0.25]]), prices=prices)
-    method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda given: 2 * given)
-    kept = kept_arrays(method, RoutedSplit(split, outputs, torch.tensor([1])))
+    method: Any = SimpleNamespace(
+        has_posterior=False,
+        expected_errors=lambda given: 2 * given,
+        utilities=lambda given: -given,
+        decide=lambda given: given.argmax(dim=1),
+    )
+    kept = RoutedRows.of(method, split, outputs).arrays()
     assert {name: value.tolist() for name, value in kept.items()} == {
         "scores": [[0.25, 0.5]],
+        "utilities": [[-0.25, -0.5]],
         "costs": [[1.5, 0.25]],
         "prices": [0.5, 0.25],
         "decisions": [1],

@@ -111,7 +111,6 @@ class Walk:
         monkeypatch.setattr(walk, "make_router", self.router)
         monkeypatch.setattr(walk, "trainer_of", self.trainer)
         monkeypatch.setattr(walk, "run_epochs", self.epochs)
-        monkeypatch.setattr(walk, "score_router", self.score)
         monkeypatch.setattr(walk, "begin", lambda *_: None)
         monkeypatch.setattr(walk, "write", lambda *given: self.note("timing", given[-1]))
         monkeypatch.setattr(CsvTracker, "report", lambda _, metrics: self.note("reported", metrics))
@@ -141,7 +140,7 @@ class Walk:
 
     def go(self, data: str = "new") -> Any:
         timer: Any = SimpleNamespace(leave_out=self.left_out.append, record=lambda rows: {"rows": rows})
-        source = walk.Source(self.splits, lambda _: data)
+        source = walk.Source(self.splits, lambda _: data, self.score)
         return walk.attempt(self.experiment, self.run, timer, source, lambda line: self.note("said", line))
 
 

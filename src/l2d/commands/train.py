@@ -66,7 +66,7 @@ def train_job(cfg: Any) -> None:
         import_quickly()
         from l2d.learning.learner import ended_by_signals, hide_missing_gpu, on_gpu
         from l2d.routing.build import check_router
-        from l2d.training.walk import train
+        from l2d.training.cross_validation import train_and_judge
 
         freeze_what_lives()
         hide_missing_gpu()
@@ -74,7 +74,7 @@ def train_job(cfg: Any) -> None:
             check_cores(experiment.trainer.devices)
         check_router(experiment)
         with ended_by_signals():
-            metrics = train(experiment, run)
+            metrics = train_and_judge(experiment, run)
         if metrics is not None and is_first_process():
             say(f"{format_line(metrics)}  {run.path}" if in_a_sweep() else f"\n{format_table(metrics)}\n\n{run.path}")
         say_what_next(experiment, run)

@@ -177,6 +177,8 @@ def check_together(experiment: Experiment) -> None:
         found = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", settings.fold)
         if found is None or not int(found[1]) <= int(found[2]) >= 2:
             raise ParameterError("fold", "must look like 2/5, the second of five folds", settings.fold)
+    if settings.fold is not None and settings.evaluation == "cross_validate":
+        raise ParameterError("evaluation", "has folds of its own; remove fold, or use holdout", settings.evaluation)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
     method = experiment.method

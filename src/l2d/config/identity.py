@@ -38,6 +38,8 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed", "tune")}
     if kept.get("aux") == "none":
         kept.pop("aux_weight", None)
+    if kept.get("evaluation") == "auto":
+        kept.pop("evaluation")
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):
             kept[group] = {key: value for key, value in values.items() if key not in keys}

@@ -107,8 +107,8 @@ def _tree(module: str) -> ast.Module:
 
 
 def _home(module: str, name: str) -> str:
-    """The full name, MODULE.NAME, of a name that a module imports or defines."""
-    for node in _tree(module).body:
+    """The full name, MODULE.NAME, of a name that a module imports or defines; also if it imports it for type checkers alone."""
+    for node in ast.walk(_tree(module)):
         for alias in node.names if isinstance(node, ast.ImportFrom) else ():
             if name == (alias.asname or alias.name):
                 spec = spec_of(module)

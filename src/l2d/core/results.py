@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from l2d.utils.errors import L2DError
 
 # Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 
 class _Strict:
@@ -34,6 +34,8 @@ class Baselines(_Strict):
     best_single: Score  # chosen on training costs, like the majority's
     random: Score
     majority: Score
+    nearest_neighbours: Score | None = None  # for inputs that are rows of numbers
+    category_table: Score | None = None  # for data with categories: the best single expert of each
 
 
 @dataclass(frozen=True)
@@ -125,9 +127,10 @@ class RoutingMetrics(Score):
 class RunMetrics(RoutingMetrics):
     """The content of metrics.json; scores are of the test split unless they say otherwise."""
 
-    schema_version: Literal[2]
+    schema_version: Literal[3]
     capabilities: Capabilities
-    validation: Score
+    evaluation: Literal["holdout", "cross_validate"]  # cross_validate: every row is a test row of one of five folds
+    validation: Score  # cross_validate: the mean over the folds
     guarded: GuardedScore
     decision: str
     method_buffers: dict[str, Any]  # what the method keeps beside the network's weights
@@ -141,13 +144,18 @@ class RunMetrics(RoutingMetrics):
     extreme: ExtremeShares | None = None
 
     def as_json(self) -> dict[str, Any]:
-        optional = {field.name for field in fields(self) if field.default is None}
-        return {key: value for key, value in asdict(self).items() if value is not None or key not in optional}
+        found = _without_missing(self, asdict(self))
+        return {**found, "baselines": _without_missing(self.baselines, found["baselines"])}
 
     @property
     def rho(self) -> list[float]:
         """ρ of each expert; empty for methods without one."""
         return self.method_buffers.get("rho", [])
+
+
+def _without_missing(found: RunMetrics | Baselines, content: dict[str, Any]) -> dict[str, Any]:
+    optional = {field.name for field in fields(found) if field.default is None}
+    return {key: value for key, value in content.items() if value is not None or key not in optional}
 
 
 @cache

@@ -62,9 +62,10 @@ class Arrays:
 
     Inputs are uint8 images [N, H, W, C], float32 features [N, F], or int32 tokens [N, L] of text (data/text/tokens.py).
     validation: the training rows that the data reserve for validation, if any. origin: for each split, its rows in the published
-    training set, if it comes from there. panel: what experts did, if that came with the data. groups: int [N], equal for training
-    rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a breakdown of
-    the results. texts: the training and the test questions, as prompts for a language model. seen: what the inputs are made from.
+    training set, if it comes from there. panel: what experts did, if that came with the data. groups, test_groups: int [N], equal
+    for rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a
+    breakdown of the results. texts: the training and the test questions, as prompts for a language model. seen: what the inputs
+    are made from.
     """
 
     train_inputs: Tensor
@@ -76,6 +77,7 @@ class Arrays:
     origin: tuple[Tensor, Tensor] | None = None
     panel: Panel | None = None
     groups: Tensor | None = None
+    test_groups: Tensor | None = None
     categories: tuple[str, ...] | None = None
     train_categories: tuple[str, ...] | None = None
     texts: tuple[list[str], list[str]] | None = None
@@ -111,6 +113,7 @@ def divided_arrays(
         validation=validation,
         panel=None if answers is None else Panel(experts, answers[train], answers[test]),
         groups=None if groups is None else groups[train],
+        test_groups=None if groups is None else groups[test],
         categories=None if categories is None else tuple(categories[row] for row in rows[1]),
         train_categories=None if categories is None else tuple(categories[row] for row in rows[0]),
         texts=None if texts is None else ([texts[row] for row in rows[0]], [texts[row] for row in rows[1]]),

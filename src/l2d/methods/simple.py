@@ -11,6 +11,7 @@ from l2d.networks.estimators import (
     EstimatorNetwork,
     FitRows,
     LabelClassifier,
+    Lookup,
     Mixture,
     Neighbours,
     Ridge,
@@ -54,6 +55,13 @@ class ClusterTable(SimpleRouter):
 
     def estimator(self) -> Estimator:
         return Clusters(self.k)
+
+
+class CategoryTable(SimpleRouter):
+    """For routers that see nothing but a category."""
+
+    def estimator(self) -> Estimator:
+        return Lookup()
 
 
 class LinearEstimates(SimpleRouter):

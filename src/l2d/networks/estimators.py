@@ -206,6 +206,38 @@ def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Ten
     return member, sums, torch.bincount(member, minlength=groups)[:, None].to(values)
 
 
+class Lookup(Estimator):
+    """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are none."""
+
+    different: Tensor
+    table: Tensor
+    overall: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("different", "table", "overall"):
+            self.register_buffer(name, torch.zeros(0))
+
+    def fit(self, rows: FitRows) -> None:
+        right = rows.right.float()
+        self.different, member = rows.inputs.float().unique(dim=0, return_inverse=True)
+        if 2 * len(self.different) > len(rows):
+            raise ParameterError(
+                "",
+                f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category,"
+                " such as dataset.text=topic",
+            )
+        _, sums, sizes = group_sums(member, right, len(self.different))
+        self.overall = right.mean(dim=0)
+        self.table = (sums + self.overall) / (sizes + 1)  # smoothed by one row
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        values = inputs.float()
+        near = (2 * values @ self.different.T - self.different.square().sum(dim=1)).argmax(dim=1)
+        known = (self.different[near] == values).all(dim=1, keepdim=True)
+        return torch.where(known, self.table[near], self.overall)
+
+
 class Ridge(Scaled):
     """Linear regression with a penalty whose strength is chosen by leave-one-out."""
 

@@ -53,7 +53,8 @@ class Splits:
     """The data of a run.
 
     train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
-    of the training rows, before noise. evidence: for methods that take it. prices: β [p]; None if each row has its own.
+    of the training rows, before noise. categories, train_categories: of the test rows, and of the training rows before
+    resampling. evidence: for methods that take it. prices: β [p]; None if each row has its own.
     cost_facts: what the cost reports of its prices. cache: of the experts' predictions. expert_seconds: how long making or reading
     them took.
     """
@@ -68,6 +69,7 @@ class Splits:
     num_classes: int
     evidence: Evidence | None
     categories: tuple[str, ...] | None
+    train_categories: tuple[str, ...] | None
     seen: Seen
     cost_facts: ExtremeShares | None
     cache: Cache
@@ -76,13 +78,15 @@ class Splits:
 
 @dataclass(frozen=True)
 class Division:
-    """How rows are divided: keys of conf/base.yaml. with_evidence: whether the method takes evidence."""
+    """How rows are divided: keys of conf/base.yaml. with_evidence: whether the method takes evidence. everything: whether the
+    router learns from its validation rows too, which then only show how training went."""
 
     validation_fraction: float
     fold: str | None
     sampling: str
     seed: int
     with_evidence: bool
+    everything: bool = False
 
 
 def assemble(
@@ -106,6 +110,8 @@ def assemble(
     expert_seed = division.seed if experts.seed is None else experts.seed
     fraction, seed = division.validation_fraction, derive_seed(expert_seed, "validation")
     train, validation = split(arrays, fraction, seed, division.fold)
+    if division.everything:
+        train = torch.arange(len(arrays.train_labels))
     shares = None if coverage is None else [float(share) for share in coverage]
     known = cache.knowing(data=data, seed=expert_seed, train=fingerprint_of(train), coverage=shares)
     begun = time.monotonic()
@@ -141,6 +147,7 @@ def assemble(
         num_classes=arrays.num_classes,
         evidence=evidence,
         categories=arrays.categories,
+        train_categories=arrays.train_categories and tuple(arrays.train_categories[row] for row in train.tolist()),
         seen=arrays.seen,
         cost_facts=facts,
         cache=known,

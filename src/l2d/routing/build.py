@@ -70,8 +70,10 @@ def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
     return arrays, data or content_of(arrays)
 
 
-def assemble_rows(experiment: Experiment, arrays: Arrays, data: str, cache: Cache) -> Splits:
-    """experts -> costs, for rows that are loaded already. data: their fingerprint."""
+def assemble_rows(
+    experiment: Experiment, arrays: Arrays, data: str, cache: Cache, *, everything: bool = False
+) -> Splits:
+    """experts -> costs, for rows that are loaded already. data: their fingerprint. everything: see Division."""
     settings, experts, cost = experiment.settings, make(experiment.experts), make(experiment.cost)
     assert isinstance(cost, Cost)
     method: type[Method] = find(experiment.method)
@@ -79,7 +81,14 @@ def assemble_rows(experiment: Experiment, arrays: Arrays, data: str, cache: Cach
         arrays,
         experts,
         cost,
-        Division(settings.validation_fraction, settings.fold, settings.sampling, settings.seed, method.takes_evidence),
+        Division(
+            settings.validation_fraction,
+            settings.fold,
+            settings.sampling,
+            settings.seed,
+            method.takes_evidence,
+            everything,
+        ),
         coverage=experiment.setup.coverage,
         data=data,
         data_dir=experiment.data_dir,

@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2d.core.results import GuardEvidence, RowCounts, RunMetrics, Score
+from l2d.core.results import GuardEvidence, RunMetrics, Score
 from l2d.utils.text import aligned, counted
 
 if TYPE_CHECKING:
@@ -26,14 +26,22 @@ def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
         **({"router, guarded": metrics.guarded} if metrics.guarded.changes_decisions else {}),
         "oracle": baselines.oracle,
         "best single expert": baselines.best_single,
+        **({"nearest neighbours": near} if (near := baselines.nearest_neighbours) else {}),
+        **({"per-category table": table} if (table := baselines.category_table) else {}),
         "random expert": baselines.random,
         "always the majority expert": baselines.majority,
     }
-    header = ["test split", "deferral loss", "error rate", "mean price", *(expert.name for expert in metrics.experts)]
+    judged = "every row, held out once" if cross_validated(metrics) else "test split"
+    header = [judged, "deferral loss", "error rate", "mean price", *(expert.name for expert in metrics.experts)]
     return header, [
         [name, *_fixed(row.deferral_loss, row.error_rate, row.mean_price), *(f"{ratio:.1%}" for ratio in row.ratios)]
         for name, row in scores.items()
     ]
+
+
+def cross_validated(metrics: RunMetrics) -> bool:
+    """Whether every row was judged by a router that did not see it. Then the guard was fitted to the same rows."""
+    return metrics.evaluation == "cross_validate"
 
 
 def _fixed(*values: float) -> list[str]:
@@ -85,7 +93,7 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
 
 def guard_line(metrics: RunMetrics) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
-    error = _plus_minus(seen)
+    error, where = _plus_minus(seen), "held-out rows" if cross_validated(metrics) else "validation"
     gain = f"{seen.gain:+.4f}{error} per input"
     if guarded.constant is not None:
         rows = f"({counted(metrics.rows.validation, 'row')})"
@@ -95,15 +103,15 @@ def guard_line(metrics: RunMetrics) -> str:
             else f"router's gain over that, {gain} {rows}, {'is not more than one' if error else 'has no'} standard error"
         )
         return (
-            f"guard: sends everything to {guarded.constant}; on validation the {found};"
-            f" l2d route --raw asks the router instead{rows_to_tell(metrics.rows, seen)}"
+            f"guard: sends everything to {guarded.constant}; on {where} the {found};"
+            f" l2d route --raw asks the router instead{rows_to_tell(metrics, seen)}"
         )
     if guarded.offsets is None:
-        return f"guard: leaves the router as it is; on validation its gain over {seen.best_constant} alone is {gain}"
+        return f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
     return (
-        f"guard: adds offsets to the experts' scores ({offsets}); on validation the router's gain over"
+        f"guard: adds offsets to the experts' scores ({offsets}); on {where} the router's gain over"
         f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out"
     )
 
@@ -114,13 +122,16 @@ def verdict_line(metrics: RunMetrics) -> str:
     if metrics.rows.test < ENOUGH:
         tested = counted(metrics.rows.test, "test row")
         return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
+    first, then = ("held-out rows", "held-out rows") if cross_validated(metrics) else ("validation", "the test split")
     if guarded.constant is not None:
-        return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on validation."
-    found = f"On the test split it costs {abs(seen.gain):.4f}{_plus_minus(seen)} {{}} per input than {seen.best_constant} alone"
+        return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}."
+    found = f"On {then} it costs {abs(seen.gain):.4f}{_plus_minus(seen)} {{}} per input than {seen.best_constant} alone"
     if seen.gain == 0:
-        return f"verdict: unclear. Routing gained on validation. On the test split it costs the same as {seen.best_constant} alone."
+        return (
+            f"verdict: unclear. Routing gained on {first}. On {then} it costs the same as {seen.best_constant} alone."
+        )
     if seen.gain < 0:
-        return f"verdict: unclear. Routing gained on validation. {found.format('more')}."
+        return f"verdict: unclear. Routing gained on {first}. {found.format('more')}."
     if seen.standard_error is None or seen.gain <= SURE * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."
     alone = guarded.deferral_loss + seen.gain
@@ -133,14 +144,16 @@ def _plus_minus(seen: GuardEvidence) -> str:
     return "" if seen.standard_error is None else f" ± {seen.standard_error:.4f}"
 
 
-def rows_to_tell(rows: RowCounts, seen: GuardEvidence) -> str:
-    """How many validation rows a gain of this size needs to exceed one standard error, which falls as 1/√rows."""
-    gain, error = seen.gain, seen.standard_error
+def rows_to_tell(metrics: RunMetrics, seen: GuardEvidence) -> str:
+    """How many rows a gain of this size needs to exceed one standard error, which falls as 1/√rows."""
+    rows, gain, error = metrics.rows, seen.gain, seen.standard_error
     if error is None or not gain > 0 or not WORTH[0] < (times := (error / gain) ** 2) <= WORTH[1]:
         return ""
     needed = times * rows.validation
     step = 10 ** max(0, len(str(int(needed))) - 2)  # two digits are enough
     about = math.ceil(needed / step) * step
+    if cross_validated(metrics):
+        return f"; a gain of this size needs about {about:,} rows to be shown"
     how = "raise validation_fraction" if about < rows.validation + rows.train else "more than there are"
     return f"; a gain of this size needs about {about:,} validation rows to be shown ({how})"
 

@@ -1,7 +1,7 @@
 """Scores a trained router: the only use of the test split, and the guard fitted to the validation rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from l2d.methods.method import Method
 from l2d.routing.assemble import Split, Splits
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.module import RouterModule
+from l2d.training.baselines import simple_scores
 from l2d.utils.errors import L2DError
 
 
@@ -29,13 +30,38 @@ class Scored:
 
 
 @dataclass(frozen=True)
-class RoutedSplit:
-    split: Split
-    outputs: Tensor
-    decisions: Tensor
+class RoutedRows:
+    """What a router did on n rows, and what each expert costs there. expected_errors, posterior: of methods that have them."""
 
-    def score(self, decisions: Tensor) -> Score:
-        return metrics_.score(decisions, self.split.costs, self.split.prices)
+    scores: Tensor
+    utilities: Tensor
+    decisions: Tensor
+    costs: Tensor
+    prices: Tensor
+    expected_errors: Tensor | None = None
+    posterior: Tensor | None = None
+
+    @classmethod
+    def of(cls, method: Method, split: Split, outputs: Tensor) -> "RoutedRows":
+        return cls(
+            outputs,
+            method.utilities(outputs),
+            method.decide(outputs),
+            split.costs,
+            split.prices,
+            method.expected_errors(outputs),
+            method.posterior(outputs) if method.has_posterior else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def score(self) -> Score:
+        return metrics_.score(self.decisions, self.costs, self.prices)
+
+    def arrays(self) -> dict[str, Tensor]:
+        """What test.npz keeps."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 def score_router(
@@ -48,85 +74,86 @@ def score_router(
     test, validation = map(partial(routed, method), (splits.test, splits.validation), found)
     # Experts that learned from the training rows are compared on validation rows.
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
-    best = metrics_.best_single(chosen_on)
-    guard, guarded = hold(method, validation, test, best)
-    costs, prices, names = splits.test.costs, splits.test.prices, splits.panel.names
+    guard, guarded = hold(method, validation, test, metrics_.best_single(chosen_on))
     metrics = RunMetrics(
-        **vars(metrics_.routing_metrics(test.decisions, splits.train_costs, costs, prices, names)),
-        **about_the_run(router, splits, validation, test),
-        guarded=metrics_.guarded_score(guard, guarded, costs, prices, names),
+        **about_the_routing(method, splits, test, splits.categories, simple_scores(splits)),
+        **about_the_run(router, splits),
+        evaluation="holdout",
+        rows=RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
+        validation=validation.score(),
+        by_decision=by_decision(method, validation, test) if method.has_posterior else None,
+        guarded=metrics_.guarded_score(guard, guarded, test.costs, test.prices, splits.panel.names),
         checkpoint=checkpoint,
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    arrays = kept_arrays(method, test) | {"guarded": guarded}
-    return Scored(metrics, arrays, guard, held_out(method, validation.outputs, splits, chosen_on))
+    return Scored(metrics, test.arrays() | {"guarded": guarded}, guard, held_out(validation, splits, chosen_on))
 
 
-def routed(method: Method, split: Split, batches: Sequence[Tensor]) -> RoutedSplit:
+def routed(method: Method, split: Split, batches: Sequence[Tensor]) -> RoutedRows:
     """batches: the network's outputs for the split's rows."""
     outputs = at_least_float32(torch.cat(list(batches)).cpu())
     if not outputs.isfinite().all():
         raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
-    return RoutedSplit(split, outputs, method.decide(outputs))
+    return RoutedRows.of(method, split, outputs)
 
 
-def about_the_run(router: RouterModule, splits: Splits, validation: RoutedSplit, test: RoutedSplit) -> dict[str, Any]:
-    """All metrics but the routing of the test split. None: this run has no such metric."""
-    method, groups = router.method, splits.categories
+def about_the_routing(
+    method: Method,
+    splits: Splits,
+    rows: RoutedRows,
+    categories: Sequence[str] | None,
+    simple: Mapping[str, Score],
+) -> dict[str, Any]:
+    """The metrics that follow from the routing of held-out rows. None: this run has no such metric. simple: of the simple routers
+    to compare with."""
+    costs, train_costs = rows.costs, splits.train_costs
+    routing = metrics_.routing_metrics(rows.decisions, train_costs, costs, rows.prices, splits.panel.names)
+    return vars(routing) | {
+        "baselines": replace(routing.baselines, **simple),
+        "by_category": categories and metrics_.by_category(categories, rows.decisions, train_costs, costs),
+        "calibration": calibration_on(method, rows),
+    }
+
+
+def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
+    """The metrics that do not follow from the routing of rows."""
+    method = router.method
     return {
         "schema_version": SCHEMA_VERSION,
         "capabilities": Capabilities(**method.capabilities(), reads_text=bool(router.network.reads_text)),
         "decision": method.decision,
         "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
-        "rows": RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
-        "validation": validation.score(validation.decisions),
-        "by_decision": by_decision(method, validation, test) if method.has_posterior else None,
-        "by_category": groups and metrics_.by_category(groups, test.decisions, splits.train_costs, test.split.costs),
-        "calibration": calibration_on(method, test),
         "extreme": splits.cost_facts,
     }
 
 
-def by_decision(method: Method, validation: RoutedSplit, test: RoutedSplit) -> dict[str, DecisionLosses]:
-    def loss(part: RoutedSplit, decision: str) -> float:
-        return part.score(method.decide(part.outputs, decision)).deferral_loss
+def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dict[str, DecisionLosses]:
+    def loss(part: RoutedRows, decision: str) -> float:
+        return replace(part, decisions=method.decide(part.scores, decision)).score().deferral_loss
 
     return {name: DecisionLosses(loss(validation, name), loss(test, name)) for name in DECISIONS}
 
 
-def calibration_on(method: Method, test: RoutedSplit) -> list[list[float]] | None:
+def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
     """Of the posterior or, for methods that have none, of the estimated errors."""
-    if method.has_posterior:
-        return metrics_.calibration(method.posterior(test.outputs), method.mass(test.split.costs))
-    expected = method.expected_errors(test.outputs)
-    errors = test.split.costs - test.split.prices
-    return None if expected is None else metrics_.calibration_of_chances(expected, errors)
+    if rows.posterior is not None:
+        return metrics_.calibration(rows.posterior, method.mass(rows.costs))
+    expected = rows.expected_errors
+    return None if expected is None else metrics_.calibration_of_chances(expected, rows.costs - rows.prices)
 
 
-def kept_arrays(method: Method, test: RoutedSplit) -> dict[str, Tensor]:
-    """What test.npz keeps of each row."""
-    split, outputs = test.split, test.outputs
-    arrays = {"scores": outputs, "costs": split.costs, "prices": split.prices, "decisions": test.decisions}
-    if (expected := method.expected_errors(outputs)) is not None:
-        arrays["expected_errors"] = expected
-    if method.has_posterior:
-        arrays["posterior"] = method.posterior(outputs)
-    return arrays
-
-
-def held_out(method: Method, outputs: Tensor, splits: Splits, chosen_on: Tensor) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. outputs: of the validation rows."""
-    expected = method.expected_errors(outputs)
-    if expected is None or splits.prices is None:
+def held_out(rows: RoutedRows, splits: Splits, chosen_on: Tensor) -> dict[str, Tensor]:
+    """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to."""
+    if rows.expected_errors is None or splits.prices is None:
         return {}
-    errors = splits.validation.costs - splits.validation.prices
-    kept = HeldOut(errors.double(), expected, (chosen_on.double() - splits.prices).mean(dim=0))
+    errors = (rows.costs - rows.prices).double()
+    kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0))
     return {name: value.contiguous() for name, value in vars(kept).items()}
 
 
-def hold(method: Method, validation: RoutedSplit, test: RoutedSplit, best: int) -> tuple[Guard, Tensor]:
-    """The guard fitted to the validation rows, and its decisions on the test rows. best: the best single expert."""
-    utilities = method.utilities(validation.outputs) if method.by_argmax else None
-    guard = fit_guard(utilities, validation.decisions, validation.split.costs, best)
-    return guard, guard.decide(method.utilities(test.outputs), test.decisions)
+def hold(method: Method, seen: RoutedRows, asked: RoutedRows, best: int) -> tuple[Guard, Tensor]:
+    """The guard fitted to the rows `seen`, which the router did not learn from, and its decisions on the rows `asked`. best: the
+    best single expert."""
+    guard = fit_guard(seen.utilities if method.by_argmax else None, seen.decisions, seen.costs, best)
+    return guard, guard.decide(asked.utilities, asked.decisions)

@@ -42,10 +42,12 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, and the fingerprint of their data. By default both follow from the config."""
+    """Where a run's rows come from, the fingerprint of their data, and how its router is judged. By default all follow from the
+    config."""
 
     splits: Callable[[Experiment], Splits] = make_splits
     fingerprint: Callable[[Experiment], str] = data_fingerprint
+    score: Callable[[pl.Trainer, RouterModule, DeferralData, str, int], Scored] = score_router
 
 
 def train(
@@ -102,7 +104,7 @@ def attempt(
             if checkpoint.monitor:
                 router.load_state_dict(checkpoint.best_weights)
             kept = checkpoint.best_epoch or trainer.current_epoch
-            scored = score_router(trainer, router, data, experiment.settings.checkpoint, kept)
+            scored = source.score(trainer, router, data, experiment.settings.checkpoint, kept)
             tracker.report(scored.metrics)
         write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
     return scored.metrics
@@ -139,6 +141,8 @@ def begin(
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
+    if not len(splits.test):  # after five folds
+        rows = f"all {counted(len(splits.train), 'row')}"
     epochs = experiment.recipe.epochs
     tell(f"{what}: {rows}; {counted(epochs, 'epoch') if epochs else 'computed at once'}")
 

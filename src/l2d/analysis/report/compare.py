@@ -16,6 +16,8 @@ FEW = 3  # fewer seeds than this are marked
 BASELINES = {
     "oracle": "oracle",
     "best_single": "best single expert",
+    "nearest_neighbours": "nearest neighbours",
+    "category_table": "per-category table",
     "random": "random expert",
     "majority": "majority expert",
 }
@@ -110,9 +112,11 @@ def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
     if not finished:
         return []
     most = max(finished, key=lambda cell: (not cell.settings.get("cost.noise"), len(cell.runs)))
+    found = {title: [getattr(run.baselines, name) for run in most.runs.values()] for name, title in BASELINES.items()}
     return [
-        {"label": title, "kind": "baseline"} | mean_scores([getattr(run.baselines, name) for run in most.runs.values()])
-        for name, title in BASELINES.items()
+        {"label": title, "kind": "baseline"} | mean_scores(scores)
+        for title, scores in found.items()
+        if None not in scores  # not all data have neighbours and categories
     ]
 
 

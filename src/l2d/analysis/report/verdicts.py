@@ -21,9 +21,10 @@ VERDICTS = ("reproduced", "better", "worse", "few seeds", "not reproducible", "n
 RULE = (
     "The rule: our mean over seeds is compared with the paper's. *Reproduced* means that they differ by at most two standard errors"
     f" of the difference, or by at most {NEAR:.0%} of the paper's number. Otherwise ours is *better* (less loss) or *worse*. Fewer"
-    f" than {FEW} seeds give no verdict. If there are runs with the paper's recipe, the verdict goes by them, else by our recipe."
-    " The best method of a cell is the one with the least validation loss. *Not reproducible*: the experiments with language models"
-    " name two subjects of MMLU, which have 507 questions, and use 6,000."
+    f" than {FEW} seeds give no verdict. Runs with the paper's recipe are judged if there are any, else runs with ours. A *cell* is"
+    " a dataset with a setup, a kind of experts and a cost. Its best method has the least validation loss; the number is its test"
+    " loss. *Not reproducible*: the experiments with language models use 6,000 questions of two MMLU subjects, but these have only"
+    " 507."
 )
 
 
@@ -123,8 +124,8 @@ def verdicts_page(measured: Sequence[Measured], titles: Mapping[str, Mapping[str
 
 def _numbers(found: Sequence[PaperVerdict], titles: Mapping[str, Mapping[str, str]]) -> str:
     lines = [
-        "| table | dataset | setup | experts | cost | method | paper | ours, its recipe | ours, our recipe | verdict"
-        " | best method |",
+        "| table | dataset | setup | experts | cost | method | paper | ours, paper's recipe (seeds) | ours, recipe=fast"
+        " (seeds) | verdict | best method |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for one in found:
@@ -180,7 +181,8 @@ def _named(best: Measured | None) -> str:
 
 def _claims(claims: Sequence[Claim]) -> str:
     lines = ["| where | what the paper says | verdict | why |", "|---|---|---|---|"]
-    return "\n".join([*lines, *(f"| {one.where} | {one.says} | {one.verdict} | {one.why} |" for one in claims)])
+    rows = ([text.replace("|", r"\|") for text in (one.where, one.says, one.verdict, one.why)] for one in claims)
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def _shown(one: Measured | None) -> str:

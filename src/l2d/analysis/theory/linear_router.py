@@ -17,10 +17,10 @@ from l2d.learning.learner import on_gpu
 from l2d.methods.method import Method
 from l2d.networks.heads import CosineHead
 from l2d.routing.assemble import Split
-from l2d.routing.build import make_splits
 from l2d.routing.fingerprints import data_fingerprint
 from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router
+from l2d.training.cross_validation import splits_of_router
 from l2d.utils.errors import L2DError
 
 
@@ -50,7 +50,7 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
     router = Router.load(run, "cuda" if on_gpu(experiment.trainer.accelerator) else "cpu", trust=trust)
     check_linear(router.network, router.method, len(router.experts))
     folder.check_data(data_fingerprint(experiment))
-    return as_linear(router.network, router.method, make_splits(experiment).train)
+    return as_linear(router.network, router.method, splits_of_router(experiment).train)
 
 
 def check_linear(network: nn.Module, method: Method, p: int) -> None:

@@ -86,6 +86,11 @@ class Table:
         """The kind of a router's inputs, if the columns alone determine it."""
         return "images" if self.image is not None else "rows" if self.text is None else None
 
+    @property
+    def divisible(self) -> bool:
+        """Whether the test rows are drawn, so that every row could be a test row once."""
+        return self.split is None
+
     def fingerprint(self, data_dir: Path) -> str:
         """Of the file's bytes, and of the encoder that reads its text. Changes to the images that it names go unnoticed."""
         reads = self.encoder.identity() if self.encoder is not None and self.text is not None else ""

@@ -1,0 +1,64 @@
+"""Divides the rows of a table again, so that every row is a test row once. Rows are numbered as in `pooled`: first the training
+rows, then the test rows."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from l2d.data.arrays import Answers, Arrays, divided_arrays
+from l2d.data.splits import cross_validation_fold
+
+
+def pooled(arrays: Arrays) -> Arrays:
+    """All rows as training rows, none as test rows."""
+    answers, panel = None, arrays.panel
+    if panel is not None:
+        answers = Answers(
+            torch.cat([panel.train.errors, panel.test.errors]),
+            _both(panel.train.predictions, panel.test.predictions),
+            _both(panel.train.prices, panel.test.prices),
+        )
+    return Arrays(
+        torch.cat([arrays.train_inputs, arrays.test_inputs]),
+        torch.cat([arrays.train_labels, arrays.test_labels]),
+        arrays.test_inputs[:0],
+        arrays.test_labels[:0],
+        arrays.num_classes,
+        panel=None
+        if answers is None or panel is None
+        else replace(panel, train=answers, test=answers[torch.arange(0)]),
+        groups=_both(arrays.groups, arrays.test_groups),
+        categories=None if arrays.categories is None else (),
+        train_categories=_joined(arrays.train_categories, arrays.categories),
+        texts=None if arrays.texts is None else (arrays.texts[0] + arrays.texts[1], []),
+        seen=arrays.seen,
+    )
+
+
+def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]:
+    """The rows of `pooled`, one of the folds held out as test rows; and which rows these are. fold: "2/5" is the second of five."""
+    train, test = cross_validation_fold(whole, fold, seed)
+    panel = whole.panel
+    found = divided_arrays(
+        whole.train_inputs.clone(),
+        whole.train_labels,
+        whole.num_classes,
+        train=train,
+        test=test,
+        experts=() if panel is None else panel.names,
+        answers=None if panel is None else panel.train,
+        groups=whole.groups,
+        categories=whole.train_categories,
+        texts=None if whole.texts is None else whole.texts[0],
+        seen=whole.seen,
+    )
+    return found, test
+
+
+def _both(train: Tensor | None, test: Tensor | None) -> Tensor | None:
+    return None if train is None or test is None else torch.cat([train, test])
+
+
+def _joined(train: tuple[str, ...] | None, test: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    return None if train is None or test is None else train + test

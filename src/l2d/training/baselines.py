@@ -1,0 +1,59 @@
+"""What a learned router on rows of numbers has to beat: its nearest neighbours and, with categories, a table."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.core import metrics as metrics_
+from l2d.core.decisions import argmax_last
+from l2d.core.results import Score
+from l2d.data.arrays import fingerprint_of
+from l2d.networks.estimators import FitRows, Neighbours
+from l2d.routing.assemble import Splits
+
+SAMPLE = 100  # rows by which inputs are recognised
+KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
+_known: dict[Any, dict[str, Score]] = {}
+
+
+def simple_scores(splits: Splits) -> dict[str, Score]:
+    """The scores on the test rows of the simple routers that these rows allow."""
+    train, test = splits.train, splits.test
+    rows = train.source[train.rows[:SAMPLE]].contiguous()
+    numbers = fingerprint_of(rows, train.rows, train.costs.contiguous(), test.rows, test.costs.contiguous())
+    key = (numbers, splits.train_categories, splits.categories)
+    if key not in _known:
+        for oldest in list(_known)[: 1 - KEPT]:
+            _known.pop(oldest)
+        scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
+        found = {}
+        if train.source.ndim == 2 and train.source.is_floating_point() and len(train) > 1:
+            found["nearest_neighbours"] = scored(best_of_neighbours(train.inputs, train.costs, test.inputs))
+        if splits.train_categories is not None and splits.categories is not None:
+            found["category_table"] = scored(
+                best_of_category(splits.train_categories, splits.train_costs, splits.categories)
+            )
+        _known[key] = found
+    return _known[key]
+
+
+def best_of_neighbours(inputs: Tensor, costs: Tensor, queries: Tensor) -> Tensor:
+    """The cheapest expert over the nearest rows; as many as leave-one-out prefers."""
+    estimator = Neighbours()
+    with torch.no_grad():
+        estimator.fit(FitRows(inputs, -costs, torch.full((len(inputs),), -1)))
+        return argmax_last(estimator(queries))
+
+
+def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]) -> Tensor:
+    """The expert with the least mean cost in each category, or over all rows where a category is new. costs [n, p]."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(known))}
+    member = torch.tensor([numbers[name] for name in known])
+    costs = costs.double()
+    sums = torch.zeros(len(numbers) + 1, costs.shape[1], dtype=torch.float64).index_add(0, member, costs)
+    sums[-1] = costs.sum(dim=0)  # of all rows
+    # Sums are enough: all experts of a category have the same number of rows.
+    return argmax_last(-sums)[[numbers.get(name, len(numbers)) for name in queries]]

@@ -1,0 +1,210 @@
+"""Judges a router on every row: five routers, each on the fifth of the rows that it did not see; then one router of all rows."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from l2d.config import Experiment
+from l2d.config.schema import Component
+from l2d.core import metrics as metrics_
+from l2d.core.results import DecisionLosses, RowCounts, RunMetrics, Score
+from l2d.data.arrays import Arrays
+from l2d.data.folds import pooled, with_test_fold
+from l2d.methods.method import Method
+from l2d.routing.assemble import Splits
+from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits
+from l2d.routing.datamodule import DeferralData
+from l2d.routing.module import RouterModule
+from l2d.runs.folder import RunFolder
+from l2d.training.score import RoutedRows, Scored, about_the_routing, about_the_run, held_out, hold
+from l2d.training.walk import Source, is_main_process, train
+from l2d.utils.errors import ParameterError
+from l2d.utils.seeding import derive_seed
+from l2d.utils.text import counted, say
+
+FOLDS = 5
+SIMPLE = ("nearest_neighbours", "category_table")
+MOST_ROWS = 20_000  # of a table that is cross-validated by default
+PART = "folds"  # of the run's folder, until the run is finished
+CSV = Component(
+    "logger", "csv", "l2d.runs.tracking.CsvTracker", {}, False, True
+)  # a fold is no run of its own elsewhere
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A finished fold. rows: which of all rows were held out."""
+
+    rows: Tensor
+    routed: RoutedRows
+    metrics: RunMetrics
+
+
+def train_and_judge(
+    experiment: Experiment, run: RunFolder | None = None, tell: Callable[[str], None] = say
+) -> RunMetrics | None:
+    """Train a run, judged as `evaluation` says. None if stop_after ended it early."""
+    run = run or RunFolder.of(experiment.plain)
+    if (run.finished and not experiment.settings.force) or not cross_validates(experiment):
+        return train(experiment, run, tell=tell)
+    if experiment.settings.force:
+        if is_main_process():
+            with run.locked():
+                run.clear()
+        experiment = replace(experiment, settings=replace(experiment.settings, force=False))
+    rows = FoldedRows(experiment)
+    folds = []
+    for number in range(1, FOLDS + 1):
+        fold = rows.fold(number, RunFolder(run.path / PART / str(number)), tell)
+        if fold is None:
+            return None
+        folds.append(fold)
+    metrics = train(experiment, run, rows.source(folds), tell)
+    if metrics is not None and is_main_process():
+        shutil.rmtree(run.path / PART, ignore_errors=True)
+    return metrics
+
+
+def cross_validates(experiment: Experiment) -> bool:
+    """Whether every row is judged. By default for outcomes in a table whose test rows would be drawn, unless it is large."""
+    settings = experiment.settings
+    if settings.evaluation == "holdout" or settings.fold is not None:
+        return False
+    divisible = getattr(make_dataset(experiment), "divisible", False)
+    if settings.evaluation == "cross_validate":
+        if not divisible:
+            raise ParameterError(
+                "evaluation", "these data say which rows are for testing; use holdout", "cross_validate"
+            )
+        return True
+    if not divisible:
+        return False
+    arrays, _ = load_rows(experiment)
+    return arrays.panel is not None and len(arrays.train_labels) + len(arrays.test_labels) <= MOST_ROWS
+
+
+def splits_of_router(experiment: Experiment) -> Splits:
+    """What a run's router learned from."""
+    return (
+        FoldedRows(experiment).source(()).splits(experiment) if cross_validates(experiment) else make_splits(experiment)
+    )
+
+
+class FoldedRows:
+    """The rows of a run and their folds, which the run's seed draws."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        arrays, self.data = load_rows(experiment)
+        self.experiment, self.whole = experiment, pooled(arrays)
+
+    def fold(self, number: int, run: RunFolder, tell: Callable[[str], None]) -> Fold | None:
+        """Train a router without a fold's rows and judge it there, unless that is done already. None if stop_after ended it."""
+        seed = derive_seed(self.experiment.settings.seed, "test folds")
+        arrays, rows = with_test_fold(self.whole, f"{number}/{FOLDS}", seed)
+        if not run.finished:
+            tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
+            source = Source(splits=partial(self.splits, arrays))
+            if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
+                return None
+        return Fold(rows, read_routed(run), run.metrics())
+
+    def splits(self, arrays: Arrays, experiment: Experiment, *, everything: bool = False) -> Splits:
+        cache = expert_cache(experiment, renew=False)
+        return assemble_rows(experiment, arrays, self.data, cache, everything=everything)
+
+    def source(self, folds: Sequence[Fold]) -> Source:
+        """For the router that is used in the end. It learns from all rows but, if they choose its epoch, the validation rows."""
+        recipe, settings = self.experiment.recipe, self.experiment.settings
+        everything = settings.checkpoint == "last" and recipe.patience is None
+        return Source(
+            splits=partial(self.splits, self.whole, everything=everything),
+            score=partial(score_out_of_fold, folds, self.whole.train_categories),
+        )
+
+
+def read_routed(run: RunFolder) -> RoutedRows:
+    with np.load(run.path / "test.npz") as found:
+        names = [field.name for field in fields(RoutedRows) if field.name in found]
+        return RoutedRows(**{name: torch.from_numpy(found[name]) for name in names})
+
+
+def score_out_of_fold(
+    folds: Sequence[Fold],
+    categories: Sequence[str] | None,
+    trainer: pl.Trainer,
+    router: RouterModule,
+    data: DeferralData,
+    checkpoint: str,
+    kept_epoch: int,
+) -> Scored:
+    """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it."""
+    method, splits = router.method, data.splits
+    rows = gathered(folds)
+    best = metrics_.best_single(splits.train_costs)
+    guard, _ = hold(method, rows, rows, best)
+    guarded = guarded_by_the_others(method, folds, best)
+    n, found = len(rows), [fold.metrics for fold in folds]
+    metrics = RunMetrics(
+        **about_the_routing(method, splits, rows, categories, mean_simple(found)),
+        **about_the_run(router, splits),
+        evaluation="cross_validate",
+        rows=RowCounts(train=len(splits.train), validation=n, test=n),
+        validation=mean_score([one.validation for one in found]),
+        by_decision=mean_losses(found) if method.has_posterior else None,
+        guarded=metrics_.guarded_score(guard, guarded, rows.costs, rows.prices, splits.panel.names),
+        checkpoint=checkpoint,
+        epochs=trainer.current_epoch,
+        kept_epoch=kept_epoch,
+    )
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, held_out(rows, splits, splits.train_costs))
+
+
+def gathered(folds: Sequence[Fold]) -> RoutedRows:
+    """What the folds' routers did, in the order of all rows."""
+    order = torch.cat([fold.rows for fold in folds]).argsort()
+    parts = [fold.routed.arrays() for fold in folds]
+    whole = {name: torch.cat([part[name] for part in parts])[order] for name in parts[0] if name != "prices"}
+    prices = [part["prices"] for part in parts]
+    listed = prices[0].ndim == 1  # one list of prices for all rows
+    return RoutedRows(**whole, prices=prices[0] if listed else torch.cat(prices)[order])
+
+
+def guarded_by_the_others(method: Method, folds: Sequence[Fold], best: int) -> Tensor:
+    """Each fold's decisions under a guard that is fitted to the rows of the other folds."""
+    found = []
+    for fold in folds:
+        others = [other for other in folds if other is not fold]
+        found.append(hold(method, gathered(others), fold.routed, best)[1])
+    return torch.cat(found)[torch.cat([fold.rows for fold in folds]).argsort()]
+
+
+def mean_score(scores: Sequence[Score]) -> Score:
+    loss, error, price = (
+        float(np.mean([getattr(one, name) for one in scores])) for name in ("deferral_loss", "error_rate", "mean_price")
+    )
+    return Score(loss, error, price, np.mean([one.ratios for one in scores], axis=0).tolist())
+
+
+def mean_simple(folds: Sequence[RunMetrics]) -> dict[str, Score]:
+    """Of the simple routers that every fold has."""
+    found = {name: [getattr(fold.baselines, name) for fold in folds] for name in SIMPLE}
+    return {name: mean_score(scores) for name, scores in found.items() if None not in scores}
+
+
+def mean_losses(folds: Sequence[RunMetrics]) -> dict[str, DecisionLosses] | None:
+    """Folds have equally many rows, but for one. None if some fold's method had no posterior."""
+    found = [fold.by_decision for fold in folds if fold.by_decision is not None]
+    if len(found) < len(folds):
+        return None
+    return {
+        name: DecisionLosses(
+            float(np.mean([one[name].validation for one in found])), float(np.mean([one[name].test for one in found]))
+        )
+        for name in found[0]
+    }

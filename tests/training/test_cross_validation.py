@@ -1,0 +1,196 @@
+"""Every row is judged by a router that did not see it."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import QUICK
+from tests.running import folder_of, train
+
+from l2d import Router
+from l2d.config import check, compose
+from l2d.core.costs import paid
+from l2d.core.guard import fit_guard, paired
+from l2d.data.folds import with_test_fold
+from l2d.routing.build import make_splits
+from l2d.training import cross_validation, walk
+from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, splits_of_router
+from l2d.utils.errors import ParameterError
+from l2d.utils.seeding import derive_seed
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two topics, which the numbers x tell apart. Each expert is right on most queries of one of them."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("table") / "queries.csv"
+    with path.open("w", newline="") as lines:
+        rows = csv.writer(lines)
+        rows.writerow(["x", "topic", "correct_a", "correct_b", "price_a", "price_b"])
+        for i in range(N):
+            right = rng.random(2) < ([0.9, 0.2] if i % 2 else [0.2, 0.9])
+            rows.writerow([f"{rng.normal() + 4 * (i % 2):.4f}", "xy"[i % 2], *right.astype(int), 0.1, 0.01 * (i % 7)])
+    return path
+
+
+def kept_of(cfg: Any) -> dict[str, torch.Tensor]:
+    with np.load(folder_of(cfg) / "test.npz") as found:
+        return {name: torch.from_numpy(value) for name, value in found.items()}
+
+
+def config(file: Path, runs: Path, *more: str) -> Any:
+    return compose(
+        [
+            "dataset=table",
+            f"dataset.path={file}",
+            "setup.experts=null",
+            f"runs_dir={runs}",
+            "method=linear",
+            *QUICK,
+            *more,
+        ]
+    )
+
+
+def test_every_row_is_judged_once(file: Path, tmp_path: Path) -> None:
+    cfg = config(file, tmp_path, "dataset.category=topic", "cost=columns")
+    metrics = train(cfg)
+    assert metrics["evaluation"] == "cross_validate"
+    assert metrics["rows"] == {"train": N, "validation": N, "test": N}
+    assert sum(one["rows"] for one in metrics["by_category"].values()) == N
+    kept = {name: value.numpy() for name, value in kept_of(cfg).items()}
+    whole = FoldedRows(check(cfg)).whole
+    assert whole.panel is not None
+    assert whole.panel.train.prices is not None
+    np.testing.assert_array_equal(kept["prices"], whole.panel.train.prices.numpy())
+    np.testing.assert_allclose(kept["costs"], (whole.panel.train.errors + whole.panel.train.prices).numpy())
+    paid_for = kept["costs"][np.arange(N), kept["decisions"]]
+    assert metrics["deferral_loss"] == pytest.approx(paid_for.mean())
+    assert metrics["baselines"]["best_single"]["deferral_loss"] == pytest.approx(kept["costs"].mean(axis=0).min())
+    assert metrics["baselines"]["category_table"]["deferral_loss"] < 0.5
+    assert not (folder_of(cfg) / "folds").exists()
+
+
+def test_by_routers_that_did_not_see_it(file: Path, tmp_path: Path) -> None:
+    """A table of categories can be computed by hand: the other folds' share of right answers, pulled to the mean by one row."""
+    cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "seed=3")
+    train(cfg)
+    kept, rows = kept_of(cfg), FoldedRows(check(cfg))
+    for number in range(1, FOLDS + 1):
+        arrays, held = with_test_fold(rows.whole, f"{number}/{FOLDS}", derive_seed(3, "test folds"))
+        learned = rows.splits(arrays, rows.experiment).train
+        right = 1 - learned.answers.errors
+        for row in held.tolist():
+            same = (learned.inputs == rows.whole.train_inputs[row]).all(dim=1)
+            mean = (right[same].sum(dim=0) + right.mean(dim=0)) / (same.sum() + 1)
+            np.testing.assert_allclose(kept["expected_errors"][row], 1 - mean, atol=1e-4)
+            assert kept["decisions"][row] == int(mean.argmax())
+
+
+def test_the_guard_goes_by_the_rows_of_all_folds(file: Path, tmp_path: Path) -> None:
+    cfg = config(file, tmp_path)
+    metrics = train(cfg)
+    kept = kept_of(cfg)
+    best = int(kept["costs"].mean(dim=0).argmin())
+    guard = fit_guard(kept["utilities"], kept["decisions"], kept["costs"], best)
+    seen = metrics["guarded"]["validation"]
+    assert (seen["gain"], seen["standard_error"]) == pytest.approx((guard.gain, guard.error))
+    assert guard.constant is None
+    gain, error = paired(kept["costs"][:, best].double() - paid(kept["costs"].double(), kept["guarded"]))
+    assert (metrics["guarded"]["test"]["gain"], metrics["guarded"]["test"]["standard_error"]) == (gain, error)
+    router = Router.load(folder_of(cfg))
+    assert router.description.guard == guard
+
+
+def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
+    """Unless validation rows choose its epoch."""
+    experiment = check(config(file, tmp_path, "method=mild"))
+    splits = splits_of_router(experiment)
+    assert (len(splits.train), len(splits.test)) == (N, 0)
+    chosen = splits_of_router(check(config(file, tmp_path, "method=mild", "checkpoint=best")))
+    assert len(chosen.train) + len(chosen.validation) == N
+    assert not torch.isin(chosen.train.rows, chosen.validation.rows).any()
+    held_out = check(config(file, tmp_path, "method=mild", "evaluation=holdout"))
+    assert torch.equal(splits_of_router(held_out).train.rows, make_splits(held_out).train.rows)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_killed_run_goes_on_where_it_was(
+    at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its first fold, in its third, and in its last training."""
+    cfg = config(file, tmp_path, "method=mild")
+    begun, plain = list[Path](), walk.train
+
+    def dying(experiment: Any, run: Any, *rest: Any, **more: Any) -> Any:
+        begun.append(run.path)
+        if len(begun) == at:
+            raise Killed
+        return plain(experiment, run, *rest, **more)
+
+    monkeypatch.setattr(cross_validation, "train", dying)
+    with pytest.raises(Killed):
+        train(cfg)
+    monkeypatch.setattr(cross_validation, "train", plain)
+    assert not (folder_of(cfg) / "metrics.json").exists()
+    kept = [(fold / "metrics.json").stat().st_mtime_ns for fold in begun[: at - 1]]
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    metrics = train(cfg)
+    assert [(fold / "metrics.json").stat().st_mtime_ns for fold in begun[: at - 1]] == kept  # no fold is trained twice
+    monkeypatch.undo()
+    other = config(file, tmp_path / "other", "method=mild")
+    assert train(other) == metrics
+    assert (folder_of(other) / "test.npz").read_bytes() == (folder_of(cfg) / "test.npz").read_bytes()
+
+
+@pytest.mark.slow
+def test_stop_after_pauses_and_force_begins_anew(file: Path, tmp_path: Path) -> None:
+    cfg = config(file, tmp_path, "method=mild")
+    assert train(config(file, tmp_path, "method=mild", "stop_after=1")) == {}
+    metrics = train(cfg)
+    assert metrics == train(config(file, tmp_path / "other", "method=mild"))
+    (folder_of(cfg) / "metrics.json").write_text(json.dumps(metrics | {"epochs": 99}))
+    assert train(cfg)["epochs"] == 99  # it is finished
+    assert train(config(file, tmp_path, "method=mild", "force=true")) == metrics
+
+
+def test_when_it_is_the_default(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cross_validates(check(config(file, tmp_path)))
+    assert not cross_validates(check(config(file, tmp_path, "evaluation=holdout")))
+    assert not cross_validates(check(config(file, tmp_path, "fold=1/3")))
+    assert not cross_validates(check(config(file, tmp_path, "dataset.split=topic")))
+    assert not cross_validates(check(compose([])))
+    monkeypatch.setattr(cross_validation, "MOST_ROWS", N - 1)
+    assert not cross_validates(check(config(file, tmp_path)))
+    assert cross_validates(check(config(file, tmp_path, "evaluation=cross_validate")))
+
+
+def test_where_it_is_impossible(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: these data say which rows are for testing"):
+        cross_validates(check(compose(["evaluation=cross_validate"])))
+    with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: has folds of its own"):
+        check(config(file, tmp_path, "evaluation=cross_validate", "fold=1/3"))
+
+
+def test_the_default_changes_no_folder(file: Path, tmp_path: Path) -> None:
+    names = {folder_of(config(file, tmp_path, *more)) for more in ([], ["evaluation=auto"])}
+    assert len(names) == 1
+    assert folder_of(config(file, tmp_path, "evaluation=holdout")) not in names
+
+
+def test_methods_that_decide_in_their_own_way(file: Path, tmp_path: Path) -> None:
+    """one_vs_all with an order does not decide by the largest utility: its guard has no offsets."""
+    cfg = config(file, tmp_path, "method=cascade")
+    metrics = train(cfg)
+    assert metrics["guarded"]["offsets"] is None
