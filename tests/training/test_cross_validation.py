@@ -183,10 +183,11 @@ def test_where_it_is_impossible(file: Path, tmp_path: Path) -> None:
         check(config(file, tmp_path, "evaluation=cross_validate", "fold=1/3"))
 
 
-def test_the_default_changes_no_folder(file: Path, tmp_path: Path) -> None:
-    names = {folder_of(config(file, tmp_path, *more)) for more in ([], ["evaluation=auto"])}
-    assert len(names) == 1
-    assert folder_of(config(file, tmp_path, "evaluation=holdout")) not in names
+def test_the_folder_says_how_a_table_was_judged(file: Path, tmp_path: Path) -> None:
+    """Image sets are held out, whether that is said or not; a table is another run then."""
+    assert folder_of(compose(["evaluation=holdout"])) == folder_of(compose([]))
+    assert folder_of(config(file, tmp_path, "evaluation=auto")) == folder_of(config(file, tmp_path))
+    assert folder_of(config(file, tmp_path, "evaluation=holdout")) != folder_of(config(file, tmp_path))
 
 
 def test_methods_that_decide_in_their_own_way(file: Path, tmp_path: Path) -> None:

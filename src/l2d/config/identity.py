@@ -38,7 +38,7 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in (*IRRELEVANT, "seed", "tune")}
     if kept.get("aux") == "none":
         kept.pop("aux_weight", None)
-    if kept.get("evaluation") == "auto":
+    if kept.get("evaluation") == "holdout":
         kept.pop("evaluation")
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):

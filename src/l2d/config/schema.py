@@ -84,7 +84,7 @@ class Settings:
     fold: str | None = _key("2/5: hold out the second of five folds instead of that share")
     evaluation: Literal["auto", "holdout", "cross_validate"] = _key(
         "holdout: judge the router on the test rows; cross_validate: judge every row by a router that did not see it (five folds),"
-        " then train on all rows; auto: cross_validate for tables of outcomes with at most 20,000 rows and no split column"
+        " then train on all rows; auto (dataset=table): cross_validate for outcomes of at most 20,000 rows without a split column"
     )
     sampling: Literal["none", "over", "under"] = _key(
         "over, under: resample the training rows so that each expert is the cheapest equally often"

@@ -61,8 +61,11 @@ def train_and_judge(
     rows = FoldedRows(experiment)
     folds = []
     for number in range(1, FOLDS + 1):
-        fold = rows.fold(number, RunFolder(run.path / PART / str(number)), tell)
+        part = RunFolder(run.path / PART / str(number))
+        fold = rows.fold(number, part, tell)
         if fold is None:
+            if is_main_process():
+                run.pause(part.paused_after)
             return None
         folds.append(fold)
     metrics = train(experiment, run, rows.source(folds), tell)
