@@ -55,6 +55,11 @@ def test_latency(bench: Bench) -> None:
     assert latency.table(latency.read(latency.RESULTS)) == block("docs/llm_routing.md", "latency")
 
 
+def test_guard(bench: Bench) -> None:
+    guard = bench("guard")
+    assert guard.table(bench("records").read(guard.CSV)) == block("docs/beyond.md", "guard-errs")
+
+
 def test_beyond(bench: Bench) -> None:
     beyond, read = bench("beyond"), bench("records").read
     rows = read(beyond.CSV)

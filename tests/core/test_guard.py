@@ -170,10 +170,12 @@ def test_gain_and_standard_error_by_hand() -> None:
         assert (found.gain, found.error) == pytest.approx((gain, 0.06**0.5))
 
 
-def test_a_gain_of_one_standard_error_is_not_enough() -> None:
-    """Differences 0, 0, 0, 1: mean ¼, variance ¼, standard error ½/2."""
+def test_any_gain_is_enough() -> None:
+    """Differences 0, 0, 0, 1: mean ¼, variance ¼, standard error ½/2. Differences 0, 0, 1, −1: no gain."""
     costs = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
-    assert fitted(None, torch.tensor([0, 0, 0, 1]), costs) == Guard(None, 0, 0, 0.25, 0.25)
+    assert fitted(None, torch.tensor([0, 0, 0, 1]), costs) == Guard(None, None, 0, 0.25, 0.25)
+    found = fitted(None, torch.tensor([0, 0, 1, 1]), costs)
+    assert (found.constant, found.gain) == (0, 0.0)
 
 
 def test_ties() -> None:

@@ -202,8 +202,7 @@ def test_the_guard_decides_unless_raw(tmp_path: Path) -> None:
         assert raw.guard_note is None
         notes = {
             None: None,
-            "fallback": "guard: every query goes to c; on the validation rows the router was not better than c by more than one"
-            " standard error",
+            "fallback": "guard: every query goes to c; on rows that it did not see the router was not better than c",
             "offsets": "guard: the experts' scores are shifted by offsets that were fitted to the validation rows",
         }
         assert router.guard_note == notes[did]

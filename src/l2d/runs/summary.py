@@ -1,6 +1,5 @@
 """A run's result as a table and as a picture, from the content of metrics.json alone."""
 
-import math
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +10,6 @@ from l2d.utils.text import aligned, counted
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# More validation rows are advised if the number needed lies between these multiples of the present number.
-WORTH = (1.5, 100)
 SURE = 2  # standard errors that a gain on the test split must exceed to count
 ENOUGH = 30  # test rows for a verdict
 FEW = 3  # categories shown at each end: the largest gains and the smallest
@@ -96,15 +93,9 @@ def guard_line(metrics: RunMetrics) -> str:
     error, where = _plus_minus(seen), "held-out rows" if cross_validated(metrics) else "validation"
     gain = f"{seen.gain:+.4f}{error} per input"
     if guarded.constant is not None:
-        rows = f"({counted(metrics.rows.validation, 'row')})"
-        found = (
-            f"router is worse than that by {-seen.gain:.4f}{error} per input {rows}"
-            if seen.gain < 0
-            else f"router's gain over that, {gain} {rows}, {'is not more than one' if error else 'has no'} standard error"
-        )
         return (
-            f"guard: sends everything to {guarded.constant}; on {where} the {found};"
-            f" l2d route --raw asks the router instead{rows_to_tell(metrics, seen)}"
+            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(seen)}"
+            f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
         )
     if guarded.offsets is None:
         return f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
@@ -113,6 +104,16 @@ def guard_line(metrics: RunMetrics) -> str:
     return (
         f"guard: adds offsets to the experts' scores ({offsets}); on {where} the router's gain over"
         f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out"
+    )
+
+
+def _no_gain(seen: GuardEvidence) -> str:
+    if seen.standard_error is None:
+        return "there are too few rows to tell"
+    return (
+        f"the router costs {-seen.gain:.4f}{_plus_minus(seen)} more per input"
+        if seen.gain < 0
+        else "the router costs no less"
     )
 
 
@@ -142,20 +143,6 @@ def verdict_line(metrics: RunMetrics) -> str:
 def _plus_minus(seen: GuardEvidence) -> str:
     """The standard error of a gain; one row has none."""
     return "" if seen.standard_error is None else f" ± {seen.standard_error:.4f}"
-
-
-def rows_to_tell(metrics: RunMetrics, seen: GuardEvidence) -> str:
-    """How many rows a gain of this size needs to exceed one standard error, which falls as 1/√rows."""
-    rows, gain, error = metrics.rows, seen.gain, seen.standard_error
-    if error is None or not gain > 0 or not WORTH[0] < (times := (error / gain) ** 2) <= WORTH[1]:
-        return ""
-    needed = times * rows.validation
-    step = 10 ** max(0, len(str(int(needed))) - 2)  # two digits are enough
-    about = math.ceil(needed / step) * step
-    if cross_validated(metrics):
-        return f"; a gain of this size needs about {about:,} rows to be shown"
-    how = "raise validation_fraction" if about < rows.validation + rows.train else "more than there are"
-    return f"; a gain of this size needs about {about:,} validation rows to be shown ({how})"
 
 
 def category_lines(metrics: RunMetrics) -> list[str]:

@@ -97,7 +97,7 @@ class Router:
             return None
         if self.guard.constant is not None:
             best = self.experts[self.guard.constant]
-            reason = f"on the validation rows the router was not better than {best} by more than one standard error"
+            reason = f"on rows that it did not see the router was not better than {best}"
             return f"guard: every query goes to {best}; {reason}"
         return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
 

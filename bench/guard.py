@@ -1,0 +1,130 @@
+"""How often the guard errs, by simulation with known gains. Writes bench/results/guard.csv and a table of docs/beyond.md.
+
+    python bench/guard.py         # simulates (a minute), then rewrites the table
+    python bench/guard.py docs    # only rewrites the table
+
+Three simulated experts with prices answer queries of 20 topics. A router estimates their costs with as much noise as gives it the
+wanted gain over the best single expert on a large population. The guard is then fitted to n rows drawn from it, again and again.
+What it deploys is judged on the population.
+"""
+
+import argparse
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from l2d.core.costs import paid
+from l2d.core.decisions import argmax_last
+from l2d.core.guard import fit_guard, with_offsets
+from provenance import ROOT, commit, machine, versions
+from records import Row, put, read, write
+
+CSV = ROOT / "bench" / "results" / "guard.csv"
+PAGE = ROOT / "docs" / "beyond.md"
+PEOPLE, DRAWS, TOPICS = 100_000, 300, 20
+GAINS = (-0.03, -0.01, -0.003, 0.003, 0.01, 0.02, 0.04, 0.08)
+ROWS = (100, 400, 1_600, 6_400)
+RULES = (0.0, 0.5, 1.0, 2.0)  # standard errors by which the router must be cheaper
+KEYS = ("gain", "rows", "rule")
+FIELDS = (*KEYS, "falls_back", "lost", "draws", "command", "commit", "machine", "versions")
+
+
+class Population:
+    """costs [N, p] of all rows, and the costs that a perfect router would expect."""
+
+    def __init__(self) -> None:
+        draw = torch.Generator().manual_seed(0)
+        topic = torch.randint(TOPICS, (PEOPLE,), generator=draw)
+        right = (torch.tensor([0.75, 0.66, 0.55]) + 0.18 * torch.randn(TOPICS, 3, generator=draw)).clamp(0.05, 0.98)
+        prices = torch.tensor([0.2, 0.1, 0.0])
+        wrong = torch.rand(PEOPLE, 3, generator=draw) > right[topic]
+        self.costs = wrong.double() + prices
+        self.expected = 1 - right[topic] + prices
+        self.noise = torch.randn(PEOPLE, 3, generator=draw)
+        self.best = int(self.costs.mean(dim=0).argmin())
+        self.alone = float(self.costs[:, self.best].mean())
+
+    def utilities(self, noise: float) -> Tensor:
+        return -(self.expected + noise * self.noise).double()
+
+    def loss(self, decisions: Tensor) -> float:
+        return float(paid(self.costs, decisions).mean())
+
+    def router(self, gain: float) -> Tensor:
+        """The utilities of a router with this gain: more noise, less gain."""
+        low, high = 0.0, 64.0
+        for _ in range(40):
+            middle = (low + high) / 2
+            more = self.alone - self.loss(argmax_last(self.utilities(middle))) > gain
+            low, high = (middle, high) if more else (low, middle)
+        return self.utilities((low + high) / 2)
+
+
+def simulated() -> list[Row]:
+    population, rows = Population(), []
+    about = {"command": "python bench/guard.py", "commit": commit(), "machine": machine(), "versions": versions()}
+    for gain, n in product(GAINS, ROWS):
+        utilities = population.router(gain)
+        least = min(population.alone, population.loss(argmax_last(utilities)))
+        deployed = [one_guard(population, utilities, n, seed) for seed in range(DRAWS)]
+        for rule in RULES:
+            found = [loss if seen > rule * error else population.alone for seen, error, loss in deployed]
+            kept = [seen > rule * error for seen, error, _ in deployed]
+            told = {"gain": f"{gain:g}", "rows": str(n), "rule": f"{rule:g}", "draws": str(DRAWS)}
+            share, lost = 1 - statistics.fmean(kept), statistics.fmean(found) - least
+            rows.append({**told, "falls_back": f"{share:.4f}", "lost": f"{lost:.6f}", **about})
+        print(f"gain {gain:+.3f}, {n:,} rows: done", flush=True)
+    return rows
+
+
+def one_guard(population: Population, utilities: Tensor, n: int, seed: int) -> tuple[float, float, float]:
+    """The gain that the guard sees on n rows, its standard error, and the loss of the router that it would deploy."""
+    drawn = torch.randint(PEOPLE, (n,), generator=torch.Generator().manual_seed(seed))
+    seen = utilities[drawn]
+    guard = fit_guard(seen, argmax_last(seen), population.costs[drawn], population.best)
+    assert guard.error is not None
+    decisions = argmax_last(utilities) if guard.offsets is None else with_offsets(utilities, guard.offsets)
+    return guard.gain, guard.error, population.loss(decisions)
+
+
+def table(rows: Sequence[Row]) -> str:
+    by_cell = {(float(row["gain"]), int(row["rows"]), float(row["rule"])): row for row in rows}
+    sizes, rules = sorted({key[1] for key in by_cell}), sorted({key[2] for key in by_cell})
+    gains = sorted({key[0] for key in by_cell})
+    lines = [
+        f"| the router's true gain | {' | '.join(f'falls back, {n:,} rows' for n in sizes)} |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
+    for gain in gains:
+        shares = [f"{float(by_cell[gain, n, rules[0]]['falls_back']):.0%}" for n in sizes]
+        lines.append(f"| {gain:+.3f} | {' | '.join(shares)} |")
+    worst: dict[tuple[float, int], float] = defaultdict(float)
+    for (_, n, rule), row in by_cell.items():
+        worst[rule, n] = max(worst[rule, n], float(row["lost"]))
+    lines += [
+        "",
+        f"| the router must be cheaper by | {' | '.join(f'most that is lost, {n:,} rows' for n in sizes)} |",
+        "|---" * (len(sizes) + 1) + "|",
+    ]
+    for rule in rules:
+        name = "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard errors"
+        lines.append(f"| {name} | {' | '.join(f'{worst[rule, n]:.4f}' for n in sizes)} |")
+    first = rows[0]
+    told = f"{first['draws']} draws each; {first['machine']}, commit {first['commit']}"
+    return "\n".join([*lines, "", f"(Simulated; {told}. Command: `{first['command']}`)"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", nargs="?", choices=("docs",))
+    if parser.parse_args().job is None:
+        write(CSV, FIELDS, KEYS, simulated())
+    put(PAGE, "guard-errs", table(read(CSV)))
+
+
+if __name__ == "__main__":
+    main()
