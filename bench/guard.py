@@ -1,6 +1,6 @@
 """How often the guard errs, by simulation with known gains. Writes bench/results/guard.csv and a table of docs/beyond.md.
 
-    python bench/guard.py         # simulates (a minute), then rewrites the table
+    python bench/guard.py         # simulates (some minutes), then rewrites the table
     python bench/guard.py docs    # only rewrites the table
 
 Three simulated experts with prices answer queries of 20 topics. A router estimates their costs with as much noise as gives it the
@@ -111,7 +111,7 @@ def table(rows: Sequence[Row]) -> str:
         "|---" * (len(sizes) + 1) + "|",
     ]
     for rule in rules:
-        name = "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard errors"
+        name = "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard error{'s' * (rule > 1)}"
         lines.append(f"| {name} | {' | '.join(f'{worst[rule, n]:.4f}' for n in sizes)} |")
     first = rows[0]
     told = f"{first['draws']} draws each; {first['machine']}, commit {first['commit']}"
