@@ -93,7 +93,7 @@ MUTATIONS = {
     "cross-fit: the fold is trained on": ("experts/fitting.py", "rows[~torch.isin(rows, fold)]", "rows"),
     "trained experts: a byte for every class": ("experts/fitting.py", "np.min_scalar_type(arrays.num_classes - 1)", "np.uint8"),
     "cache: renewed from the parts of a killed making": ("experts/cache.py", "keep=[LOCK] if self.renew else [LOCK, PARTS]", "keep=[LOCK, PARTS]"),
-    "cache: class paths in the name": ("utils/identity.py", 'if target and ("name" not in config or target.startswith("torch.")):', 'if target:'),
+    "cache: class paths in the name": ("utils/identity.py", 'if target and ("name" not in config or other):', 'if target:'),
     "cache: checksum not compared": ("experts/cache.py", '!= known["sha256"]', '== "no"'),
     "cache: the seed is not in the name": ("routing/assemble.py", "data=data, seed=expert_seed, train=", "data=data, train="),
     "noise on validation too": (

@@ -53,6 +53,22 @@ def images_of_the_test_split() -> np.ndarray:
     return Digits().load(Path()).test_inputs.numpy()
 
 
+def test_a_table_of_categories(tmp_path: Path) -> None:
+    """It sees nothing but the category, and knows what to do with a new one."""
+    lines = ["topic,correct_a,correct_b", *(f"{'xy'[i % 2]},{i % 2},{1 - i % 2}" for i in range(60))]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    cfg = compose(
+        [
+            *("dataset=table", f"dataset.path={tmp_path / 'table.csv'}", "setup.experts=null", f"runs_dir={tmp_path}"),
+            *("dataset.text=topic", "dataset.category=topic", "method=category_table", "trainer.accelerator=cpu"),
+        ]
+    )
+    assert train(cfg)["deferral_loss"] == 0.0
+    router = Router.load(folder_of(cfg))
+    assert [choice.expert for choice in router.route(["y", "x"])] == ["a", "b"]
+    assert router.route(["z"])[0].expected_costs == pytest.approx({"a": 0.5, "b": 0.5})
+
+
 def test_a_number_that_the_rows_do_not_allow(tiny: Callable[..., DictConfig]) -> None:
     for name in ("knn", "clusters"):
         with pytest.raises(

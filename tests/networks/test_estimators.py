@@ -15,6 +15,7 @@ from l2d.networks.estimators import (
     EstimatorNetwork,
     FitRows,
     LabelClassifier,
+    Lookup,
     Mixture,
     Neighbours,
     Ridge,
@@ -143,6 +144,38 @@ def test_a_cluster_is_smoothed_by_one_row() -> None:
     right = torch.tensor([[1.0], [1.0], [0.0], [0.0], [1.0]])
     estimates = fitted(Clusters(2), FitRows(inputs, right, torch.zeros(5)))(inputs)
     assert estimates[:, 0].tolist() == pytest.approx([2.6 / 3, 2.6 / 3, 1.6 / 4, 1.6 / 4, 1.6 / 4])
+
+
+CODES = torch.tensor([[5_000.0], [5_001.0], [5_002.0]]).repeat(4, 1)
+BY_CODE = FitRows(CODES, torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]).repeat(4, 1), torch.full((12,), -1))
+
+
+def test_a_table_of_categories_by_hand() -> None:
+    """Four rows each, and one more with the mean of all, 2/3."""
+    estimates = fitted(Lookup(), BY_CODE)(torch.tensor([[5_001.0], [5_000.0], [7_000.0], [5_001.5]]))
+    more, less, mean = (4 + 2 / 3) / 5, (0 + 2 / 3) / 5, 2 / 3
+    np.testing.assert_allclose(estimates, [[less, more], [more, less], [mean, mean], [mean, mean]], atol=1e-6)
+
+
+def test_the_last_digits_do_not_make_another_category() -> None:
+    """An encoder gives a text slightly different numbers in another batch."""
+    draw = torch.Generator().manual_seed(0)
+    topics = torch.randn(3, 64, generator=draw)
+    noise = 1e-6 * torch.randn(12, 64, generator=draw)
+    rows = FitRows(topics.repeat(4, 1) + noise, BY_CODE.right, BY_CODE.labels)
+    estimator = Lookup()
+    estimator.fit(rows)
+    assert len(estimator.different) == 3
+    again = topics + 1e-6 * torch.randn(3, 64, generator=draw)
+    np.testing.assert_allclose(estimator(again), estimator(topics), atol=1e-7)
+    assert (estimator(topics)[0] - estimator(topics)[1]).abs().max() > 0.5
+
+
+def test_a_table_of_rows_that_all_differ() -> None:
+    with pytest.raises(
+        ParameterError, match=r"^300 of 300 training rows are different; let the router see only the category"
+    ):
+        Lookup().fit(ROWS)
 
 
 def test_clusters_of_noise_are_few() -> None:

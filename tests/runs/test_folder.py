@@ -1,9 +1,11 @@
 """Where a run's folder is, when it is finished, who may write in it."""
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pytest
 
@@ -133,11 +135,18 @@ def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
 
 
 def test_two_processes_never_share_a_folder(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "cell")
-    with run.locked(), pytest.raises(L2DError, match="another process"), RunFolder(tmp_path / "cell").locked():
+    run = RunFolder(tmp_path)
+    with another_process(tmp_path), pytest.raises(L2DError, match="another process"), run.locked():
         pass
-    with run.locked():
+    with run.locked(), run.locked(), pytest.raises(filelock.Timeout), another_process(tmp_path):
+        pass  # its own process may take it twice
+    with another_process(tmp_path):
         pass
+
+
+def another_process(folder: Path) -> AbstractContextManager[object]:
+    """A lock that this process does not know of."""
+    return filelock.FileLock(folder / ".lock", timeout=0)
 
 
 def test_unwritable_folder_names_the_key(tmp_path: Path) -> None:
@@ -229,6 +238,8 @@ def test_asking_who_holds_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert not run.held
     assert not list(tmp_path.iterdir())
-    with run.locked():
+    with another_process(tmp_path):
         assert run.held
+    with run.locked():
+        assert not run.held  # by others
     assert not run.held

@@ -69,6 +69,9 @@ def test_each_division_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(fitted) == 1
     simple_scores(splits(-1.0))
     assert len(fitted) == 2
+    test = splits().test
+    simple_scores(splits(test=replace(test, source=test.source + 1)))  # other inputs with the same costs
+    assert len(fitted) == 3
     for number in range(2 * KEPT):
         train = splits().train
         simple_scores(splits(train=replace(train, costs=train.costs + number)))

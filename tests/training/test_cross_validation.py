@@ -2,9 +2,11 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -15,11 +17,13 @@ from l2d import Router
 from l2d.config import check, compose
 from l2d.core.costs import paid
 from l2d.core.guard import fit_guard, paired
+from l2d.core.results import Score
 from l2d.data.folds import with_test_fold
 from l2d.routing.build import make_splits
-from l2d.training import cross_validation, walk
-from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, splits_of_router
-from l2d.utils.errors import ParameterError
+from l2d.runs.folder import RunFolder
+from l2d.training import cross_validation, score, walk
+from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, mean_score, splits_of_router
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
 
 N = 120
@@ -79,12 +83,12 @@ def test_every_row_is_judged_once(file: Path, tmp_path: Path) -> None:
 
 def test_by_routers_that_did_not_see_it(file: Path, tmp_path: Path) -> None:
     """A table of categories can be computed by hand: the other folds' share of right answers, pulled to the mean by one row."""
-    cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "seed=3")
+    cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "dataset.category=topic", "seed=3")
     train(cfg)
     kept, rows = kept_of(cfg), FoldedRows(check(cfg))
     for number in range(1, FOLDS + 1):
         arrays, held = with_test_fold(rows.whole, f"{number}/{FOLDS}", derive_seed(3, "test folds"))
-        learned = rows.splits(arrays, rows.experiment).train
+        learned = rows.splits(arrays, "", rows.experiment).train
         right = 1 - learned.answers.errors
         for row in held.tolist():
             same = (learned.inputs == rows.whole.train_inputs[row]).all(dim=1)
@@ -176,6 +180,23 @@ def test_when_it_is_the_default(file: Path, tmp_path: Path, monkeypatch: pytest.
     assert cross_validates(check(config(file, tmp_path, "evaluation=cross_validate")))
 
 
+def test_tiny_tables_and_prices_that_follow_from_the_rows(file: Path, tmp_path: Path) -> None:
+    """By default their test rows are held out."""
+    lines = file.read_text().splitlines(keepends=True)
+    (tmp_path / "tiny.csv").write_text("".join(lines[:30]))
+    texts = [f"text {i % 4},{line}" for i, line in enumerate(lines)]
+    texts[0] = f"text,{lines[0]}"
+    (tmp_path / "texts.csv").write_text("".join(texts))
+    for given, said in (
+        ([f"dataset.path={tmp_path / 'tiny.csv'}"], "too few rows, 29,"),
+        ([f"dataset.path={tmp_path / 'texts.csv'}", "dataset.text=text"], "too few rows, 4,"),
+        (["cost=extreme"], "the prices of cost=extreme follow from the training rows"),
+    ):
+        assert not cross_validates(check(config(file, tmp_path, *given)))
+        with pytest.raises(ParameterError, match=rf"^evaluation=cross_validate: {said}.*; use holdout$"):
+            cross_validates(check(config(file, tmp_path, *given, "evaluation=cross_validate")))
+
+
 def test_where_it_is_impossible(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: these data say which rows are for testing"):
         cross_validates(check(compose(["evaluation=cross_validate"])))
@@ -188,6 +209,66 @@ def test_the_folder_says_how_a_table_was_judged(file: Path, tmp_path: Path) -> N
     assert folder_of(compose(["evaluation=holdout"])) == folder_of(compose([]))
     assert folder_of(config(file, tmp_path, "evaluation=auto")) == folder_of(config(file, tmp_path))
     assert folder_of(config(file, tmp_path, "evaluation=holdout")) != folder_of(config(file, tmp_path))
+
+
+def test_other_data_are_not_mixed_with_finished_folds(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(file.read_bytes())
+    cfg = config(copy, tmp_path)
+
+    def dying(_: Any, run: Any, *__: Any, **___: Any) -> Any:
+        if run.path.name == "2":
+            raise Killed
+        return walk.train(_, run, *__, **___)
+
+    monkeypatch.setattr(cross_validation, "train", dying)
+    with pytest.raises(Killed):
+        train(cfg)
+    lines = copy.read_text().splitlines(keepends=True)
+    copy.write_text("".join([lines[0], *reversed(lines[1:])]))
+    with pytest.raises(L2DError, match="was run on other data"):
+        train(cfg)
+
+
+def test_the_run_is_locked_while_its_folds_are_trained(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = config(file, tmp_path)
+    seen = []
+
+    def looking(_: Any, run: Any, *__: Any, **___: Any) -> Any:
+        lock = filelock.FileLock(folder_of(cfg) / ".lock")
+        with pytest.raises(filelock.Timeout):
+            lock.acquire(blocking=False)
+        seen.append(run.path.name)
+        return walk.train(_, run, *__, **___)
+
+    monkeypatch.setattr(cross_validation, "train", looking)
+    train(cfg)
+    assert seen == ["1", "2", "3", "4", "5", "seed=0"]
+    assert not RunFolder(folder_of(cfg)).held
+
+
+def test_folds_count_by_their_rows() -> None:
+    small, large = Score(1.0, 0.5, 0.5, [1.0, 0.0]), Score(0.0, 0.0, 0.0, [0.0, 1.0])
+    assert mean_score([small, large], [1, 3]) == Score(0.25, 0.125, 0.125, [0.25, 0.75])
+
+
+def test_a_fallback_is_for_every_row(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the guards of some folds would not fall back."""
+    constant = iter([0, None, None, None, None, None])
+    plain = score.hold
+
+    def held(method: Any, seen: Any, asked: Any, best: int) -> Any:
+        guard = replace(plain(method, seen, asked, best)[0], constant=next(constant), offsets=None)
+        return guard, guard.decide(asked.utilities, asked.decisions)
+
+    monkeypatch.setattr(cross_validation, "hold", held)
+    metrics = train(config(file, tmp_path))
+    assert metrics["guarded"]["ratios"] == [1, 0]
+    assert next(constant) is None  # no guard of a fold was made
 
 
 def test_methods_that_decide_in_their_own_way(file: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import filelock
 import pytest
 import torch
 from tests.conftest import TINY, environment
@@ -185,7 +186,7 @@ def test_out_of_memory_with_nothing_to_divide(devices: int, size: int, parts: in
 def test_a_run_is_not_begun_for_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where another process is at work, or the number of parts is that of other data."""
     steps = Walk(tmp_path, monkeypatch)
-    with RunFolder(tmp_path).locked(), pytest.raises(Busy, match="another process is working on this run"):
+    with filelock.FileLock(tmp_path / ".lock"), pytest.raises(Busy, match="another process is working on this run"):
         steps.go()
     steps.run.divide_batches(2)
     (tmp_path / "data.txt").write_text("old\n")

@@ -75,6 +75,9 @@ def test_components_without_a_name_stay_different() -> None:
 
 def test_our_own_optimizer_may_be_renamed() -> None:
     """Another optimizer in its place, by recipe.optimizer._target_ alone, is another one all the same."""
-    muon = {"name": "Muon", "_target_": "l2d.learning.muon.Muon", "lr": 0.1}
-    assert without_class_paths({**muon, "_target_": "l2d.learning.steps.Renamed"}) == without_class_paths(muon)
-    assert without_class_paths({**muon, "_target_": "torch.optim.SGD"}) != without_class_paths(muon)
+
+    def known(target: str) -> str:
+        return str(without_class_paths({"optimizer": {"name": "Muon", "_target_": target, "lr": 0.1}}))
+
+    assert known("l2d.learning.steps.Renamed") == known("l2d.learning.muon.Muon")
+    assert len({known("l2d.learning.muon.Muon"), known("torch.optim.SGD"), known("mine.A"), known("mine.B")}) == 4

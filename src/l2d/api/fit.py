@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
 from l2d.serving.router import Router, prices_in_order
 from l2d.serving.score import score_decisions
+from l2d.training.score import score_router
 from l2d.training.walk import Source, train
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.user_errors import MISTAKES, one_line
@@ -120,7 +122,8 @@ def fit(
     arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row), labels)
     splits = assemble_rows(experiment, arrays, "", Cache(Path("unused")))
     # Judged on the validation rows: the test rows are the caller's, who has them.
-    source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "")
+    judge = partial(score_router, simple=lambda _: {})  # whose result is not shown
+    source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "", judge)
     with ExitStack() as until, random_state_kept(), interruptible(), ended_by_signals():
         place = tempfile.mkdtemp(prefix="l2d-")
         until.callback(shutil.rmtree, place, ignore_errors=True)

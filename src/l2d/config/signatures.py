@@ -68,10 +68,14 @@ def defines(target: str, method: str, base: str) -> bool | None:
         return None if home == target else defines(home, method, base)
     if target == base:
         return False
-    if any(isinstance(node, ast.FunctionDef) and node.name == method for node in definition.body):
+    if any(getattr(node, "name", "") == method or _assigns(node, method) for node in definition.body):
         return True
     found = [defines(_home(module, one.id), method, base) for one in definition.bases if isinstance(one, ast.Name)]
     return True if True in found else None if None in found or not found else False
+
+
+def _assigns(node: ast.stmt, name: str) -> bool:
+    return isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
 
 
 def forget_sources() -> None:

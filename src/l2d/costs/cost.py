@@ -12,10 +12,12 @@ from l2d.utils.parameters import NoiseKind, NonNegative
 class Cost:
     """A subclass sets each expert's price. noise, noise_kind: on the training split's costs only, see core/costs.py: noisy.
 
-    by_row: each row has its own prices, so the prices of a new row are unknown.
+    by_row: each row has its own prices, so the prices of a new row are unknown. from_rows: the prices follow from the training
+    rows, so folds would have different ones.
     """
 
     by_row: ClassVar[bool] = False
+    from_rows: ClassVar[bool] = False
 
     def __init__(self, *, noise: NonNegative, noise_kind: NoiseKind) -> None:
         self.noise, self.noise_kind = noise, noise_kind

@@ -1,6 +1,7 @@
 """Prices under which one expert is nearly always the cheapest: extreme imbalance."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ PERCENT, STEPS, MOST_EXPERTS = 95, 10, 4
 
 class ExtremePrices(Cost):
     """c_k = 1[g_k(x) ≠ y] + β_k, β on a grid so that the strongest expert is the cheapest on about 95 % of the training rows."""
+
+    from_rows: ClassVar[bool] = True
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:
         return extreme_prices(panel.train.errors[train], panel.names)

@@ -16,15 +16,11 @@ from l2d.utils.errors import ParameterError
 SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
 
 
-REPEATED = 10  # times, on average, by which a text is taken for a category
-
-
-def groups_of_equal_texts(texts: list[str]) -> Tensor | None:
-    """int [n]: equal numbers for texts that are equal up to white space. None for a column of categories: their rows may be on both
-    sides of a split."""
+def groups_of_equal_texts(texts: list[str]) -> Tensor:
+    """int [n]: equal numbers for texts that are equal up to white space."""
     numbers: dict[str, int] = {}
     found = [numbers.setdefault(squeezed(text), len(numbers)) for text in texts]
-    return None if len(texts) >= REPEATED * len(numbers) else torch.tensor(found, dtype=torch.int64)
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def squeezed(text: str) -> str:

@@ -23,6 +23,7 @@ FOLDS = 3  # of a mixture
 KEPT = 50_000  # rows that are searched for neighbours
 JUDGED = 1_000  # of these, on which numbers of neighbours are compared
 AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
+ROUNDED = 3  # decimals of a standard deviation to which rows of one category agree
 CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit
 
 
@@ -207,34 +208,45 @@ def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Ten
 
 
 class Lookup(Estimator):
-    """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are none."""
+    """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are none.
 
+    Rows are equal if they differ by rounding alone: an encoder gives a text other last digits in another batch.
+    """
+
+    mean: Tensor
+    std: Tensor
     different: Tensor
     table: Tensor
     overall: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        for name in ("different", "table", "overall"):
+        for name in ("mean", "std", "different", "table", "overall"):
             self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
-        right = rows.right.float()
-        self.different, member = rows.inputs.float().unique(dim=0, return_inverse=True)
+        right, values = rows.right.float(), rows.inputs.double()
+        spread = values.std(dim=0, correction=0)
+        self.mean, self.std = values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
+        self.different, member = self.scaled(values).round(decimals=ROUNDED).unique(dim=0, return_inverse=True)
         if 2 * len(self.different) > len(rows):
             raise ParameterError(
                 "",
-                f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category,"
-                " such as dataset.text=topic",
+                f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category:"
+                " dataset.text=topic dataset.category=topic",
             )
         _, sums, sizes = group_sums(member, right, len(self.different))
         self.overall = right.mean(dim=0)
         self.table = (sums + self.overall) / (sizes + 1)  # smoothed by one row
 
+    def scaled(self, values: Tensor) -> Tensor:
+        """Centred and in double precision: of numbers such as 5,001 and 5,002 the difference must be left."""
+        return (values.double() - self.mean) / self.std
+
     def forward(self, inputs: Tensor) -> Tensor:
-        values = inputs.float()
+        values = self.scaled(inputs)
         near = (2 * values @ self.different.T - self.different.square().sum(dim=1)).argmax(dim=1)
-        known = (self.different[near] == values).all(dim=1, keepdim=True)
+        known = ((self.different[near] - values).abs() < 10.0 ** (1 - ROUNDED)).all(dim=1, keepdim=True)
         return torch.where(known, self.table[near], self.overall)
 
 

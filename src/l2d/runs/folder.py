@@ -66,12 +66,16 @@ class RunFolder:
         content: dict[str, Any] = json.loads((self.path / "timing.json").read_text(encoding="utf-8"))
         return content
 
+    def _lock(self) -> filelock.BaseFileLock:
+        """One per process: who holds it may take it again."""
+        return filelock.FileLock(self.path / LOCK, is_singleton=True)
+
     @property
     def held(self) -> bool:
-        """Whether a process is working on it now."""
+        """Whether another process is working on it now."""
         if not (self.path / LOCK).exists():  # FileLock would make it
             return False
-        lock = filelock.FileLock(self.path / LOCK)
+        lock = self._lock()
         try:
             lock.acquire(blocking=False)
         except filelock.Timeout:
@@ -92,6 +96,11 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
+
+    @property
+    def folds(self) -> Path:
+        """Holds the runs of a cross-validation until the run itself is finished."""
+        return self.path / "folds"
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -131,7 +140,7 @@ class RunFolder:
         """Make the folder and lock it. The lock ends with the process, even if that is killed."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.path / LOCK)
+            lock = self._lock()
             lock.acquire(timeout=0.5)  # `held` takes it for a moment
         except filelock.Timeout:
             raise Busy(f"{self.path}: another process is working on this run") from None

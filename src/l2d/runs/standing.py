@@ -22,10 +22,9 @@ class Standing(Enum):
 def standing_of(run: RunFolder, stop_after: int | None = None) -> Standing:
     if run.finished:
         return Standing.FINISHED
-    if run.last_checkpoint is None:
-        return Standing.MISSING
-    paused = stop_after is not None and run.paused_after >= stop_after
-    return Standing.PAUSED if paused else Standing.BEGUN
+    if stop_after is not None and run.paused_after >= stop_after:
+        return Standing.PAUSED
+    return Standing.MISSING if run.last_checkpoint is None and not run.folds.exists() else Standing.BEGUN
 
 
 def answered(experiment: Experiment, run: RunFolder) -> bool:

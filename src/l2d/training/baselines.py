@@ -11,10 +11,9 @@ from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
-from l2d.networks.estimators import FitRows, Neighbours
+from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours
 from l2d.routing.assemble import Splits
 
-SAMPLE = 100  # rows by which inputs are recognised
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
 _known: dict[Any, dict[str, Score]] = {}
 
@@ -22,16 +21,17 @@ _known: dict[Any, dict[str, Score]] = {}
 def simple_scores(splits: Splits) -> dict[str, Score]:
     """The scores on the test rows of the simple routers that these rows allow."""
     train, test = splits.train, splits.test
-    rows = train.source[train.rows[:SAMPLE]].contiguous()
-    numbers = fingerprint_of(rows, train.rows, train.costs.contiguous(), test.rows, test.costs.contiguous())
-    key = (numbers, splits.train_categories, splits.categories)
+    if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
+        return {}
+    key = (
+        fingerprint_of(*(part for one in (train, test) for part in (one.inputs, one.costs, one.prices))),
+        *(splits.train_categories or (), *(splits.categories or ())),
+    )
     if key not in _known:
         for oldest in list(_known)[: 1 - KEPT]:
             _known.pop(oldest)
         scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
-        found = {}
-        if train.source.ndim == 2 and train.source.is_floating_point() and len(train) > 1:
-            found["nearest_neighbours"] = scored(best_of_neighbours(train.inputs, train.costs, test.inputs))
+        found = {"nearest_neighbours": scored(best_of_neighbours(train.inputs, train.costs, test.inputs))}
         if splits.train_categories is not None and splits.categories is not None:
             found["category_table"] = scored(
                 best_of_category(splits.train_categories, splits.train_costs, splits.categories)
@@ -45,7 +45,7 @@ def best_of_neighbours(inputs: Tensor, costs: Tensor, queries: Tensor) -> Tensor
     estimator = Neighbours()
     with torch.no_grad():
         estimator.fit(FitRows(inputs, -costs, torch.full((len(inputs),), -1)))
-        return argmax_last(estimator(queries))
+        return argmax_last(torch.cat([estimator(part) for part in queries.split(AT_ONCE)]))
 
 
 def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]) -> Tensor:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -20,10 +21,12 @@ from l2d.methods.method import Method
 from l2d.routing.assemble import Splits
 from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits
 from l2d.routing.datamodule import DeferralData
+from l2d.routing.fingerprints import data_fingerprint
+from l2d.routing.make import find
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, Scored, about_the_routing, about_the_run, held_out, hold
-from l2d.training.walk import Source, is_main_process, train
+from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import counted, say
@@ -31,7 +34,7 @@ from l2d.utils.text import counted, say
 FOLDS = 5
 SIMPLE = ("nearest_neighbours", "category_table")
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
-PART = "folds"  # of the run's folder, until the run is finished
+LEAST = 30  # rows: fewer say nothing, however they are divided
 CSV = Component(
     "logger", "csv", "l2d.runs.tracking.CsvTracker", {}, False, True
 )  # a fold is no run of its own elsewhere
@@ -53,15 +56,18 @@ def train_and_judge(
     run = run or RunFolder.of(experiment.plain)
     if (run.finished and not experiment.settings.force) or not cross_validates(experiment):
         return train(experiment, run, tell=tell)
-    if experiment.settings.force:
+    with holding(run):
         if is_main_process():
-            with run.locked():
+            if experiment.settings.force:
                 run.clear()
-        experiment = replace(experiment, settings=replace(experiment.settings, force=False))
-    rows = FoldedRows(experiment)
-    folds = []
+            run.check_data(data_fingerprint(experiment))  # finished folds are of the same rows
+        return train_folds(replace(experiment, settings=replace(experiment.settings, force=False)), run, tell)
+
+
+def train_folds(experiment: Experiment, run: RunFolder, tell: Callable[[str], None]) -> RunMetrics | None:
+    rows, folds = FoldedRows(experiment), []
     for number in range(1, FOLDS + 1):
-        part = RunFolder(run.path / PART / str(number))
+        part = RunFolder(run.folds / str(number))
         fold = rows.fold(number, part, tell)
         if fold is None:
             if is_main_process():
@@ -70,26 +76,39 @@ def train_and_judge(
         folds.append(fold)
     metrics = train(experiment, run, rows.source(folds), tell)
     if metrics is not None and is_main_process():
-        shutil.rmtree(run.path / PART, ignore_errors=True)
+        shutil.rmtree(run.folds, ignore_errors=True)
     return metrics
 
 
 def cross_validates(experiment: Experiment) -> bool:
-    """Whether every row is judged. By default for outcomes in a table whose test rows would be drawn, unless it is large."""
+    """Whether every row is judged. By default: outcomes in a table whose test rows would be drawn, unless it is large or tiny."""
     settings = experiment.settings
     if settings.evaluation == "holdout" or settings.fold is not None:
         return False
-    divisible = getattr(make_dataset(experiment), "divisible", False)
-    if settings.evaluation == "cross_validate":
-        if not divisible:
-            raise ParameterError(
-                "evaluation", "these data say which rows are for testing; use holdout", "cross_validate"
-            )
-        return True
-    if not divisible:
-        return False
+    problem = why_not(experiment)
+    if settings.evaluation == "cross_validate" and problem:
+        raise ParameterError("evaluation", f"{problem}; use holdout", settings.evaluation)
+    if settings.evaluation == "cross_validate" or problem:
+        return not problem
     arrays, _ = load_rows(experiment)
     return arrays.panel is not None and len(arrays.train_labels) + len(arrays.test_labels) <= MOST_ROWS
+
+
+def why_not(experiment: Experiment) -> str:
+    """Why rows cannot be cross-validated; empty if they can."""
+    if not getattr(make_dataset(experiment), "divisible", False):
+        return "these data say which rows are for testing"
+    if find(experiment.cost).from_rows:
+        return f"the prices of cost={experiment.cost.name} follow from the training rows, and folds would have different ones"
+    arrays, _ = load_rows(experiment)
+    units = len(arrays.train_labels) + len(arrays.test_labels)
+    if arrays.groups is not None and arrays.test_groups is not None:
+        units = len(torch.cat([arrays.groups, arrays.test_groups]).unique())
+    return (
+        ""
+        if units >= LEAST
+        else f"too few rows, {units:,}, counting those with the same text once; there must be {LEAST}"
+    )
 
 
 def splits_of_router(experiment: Experiment) -> Splits:
@@ -112,23 +131,31 @@ class FoldedRows:
         arrays, rows = with_test_fold(self.whole, f"{number}/{FOLDS}", seed)
         if not run.finished:
             tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
-            source = Source(splits=partial(self.splits, arrays))
+            source = Source(splits=partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}"))
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
+            wait_for_others()
         return Fold(rows, read_routed(run), run.metrics())
 
-    def splits(self, arrays: Arrays, experiment: Experiment, *, everything: bool = False) -> Splits:
+    def splits(self, arrays: Arrays, which: str, experiment: Experiment, *, everything: bool = False) -> Splits:
+        """which: tells the experts' cache which rows these are."""
         cache = expert_cache(experiment, renew=False)
-        return assemble_rows(experiment, arrays, self.data, cache, everything=everything)
+        return assemble_rows(experiment, arrays, f"{self.data} {which}", cache, everything=everything)
 
     def source(self, folds: Sequence[Fold]) -> Source:
         """For the router that is used in the end. It learns from all rows but, if they choose its epoch, the validation rows."""
         recipe, settings = self.experiment.recipe, self.experiment.settings
         everything = settings.checkpoint == "last" and recipe.patience is None
         return Source(
-            splits=partial(self.splits, self.whole, everything=everything),
+            splits=partial(self.splits, self.whole, "all", everything=everything),
             score=partial(score_out_of_fold, folds, self.whole.train_categories),
         )
+
+
+def wait_for_others() -> None:
+    """If several processes train one run: until the main one has written the fold, which all read."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
 def read_routed(run: RunFolder) -> RoutedRows:
@@ -146,26 +173,31 @@ def score_out_of_fold(
     checkpoint: str,
     kept_epoch: int,
 ) -> Scored:
-    """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it."""
+    """The scores are those of the folds' routers. The best single expert is chosen on all rows, which favours it.
+
+    A guard that falls back does so on every row. Otherwise its decisions on a fold's rows are those of a guard that did not see
+    them.
+    """
     method, splits = router.method, data.splits
     rows = gathered(folds)
-    best = metrics_.best_single(splits.train_costs)
-    guard, _ = hold(method, rows, rows, best)
-    guarded = guarded_by_the_others(method, folds, best)
+    best = metrics_.best_single(rows.costs)
+    guard, guarded = hold(method, rows, rows, best)
+    if guard.constant is None:
+        guarded = guarded_by_the_others(method, folds, best)
     n, found = len(rows), [fold.metrics for fold in folds]
     metrics = RunMetrics(
         **about_the_routing(method, splits, rows, categories, mean_simple(found)),
         **about_the_run(router, splits),
         evaluation="cross_validate",
         rows=RowCounts(train=len(splits.train), validation=n, test=n),
-        validation=mean_score([one.validation for one in found]),
+        validation=mean_score([one.validation for one in found], [one.rows.validation for one in found]),
         by_decision=mean_losses(found) if method.has_posterior else None,
         guarded=metrics_.guarded_score(guard, guarded, rows.costs, rows.prices, splits.panel.names),
         checkpoint=checkpoint,
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, held_out(rows, splits, splits.train_costs))
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, held_out(rows, splits, rows.costs))
 
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:
@@ -187,27 +219,30 @@ def guarded_by_the_others(method: Method, folds: Sequence[Fold], best: int) -> T
     return torch.cat(found)[torch.cat([fold.rows for fold in folds]).argsort()]
 
 
-def mean_score(scores: Sequence[Score]) -> Score:
-    loss, error, price = (
-        float(np.mean([getattr(one, name) for one in scores])) for name in ("deferral_loss", "error_rate", "mean_price")
-    )
-    return Score(loss, error, price, np.mean([one.ratios for one in scores], axis=0).tolist())
+def mean_score(scores: Sequence[Score], rows: Sequence[int]) -> Score:
+    """rows: how many each score is of. Folds that keep equal texts together have different numbers."""
+
+    def mean(name: str) -> Any:
+        return np.average([getattr(one, name) for one in scores], axis=0, weights=rows).tolist()
+
+    return Score(mean("deferral_loss"), mean("error_rate"), mean("mean_price"), mean("ratios"))
 
 
 def mean_simple(folds: Sequence[RunMetrics]) -> dict[str, Score]:
     """Of the simple routers that every fold has."""
     found = {name: [getattr(fold.baselines, name) for fold in folds] for name in SIMPLE}
-    return {name: mean_score(scores) for name, scores in found.items() if None not in scores}
+    rows = [fold.rows.test for fold in folds]
+    return {name: mean_score(scores, rows) for name, scores in found.items() if None not in scores}
 
 
 def mean_losses(folds: Sequence[RunMetrics]) -> dict[str, DecisionLosses] | None:
-    """Folds have equally many rows, but for one. None if some fold's method had no posterior."""
+    """None if some fold's method had no posterior."""
     found = [fold.by_decision for fold in folds if fold.by_decision is not None]
     if len(found) < len(folds):
         return None
-    return {
-        name: DecisionLosses(
-            float(np.mean([one[name].validation for one in found])), float(np.mean([one[name].test for one in found]))
-        )
-        for name in found[0]
-    }
+
+    def mean(name: str, part: str) -> float:
+        losses = [getattr(one[name], part) for one in found]
+        return float(np.average(losses, weights=[getattr(fold.rows, part) for fold in folds]))
+
+    return {name: DecisionLosses(mean(name, "validation"), mean(name, "test")) for name in found[0]}

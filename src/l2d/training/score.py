@@ -1,6 +1,6 @@
 """Scores a trained router: the only use of the test split, and the guard fitted to the validation rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -65,9 +65,15 @@ class RoutedRows:
 
 
 def score_router(
-    trainer: pl.Trainer, router: RouterModule, data: DeferralData, checkpoint: str, kept_epoch: int
+    trainer: pl.Trainer,
+    router: RouterModule,
+    data: DeferralData,
+    checkpoint: str,
+    kept_epoch: int,
+    simple: Callable[[Splits], dict[str, Score]] = simple_scores,
 ) -> Scored:
-    """The only use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and from which epoch."""
+    """The only use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and from which epoch. simple:
+    scores simple routers to compare with."""
     method, splits = router.method, data.splits
     loaders = [data.predict_dataloader(), data.val_dataloader()]
     found: Any = trainer.predict(router, dataloaders=loaders)
@@ -76,7 +82,7 @@ def score_router(
     chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
     guard, guarded = hold(method, validation, test, metrics_.best_single(chosen_on))
     metrics = RunMetrics(
-        **about_the_routing(method, splits, test, splits.categories, simple_scores(splits)),
+        **about_the_routing(method, splits, test, splits.categories, simple(splits)),
         **about_the_run(router, splits),
         evaluation="holdout",
         rows=RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),

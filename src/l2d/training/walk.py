@@ -142,7 +142,7 @@ def begin(
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
     if not len(splits.test):  # after five folds
-        rows = f"all {counted(len(splits.train), 'row')}"
+        rows = f"the router of {counted(len(splits.train), 'row')}"
     epochs = experiment.recipe.epochs
     tell(f"{what}: {rows}; {counted(epochs, 'epoch') if epochs else 'computed at once'}")
 

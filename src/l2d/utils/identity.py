@@ -8,16 +8,18 @@ from typing import Any
 DIRECTIVES = ("_target_", "_partial_", "_convert_", "_recursive_")
 
 
-def without_class_paths(config: Any) -> Any:
+def without_class_paths(config: Any, key: str = "") -> Any:
     """The same plain values without Hydra's directives, at every depth.
 
     A component is known by its `name` and its parameters, so moving or renaming its class changes nothing. Without a name it is
-    known by the last part of its class path. So is a class of torch: SGD and Adam with the same rate are different.
+    known by the last part of its class path. So is an optimizer that is not l2d's: recipe.optimizer._target_=torch.optim.SGD leaves
+    the recipe's name.
     """
     if isinstance(config, Mapping):
-        kept = {str(key): without_class_paths(value) for key, value in config.items() if key not in DIRECTIVES}
+        kept = {str(k): without_class_paths(value, str(k)) for k, value in config.items() if k not in DIRECTIVES}
         target = str(config.get("_target_", ""))
-        if target and ("name" not in config or target.startswith("torch.")):
+        other = key == "optimizer" and not target.startswith("l2d.")
+        if target and ("name" not in config or other):
             kept["_target_"] = target.rpartition(".")[2]
         return kept
     return [without_class_paths(item) for item in config] if isinstance(config, list | tuple) else config

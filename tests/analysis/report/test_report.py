@@ -161,6 +161,12 @@ def test_other_prices_are_another_block(runs: Path) -> None:
     ]
 
 
+def test_runs_that_were_judged_on_other_rows_are_not_compared(runs: Path) -> None:
+    write_run(runs, "svhn/I/synthetic/error/mild/eeee", 0, 0.01, {}, evaluation="cross_validate")
+    costs = [one["cost"] for one in summarise(read_cells(runs)) if one["label"] == "oracle"]
+    assert costs == ["error (evaluation=holdout)", "error (evaluation=cross_validate)"]
+
+
 def test_other_multiples_of_the_prices_are_another_block(runs: Path) -> None:
     for name, scale in (("eeee", 0.5), ("ffff", 1.0)):
         cost = {"prices": "coverage", "scale": scale}

@@ -40,18 +40,23 @@ def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
 
 
 def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[FinishedCell]]:
-    """Costs of one name but different prices are not compared: their prices become part of the cost's name."""
+    """Costs of one name but different prices are not compared: their prices become part of the cost's name. Nor are runs that were
+    judged on different rows."""
     prices: dict[tuple[str, ...], dict[FinishedCell, str]] = defaultdict(dict)
     for cell in cells:
-        prices[cell.block][cell] = " ".join(
+        told = [
             f"{key.removeprefix('cost.')}={value}"
             for key, value in cell.settings.items()
             if key.startswith("cost.prices") or (key == "cost.scale" and value != 1)
-        )
+        ]
+        judged = {run.evaluation for run in cell.runs.values()} - {"holdout"}
+        prices[cell.block][cell] = " ".join([*told, *(f"evaluation={one}" for one in judged)])
     blocks: dict[tuple[str, ...], list[FinishedCell]] = defaultdict(list)
     for cell in cells:
-        told = prices[cell.block]
-        cost = f"{cell.block[3]} ({told[cell]})" if len({*told.values()}) > 1 else cell.block[3]
+        names = prices[cell.block]
+        cost = (
+            f"{cell.block[3]} ({names[cell] or 'evaluation=holdout'})" if len({*names.values()}) > 1 else cell.block[3]
+        )
         blocks[(*cell.block[:3], cost)].append(cell)
     return blocks
 

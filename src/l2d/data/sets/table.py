@@ -118,7 +118,8 @@ class Table:
         words = None if self.label is None else sheet.words(self.label)
         classes, num_classes = self._labels(sheet, words)
         texts = None if self.text is None else sheet.texts(self.text)
-        groups = None if texts is None else groups_of_equal_texts(texts)
+        # A text that is the category repeats by its nature: its rows may be on both sides of a split.
+        groups = None if texts is None or self.text == self.category else groups_of_equal_texts(texts)
         train, test, validation = self._divided(sheet, torch.from_numpy(classes), groups)
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
@@ -202,7 +203,7 @@ class Table:
         for parameter, column in named:
             if column is not None:
                 sheet.check_column(parameter, column)
-                if column in roles:
+                if column in roles and not (parameter == "text" and roles[column] == "the category"):
                     raise ParameterError(parameter, f"that is {roles[column]}, which a router must not see", column)
         by_name = self.features is not None or self._texts
         found = self.features or [] if by_name else self._free_features(sheet, roles)

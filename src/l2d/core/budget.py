@@ -1,0 +1,148 @@
+"""Keeps the mean spend within a budget: prices are multiplied by the least factor, at least 1, at which the router spends no more.
+
+Everything is found on rows that the router did not see. A bootstrap repeats the whole choice: it says how far the spend may be off,
+and how likely it is to exceed the budget.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.core.costs import paid
+from l2d.core.decisions import argmax_last
+from l2d.core.guard import Guard, HeldOut, paired
+from l2d.utils.errors import ParameterError
+from l2d.utils.seeding import stream
+
+FACTORS = 1_000  # that are tried, from 1 to where every row goes to the cheapest expert
+RESAMPLES = 1_000
+INTERVAL = (0.025, 0.975)
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """What a router within a budget is expected to do, per query, on rows that it did not see.
+
+    factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
+    overspend: how likely the mean spend exceeds the budget. error, error_se: the mean error and its standard error. guard: what is
+    deployed; its fallback, if it falls back, is within the budget too. rows: how many rows say so.
+    """
+
+    budget: float
+    factor: float
+    spend: float
+    spend_interval: tuple[float, float]
+    overspend: float
+    error: float
+    error_se: float
+    guard: Guard
+    rows: int
+
+
+class SpendCurve:
+    """What a router spends at each factor. errors, expected [n, p]: of a HeldOut. prices [p]."""
+
+    def __init__(self, held_out: HeldOut, prices: Tensor) -> None:
+        self.prices, self.errors = prices.double(), held_out.errors.double()
+        expected = held_out.expected.double()
+        self.factors = factors_to_try(expected, self.prices)
+        self.decisions = torch.stack([argmax_last(-(expected + factor * self.prices)) for factor in self.factors])
+        self.paid = self.prices[self.decisions]  # [factors, n]
+
+    def first_within(self, spend: Tensor, budget: float) -> Tensor:
+        """The place of the least factor whose spend [..., factors] is within the budget. The last is the cheapest there is."""
+        within = spend <= budget + 1e-12
+        within[..., -1] = True
+        return within.to(torch.uint8).argmax(dim=-1)
+
+    def resampled(self, resamples: int) -> Tensor:
+        """The mean spend at each factor in each of the resamples, [resamples, factors]."""
+        n, rng = self.paid.shape[1], stream(0, "budget")
+        counts = torch.from_numpy(rng.multinomial(n, np.full(n, 1 / n), size=resamples)).double()
+        return counts @ self.paid.T / n
+
+
+def factors_to_try(expected: Tensor, prices: Tensor) -> Tensor:
+    """Factors at which some row may change its expert: quantiles of (e_j − e_k)/(β_k − β_j) over rows and pairs, from 1 on."""
+    found = []
+    for k in range(len(prices)):
+        for j in range(len(prices)):
+            if prices[k] > prices[j]:
+                found.append((expected[:, j] - expected[:, k]) / (prices[k] - prices[j]))
+    crossings = torch.cat(found) if found else torch.ones(1, dtype=torch.float64)
+    crossings = crossings[crossings > 1].unique()
+    if len(crossings) > FACTORS:
+        crossings = crossings[torch.linspace(0, len(crossings) - 1, FACTORS).round().long()]
+    top = crossings[-1:] if len(crossings) else torch.ones(1, dtype=torch.float64)
+    return torch.cat([torch.ones(1, dtype=torch.float64), crossings * (1 + 1e-9), top * 2])
+
+
+def keep_within(
+    held_out: HeldOut, prices: Tensor, budget: float, confidence: float | None, names: tuple[str, ...]
+) -> OperatingPoint:
+    """The least factor on the prices [p] that keeps the mean spend within the budget.
+
+    confidence: with .95, the chance of overspending is at most 5 %: a smaller budget is aimed at. None: aim at the budget itself;
+    then the chance is about one half where the budget binds.
+    """
+    prices = prices.double()
+    if not 0 <= budget < float("inf"):
+        raise ParameterError("budget", "must be a finite number, not negative", budget)
+    if confidence is not None and not 0.5 <= confidence < 1:
+        raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
+    cheapest = int(prices.argmin())
+    if budget < float(prices[cheapest]):
+        raise ParameterError(
+            "budget",
+            f"is less than the price of the cheapest expert, {names[cheapest]} ({float(prices[cheapest]):g})",
+            budget,
+        )
+    curve = SpendCurve(held_out, prices)
+    spend, resampled = curve.paid.mean(dim=1), curve.resampled(RESAMPLES)
+
+    def overspending(aim: float) -> float:
+        """The share of resamples in which the factor that is chosen there overspends on all rows."""
+        return float((spend[curve.first_within(resampled, aim)] > budget + 1e-12).double().mean())
+
+    aim = budget
+    if confidence is not None:
+        low, high = float(prices[cheapest]), budget
+        for _ in range(30):
+            if overspending(aim) <= 1 - confidence:
+                low = aim
+            else:
+                high = aim
+            aim = (low + high) / 2
+        aim = low
+    place = int(curve.first_within(spend, aim))
+    guard, decisions = guard_within(curve, place, held_out, prices, budget)
+    routed = guard.constant is None
+    spends = resampled[:, place] if routed else prices[[guard.best]]
+    low, high = (float(spends.quantile(share)) for share in INTERVAL)
+    error, error_se = paired(paid(curve.errors, decisions))
+    return OperatingPoint(
+        budget=budget,
+        factor=float(curve.factors[place]),
+        spend=float(prices[decisions].mean()),
+        spend_interval=(low, high),
+        overspend=overspending(aim) if routed else 0.0,
+        error=error,
+        error_se=error_se or 0.0,
+        guard=guard,
+        rows=len(decisions),
+    )
+
+
+def guard_within(
+    curve: SpendCurve, place: int, held_out: HeldOut, prices: Tensor, budget: float
+) -> tuple[Guard, Tensor]:
+    """The guard, which falls back to the best single expert that the budget allows; and the decisions under it. It has no offsets:
+    they would change the spend."""
+    decisions = curve.decisions[place]
+    alone = (held_out.mean_errors.double() + prices).masked_fill(prices > budget, torch.inf)
+    best, costs = int(alone.argmin()), curve.errors + prices
+    gain, error = paired(costs[:, best] - paid(costs, decisions))
+    constant = None if error is not None and gain > 0 else best
+    return Guard(None, constant, best, gain, error), decisions if constant is None else torch.full_like(decisions, best)
