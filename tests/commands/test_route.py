@@ -84,10 +84,24 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
 
 
+def summary(choices: list[Choice], experts: str, prices: tuple[float, ...] | None = None, scale: float = 1.0) -> str:
+    router: Any = SimpleNamespace(experts=tuple(experts), description=SimpleNamespace(prices=prices), price_scale=scale)
+    return choices_summary(choices, router)
+
+
 def test_summary_counts_each_expert() -> None:
     choices = [Choice("b", None, None)] * 3 + [Choice("c", None, None)]
-    assert choices_summary(choices, ["a", "b", "c"]) == "4 queries: 0 to a, 3 to b, 1 to c"
-    assert choices_summary(choices * 1000, ["b", "c"]) == "4,000 queries: 3,000 to b, 1,000 to c"
+    assert summary(choices, "abc") == "4 queries: 0 to a, 3 to b, 1 to c"
+    assert summary(choices * 1000, "bc", (0.0, 0.0)) == "4,000 queries: 3,000 to b, 1,000 to c"
+
+
+def test_summary_tells_price_and_expected_error() -> None:
+    """Prices .1, .3, .3, .3 and errors .4, .2, .2, .2; one error costs 5 dollars."""
+    costs = {"a": 0.5, "b": 0.5}
+    choices = [Choice("a", None, costs), *[Choice("b", None, costs)] * 3]
+    assert summary(choices, "ab", (0.1, 0.3)).endswith("; mean price 0.25; expected error 0.2500")
+    assert summary(choices, "ab", (0.1, 0.3), scale=0.2).endswith("; mean price 1.25; expected error 0.2500")
+    assert summary([Choice("a", None, None)], "ab", (0.1, 0.3)).endswith("; mean price 0.1")
 
 
 def test_the_run_may_be_in_the_home_folder(

@@ -249,6 +249,61 @@ def test_other_prices(tmp_path: Path) -> None:
     assert len(found) > 1
 
 
+def test_within_a_budget(tmp_path: Path) -> None:
+    """It decides by the prices times the factor, tells costs with the prices themselves, and is the same after a save."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router = Router.load(run.path)
+    before = router.route(run.queries[:1])[0].expected_costs
+    other = router.at(budget=0.25)
+    point = other.operating_point
+    assert point is not None
+    assert point.factor > 1
+    assert point.spend <= 0.25 + 1e-6
+    assert (other.guard, other.description.factor) == (point.guard, point.factor)
+    assert other.route(run.queries[:1])[0].expected_costs == pytest.approx(before, rel=1e-4)
+    assert router.operating_point is None
+    assert router.description.factor == 1
+    other.save(tmp_path / "saved")
+    assert experts_of(Router.load(tmp_path / "saved"), run) == experts_of(other, run)
+    assert other.at(budget=0.25).operating_point == point  # of the prices, not of the prices times the factor
+    dear = router.at(budget=0.5).operating_point
+    assert dear is not None
+    assert (dear.factor, dear.spend > point.spend) == (1, True)
+
+
+def spread_errors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    expected = torch.rand(200, 3, generator=draw) * torch.tensor([0.5, 1.5, 1.0])
+    errors = (torch.rand(200, 3, generator=draw) < expected).double()
+    return errors, expected, errors.mean(dim=0)
+
+
+def test_budgets_that_cannot_be_kept(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router = Router.load(run.path)
+    with pytest.raises(
+        ParameterError, match=r"^budget=0\.05: is less than the price of the cheapest expert, b \(0\.1\)"
+    ):
+        router.at(budget=0.05)
+    with pytest.raises(ParameterError, match=r"^confidence=0\.9: needs a budget"):
+        router.at([0.1, 0.1, 0.1], confidence=0.9)
+    with pytest.raises(ParameterError, match=r"^prices: missing"):
+        router.at()
+    router.config["cost"]["scale"] = 0.5  # one error costs two dollars: prices of 1, .2 and .6 dollars
+    point = router.at(budget=0.5).operating_point
+    assert point is not None
+    assert (point.budget, point.spend <= 0.5 + 1e-6) == (0.5, True)
+    router.config["cost"]["scale"] = 0
+    with pytest.raises(ParameterError, match=r"^budget=1: all prices .* are 0"):
+        router.at(budget=1)
+    router.description = replace(router.description, prices=None)
+    with pytest.raises(ParameterError, match=r"^budget: .*whole costs"):
+        router.at(budget=1)
+    without = priced_run(tmp_path, ASKED)
+    with pytest.raises(ParameterError, match=r"^budget: the run kept no rows"):
+        Router.load(without.path).at(budget=1)
+
+
 def test_whole_costs_have_no_prices_to_change(tmp_path: Path) -> None:
     """Also after a save: prices that are part of the costs would be counted twice."""
     run = priced_run(tmp_path, ASKED, right_at_any_price())
@@ -363,7 +418,7 @@ BAD_PRICES: dict[str, tuple[Any, str]] = {
     "negative": ([0, 0, -1], "prices=[0.0, 0.0, -1.0]: must be finite and not negative"),
     "no price for c": ({"a": 1, "b": 2}, "prices: no price for c"),
     "unknown experts": ({"a": 0.1, "b": 0.2, "c": 0.2, "d": 0.3, "e": 1}, "prices: no expert d, e; there are a, b, c"),
-    "none": (None, "prices=None: must be numbers"),
+    "none": (None, "prices: missing; give prices, a budget, or both"),
     "a word": ([0, 0, "dear"], "must be numbers"),
     "a text": ("012", "prices=012: must be numbers"),
     "no order": ({0.0, 1.0, 2.0}, "must be numbers"),
@@ -467,7 +522,7 @@ def test_a_damaged_file_is_named(features: Ran, tmp_path: Path) -> None:
 def test_a_file_of_another_run_or_format(features: Ran, texts: Ran, tmp_path: Path) -> None:
     run = copied(features, tmp_path)
     whole = (run / FILE).read_bytes()
-    (run / FILE).write_bytes(whole.replace(b'\\"format\\": 1', b'\\"format\\": 2'))
+    (run / FILE).write_bytes(whole.replace(b'\\"format\\": 2', b'\\"format\\": 1'))
     assert f": l2d {own_version()} wrote it in another format" in one_line(run)
     config = RunFolder(texts.path).config()
     config["router"]["depth"] = 1

@@ -73,6 +73,17 @@ def make_route_parser() -> argparse.ArgumentParser:
         " The guard is fitted to them",
     )
     decisions.add_argument(
+        "--budget",
+        type=float,
+        help="keep the mean price per query within this, in the unit of the prices in training (before cost.scale): prices are"
+        " multiplied by the least factor that does so on rows that the router did not see (methods as for --prices)",
+    )
+    decisions.add_argument(
+        "--confidence",
+        type=float,
+        help="with --budget: the chance that the budget is kept, such as 0.95 (default: about one half, where the budget binds)",
+    )
+    decisions.add_argument(
         "--raw",
         action="store_true",
         help="decide without the guard, which may shift scores or send every query to one expert",
@@ -130,9 +141,9 @@ def load_router(options: argparse.Namespace) -> "Router":
     from l2d.serving.router import Router
 
     router = Router.load(options.run, raw=options.raw, trust=options.trust)
-    if options.prices is not None:
+    if any(given is not None for given in (options.prices, options.budget, options.confidence)):
         with given_as_flags():
-            router = router.at(options.prices)
+            router = router.at(options.prices, budget=options.budget, confidence=options.confidence)
     return router
 
 
@@ -173,10 +184,17 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     return content.getvalue()
 
 
-def choices_summary(choices: "Sequence[Choice]", experts: Sequence[str]) -> str:
-    """How many queries went to each expert."""
-    counts = Counter(choice.expert for choice in choices)
-    return f"{len(choices):,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in experts)
+def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
+    """How many queries went to each expert and, if they are known, their mean price and expected error."""
+    counts, n = Counter(choice.expert for choice in choices), len(choices)
+    said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
+    prices = router.description.prices
+    if n and prices is not None and any(prices):
+        price = sum(counts[name] * paid for name, paid in zip(router.experts, prices, strict=True)) / n
+        said.append(f"mean price {price / router.price_scale:.4g}")
+        expected = [choice.expected_costs[choice.expert] for choice in choices if choice.expected_costs is not None]
+        said += [f"expected error {sum(expected) / n - price:.4f}"] if len(expected) == n else []
+    return "; ".join(said)
 
 
 def main(arguments: list[str]) -> None:
@@ -184,6 +202,8 @@ def main(arguments: list[str]) -> None:
         options = read_options(arguments)
         check_out(options.out)
         router = load_router(options)
+        if router.operating_point is not None:
+            print(router.operating_point, file=sys.stderr)
         if router.guard_note is not None:
             print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
         choices = ask_router(router, options)
@@ -195,4 +215,4 @@ def main(arguments: list[str]) -> None:
             print(content, end="")
         else:
             write_text(options.out, content)
-            print(f"{choices_summary(choices, router.experts)}; written to {options.out}", file=sys.stderr)
+            print(f"{choices_summary(choices, router)}; written to {options.out}", file=sys.stderr)

@@ -19,6 +19,7 @@ from l2d.utils.seeding import stream
 FACTORS = 1_000  # that are tried, from 1 to where every row goes to the cheapest expert
 RESAMPLES = 1_000
 INTERVAL = (0.025, 0.975)
+ROUNDING = 1e-6  # of prices in 32 bits
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,8 @@ class OperatingPoint:
     """What a router within a budget is expected to do, per query, on rows that it did not see.
 
     factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
-    overspend: how likely the mean spend exceeds the budget. error, error_se: the mean error and its standard error. guard: what is
-    deployed; its fallback, if it falls back, is within the budget too. rows: how many rows say so.
+    overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
+    its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
     """
 
     budget: float
@@ -39,6 +40,14 @@ class OperatingPoint:
     error_se: float
     guard: Guard
     rows: int
+
+    def __str__(self) -> str:
+        low, high = self.spend_interval
+        return (
+            f"budget {self.budget:g} per query: the prices count {self.factor:.4g} times; spends {self.spend:.4g} ({low:.4g} to"
+            f" {high:.4g}), with a chance of {self.overspend:.0%} to overspend; error rate {self.error:.4f} ± {self.error_se:.4f}"
+            f" ({self.rows:,} rows that the router did not see)"
+        )
 
 
 class SpendCurve:
@@ -53,7 +62,7 @@ class SpendCurve:
 
     def first_within(self, spend: Tensor, budget: float) -> Tensor:
         """The place of the least factor whose spend [..., factors] is within the budget. The last is the cheapest there is."""
-        within = spend <= budget + 1e-12
+        within = spend <= budget * (1 + ROUNDING)
         within[..., -1] = True
         return within.to(torch.uint8).argmax(dim=-1)
 
@@ -80,10 +89,16 @@ def factors_to_try(expected: Tensor, prices: Tensor) -> Tensor:
 
 
 def keep_within(
-    held_out: HeldOut, prices: Tensor, budget: float, confidence: float | None, names: tuple[str, ...]
+    held_out: HeldOut,
+    prices: Tensor,
+    budget: float,
+    confidence: float | None,
+    names: tuple[str, ...],
+    unit: float = 1.0,
 ) -> OperatingPoint:
-    """The least factor on the prices [p] that keeps the mean spend within the budget.
+    """The least factor on the prices [p] that keeps the mean spend within the budget, both in units of one error.
 
+    unit: what one error costs, in the money that the result is told in.
     confidence: with .95, the chance of overspending is at most 5 %: a smaller budget is aimed at. None: aim at the budget itself;
     then the chance is about one half where the budget binds.
     """
@@ -93,22 +108,20 @@ def keep_within(
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     cheapest = int(prices.argmin())
-    if budget < float(prices[cheapest]):
-        raise ParameterError(
-            "budget",
-            f"is less than the price of the cheapest expert, {names[cheapest]} ({float(prices[cheapest]):g})",
-            budget,
-        )
+    least = float(prices[cheapest])
+    if budget < least * (1 - ROUNDING):
+        problem = f"is less than the price of the cheapest expert, {names[cheapest]} ({least * unit:g})"
+        raise ParameterError("budget", problem, f"{budget * unit:g}")
     curve = SpendCurve(held_out, prices)
     spend, resampled = curve.paid.mean(dim=1), curve.resampled(RESAMPLES)
 
     def overspending(aim: float) -> float:
         """The share of resamples in which the factor that is chosen there overspends on all rows."""
-        return float((spend[curve.first_within(resampled, aim)] > budget + 1e-12).double().mean())
+        return float((spend[curve.first_within(resampled, aim)] > budget * (1 + ROUNDING)).double().mean())
 
     aim = budget
     if confidence is not None:
-        low, high = float(prices[cheapest]), budget
+        low, high = least, budget
         for _ in range(30):
             if overspending(aim) <= 1 - confidence:
                 low = aim
@@ -123,10 +136,10 @@ def keep_within(
     low, high = (float(spends.quantile(share)) for share in INTERVAL)
     error, error_se = paired(paid(curve.errors, decisions))
     return OperatingPoint(
-        budget=budget,
+        budget=budget * unit,
         factor=float(curve.factors[place]),
-        spend=float(prices[decisions].mean()),
-        spend_interval=(low, high),
+        spend=float(prices[decisions].mean()) * unit,
+        spend_interval=(low * unit, high * unit),
         overspend=overspending(aim) if routed else 0.0,
         error=error,
         error_se=error_se or 0.0,
@@ -141,7 +154,7 @@ def guard_within(
     """The guard, which falls back to the best single expert that the budget allows; and the decisions under it. It has no offsets:
     they would change the spend."""
     decisions = curve.decisions[place]
-    alone = (held_out.mean_errors.double() + prices).masked_fill(prices > budget, torch.inf)
+    alone = (held_out.mean_errors.double() + prices).masked_fill(prices > budget * (1 + ROUNDING), torch.inf)
     best, costs = int(alone.argmin()), curve.errors + prices
     gain, error = paired(costs[:, best] - paid(costs, decisions))
     constant = None if error is not None and gain > 0 else best

@@ -127,12 +127,10 @@ def verdict_line(metrics: RunMetrics) -> str:
     if guarded.constant is not None:
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}."
     found = f"On {then} it costs {abs(seen.gain):.4f}{_plus_minus(seen)} {{}} per input than {seen.best_constant} alone"
-    if seen.gain == 0:
-        return (
-            f"verdict: unclear. Routing gained on {first}. On {then} it costs the same as {seen.best_constant} alone."
-        )
-    if seen.gain < 0:
-        return f"verdict: unclear. Routing gained on {first}. {found.format('more')}."
+    if seen.gain <= 0:
+        before = "The guard keeps the router" if cross_validated(metrics) else "Routing gained on validation"
+        same = f"On {then} it costs the same as {seen.best_constant} alone"
+        return f"verdict: unclear. {before}. {found.format('more') if seen.gain < 0 else same}."
     if seen.standard_error is None or seen.gain <= SURE * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."
     alone = guarded.deferral_loss + seen.gain

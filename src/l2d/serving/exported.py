@@ -22,7 +22,7 @@ from l2d.utils.version import own_version
 FILE = "model.safetensors"
 HELD_OUT = "held_out"  # prefix of the tensors that a guard for other prices is fitted to
 HEADER = "l2d"  # one key: safetensors writes several in a different order in each process
-FORMAT = 1
+FORMAT = 2
 RETRAIN = "train the run again with force=true"
 
 
@@ -31,7 +31,7 @@ class RouterDescription:
     """What the tensors do not say.
 
     prices: one per expert, None if each row has its own or they are part of the costs. shape: of one input. encoder: the config of
-    the text encoder. guard: fitted to the validation rows.
+    the text encoder. guard: fitted to the validation rows. factor: on the prices, to decide by, so that a budget is kept.
     """
 
     experts: tuple[str, ...]
@@ -41,6 +41,7 @@ class RouterDescription:
     seen: Seen
     encoder: dict[str, Any] | None
     guard: Guard
+    factor: float = 1.0
 
     @property
     def kind(self) -> str:
@@ -67,6 +68,7 @@ class RouterDescription:
             "num_classes": self.num_classes,
             "input": {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder},
             "guard": self.guard.as_dict(),
+            "factor": self.factor,
         }
 
     @classmethod
@@ -81,6 +83,7 @@ class RouterDescription:
             seen=Seen(**{**seen, "features": tuple(seen["features"])}),
             encoder=encoder,
             guard=Guard.from_dict(content["guard"]),
+            factor=content["factor"],
         )
 
 

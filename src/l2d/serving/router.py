@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.core.budget import OperatingPoint, keep_within
 from l2d.core.decisions import at_least_float32
 from l2d.core.guard import Guard
 from l2d.data.batches import eval_parts
@@ -46,7 +47,8 @@ class Router:
 
     network, method, encoder: what it decides with. guard: fitted to the validation rows, for the prices it decides by. It may send
     every query to the best single expert, or shift the experts' scores; guard_note says which, None if neither. raw: decide without
-    the guard (`Router.load(folder, raw=True)`, or set `router.raw = True`).
+    the guard (`Router.load(folder, raw=True)`, or set `router.raw = True`). operating_point: what a router within a budget is
+    expected to spend.
     """
 
     def __init__(self, run: RebuiltRun, device: str = "cpu", *, raw: bool = False) -> None:
@@ -55,6 +57,7 @@ class Router:
         self.config, self.description, self.held_out = run.config, run.description, run.held_out
         self.guard: Guard = run.description.guard
         self.validation: RouterScore | None = None
+        self.operating_point: OperatingPoint | None = None
 
     @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
@@ -101,28 +104,63 @@ class Router:
             return f"guard: every query goes to {best}; {reason}"
         return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
 
-    def at(self, prices: Prices) -> "Router":
-        """Another router, which decides by these prices, one per expert. It shares this one's network and leaves this one as it is.
+    def at(
+        self, prices: Prices | None = None, *, budget: float | None = None, confidence: float | None = None
+    ) -> "Router":
+        """Another router, which decides by other prices or within a budget. It shares this one's network; this one stays as it is.
 
-        Its guard is fitted to the run's validation rows at these prices.
+        Args:
+            prices: One per expert. Default: this router's own. The guard is fitted to rows that the router did not see, at these
+                prices.
+            budget: The mean price per query to keep within, in the unit of the prices in training (before cost.scale). The prices
+                are then multiplied by the least factor that does so, and the guard's fallback is within the budget too.
+            confidence: With 0.95, the chance of overspending is at most 5 %. Default: about one half, where the budget binds.
+
+        Returns:
+            A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs.
         """
-        new = torch.tensor(prices_in_order(prices, self.experts))  # float32, like the method's
+        if budget is None and confidence is not None:
+            raise ParameterError("confidence", "needs a budget", confidence)
+        if prices is None and budget is None:
+            raise ParameterError("prices", "missing; give prices, a budget, or both")
+        known, scale = self.description.prices, self.price_scale
+        if known is None:
+            problem = "this router was fitted with whole costs, and their prices are not known"
+            told = f"{problem}; fit it with errors= and prices= to change them later"
+            raise ParameterError("budget" if prices is None else "prices", told)
+        new = torch.tensor(
+            known if prices is None else prices_in_order(prices, self.experts)
+        )  # float32, like the method's
         other = copy.copy(self)
         other.method = copy.deepcopy(self.method)
         other.method.reprice(new)
-        known = self.description.prices
-        if known is None:
-            problem = "this router was fitted with whole costs, and their prices are not known"
-            raise ParameterError("prices", f"{problem}; fit it with errors= and prices= to change them later")
-        if torch.equal(torch.tensor(known), new):
+        if self.description.factor == 1 and torch.equal(torch.tensor(known), new):
             other.guard = self.description.guard
         elif self.held_out is not None:
             other.guard = self.held_out.guard_at(new)
         else:
             raise ParameterError("prices", f"the run kept no validation rows to fit a guard to; {RETRAIN}")
-        other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard)
-        other.validation = None  # it was measured at other prices
-        return other
+        other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard, factor=1.0)
+        other.validation = other.operating_point = None  # they were measured at other prices
+        if budget is not None and scale == 0:
+            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
+        return other if budget is None else other._within(budget * scale, confidence)
+
+    def _within(self, budget: float, confidence: float | None) -> "Router":
+        """budget: in units of one error, like the router's prices. This router is a copy already."""
+        if self.held_out is None:
+            raise ParameterError("budget", f"the run kept no rows to find it on; {RETRAIN}")
+        prices = torch.tensor(self.description.prices)
+        point = keep_within(self.held_out, prices, budget, confidence, self.experts, 1 / self.price_scale)
+        self.method.reprice(prices * point.factor)
+        self.guard, self.operating_point = point.guard, point
+        self.description = replace(self.description, guard=point.guard, factor=point.factor)
+        return self
+
+    @property
+    def price_scale(self) -> float:
+        """What prices were multiplied by in training, to be in units of one error."""
+        return float(self.config["cost"].get("scale", 1.0))
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
@@ -221,7 +259,7 @@ class Router:
         own, decisions = self._decisions(outputs)
         with torch.inference_mode():
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
-            expected = self.method.expected_costs(outputs)
+            expected = self._expected_costs(outputs)
         return [
             Choice(self.experts[chosen], shares, costs, guard=self._changed(before, chosen))
             for chosen, before, shares, costs in zip(
@@ -232,6 +270,13 @@ class Router:
                 strict=True,
             )
         ]
+
+    def _expected_costs(self, outputs: Tensor) -> Tensor | None:
+        """Error plus price; without the factor that keeps a budget."""
+        expected = self.method.expected_costs(outputs)
+        if expected is None or self.description.prices is None or self.description.factor == 1:
+            return expected
+        return expected - (self.description.factor - 1) * torch.tensor(self.description.prices).to(expected)
 
     def _decisions(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the guard."""

@@ -1,0 +1,123 @@
+"""Within a budget: by hand, by properties, and against a known truth."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from l2d.core.budget import OperatingPoint, SpendCurve, keep_within
+from l2d.core.decisions import argmax_last
+from l2d.core.guard import HeldOut
+from l2d.utils.errors import ParameterError
+
+PRICES = torch.tensor([0.01, 0.001])
+# The first expert is expected to be better by .5, .4, .3 and −.1: worth its price up to factors of .5/.009 = 55.6, 44.4, 33.3 and never.
+EXPECTED = torch.tensor([[0.0, 0.5], [0.0, 0.4], [0.0, 0.3], [0.1, 0.0]]).repeat(25, 1)
+ERRORS = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 0.0], [1.0, 0.0]], dtype=torch.float64).repeat(25, 1)
+HELD_OUT = HeldOut(ERRORS, EXPECTED, ERRORS.mean(dim=0))
+NAMES = ("large", "small")
+
+
+def within(budget: float, confidence: float | None = None, held_out: HeldOut = HELD_OUT) -> OperatingPoint:
+    return keep_within(held_out, PRICES, budget, confidence, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("budget", "factor", "spend", "error"),
+    [
+        (0.01, 1, (3 * 0.01 + 0.001) / 4, 0.0),  # the budget does not bind
+        (0.007, 0.3 / 0.009, (2 * 0.01 + 2 * 0.001) / 4, 0.0),
+        (0.0055, 0.3 / 0.009, (2 * 0.01 + 2 * 0.001) / 4, 0.0),
+        (0.005, 0.4 / 0.009, (0.01 + 3 * 0.001) / 4, 0.25),
+    ],
+)
+def test_by_hand(budget: float, factor: float, spend: float, error: float) -> None:
+    """With three quarters to large .00775, with half .0055, with a quarter .00325."""
+    found = within(budget)
+    assert (found.factor, found.spend) == pytest.approx((factor, spend), rel=1e-6)
+    assert (found.error, found.guard.constant, found.rows, found.budget) == (error, None, 100, budget)
+    low, high = found.spend_interval
+    assert low < spend < high
+
+
+def test_the_fallback_is_within_the_budget() -> None:
+    """Nothing is left but small for everyone, so the router is that expert. Large alone would be better, and is too dear."""
+    found = within(0.002)
+    assert (found.guard.constant, found.overspend) == (1, 0.0)
+    assert found.spend == pytest.approx(0.001)
+    assert found.spend_interval == pytest.approx((0.001, 0.001))
+    assert found.error == 0.5
+    worse = HeldOut(ERRORS, 1 - EXPECTED, ERRORS.mean(dim=0))  # it prefers the wrong expert
+    assert within(0.02, held_out=worse).guard.constant == 0
+    assert within(0.009, held_out=worse).guard.constant == 1
+
+
+def test_money_is_told_in_its_own_unit() -> None:
+    """One error costs 5 dollars: .0055 is .0275 dollars."""
+    found = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0)
+    assert (found.budget, found.spend) == pytest.approx((0.0275, 0.0275))
+    assert "budget 0.0275 per query" in str(found)
+    with pytest.raises(ParameterError, match=r"^budget=0\.0025: is less than the price of .* small \(0\.005\)$"):
+        keep_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)
+
+
+@pytest.mark.parametrize("budget", [-1.0, float("nan"), float("inf")])
+def test_budgets_that_are_none(budget: float) -> None:
+    with pytest.raises(ParameterError, match=r"^budget="):
+        within(budget)
+
+
+@pytest.mark.parametrize("confidence", [0.4, 1.0, 95.0, float("nan")])
+def test_confidences_that_are_none(confidence: float) -> None:
+    with pytest.raises(ParameterError, match=r"^confidence=.*at least 0\.5 and less than 1"):
+        within(0.005, confidence)
+
+
+def population(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Errors and expected errors of three experts."""
+    draw = torch.Generator().manual_seed(seed)
+    logits = torch.tensor([1.8, 0.9, 0.2]) + torch.randn(n, 3, generator=draw)
+    errors = (torch.rand(n, 3, generator=draw) > torch.sigmoid(logits)).double()
+    return errors, torch.sigmoid(-logits - 0.5 * torch.randn(n, 3, generator=draw))
+
+
+LIST = torch.tensor([0.01, 0.003, 0.0005])
+
+
+@given(st.integers(0, 20), st.floats(0.0005, 0.012), st.sampled_from([None, 0.9]))
+def test_the_spend_is_within_the_budget(seed: int, budget: float, confidence: float | None) -> None:
+    errors, expected = population(80, seed)
+    found = keep_within(HeldOut(errors, expected, errors.mean(dim=0)), LIST, budget, confidence, ("a", "b", "c"))
+    assert found.factor >= 1
+    assert found.spend <= budget * (1 + 2e-6)
+    assert confidence is None or found.overspend <= 1 - confidence + 1e-9
+    if found.guard.constant is None:
+        chosen = argmax_last(-(expected.double() + found.factor * LIST.double()))
+        assert found.spend == pytest.approx(float(LIST.double()[chosen].mean()))
+        assert found.error == pytest.approx(float(errors.gather(1, chosen[:, None]).mean()))
+
+
+@given(st.integers(0, 20))
+def test_the_spend_falls_with_the_factor(seed: int) -> None:
+    errors, expected = population(60, seed)
+    spend = SpendCurve(HeldOut(errors, expected, errors.mean(dim=0)), LIST).paid.mean(dim=1)
+    assert (spend.diff() <= 1e-12).all()
+    assert float(spend[-1]) == pytest.approx(0.0005)
+
+
+@pytest.mark.slow
+def test_how_often_it_overspends() -> None:
+    """On a population whose spend is known. Without a confidence, about half of the time; with .9, about a tenth."""
+    errors, expected = population(50_000, 99)
+    shares = {}
+    for confidence in (None, 0.9):
+        over = []
+        for seed in range(40):
+            rows = torch.randint(50_000, (300,), generator=torch.Generator().manual_seed(seed))
+            seen = HeldOut(errors[rows], expected[rows], errors[rows].mean(dim=0))
+            found = keep_within(seen, LIST, 0.004, confidence, ("a", "b", "c"))
+            chosen = argmax_last(-(expected.double() + found.factor * LIST.double()))
+            over.append(float(LIST.double()[chosen].mean()) > 0.004)
+        shares[confidence] = sum(over) / len(over)
+    assert 0.3 <= shares[None] <= 0.7
+    assert shares[0.9] <= 0.2
