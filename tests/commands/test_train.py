@@ -42,7 +42,7 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.history import HistoryLogger
 from l2d.serving import router as route
-from l2d.training import walk
+from l2d.training import score, walk
 from l2d.training.score import RoutedRows, hold
 from l2d.utils.errors import L2DError
 
@@ -241,7 +241,7 @@ CRASHES = {
     "after an epoch": (EpochCheckpoint, "_save", 2),
     "before the last checkpoint": (EpochCheckpoint, "_save", 4),
     "while the history is written": (HistoryLogger, "_write", 3),
-    "after training": (walk, "score_router", 1),
+    "after training": (score, "routed", 1),
     "before the router is kept": (walk, "write_weights", 1),
     "before the result": (RunFolder, "finish", 1),
 }
