@@ -137,6 +137,7 @@ def test_interrupted_search_goes_on(tmp_path: Path, start: Callable[..., Child],
         (["method=hinge", "tune.ablation=true"], "tune.ablation=true: takes MILD apart, not method=hinge"),
         (["method=mild,ce"], "has no ρ to search"),  # before mild's search is run
         (["++stop_after=1"], "stop_after: a search sets it itself"),
+        (["evaluation=cross_validate"], "evaluation: a search judges trials on validation rows"),
         (["trainer.devices=2"], "trainer.devices: a search gives each run one device"),
     ],
     ids=str,

@@ -193,12 +193,7 @@ def check_together(experiment: Experiment) -> None:
 
 
 # Keys that a search sets itself, and the option that says how.
-SET_BY_SEARCH = {
-    "seed": "tune.seeds and tune.final_seeds",
-    "fold": "tune.folds",
-    "stop_after": "tune.rungs",
-    "evaluation": "tune.folds",
-}
+SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
 USED_BY = {"offsets": ("paper", "per_expert", "extended"), "totals": ("extended",), "recipe": ("optuna",)}
 
 

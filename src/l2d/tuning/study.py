@@ -51,6 +51,10 @@ def tune(shop: Workshop) -> None:
     given = {text.split("=")[0].lstrip("+~") for overrides in combinations for text in overrides}
     for key in SET_BY_SEARCH.keys() & given:
         raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
+    if {"evaluation=auto", "evaluation=cross_validate"} & {text for overrides in combinations for text in overrides}:
+        raise L2DError(
+            "evaluation: a search judges trials on validation rows, so use holdout; tune.folds cross-validates"
+        )
     if shop.config.force:
         raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
     # All are built before the first is run: what cannot be searched fails at once.
