@@ -103,6 +103,8 @@ def test_what_is_said_is_not_of_a_run(rows: tuple[np.ndarray, np.ndarray], capsy
     assert capsys.readouterr().out == ""
     with pytest.raises(ParameterError, match=r"^stop_after=1: is for runs"):
         l2d.fit(*rows, **QUICK, options={"stop_after": 1})
+    with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: is for runs"):
+        l2d.fit(*rows, **QUICK, options={"evaluation": "cross_validate"})
 
 
 def test_a_class_of_ones_own(

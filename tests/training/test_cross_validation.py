@@ -120,6 +120,8 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     chosen = splits_of_router(check(config(file, tmp_path, "method=mild", "checkpoint=best")))
     assert len(chosen.train) + len(chosen.validation) == N
     assert not torch.isin(chosen.train.rows, chosen.validation.rows).any()
+    at_once = splits_of_router(check(config(file, tmp_path, "method=knn", "checkpoint=best")))
+    assert len(at_once.train) == N  # it has no epochs to choose from
     held_out = check(config(file, tmp_path, "method=mild", "evaluation=holdout"))
     assert torch.equal(splits_of_router(held_out).train.rows, make_splits(held_out).train.rows)
 

@@ -117,6 +117,10 @@ def fit(
         raise ParameterError(
             "stop_after", "is for runs that are resumed later; use epochs", experiment.settings.stop_after
         )
+    if experiment.settings.evaluation == "cross_validate":
+        raise ParameterError(
+            "evaluation", "is for runs on a table; l2d.fit holds validation rows out", "cross_validate"
+        )
     inputs, seen, groups = read_inputs(X, text, embedder(experiment))
     by_row = paid if paid is not None and paid.ndim == 2 else None
     arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row), labels)

@@ -16,7 +16,7 @@ from l2d.utils.files import write_atomically, write_json, write_text
 from l2d.utils.user_errors import OneLineParser, answering
 
 USAGE = f"l2d curve [FOLDER] {' '.join(f'[{name}=NAME]' for name in NAMED)}"
-DESCRIPTION = """Error against price on the test split, of finished runs that differ in cost.scale (and seed) alone, or of one
+DESCRIPTION = """Error against price on held-out rows, of finished runs that differ in cost.scale (and seed) alone, or of one
 run whose method takes any prices afterwards (cost_regression, label_regression, plugin, and simple routers such as knn).
 
 Writes FOLDER/curves/<name>/: curve.csv, curve.png, summary.json. What the numbers are: docs/llm_routing.md."""

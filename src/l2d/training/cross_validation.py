@@ -19,7 +19,7 @@ from l2d.data.arrays import Arrays
 from l2d.data.folds import pooled, with_test_fold
 from l2d.methods.method import Method
 from l2d.routing.assemble import Splits
-from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits
+from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits, without_epochs
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.fingerprints import data_fingerprint
 from l2d.routing.make import find
@@ -144,8 +144,8 @@ class FoldedRows:
 
     def source(self, folds: Sequence[Fold]) -> Source:
         """For the router that is used in the end. It learns from all rows but, if they choose its epoch, the validation rows."""
-        recipe, settings = self.experiment.recipe, self.experiment.settings
-        everything = settings.checkpoint == "last" and recipe.patience is None
+        chosen = without_epochs(self.experiment)
+        everything = chosen.settings.checkpoint == "last" and chosen.recipe.patience is None
         return Source(
             splits=partial(self.splits, self.whole, "all", everything=everything),
             score=partial(score_out_of_fold, folds, self.whole.train_categories),
@@ -178,9 +178,9 @@ def score_out_of_fold(
     A guard that falls back does so on every row. Otherwise its decisions on a fold's rows are those of a guard that did not see
     them.
     """
-    method, splits = router.method, data.splits
     rows = gathered(folds)
-    best = metrics_.best_single(rows.costs)
+    method, splits = router.method, replace(data.splits, train_costs=rows.costs)
+    best = metrics_.best_single(splits.train_costs)
     guard, guarded = hold(method, rows, rows, best)
     if guard.constant is None:
         guarded = guarded_by_the_others(method, folds, best)
@@ -197,7 +197,7 @@ def score_out_of_fold(
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, held_out(rows, splits, rows.costs))
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, held_out(rows, splits, splits.train_costs))
 
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:

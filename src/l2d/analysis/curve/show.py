@@ -47,7 +47,7 @@ def curve_text(curve: Curve) -> str:
     prices = ", ".join(f"{model['price']:.4g}" for model in found["models"])  # groups may differ in nothing else
     lines = [
         f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
-        aligned(["test split", "price", "error", "std", "seeds", *(["APGR"] if two else [])], rows),
+        aligned(["held-out rows", "price", "error", "std", "seeds", *(["APGR"] if two else [])], rows),
         areas_line(found),
         reached_line(curve),
     ]
