@@ -288,7 +288,7 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
         ["router, cost.scale=0", "0.7750", "0.0000", "0.0000", "2", "0.5000"],
         ["router, cost.scale=1", "0.1000", "0.5000", "0.0000", "2", "0.5000"],
     ]
-    assert table[0].split() == ["test", "split", "price", "error", "std", "seeds", "APGR"]
+    assert table[0].split() == ["held-out", "rows", "price", "error", "std", "seeds", "APGR"]
     assert [row.split() for row in table if "always" in row] == [
         ["always", "model", "0", "0.1000", "0.5000", "0.0000", "2"],
         ["always", "model", "1", "1.0000", "0.0000", "0.0000", "2"],
