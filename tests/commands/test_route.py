@@ -24,7 +24,7 @@ from l2d.commands.route import (
     make_route_parser,
     read_prices,
 )
-from l2d.core.guard import Guard, HeldOut
+from l2d.core.guard import Guard
 from l2d.data.text.encoders import Hashed
 from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
 from l2d.serving.router import Choice, Router
@@ -41,7 +41,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
 def features(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
     """Of a method that takes other prices, with validation rows on which it knows the errors."""
     errors = torch.eye(3, dtype=torch.float64).repeat(30, 1) * 99
-    kept = {f"{HELD_OUT}.{name}": value for name, value in vars(HeldOut(errors, errors, errors.mean(dim=0))).items()}
+    held_out = {"errors": errors, "expected": errors, "mean_errors": errors.mean(dim=0)}
+    kept = {f"{HELD_OUT}.{name}": value for name, value in held_out.items()}
     return untrained(tmp_path_factory.mktemp("features"), *PRICED, "method=cost_regression", kept=kept)
 
 
@@ -85,7 +86,9 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
 
 
 def summary(choices: list[Choice], experts: str, prices: tuple[float, ...] | None = None, scale: float = 1.0) -> str:
-    router: Any = SimpleNamespace(experts=tuple(experts), description=SimpleNamespace(prices=prices), price_scale=scale)
+    router: Any = SimpleNamespace(
+        experts=tuple(experts), description=SimpleNamespace(prices=prices, factor=1.0), price_scale=scale
+    )
     return choices_summary(choices, router)
 
 

@@ -1,5 +1,7 @@
 """Within a budget: by hand, by properties, and against a known truth."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -52,6 +54,16 @@ def test_the_fallback_is_within_the_budget() -> None:
     assert within(0.009, held_out=worse).guard.constant == 1
 
 
+def test_the_router_that_is_deployed_must_keep_it_too() -> None:
+    """It finds the first expert better everywhere, by .6: at .0055 half of the rows may have it, so none has."""
+    sure = torch.tensor([[0.0, 0.6]]).repeat(50, 1)
+    found = keep_within(replace(HELD_OUT, deployed=sure), PRICES, 0.0055, None, NAMES)
+    assert found.factor > 0.6 / 0.009
+    assert found.guard.constant == 1
+    free = keep_within(replace(HELD_OUT, deployed=sure), PRICES, 0.01, None, NAMES)
+    assert (free.factor, free.spend) == pytest.approx((1, 0.01))  # the larger of .00775 and .01
+
+
 def test_money_is_told_in_its_own_unit() -> None:
     """One error costs 5 dollars: .0055 is .0275 dollars."""
     found = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0)
@@ -100,7 +112,7 @@ def test_the_spend_is_within_the_budget(seed: int, budget: float, confidence: fl
 @given(st.integers(0, 20))
 def test_the_spend_falls_with_the_factor(seed: int) -> None:
     errors, expected = population(60, seed)
-    spend = SpendCurve(HeldOut(errors, expected, errors.mean(dim=0)), LIST).paid.mean(dim=1)
+    spend = SpendCurve(HeldOut(errors, expected, errors.mean(dim=0)), LIST).spend
     assert (spend.diff() <= 1e-12).all()
     assert float(spend[-1]) == pytest.approx(0.0005)
 

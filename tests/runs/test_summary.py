@@ -188,6 +188,9 @@ def test_a_cross_validated_run_speaks_of_held_out_rows() -> None:
     ):
         text = format_table(metrics(ROUTER, guarded=found, evaluation="cross_validate"))
         assert text.startswith("every row, held out once")
+        assert (
+            "router, guarded" in text
+        )  # its loss is another one, though the guard of all rows may leave the router as it is
         assert "on held-out rows" in line_of(text, "guard: ")
         assert "held-out rows" in line_of(text, "verdict: ")
         assert not re.search("validation|test split", text)

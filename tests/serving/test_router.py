@@ -217,7 +217,11 @@ def test_the_description_comes_back_whole(features: Ran) -> None:
 
 def priced_run(tmp_path: Path, guard: Guard, wrong: HeldOut | None = None) -> Untrained:
     """Of a method that takes other prices later. wrong: what it is said to have expected on validation rows; None: nothing was kept."""
-    saved = {} if wrong is None else {f"{HELD_OUT}.{name}": value for name, value in vars(wrong).items()}
+    saved = (
+        {}
+        if wrong is None
+        else {f"{HELD_OUT}.{name}": value for name, value in vars(wrong).items() if value is not None}
+    )
     return untrained(tmp_path, *PRICED, "method=cost_regression", guard=guard, kept=saved)
 
 
@@ -250,17 +254,22 @@ def test_other_prices(tmp_path: Path) -> None:
 
 
 def test_within_a_budget(tmp_path: Path) -> None:
-    """It decides by the prices times the factor, tells costs with the prices themselves, and is the same after a save."""
+    """It decides by the prices times the factor, tells costs with it, and is the same after a save."""
     run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
     router = Router.load(run.path)
-    before = router.route(run.queries[:1])[0].expected_costs
+    [before] = router.route(run.queries[:1])
     other = router.at(budget=0.25)
     point = other.operating_point
     assert point is not None
     assert point.factor > 1
     assert point.spend <= 0.25 + 1e-6
     assert (other.guard, other.description.factor) == (point.guard, point.factor)
-    assert other.route(run.queries[:1])[0].expected_costs == pytest.approx(before, rel=1e-4)
+    [after] = other.route(run.queries[:1])
+    assert before.expected_costs is not None
+    assert after.expected_costs is not None
+    more = {name: after.expected_costs[name] - before.expected_costs[name] for name in "abc"}
+    prices = {"a": 0.5, "b": 0.1, "c": 0.3}
+    assert more == pytest.approx({name: (point.factor - 1) * price for name, price in prices.items()}, rel=1e-3)
     assert router.operating_point is None
     assert router.description.factor == 1
     other.save(tmp_path / "saved")

@@ -61,7 +61,7 @@ def fit(
 
     No file is left behind, and the caller's random state stays as it was. The training is that of `l2d train`: a share of the
     rows is held out for validation, and the guard that is fitted to those rows sends everything to the best single expert unless
-    the router is clearly better.
+    the router is cheaper there.
 
     Args:
         X: The inputs: numbers [n, features] as an array, a tensor or a DataFrame; images as uint8 [n, height, width, channels]; or
@@ -77,7 +77,7 @@ def fit(
             `l2d.Method`. Its arguments are options: {"method.margin": 0.5}.
         router: The network, a name of `l2d train --help`. Default: mlp for numbers and texts, resnet18_slim for images.
         epochs: Passes over the rows. Default: the recipe's, 20 for numbers and texts.
-        batch_size: Rows per step. Default: the recipe's, 128 for numbers and texts.
+        batch_size: Rows per step. Default: the recipe's, 512 for numbers and texts.
         learning_rate: Of the optimizer. Default: the recipe's, 0.001 for numbers and texts.
         validation_fraction: The share of the rows that is held out.
         seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.

@@ -11,7 +11,7 @@ from l2d.utils.version import own_version
 
 # command: (module, what it does)
 COMMANDS = {
-    "train": ("train", "train a router and score it on the test split; -m for sweeps"),
+    "train": ("train", "train a router and score it on rows that it did not see; -m for sweeps"),
     "tune": ("tune", "search ρ or other keys by validation deferral loss"),
     "experts": ("experts", "train or read a setup's experts, and say how good they are"),
     "prepare": ("prepare", "download and prepare a dataset"),

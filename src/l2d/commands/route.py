@@ -29,7 +29,8 @@ EPILOG = """the CSV has a line per query. First come all columns of --file, exce
 and, for each expert,
   posterior_NAME       p̂(NAME|query). method=mild and tdef: the expert's share of the expected reward. method=ce and its relatives:
                        the probability that the expert is the cheapest
-  expected_cost_NAME   expected error plus price (method=cost_regression, plugin, one_vs_all and their relatives)
+  expected_cost_NAME   expected error plus price, with --budget times its factor (method=cost_regression, plugin, one_vs_all and
+                       their relatives)
 Columns that the method does not estimate are left out. The run's own rule decides (decision=argmax or posterior), then its guard.
 
 examples:
@@ -193,7 +194,8 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
         price = sum(counts[name] * paid for name, paid in zip(router.experts, prices, strict=True)) / n
         said.append(f"mean price {price / router.price_scale:.4g}")
         expected = [choice.expected_costs[choice.expert] for choice in choices if choice.expected_costs is not None]
-        said += [f"expected error {sum(expected) / n - price:.4f}"] if len(expected) == n else []
+        counted = router.description.factor * price
+        said += [f"expected error {sum(expected) / n - counted:.4f}"] if len(expected) == n else []
     return "; ".join(said)
 
 

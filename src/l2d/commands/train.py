@@ -24,7 +24,7 @@ from l2d.utils.text import say
 COMMAND = HydraCommand(
     name="train",
     config="train",
-    description="Train a router over fixed experts, score it on the test split, keep everything in runs/.",
+    description="Train a router over fixed experts, score it on rows that it did not see, keep everything in runs/.",
     examples=[
         "l2d train setup=I method=tdef method.rho=5.2",
         "l2d train experts=trained experts.cross_fit=5              experts that are trained first, if they are not there",

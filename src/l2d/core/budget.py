@@ -51,14 +51,21 @@ class OperatingPoint:
 
 
 class SpendCurve:
-    """What a router spends at each factor. errors, expected [n, p]: of a HeldOut. prices [p]."""
+    """What a router spends at each factor, on rows that it did not see. If the routers of folds say so, the router that is deployed
+    is asked too, on its own rows: its estimates differ from theirs, and the larger spend counts. prices [p]."""
 
     def __init__(self, held_out: HeldOut, prices: Tensor) -> None:
         self.prices, self.errors = prices.double(), held_out.errors.double()
-        expected = held_out.expected.double()
-        self.factors = factors_to_try(expected, self.prices)
-        self.decisions = torch.stack([argmax_last(-(expected + factor * self.prices)) for factor in self.factors])
-        self.paid = self.prices[self.decisions]  # [factors, n]
+        parts = [part.double() for part in (held_out.expected, held_out.deployed) if part is not None]
+        self.factors = factors_to_try(torch.cat(parts), self.prices)
+        chosen = [self.decide(part) for part in parts]
+        self.decisions = chosen[0]
+        self.paid = [self.prices[part] for part in chosen]  # [factors, rows] each
+        self.spend = torch.stack([part.mean(dim=1) for part in self.paid]).amax(dim=0)
+
+    def decide(self, expected: Tensor) -> Tensor:
+        """The decisions at each factor, [factors, rows]."""
+        return torch.stack([argmax_last(-(expected + factor * self.prices)) for factor in self.factors])
 
     def first_within(self, spend: Tensor, budget: float) -> Tensor:
         """The place of the least factor whose spend [..., factors] is within the budget. The last is the cheapest there is."""
@@ -68,9 +75,12 @@ class SpendCurve:
 
     def resampled(self, resamples: int) -> Tensor:
         """The mean spend at each factor in each of the resamples, [resamples, factors]."""
-        n, rng = self.paid.shape[1], stream(0, "budget")
-        counts = torch.from_numpy(rng.multinomial(n, np.full(n, 1 / n), size=resamples)).double()
-        return counts @ self.paid.T / n
+        rng, found = stream(0, "budget"), []
+        for part in self.paid:
+            n = part.shape[1]
+            counts = torch.from_numpy(rng.multinomial(n, np.full(n, 1 / n), size=resamples)).double()
+            found.append(counts @ part.T / n)
+        return torch.stack(found).amax(dim=0)
 
 
 def factors_to_try(expected: Tensor, prices: Tensor) -> Tensor:
@@ -113,7 +123,7 @@ def keep_within(
         problem = f"is less than the price of the cheapest expert, {names[cheapest]} ({least * unit:g})"
         raise ParameterError("budget", problem, f"{budget * unit:g}")
     curve = SpendCurve(held_out, prices)
-    spend, resampled = curve.paid.mean(dim=1), curve.resampled(RESAMPLES)
+    spend, resampled = curve.spend, curve.resampled(RESAMPLES)
 
     def overspending(aim: float) -> float:
         """The share of resamples in which the factor that is chosen there overspends on all rows."""
@@ -138,7 +148,7 @@ def keep_within(
     return OperatingPoint(
         budget=budget * unit,
         factor=float(curve.factors[place]),
-        spend=float(prices[decisions].mean()) * unit,
+        spend=float(spend[place] if routed else prices[guard.best]) * unit,
         spend_interval=(low * unit, high * unit),
         overspend=overspending(aim) if routed else 0.0,
         error=error,

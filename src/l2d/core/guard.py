@@ -47,12 +47,14 @@ class Guard:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The data to fit a guard for other prices: errors [n, p] of validation rows, the errors that the router expected there
-    [n, p], and the mean errors [p] of the rows on which the best single expert is chosen."""
+    """The data to fit a guard for other prices: errors [n, p] of rows that the router did not see, the errors that it expected
+    there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen. deployed [m, p]: what the router
+    expects on its training rows, if the routers of folds made the expectations; what it will spend depends on its own."""
 
     errors: Tensor
     expected: Tensor
     mean_errors: Tensor
+    deployed: Tensor | None = None
 
     def guard_at(self, prices: Tensor) -> Guard:
         """The guard for prices [p]."""

@@ -54,6 +54,10 @@ class DeferralData(pl.LightningDataModule):
         """The validation split, in order; whole on every rank, so that no average over ranks is needed."""
         return self._in_order(self.splits.validation)
 
+    def train_in_order(self) -> Batches:
+        """The training split, in order."""
+        return self._in_order(self.splits.train)
+
     def predict_dataloader(self) -> Batches:
         """The test split, in order."""
         return self._in_order(self.splits.test)

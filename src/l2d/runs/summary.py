@@ -20,7 +20,7 @@ def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
     baselines = metrics.baselines
     scores: dict[str, Score] = {
         "router": metrics,
-        **({"router, guarded": metrics.guarded} if metrics.guarded.changes_decisions else {}),
+        **({"router, guarded": metrics.guarded} if shows_guarded(metrics) else {}),
         "oracle": baselines.oracle,
         "best single expert": baselines.best_single,
         **({"nearest neighbours": near} if (near := baselines.nearest_neighbours) else {}),
@@ -34,6 +34,12 @@ def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
         [name, *_fixed(row.deferral_loss, row.error_rate, row.mean_price), *(f"{ratio:.1%}" for ratio in row.ratios)]
         for name, row in scores.items()
     ]
+
+
+def shows_guarded(metrics: RunMetrics) -> bool:
+    """Also if only the guards of some folds change decisions: the verdict goes by these."""
+    differs = cross_validated(metrics) and metrics.guarded.deferral_loss != metrics.deferral_loss
+    return metrics.guarded.changes_decisions or differs
 
 
 def cross_validated(metrics: RunMetrics) -> bool:
@@ -55,7 +61,7 @@ def format_line(metrics: RunMetrics) -> str:
 def format_table(metrics: RunMetrics) -> str:
     """The table as aligned text, with notes beneath it."""
     lines = aligned(*result_table(metrics)).splitlines()
-    lines.insert(4 if metrics.guarded.changes_decisions else 3, lines[1])
+    lines.insert(4 if shows_guarded(metrics) else 3, lines[1])
     kept, epochs = metrics.kept_epoch, metrics.epochs
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")

@@ -32,8 +32,9 @@ Prices = Sequence[float] | Mapping[str, float]
 
 @dataclass(frozen=True)
 class Choice:
-    """The expert for one query; p̂ and expected cost (error plus price) of each expert by name, None if the method does not estimate
-    them. id: of the row, if its file has an id column. guard: how the guard changed this choice, None if it did not."""
+    """The expert for one query; p̂ and expected cost of each expert by name, None if the method does not estimate them. The cost is
+    error plus price, which counts times the factor of a budget. id: of the row, if its file has an id column. guard: how the guard
+    changed this choice, None if it did not."""
 
     expert: str
     posterior: dict[str, float] | None
@@ -124,16 +125,21 @@ class Router:
         if prices is None and budget is None:
             raise ParameterError("prices", "missing; give prices, a budget, or both")
         known, scale = self.description.prices, self.price_scale
+        asked = "budget" if prices is None else "prices"
         if known is None:
-            problem = "this router was fitted with whole costs, and their prices are not known"
-            told = f"{problem}; fit it with errors= and prices= to change them later"
-            raise ParameterError("budget" if prices is None else "prices", told)
+            problem = "this router was fitted with whole costs or a price per row, and has no list of prices"
+            raise ParameterError(
+                asked, f"{problem}; train with cost=error_plus_cost, in Python with errors= and prices="
+            )
         new = torch.tensor(
             known if prices is None else prices_in_order(prices, self.experts)
         )  # float32, like the method's
         other = copy.copy(self)
         other.method = copy.deepcopy(self.method)
-        other.method.reprice(new)
+        try:
+            other.method.reprice(new)
+        except ParameterError as error:
+            raise ParameterError(asked, error.problem) from error
         if self.description.factor == 1 and torch.equal(torch.tensor(known), new):
             other.guard = self.description.guard
         elif self.held_out is not None:
@@ -259,7 +265,7 @@ class Router:
         own, decisions = self._decisions(outputs)
         with torch.inference_mode():
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
-            expected = self._expected_costs(outputs)
+            expected = self.method.expected_costs(outputs)
         return [
             Choice(self.experts[chosen], shares, costs, guard=self._changed(before, chosen))
             for chosen, before, shares, costs in zip(
@@ -270,13 +276,6 @@ class Router:
                 strict=True,
             )
         ]
-
-    def _expected_costs(self, outputs: Tensor) -> Tensor | None:
-        """Error plus price; without the factor that keeps a budget."""
-        expected = self.method.expected_costs(outputs)
-        if expected is None or self.description.prices is None or self.description.factor == 1:
-            return expected
-        return expected - (self.description.factor - 1) * torch.tensor(self.description.prices).to(expected)
 
     def _decisions(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the guard."""

@@ -59,7 +59,9 @@ def write_router(router: "Router", folder: Path) -> None:
 def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
     """The tensors of the file, by part."""
     held_out = (
-        {} if router.held_out is None else {name: value.contiguous() for name, value in vars(router.held_out).items()}
+        {}
+        if router.held_out is None
+        else {name: value.contiguous() for name, value in vars(router.held_out).items() if value is not None}
     )
     return {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core import metrics as metrics_
+from l2d.core.decisions import at_least_float32
 from l2d.core.results import DecisionLosses, RowCounts, RunMetrics, Score
 from l2d.data.arrays import Arrays
 from l2d.data.folds import pooled, with_test_fold
@@ -197,7 +198,16 @@ def score_out_of_fold(
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, held_out(rows, splits, splits.train_costs))
+    kept = held_out(rows, splits, splits.train_costs, expected_on_its_rows(trainer, router, data))
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, kept)
+
+
+def expected_on_its_rows(trainer: pl.Trainer, router: RouterModule, data: DeferralData) -> Tensor | None:
+    """The errors that the final router expects on its training rows: a budget must hold for its estimates, not for the folds'."""
+    if not router.method.takes_prices_later:
+        return None
+    found: Any = trainer.predict(router, dataloaders=data.train_in_order())
+    return router.method.expected_errors(at_least_float32(torch.cat(found).cpu()))
 
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:

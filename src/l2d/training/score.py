@@ -149,13 +149,14 @@ def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None
     return None if expected is None else metrics_.calibration_of_chances(expected, rows.costs - rows.prices)
 
 
-def held_out(rows: RoutedRows, splits: Splits, chosen_on: Tensor) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to."""
+def held_out(rows: RoutedRows, splits: Splits, chosen_on: Tensor, deployed: Tensor | None = None) -> dict[str, Tensor]:
+    """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. deployed: what
+    the router expects on its own rows, if other routers judged them."""
     if rows.expected_errors is None or splits.prices is None:
         return {}
     errors = (rows.costs - rows.prices).double()
-    kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0))
-    return {name: value.contiguous() for name, value in vars(kept).items()}
+    kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0), deployed)
+    return {name: value.contiguous() for name, value in vars(kept).items() if value is not None}
 
 
 def hold(method: Method, seen: RoutedRows, asked: RoutedRows, best: int) -> tuple[Guard, Tensor]:
