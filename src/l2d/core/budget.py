@@ -20,6 +20,7 @@ FACTORS = 1_000  # that are tried, from 1 to where every row goes to the cheapes
 RESAMPLES = 1_000
 INTERVAL = (0.025, 0.975)
 ROUNDING = 1e-6  # of prices in 32 bits
+BEYOND = 1e-4  # of a factor at which rows change their expert, so that routers, which compute in 32 bits, are on the same side
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def factors_to_try(expected: Tensor, prices: Tensor) -> Tensor:
     if len(crossings) > FACTORS:
         crossings = crossings[torch.linspace(0, len(crossings) - 1, FACTORS).round().long()]
     top = crossings[-1:] if len(crossings) else torch.ones(1, dtype=torch.float64)
-    return torch.cat([torch.ones(1, dtype=torch.float64), crossings * (1 + 1e-9), top * 2])
+    return torch.cat([torch.ones(1, dtype=torch.float64), crossings * (1 + BEYOND), top * 2])
 
 
 def keep_within(
