@@ -106,7 +106,9 @@ def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> C
 
 def sweep(*overrides: str) -> None:
     with suppress(SystemExit), redirect_stdout(StringIO()):
-        train.main(["-m", "dataset=table", "trainer.accelerator=cpu", "progress=false", *overrides])
+        train.main(
+            ["-m", "dataset=table", "evaluation=holdout", "trainer.accelerator=cpu", "progress=false", *overrides]
+        )
 
 
 def small() -> list[dict[str, Any]]:
@@ -137,7 +139,16 @@ def large(n: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         write_texts(file := Path(folder) / "texts.parquet", n)
         overrides = [f"dataset.path={file}", "dataset.text=query", f"runs_dir={folder}/runs", "recipe.epochs=2"]
-        program = [sys.executable, "-m", "l2d", "train", "dataset=table", "trainer.accelerator=cpu", "progress=false"]
+        program = [
+            sys.executable,
+            "-m",
+            "l2d",
+            "train",
+            "dataset=table",
+            "evaluation=holdout",
+            "trainer.accelerator=cpu",
+            "progress=false",
+        ]
         subprocess.run([*program, *overrides], check=True, stdout=subprocess.DEVNULL)
         [found] = Path(folder, "runs").rglob("timing.json")
         timing = json.loads(found.read_text())

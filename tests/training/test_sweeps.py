@@ -58,6 +58,7 @@ def test_memory_does_not_grow_over_fifty_runs(tmp_path: Path) -> None:
         given = (
             "dataset=table",
             f"dataset.path={file}",
+            "evaluation=holdout",
             "recipe.epochs=1",
             "trainer.accelerator=cpu",
             "progress=false",
