@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from l2d.core.budget import OperatingPoint, SpendCurve, keep_within
@@ -96,6 +96,7 @@ def population(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 LIST = torch.tensor([0.01, 0.003, 0.0005])
 
 
+@settings(max_examples=15)
 @given(st.integers(0, 20), st.floats(0.0005, 0.012), st.sampled_from([None, 0.9]))
 def test_the_spend_is_within_the_budget(seed: int, budget: float, confidence: float | None) -> None:
     errors, expected = population(80, seed)

@@ -53,6 +53,7 @@ def images_of_the_test_split() -> np.ndarray:
     return Digits().load(Path()).test_inputs.numpy()
 
 
+@pytest.mark.slow
 def test_a_table_of_categories(tmp_path: Path) -> None:
     """It sees nothing but the category, and knows what to do with a new one."""
     lines = ["topic,correct_a,correct_b", *(f"{'xy'[i % 2]},{i % 2},{1 - i % 2}" for i in range(60))]

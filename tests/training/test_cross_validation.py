@@ -97,6 +97,7 @@ def test_by_routers_that_did_not_see_it(file: Path, tmp_path: Path) -> None:
             assert kept["decisions"][row] == int(mean.argmax())
 
 
+@pytest.mark.slow
 def test_the_guard_goes_by_the_rows_of_all_folds(file: Path, tmp_path: Path) -> None:
     cfg = config(file, tmp_path)
     metrics = train(cfg)
@@ -182,6 +183,7 @@ def test_when_it_is_the_default(file: Path, tmp_path: Path, monkeypatch: pytest.
     assert cross_validates(check(config(file, tmp_path, "evaluation=cross_validate")))
 
 
+@pytest.mark.slow
 def test_tiny_tables_and_prices_that_follow_from_the_rows(file: Path, tmp_path: Path) -> None:
     """By default their test rows are held out."""
     lines = file.read_text().splitlines(keepends=True)
@@ -234,6 +236,7 @@ def test_other_data_are_not_mixed_with_finished_folds(
         train(cfg)
 
 
+@pytest.mark.slow
 def test_the_run_is_locked_while_its_folds_are_trained(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,6 +261,7 @@ def test_folds_count_by_their_rows() -> None:
     assert mean_score([small, large], [1, 3]) == Score(0.25, 0.125, 0.125, [0.25, 0.75])
 
 
+@pytest.mark.slow
 def test_a_fallback_is_for_every_row(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if the guards of some folds would not fall back."""
     constant = iter([0, None, None, None, None, None])
@@ -273,6 +277,7 @@ def test_a_fallback_is_for_every_row(file: Path, tmp_path: Path, monkeypatch: py
     assert next(constant) is None  # no guard of a fold was made
 
 
+@pytest.mark.slow
 def test_methods_that_decide_in_their_own_way(file: Path, tmp_path: Path) -> None:
     """one_vs_all with an order does not decide by the largest utility: its guard has no offsets."""
     cfg = config(file, tmp_path, "method=cascade")
