@@ -113,6 +113,7 @@ def test_the_guard_goes_by_the_rows_of_all_folds(file: Path, tmp_path: Path) -> 
     assert router.description.guard == guard
 
 
+@pytest.mark.slow
 def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     """Unless validation rows choose its epoch."""
     experiment = check(config(file, tmp_path, "method=mild"))
@@ -172,6 +173,7 @@ def test_stop_after_pauses_and_force_begins_anew(file: Path, tmp_path: Path) -> 
     assert train(config(file, tmp_path, "method=mild", "force=true")) == metrics
 
 
+@pytest.mark.slow
 def test_when_it_is_the_default(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cross_validates(check(config(file, tmp_path)))
     assert not cross_validates(check(config(file, tmp_path, "evaluation=holdout")))
