@@ -11,7 +11,7 @@ from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
-from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours
+from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours, group_sums
 from l2d.routing.assemble import Splits
 
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
@@ -23,10 +23,8 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
     train, test = splits.train, splits.test
     if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
         return {}
-    key = (
-        fingerprint_of(*(part for one in (train, test) for part in (one.inputs, one.costs, one.prices))),
-        *(splits.train_categories or (), *(splits.categories or ())),
-    )
+    numbers = fingerprint_of(*(part for one in (train, test) for part in (one.inputs, one.costs, one.prices)))
+    key = (numbers, splits.train_categories, splits.categories)
     if key not in _known:
         for oldest in list(_known)[: 1 - KEPT]:
             _known.pop(oldest)
@@ -52,8 +50,7 @@ def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]
     """The expert with the least mean cost in each category, or over all rows where a category is new. costs [n, p]."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known))}
     member = torch.tensor([numbers[name] for name in known])
-    costs = costs.double()
-    sums = torch.zeros(len(numbers) + 1, costs.shape[1], dtype=torch.float64).index_add(0, member, costs)
-    sums[-1] = costs.sum(dim=0)  # of all rows
+    _, sums, _ = group_sums(member, costs.double(), len(numbers) + 1)
+    sums[-1] = costs.double().sum(dim=0)  # of all rows
     # Sums are enough: all experts of a category have the same number of rows.
     return argmax_last(-sums)[[numbers.get(name, len(numbers)) for name in queries]]

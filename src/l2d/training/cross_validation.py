@@ -36,9 +36,8 @@ FOLDS = 5
 SIMPLE = ("nearest_neighbours", "category_table")
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
 LEAST = 30  # rows: fewer say nothing, however they are divided
-CSV = Component(
-    "logger", "csv", "l2d.runs.tracking.CsvTracker", {}, False, True
-)  # a fold is no run of its own elsewhere
+# A fold is no run of its own on W&B.
+CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
 
 
 @dataclass(frozen=True)
@@ -105,11 +104,9 @@ def why_not(experiment: Experiment) -> str:
     units = len(arrays.train_labels) + len(arrays.test_labels)
     if arrays.groups is not None and arrays.test_groups is not None:
         units = len(torch.cat([arrays.groups, arrays.test_groups]).unique())
-    return (
-        ""
-        if units >= LEAST
-        else f"too few rows, {units:,}, counting those with the same text once; there must be {LEAST}"
-    )
+    if units < LEAST:
+        return f"too few rows, {units:,}, counting those with the same text once; there must be {LEAST}"
+    return ""
 
 
 def splits_of_router(experiment: Experiment) -> Splits:
