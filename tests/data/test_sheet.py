@@ -25,7 +25,7 @@ def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert file_problem(Path("sub/none.csv")) == f"no such file (looked for in {tmp_path})"
-    assert file_problem(Path("none.txt")) == "must be a file that ends in .csv or .parquet"
+    assert file_problem(Path("none.txt")) == "must be a file that ends in .csv, .parquet or .jsonl"
 
 
 def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) -> None:

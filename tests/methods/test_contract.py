@@ -45,8 +45,9 @@ def build(name: str, decision: str = "argmax", costs: torch.Tensor | None = None
 
 def evidence(costs: torch.Tensor) -> Evidence:
     """As if the label said which expert is the cheapest. An expert's price is what it costs where it is right."""
-    prices = costs.amin(dim=0)
-    return Evidence(costs - prices, prices, cheapest(costs))
+    known = costs.nan_to_num(nan=torch.inf)
+    prices = known.amin(dim=0)
+    return Evidence(costs - prices, prices, cheapest(known))
 
 
 def batch(method: Method, n: int = 8, seed: int = 1) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -246,6 +247,31 @@ def test_a_buffer_called_as_a_parameter_can_be_given_as_one(name: str) -> None:
 
 
 def test_bad_costs_are_refused(name: str) -> None:
-    for costs in (torch.zeros(3, 1), torch.tensor([[0.0, -1.0]]), torch.tensor([[0.0, float("nan")]])):
+    for costs in (torch.zeros(3, 1), torch.tensor([[0.0, -1.0]]), torch.tensor([[0.0, float("inf")]])):
         with pytest.raises(L2DError, match="costs"):
             build(name, costs=costs)
+
+
+def test_outcomes_that_a_log_does_not_know(name: str) -> None:
+    """Methods either refuse them, or learn from the others alone: nothing pulls at the scores of experts that were not asked."""
+    costs = training_costs()
+    asked = torch.rand(costs.shape, generator=torch.Generator().manual_seed(3)) < 0.6
+    asked[:, 0] |= ~asked.any(dim=1)
+    known = costs.where(asked, torch.nan)
+    if not build(name).learns_from_logs:
+        with pytest.raises(L2DError, match="costs"):
+            build(name, costs=known)
+        return
+    method = build(name, costs=known)
+    for buffer, value in method.named_buffers():
+        assert value.isfinite().all(), buffer
+    outputs, some, labels = batch(method, n=len(asked[:8]))
+    some = some.where(asked[:8], torch.nan)
+    outputs.requires_grad_()
+    losses = method.loss(outputs, some, labels)
+    assert losses.isfinite().all()
+    [slope] = torch.autograd.grad(losses.sum(), outputs)
+    assert slope.isfinite().all()
+    if method.num_outputs == P:  # else the outputs are of labels
+        assert (slope[~asked[:8]] == 0).all()
+        assert (slope[asked[:8]] != 0).all()

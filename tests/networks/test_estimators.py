@@ -106,8 +106,56 @@ def test_the_simplest_within_one_standard_error() -> None:
 
 def test_a_row_is_not_its_own_neighbour() -> None:
     """In the second row, three equal rows came before the row itself: the farthest goes instead."""
-    assert without(torch.tensor([[4, 0, 2], [1, 2, 3]]), torch.tensor([4, 0])).tolist() == [[0, 2], [1, 2]]
-    assert without(torch.tensor([[5, 6, 7]]), torch.tensor([6])).tolist() == [[5, 7]]
+    near = torch.tensor([[[4, 0, 2], [0, 4, 2]], [[1, 2, 3], [0, 2, 3]]])
+    assert without(near, torch.tensor([4, 0])).tolist() == [[[0, 2], [0, 2]], [[1, 2], [2, 3]]]
+    assert without(torch.tensor([[[5, 6, 7]]]), torch.tensor([6])).tolist() == [[[5, 7]]]
+
+
+def partly_asked(rows: FitRows = ROWS) -> FitRows:
+    """One expert per row, by lot."""
+    chosen = torch.from_numpy(np.random.default_rng(1).integers(0, 2, len(rows)))
+    return FitRows(rows.inputs, rows.right.where(torch.eye(2, dtype=torch.bool)[chosen], torch.nan), rows.labels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_learn_from_the_experts_that_were_asked(kind: type[Estimator]) -> None:
+    estimates = fitted(kind(), partly_asked())(NEW.inputs)
+    assert estimates.isfinite().all()
+    assert ((estimates >= 0) & (estimates <= 1)).all()
+    assert (estimates.argmax(dim=1) == NEW.right.argmax(dim=1)).float().mean() > 0.75
+
+
+def test_neighbours_are_rows_on_which_the_expert_was_asked() -> None:
+    rows = partly_asked()
+    estimator = fitted(Neighbours(7), rows)
+    assert isinstance(estimator, Neighbours)
+    estimates, points, queries = estimator(NEW.inputs), estimator.scaled(rows.inputs), estimator.scaled(NEW.inputs)
+    for k in range(2):
+        asked = ~rows.right[:, k].isnan()
+        slow = KNeighborsRegressor(7).fit(points[asked].numpy(), rows.right[asked, k].numpy())
+        assert estimates[:, k].numpy() == pytest.approx(slow.predict(queries.numpy()))
+
+
+def test_regression_is_on_rows_on_which_the_expert_was_asked() -> None:
+    rows = partly_asked()
+    estimator = fitted(Ridge(), rows)
+    assert isinstance(estimator, Ridge)
+    estimates, points, queries = estimator(NEW.inputs), estimator.scaled(rows.inputs), estimator.scaled(NEW.inputs)
+    for k in range(2):
+        asked = ~rows.right[:, k].isnan()
+        slow = RidgeCV(RIDGES).fit(points[asked].double().numpy(), rows.right[asked, k].numpy())
+        assert estimates[:, k].numpy() == pytest.approx(slow.predict(queries.double().numpy()).clip(0, 1), abs=1e-5)
+
+
+def test_tables_are_means_over_the_rows_on_which_the_expert_was_asked() -> None:
+    """Two categories; each mean is pulled towards the expert's overall mean by one row."""
+    inputs = torch.tensor([0.0, 0, 0, 1, 1, 1])[:, None]
+    nan = torch.nan
+    right = torch.tensor([[1, nan], [0, nan], [nan, 1], [nan, 0], [1, 1], [nan, nan]])
+    table = fitted(Lookup(), FitRows(inputs, right, torch.full((6,), -1)))(torch.tensor([[0.0], [1.0]]))
+    overall = [2 / 3, 2 / 3]
+    expected = [[(1 + overall[0]) / 3, (1 + overall[1]) / 2], [(1 + overall[0]) / 2, (1 + overall[1]) / 3]]
+    assert table.tolist() == [pytest.approx(row) for row in expected]
 
 
 @pytest.mark.parametrize(("kind", "k"), [(Neighbours, 300), (Clusters, 301)])

@@ -24,7 +24,9 @@ from l2d.utils.errors import L2DError
 
 QUIET: dict[str, Any] = {"noise": 0.0, "noise_kind": "multiplicative"}
 FREE = ErrorCost(**QUIET)
-DIVISION = Division(validation_fraction=0.1, fold=None, sampling="none", seed=0, with_evidence=False)
+DIVISION = Division(
+    validation_fraction=0.1, fold=None, sampling="none", seed=0, missing="direct", with_evidence=False, from_logs=False
+)
 
 
 def priced(scale: float = 1.0, **noise: Any) -> Cost:
@@ -337,7 +339,10 @@ def test_which_rows_are_drawn_again_goes_by_the_seed() -> None:
     """Of 40 rows of the first expert, two are kept beside the second expert's two."""
     costs = torch.tensor([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 2)
     whole = Split(costs, torch.arange(42), Answers(costs), costs, torch.zeros(2), torch.full((42,), -1))
-    drawn = [sampled(whole, replace(DIVISION, sampling="under", seed=seed)).rows.tolist() for seed in (0, 0, 1, 2)]
+    drawn = [
+        sampled(whole, whole.costs, replace(DIVISION, sampling="under", seed=seed)).rows.tolist()
+        for seed in (0, 0, 1, 2)
+    ]
     assert drawn[0] == drawn[1]
     assert len({*map(tuple, drawn)}) == 3
     assert all(rows[2:] == [40, 41] and len(rows) == 4 for rows in drawn)

@@ -40,6 +40,8 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
         kept.pop("aux_weight", None)
     if kept.get("evaluation") == "holdout":
         kept.pop("evaluation")
+    if kept.get("missing") == "direct":
+        kept.pop("missing")
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):
             kept[group] = {key: value for key, value in values.items() if key not in keys}

@@ -89,6 +89,10 @@ class Settings:
     sampling: Literal["none", "over", "under"] = _key(
         "over, under: resample the training rows so that each expert is the cheapest equally often"
     )
+    missing: Literal["direct", "ips", "dr"] = _key(
+        "how methods that need every cost learn from a log: direct: from expected costs where an expert was not asked; ips, dr:"
+        " from costs by inverse propensity, or doubly robust; others learn from the experts that were asked"
+    )
     aux: Literal["none", "label", "experts"] = _key(
         "label, experts: an auxiliary task on the same features, dropped after training"
     )

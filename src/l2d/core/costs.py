@@ -23,8 +23,8 @@ def noisy(costs: Tensor, noise: float, kind: str, rng: np.random.Generator) -> T
     return (costs * (1 + noise * z) if kind == "multiplicative" else costs + noise * z).clamp(min=0)
 
 
-def check_costs(costs: Tensor) -> None:
-    """Refuse costs [N, p] that no loss here is defined for."""
+def check_costs(costs: Tensor, known: Tensor | None = None) -> None:
+    """Refuse costs [N, p] that no loss here is defined for. known bool [N, p]: only these count, the others were not asked."""
     if costs.ndim != 2:
         raise L2DError(f"costs: expected a table of examples × experts, got shape {tuple(costs.shape)}")
     n, p = costs.shape
@@ -33,6 +33,8 @@ def check_costs(costs: Tensor) -> None:
     if n == 0:
         raise L2DError("costs: no rows")
     bad = ~(torch.isfinite(costs) & (costs >= 0))
+    if known is not None:
+        bad &= known
     if bad.any():
         row, k = (int(i) for i in bad.nonzero()[0])
         raise L2DError(

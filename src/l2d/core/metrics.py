@@ -25,18 +25,19 @@ def best_single(train_costs: Tensor) -> int:
     return int(train_costs.double().mean(dim=0).argmin())
 
 
-def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor) -> Baselines:
-    """majority: the expert that is cheapest most often on the training split; random: in expectation, nothing is drawn."""
+def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor, *, from_log: bool = False) -> Baselines:
+    """majority: the expert that is cheapest most often on the training split; random: in expectation, nothing is drawn. from_log:
+    costs are doubly robust, right in the mean but not on a single row, so there is no oracle and no majority."""
 
     def always(k: int) -> Score:
         return score(torch.full((len(costs),), k), costs, prices)
 
     cost, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
     return Baselines(
-        oracle=score(cheapest(costs), costs, prices),
+        oracle=None if from_log else score(cheapest(costs), costs, prices),
         best_single=always(best_single(train_costs)),
         random=Score(float(cost), float(cost - price), float(price), [1 / p] * p),
-        majority=always(int(cheapest_counts(train_costs).argmax())),
+        majority=None if from_log else always(int(cheapest_counts(train_costs).argmax())),
     )
 
 
@@ -78,16 +79,21 @@ def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]
 
 
 def by_category(
-    categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor
+    categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor, *, from_log: bool = False
 ) -> dict[str, CategoryScore]:
     """The mean costs of each category's rows. The best single expert is that of all training rows."""
     rows: dict[str, list[int]] = defaultdict(list)
     for i, category in enumerate(categories):
         rows[category].append(i)
     single = torch.full_like(decisions, best_single(train_costs))
-    costs_of = [paid(costs.double(), chosen) for chosen in (decisions, single, cheapest(costs))]
+    router, alone, oracle = (paid(costs.double(), chosen) for chosen in (decisions, single, cheapest(costs)))
     return {
-        name: CategoryScore(len(own), *(float(cost[own].mean()) for cost in costs_of))
+        name: CategoryScore(
+            len(own),
+            float(router[own].mean()),
+            float(alone[own].mean()),
+            None if from_log else float(oracle[own].mean()),
+        )
         for name, own in sorted(rows.items())
     }
 
@@ -103,16 +109,23 @@ def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor
 
 
 def routing_metrics(
-    decisions: Tensor, train_costs: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]
+    decisions: Tensor,
+    train_costs: Tensor,
+    costs: Tensor,
+    prices: Tensor,
+    names: Sequence[str],
+    *,
+    from_log: bool = False,
 ) -> RoutingMetrics:
     """Everything that follows from the routing of one split."""
-    router, compared = score(decisions, costs, prices), baselines(train_costs, costs, prices)
+    router = score(decisions, costs, prices)
+    compared = baselines(train_costs, costs, prices, from_log=from_log)
     mean_prices = torch.atleast_2d(prices.double()).mean(dim=0)
     return RoutingMetrics(
         **vars(router),
         baselines=compared,
-        confusion=confusion(decisions, costs),
-        collapsed_expert=collapsed_expert(router.ratios, compared.oracle.ratios),
+        confusion=None if from_log else confusion(decisions, costs),
+        collapsed_expert=None if compared.oracle is None else collapsed_expert(router.ratios, compared.oracle.ratios),
         prices=mean_prices.tolist(),
         experts=[
             ExpertAlone(name, error_rate=float(cost - price), price=float(price))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from l2d.utils.errors import L2DError
 
 # Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 
 class _Strict:
@@ -30,10 +30,10 @@ class Score(_Strict):
 
 @dataclass(frozen=True)
 class Baselines(_Strict):
-    oracle: Score
     best_single: Score  # chosen on training costs, like the majority's
     random: Score
-    majority: Score
+    oracle: Score | None = None  # None, like the majority: a log does not know which expert is the cheapest on a row
+    majority: Score | None = None
     nearest_neighbours: Score | None = None  # for inputs that are rows of numbers
     category_table: Score | None = None  # for data with categories: the best single expert of each
 
@@ -74,7 +74,34 @@ class CategoryScore(_Strict):
     rows: int
     deferral_loss: float
     best_single: float
-    oracle: float
+    oracle: float | None
+
+
+@dataclass(frozen=True)
+class Estimate(_Strict):
+    value: float
+    standard_error: float | None  # None: one row
+
+
+@dataclass(frozen=True)
+class OffPolicyValue(_Strict):
+    """A deferral loss, estimated from a log (core/off_policy.py)."""
+
+    direct: Estimate
+    snips: Estimate | None
+    doubly_robust: Estimate
+
+
+@dataclass(frozen=True)
+class LoggedOutcomes(_Strict):
+    """How a log knows what the routing costs. All other scores of the run are the doubly robust ones."""
+
+    asked: list[float]  # the share of the rows on which each expert was asked
+    propensities: Literal["given", "estimated"]
+    policy: Estimate  # what the log's own choices cost
+    router: OffPolicyValue
+    guarded: OffPolicyValue
+    best_single: OffPolicyValue
 
 
 @dataclass(frozen=True)
@@ -117,7 +144,7 @@ class RoutingMetrics(Score):
     """Everything that follows from the routing of one split."""
 
     baselines: Baselines
-    confusion: list[list[int]]  # row: the oracle's expert, column: the router's
+    confusion: list[list[int]] | None  # row: the oracle's expert, column: the router's; None: there is no oracle
     collapsed_expert: int | None  # counted from 1; None: the router has not collapsed
     prices: list[float]  # means, if they differ between rows
     experts: list[ExpertAlone]
@@ -127,7 +154,7 @@ class RoutingMetrics(Score):
 class RunMetrics(RoutingMetrics):
     """The content of metrics.json; scores are of the test split unless they say otherwise."""
 
-    schema_version: Literal[3]
+    schema_version: Literal[4]
     capabilities: Capabilities
     evaluation: Literal["holdout", "cross_validate"]  # cross_validate: every row is a test row of one of five folds
     validation: Score  # cross_validate: the mean over the folds
@@ -142,6 +169,7 @@ class RunMetrics(RoutingMetrics):
     by_decision: dict[str, DecisionLosses] | None = None
     calibration: list[list[float]] | None = None  # weight, mean estimate and observed share of each bin
     extreme: ExtremeShares | None = None
+    log: LoggedOutcomes | None = None
 
     def as_json(self) -> dict[str, Any]:
         found = _without_missing(self, asdict(self))

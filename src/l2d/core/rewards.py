@@ -2,6 +2,7 @@
 
 from typing import get_args
 
+import torch
 from torch import Tensor
 
 from l2d.utils.parameters import Rewards
@@ -29,4 +30,9 @@ def complement_scale(costs: Tensor, largest: float | None = None) -> float:
 
     largest: the largest cost without noise, if the costs are noisy. A few outliers would make all rewards nearly equal.
     """
-    return max(1.0, float(costs.max()) if largest is None else largest)
+    return max(1.0, largest_known(costs) if largest is None else largest)
+
+
+def largest_known(costs: Tensor) -> float:
+    """The largest cost that is not NaN."""
+    return float(costs.nan_to_num(nan=-torch.inf).max())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
 
@@ -17,16 +18,25 @@ SAMPLED = 10_000_000
 
 @dataclass(frozen=True)
 class Answers:
-    """What p experts did on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data. If known:
-    predictions int64 [n, p] and the prices of each row [n, p]."""
+    """What p experts did on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data; NaN where an expert
+    was not asked. If known: predictions int64 [n, p]; prices and latencies of each row [n, p], NaN where not known; and
+    propensities [n, p], the chance of being asked where an expert was."""
 
     errors: Tensor
     predictions: Tensor | None = None
     prices: Tensor | None = None
+    latencies: Tensor | None = None
+    propensities: Tensor | None = None
 
     def __getitem__(self, rows: Tensor) -> Answers:
-        predictions, prices = (None if part is None else part[rows] for part in (self.predictions, self.prices))
-        return Answers(self.errors[rows], predictions, prices)
+        return Answers(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
+
+    def followed_by(self, other: Answers) -> Answers:
+        """The rows of both."""
+        import torch
+
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return Answers(*(None if one is None or two is None else torch.cat([one, two]) for one, two in pairs))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -64,8 +74,8 @@ class Arrays:
     validation: the training rows that the data reserve for validation, if any. origin: for each split, its rows in the published
     training set, if it comes from there. panel: what experts did, if that came with the data. groups, test_groups: int [N], equal
     for rows that must stay on one side of a split. categories, train_categories: of the test and the training rows, for a
-    breakdown of the results. texts: the training and the test questions, as prompts for a language model. seen: what the inputs
-    are made from.
+    breakdown of the results. ids, train_ids: of the test and the training rows, words or numbers. texts: the training and the test
+    questions, as prompts for a language model. seen: what the inputs are made from.
     """
 
     train_inputs: Tensor
@@ -80,6 +90,8 @@ class Arrays:
     test_groups: Tensor | None = None
     categories: tuple[str, ...] | None = None
     train_categories: tuple[str, ...] | None = None
+    ids: np.ndarray | None = None
+    train_ids: np.ndarray | None = None
     texts: tuple[list[str], list[str]] | None = None
     seen: Seen = Seen()
 
@@ -97,6 +109,7 @@ def divided_arrays(
     categories: Sequence[str] | None,
     texts: Sequence[str] | None,
     seen: Seen,
+    ids: np.ndarray | None = None,
     validation: Tensor | None = None,
 ) -> Arrays:
     """The rows of one table, divided into training and test rows, both in ascending order. `inputs` is overwritten."""
@@ -116,6 +129,8 @@ def divided_arrays(
         test_groups=None if groups is None else groups[test],
         categories=None if categories is None else tuple(categories[row] for row in rows[1]),
         train_categories=None if categories is None else tuple(categories[row] for row in rows[0]),
+        ids=None if ids is None else ids[test.numpy()],
+        train_ids=None if ids is None else ids[train.numpy()],
         texts=None if texts is None else ([texts[row] for row in rows[0]], [texts[row] for row in rows[1]]),
         seen=seen,
     )

@@ -3,10 +3,11 @@ rows, then the test rows."""
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Answers, Arrays, divided_arrays
+from l2d.data.arrays import Arrays, divided_arrays
 from l2d.data.splits import cross_validation_fold
 
 
@@ -14,11 +15,7 @@ def pooled(arrays: Arrays) -> Arrays:
     """All rows as training rows, none as test rows."""
     answers, panel = None, arrays.panel
     if panel is not None:
-        answers = Answers(
-            torch.cat([panel.train.errors, panel.test.errors]),
-            _both(panel.train.predictions, panel.test.predictions),
-            _both(panel.train.prices, panel.test.prices),
-        )
+        answers = panel.train.followed_by(panel.test)
     return Arrays(
         torch.cat([arrays.train_inputs, arrays.test_inputs]),
         torch.cat([arrays.train_labels, arrays.test_labels]),
@@ -31,6 +28,10 @@ def pooled(arrays: Arrays) -> Arrays:
         groups=_both(arrays.groups, arrays.test_groups),
         categories=None if arrays.categories is None else (),
         train_categories=_joined(arrays.train_categories, arrays.categories),
+        ids=None if arrays.ids is None else arrays.ids[:0],
+        train_ids=None
+        if arrays.ids is None or arrays.train_ids is None
+        else np.concatenate([arrays.train_ids, arrays.ids]),
         texts=None if arrays.texts is None else (arrays.texts[0] + arrays.texts[1], []),
         seen=arrays.seen,
     )
@@ -50,6 +51,7 @@ def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]
         answers=None if panel is None else panel.train,
         groups=whole.groups,
         categories=whole.train_categories,
+        ids=whole.train_ids,
         texts=None if whole.texts is None else whole.texts[0],
         seen=whole.seen,
     )

@@ -1,8 +1,9 @@
-"""A CSV or Parquet file as columns of numbers or words. Errors name the file, the column and the rows."""
+"""A CSV, Parquet or JSONL file as columns of numbers or words. Errors name the file, the column and the rows."""
 
 import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
 
+KINDS = (".csv", ".parquet", ".jsonl")
 OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
 COUNTED = "(row 1 is the first below the header)"
 EMPTY = ("", "nan")
@@ -52,19 +54,34 @@ class Sheet:
         if column not in self.columns:
             raise ParameterError(parameter, f"no such column in {self.path}; there are {listed(self.names)}", column)
 
-    def numbers(self, column: str) -> np.ndarray:
-        """float64 [n]; false and no are 0, true and yes are 1."""
-        cells = self._filled(column)
+    def numbers(self, column: str, *, gaps: bool = False) -> np.ndarray:
+        """float64 [n]; false and no are 0, true and yes are 1. gaps: cells may be empty, NaN then."""
+        cells = self.columns[column] if gaps else self._filled(column)
         values = floats(cells)
         for place in np.flatnonzero(np.isnan(values)):
             values[place] = YES_NO.get(str(cells[int(place)]).strip().lower(), np.nan)
-        self.refuse(column, "not a number, nor true, false, yes or no", np.isnan(values))
+        self.refuse(column, "not a number, nor true, false, yes or no", np.isnan(values) & ~missing(cells))
         self.refuse(column, "not finite", np.isinf(values))
         return values
 
-    def words(self, column: str) -> list[str]:
-        """Cells to be compared with each other: 3, 3.0 and " 3" are the same word."""
-        return [cell_word(cell) for cell in self._filled(column).to_pylist()]
+    def times(self, column: str) -> np.ndarray:
+        """float64 [n]: seconds, or whatever the column counts in if it holds numbers."""
+        import pyarrow as pa
+
+        cells = self._filled(column)
+        if pa.types.is_temporal(cells.type) and not pa.types.is_duration(cells.type):
+            return np.asarray(cells.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
+        values = floats(cells)
+        for place in np.flatnonzero(np.isnan(values)):
+            values[place] = seconds_of(str(cells[int(place)]))
+        self.refuse(column, "not a time, such as 2026-01-31T12:00:00 or a number", np.isnan(values))
+        return values
+
+    def words(self, column: str, *, gaps: bool = False) -> list[str]:
+        """Cells to be compared with each other: 3, 3.0 and " 3" are the same word. gaps: cells may be empty, "" then."""
+        cells = self.columns[column] if gaps else self._filled(column)
+        empty = missing(cells)
+        return ["" if gap else cell_word(cell) for cell, gap in zip(cells.to_pylist(), empty, strict=True)]
 
     def texts(self, column: str) -> list[str]:
         """Cells as they are written. Always the same list: two would take twice the memory."""
@@ -135,7 +152,7 @@ def floats(cells: Any) -> np.ndarray:
     import pyarrow as pa
 
     if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
-        return np.asarray(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+        return np.array(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)  # a copy that can be written
     return np.array([cell_number(cell) for cell in cells.to_pylist()], dtype=np.float64)
 
 
@@ -158,10 +175,19 @@ def cell_word(cell: object) -> str:
     return str(int(value)) if value.is_integer() else repr(value)
 
 
+def seconds_of(cell: str) -> float:
+    """From a time as ISO 8601 writes it, UTC unless it says otherwise; NaN for anything else."""
+    try:
+        time = datetime.fromisoformat(cell.strip())
+    except ValueError:
+        return float("nan")
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
+
+
 def file_problem(path: Path) -> str | None:
     """Why a path cannot be a sheet, or None. Does not read the file."""
-    if path.suffix.lower() not in (".csv", ".parquet"):
-        return "must be a file that ends in .csv or .parquet"
+    if path.suffix.lower() not in KINDS:
+        return f"must be a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}"
     return None if path.is_file() else f"no such file (looked for in {Path.cwd()})"
 
 
@@ -173,15 +199,22 @@ def release_unused() -> None:
 
 
 def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
-    """Read the whole file. A CSV has a header, commas and UTF-8. texts: columns to read as text, where 024 is not a number."""
+    """Read the whole file. A CSV has a header, commas and UTF-8; a JSONL an object per line. texts: columns to read as text, where
+    024 is not a number."""
     if problem := file_problem(path):
         raise L2DError(f"{path}: {problem}")
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        is_csv = path.suffix.lower() == ".csv"
-        table = _read_csv(path, texts) if is_csv else parquet.ParquetFile(path).read()
+        kind = path.suffix.lower()
+        table = (
+            _read_csv(path, texts)
+            if kind == ".csv"
+            else _read_lines(path)
+            if kind == ".jsonl"
+            else parquet.ParquetFile(path).read()
+        )
     except (pa.ArrowException, OSError) as error:
         raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
     release_unused()  # reading took more than twice the file's size
@@ -202,6 +235,8 @@ def read_header(path: Path) -> Sheet:
             from pyarrow import parquet
 
             names = parquet.read_schema(path).names
+        elif path.suffix.lower() == ".jsonl":
+            names = read_sheet(path).names  # any line may have a key that others lack
         else:
             with path.open(newline="", encoding="utf-8-sig") as lines:
                 names = next(csv.reader(lines), [])
@@ -241,6 +276,13 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
         # n/a and the like are no nulls: a message should show them.
         convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""]),
     )
+
+
+def _read_lines(path: Path) -> Any:
+    from pyarrow import json as arrow_json
+
+    size = min(path.stat().st_size + 1, 2**31 - 1)
+    return arrow_json.read_json(path, read_options=arrow_json.ReadOptions(use_threads=False, block_size=size))
 
 
 def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:

@@ -92,6 +92,21 @@ def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor | None) -> tu
     return rows, test, validation if len(validation) else None
 
 
+def latest_rows(times: np.ndarray, fraction: float, groups: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Sorted rows (kept, held out): those of the latest times are held out. A group has the time of its first row in time."""
+    n = len(times)
+    own = np.arange(n) if groups is None else np.unique(groups.numpy(), return_inverse=True)[1]
+    begun = np.full(own.max() + 1, np.inf)
+    np.minimum.at(begun, own, times)
+    order = np.argsort(begun[own], kind="stable")
+    held = math.ceil(fraction * n)
+    if held >= n:
+        raise ParameterError("test_fraction", f"leaves none of {n:,} rows for training", fraction)
+    latest = np.zeros(n, dtype=bool)
+    latest[order[n - held :]] = True
+    return _sides(torch.from_numpy(np.isin(own, own[latest]) if groups is not None else latest))
+
+
 def stratified_split(
     labels: Tensor, fraction: float, seed: int, *, parameter: str = "validation_fraction", strict: bool = True
 ) -> tuple[Tensor, Tensor]:

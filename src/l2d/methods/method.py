@@ -31,6 +31,7 @@ class Method(nn.Module):
     takes_prices_later: it estimates errors and adds prices only to decide, so `reprice` works and one run gives a cost curve.
     estimates_costs: sigmoid(output k) estimates 1 − E[c_k|x]/reward_scale, a buffer. A confidence cascade can be built on that.
     needs_labels: it cannot be trained on data without labels.
+    learns_from_logs: its loss takes costs that are NaN where an expert was not asked.
     fitted: it is a SimpleRouter, whose estimates are computed from the training rows at once, without epochs.
     score_range: the largest |output| for which loss and gradient are finite in every precision, float16 included.
     """
@@ -39,6 +40,7 @@ class Method(nn.Module):
     takes_evidence: ClassVar[bool] = False
     takes_prices_later: ClassVar[bool] = False
     estimates_costs: ClassVar[bool] = False
+    learns_from_logs: ClassVar[bool] = False
     fitted: ClassVar[bool] = False
     score_range: ClassVar[float] = 1e4
     needs_labels: bool = False
@@ -52,7 +54,7 @@ class Method(nn.Module):
         largest_cost: float | None = None,  # noqa: ARG002
     ) -> None:
         super().__init__()
-        check_costs(costs)
+        check_costs(costs, ~costs.isnan() if self.learns_from_logs else None)
         if decision == "posterior" and type(self).posterior is Method.posterior:
             raise ParameterError("", "has no posterior, which decision=posterior needs; use decision=argmax")
         self.decision = decision

@@ -14,9 +14,12 @@ from l2d.utils.parameters import Count, Share
 
 
 def one_vs_all_loss(scores: Tensor, rewards: Tensor) -> Tensor:
-    """Σ_k −c̄_k log σ(f_k) − (1 − c̄_k) log σ(−f_k), least where σ(f_k) = E[c̄_k|x]. scores and rewards in [0, 1], [B, p] -> [B]."""
+    """Σ_k −c̄_k log σ(f_k) − (1 − c̄_k) log σ(−f_k), least where σ(f_k) = E[c̄_k|x]. scores and rewards in [0, 1], [B, p] -> [B].
+    Rewards that are NaN, since an expert was not asked, do not count."""
     scores = at_least_float32(scores)
-    return F.binary_cross_entropy_with_logits(scores, rewards.to(scores), reduction="none").sum(dim=-1)
+    asked = ~rewards.isnan()
+    targets = rewards.where(asked, 0.0).to(scores)
+    return (F.binary_cross_entropy_with_logits(scores, targets, reduction="none") * asked).sum(dim=-1)
 
 
 def first_confident(scores: Tensor, order: Tensor, threshold: float) -> Tensor:
@@ -43,6 +46,7 @@ class OneVsAll(Method):
     """
 
     estimates_costs: ClassVar[bool] = True
+    learns_from_logs: ClassVar[bool] = True
     order: Tensor
     best: Tensor
     reward_scale: Tensor
@@ -63,7 +67,7 @@ class OneVsAll(Method):
         if order is not None and sorted(order) != list(range(1, p + 1)):
             raise ParameterError("order", f"must name each expert from 1 to {p} once", list(order))
         self.rule, self.threshold = rule, threshold
-        by_cost = 1 + costs.double().mean(dim=0).argsort(stable=True)
+        by_cost = 1 + costs.double().nanmean(dim=0).argsort(stable=True)
         self.register_buffer("order", by_cost if order is None else torch.tensor(order))
         self.register_buffer("best", by_cost[:1])
         self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from l2d.core.decisions import at_least_float32
+from l2d.core.groups import group_sums
 from l2d.core.rewards import complement_scale
 from l2d.methods.method import Evidence, Method
 from l2d.methods.one_vs_all import one_vs_all_loss
@@ -21,13 +22,12 @@ ROUNDING = 1e-6  # of prices in 32 bits
 
 def mean_by_label(values: Tensor, labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
     """E[values|label], pulled towards the mean of all rows as if there were `smoothing` more rows with that mean.
-    [n, p], int [n] -> [num_classes, p]. Rows whose label is unknown count towards the mean of all rows.
+    [n, p], int [n] -> [num_classes, p]. Rows whose label is unknown count towards the mean of all rows; NaN counts nowhere.
     """
     values = values.double()
-    known = labels != UNKNOWN
-    sums = torch.zeros(num_classes, values.shape[1], dtype=torch.float64).index_add(0, labels[known], values[known])
-    counts = torch.bincount(labels[known], minlength=num_classes)[:, None]
-    overall = values.mean(dim=0)
+    labelled = labels != UNKNOWN
+    sums, counts = group_sums(labels[labelled], values[labelled], num_classes)
+    overall = values.nanmean(dim=0)
     if smoothing == 0:
         return torch.where(counts > 0, sums / counts.clamp(min=1), overall)
     return (sums + smoothing * overall) / (counts + smoothing)
@@ -53,6 +53,7 @@ class Priced(Method):
     """
 
     takes_evidence: ClassVar[bool] = True
+    learns_from_logs: ClassVar[bool] = True
     takes_prices_later: ClassVar[bool] = True
     prices: Tensor
     by_row: Tensor
@@ -161,7 +162,8 @@ class CostRegression(Priced):
         self.by_label = self.needs_labels = by_label
         self.label_weight, self.smoothing = label_weight, smoothing
         # The training costs may have noise that the evidence does not have.
-        self.cheapest, self.dearest = costs.double().amin(dim=0), costs.double().amax(dim=0)
+        self.cheapest = costs.double().nan_to_num(nan=torch.inf).amin(dim=0)
+        self.dearest = costs.double().nan_to_num(nan=-torch.inf).amax(dim=0)
         self.register_buffer("most", torch.ones(()))
         self.register_buffer("least", torch.zeros(()))
         if by_label:
@@ -172,7 +174,7 @@ class CostRegression(Priced):
         super().learn(evidence)
         errors = self.estimated(evidence)
         self.most.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
-        least = min(float(errors.min()), float((self.cheapest - self.prices.double()).min()))
+        least = min(float(errors.nan_to_num(nan=torch.inf).min()), float((self.cheapest - self.prices.double()).min()))
         self.least.fill_(least if least < -ROUNDING else 0.0)
         if self.by_label:
             means = mean_by_label(self.right(errors.double()), evidence.labels, self.num_classes, self.smoothing)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from l2d.core.groups import group_sums
 from l2d.learning.compiling import Features
 from l2d.networks.network import KINDS, Network, input_kind
 from l2d.networks.tabular import CONSTANT, FAR
@@ -29,7 +30,8 @@ CERTAIN = 1e-4  # chances are clamped this far from 0 and 1 before a logit
 
 @dataclass(frozen=True)
 class FitRows:
-    """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1. labels int [n], −1 where unknown."""
+    """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1, NaN where it was not asked. labels int [n], −1 where
+    unknown."""
 
     inputs: Tensor
     right: Tensor
@@ -91,58 +93,70 @@ class Scaled(Estimator):
 
 
 class Neighbours(Scaled):
-    """The mean over the k nearest training rows. k and the scale are chosen by leave-one-out on the training rows.
+    """The mean over the k nearest training rows; if some experts were not asked on some rows, for each expert over the k nearest
+    rows on which it was. k and the scale are chosen by leave-one-out on the training rows.
 
     k: their number; None: chosen.
     """
 
     kept: Tensor
     right: Tensor
-    weights: (
-        Tensor  # [k], of the nearest, the second nearest and so on; its length is static, which exported routers need
-    )
+    unasked: Tensor  # bool [n, p]; empty if all experts were asked on all rows
+    weights: Tensor  # [k]: its length says k, since exported routers need it to be static
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__()
-        self.asked = k
-        for name in ("kept", "right", "weights"):
+        self.asked_for = k
+        for name in ("kept", "right", "unasked", "weights"):
             self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
         if len(rows) < 2:
             raise ParameterError("", "needs at least two training rows")
-        if self.asked is not None and self.asked >= len(rows):
-            raise ParameterError("k", f"must be less than the number of training rows, {len(rows):,}", self.asked)
         if len(rows) > KEPT:
             rows = rows.take(shuffled(len(rows), "neighbours")[:KEPT])
-        self.right = rows.right.float()
+        right = rows.right.float()
+        unasked = right.isnan()
+        least = int((~unasked).sum(dim=0).min())  # rows on which the expert that was asked least was asked
+        if self.asked_for is not None and self.asked_for >= least:
+            raise ParameterError("k", f"must be less than the number of training rows, {least:,}", self.asked_for)
+        self.right, self.unasked = right.nan_to_num(nan=0.0), unasked if unasked.any() else unasked[:0]
         judged = shuffled(len(rows), "judged neighbours")[:JUDGED]
-        counts = [k for k in NEIGHBOURS if k < len(rows)] or [1] if self.asked is None else [self.asked]
+        counts = [k for k in NEIGHBOURS if k < least] or [1] if self.asked_for is None else [self.asked_for]
         found: dict[tuple[int, bool], Tensor] = {}
         for unit in (False, True):
             self.set_scale(rows.inputs, unit=unit)
             self.kept = self.scaled(rows.inputs)
             near = [self.nearest(part, max(counts) + 1) for part in self.kept[judged].split(AT_ONCE)]
-            sums = self.right[without(torch.cat(near), judged)].cumsum(dim=1)
-            found |= {(k, unit): squared(sums[:, k - 1] / k, self.right[judged]) for k in counts}
+            sums = self.right_of(without(torch.cat(near), judged)).cumsum(dim=2)
+            found |= {(k, unit): squared(sums[:, :, k - 1] / k, right[judged]) for k in counts}
         k, unit = simplest({choice: found[choice] for choice in sorted(found, reverse=True)})
         self.set_scale(rows.inputs, unit=unit)
         self.kept, self.weights = self.scaled(rows.inputs), torch.full((k,), 1 / k)
 
     def nearest(self, queries: Tensor, k: int) -> Tensor:
-        """The k nearest of the kept rows, the nearest first. Scaled queries [B, F] -> [B, k]."""
-        return (2 * queries @ self.kept.T - self.kept.square().sum(dim=1)).topk(k, dim=1).indices
+        """The k nearest of the kept rows, the nearest first, for each expert. Scaled queries [B, F] -> [B, p, k]; [B, 1, k] if
+        they are the same for all experts."""
+        closeness = 2 * queries @ self.kept.T - self.kept.square().sum(dim=1)
+        if not len(self.unasked):
+            return closeness.topk(k, dim=1).indices[:, None]
+        asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in self.unasked.bool().T]
+        return torch.stack([part.topk(k, dim=1).indices for part in asked], dim=1)
+
+    def right_of(self, near: Tensor) -> Tensor:
+        """How right each expert was on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
+        return self.right[near, torch.arange(self.right.shape[1], device=near.device)[:, None]]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        near = self.nearest(self.scaled(inputs), len(self.weights))
-        return (self.right[near] * self.weights[:, None]).sum(dim=1)
+        k = len(self.weights)
+        return self.right_of(self.nearest(self.scaled(inputs), k)).sum(dim=2) / k
 
 
 def without(near: Tensor, own: Tensor) -> Tensor:
-    """Neighbours [n, k + 1] without the row itself, or without the farthest if rows that are equal to it came first. -> [n, k]"""
-    is_own = near == own[:, None]
-    is_own[~is_own.any(dim=1), -1] = True
-    return near[~is_own].view(len(near), -1)
+    """Neighbours [n, p, k + 1] without the row itself, or without the farthest if it is not among them. -> [n, p, k]"""
+    is_own = near == own[:, None, None]
+    is_own[..., -1] |= ~is_own.any(dim=2)
+    return near[~is_own].view(*near.shape[:2], -1)
 
 
 class Clusters(Scaled):
@@ -176,9 +190,10 @@ class Clusters(Scaled):
                     means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0).fit(
                         points.numpy()
                     )
-                member, sums, sizes = group_sums(torch.from_numpy(means.labels_).long(), right, k)
-                left_out = (sums[member] - right + right.mean(dim=0)) / sizes[member]  # smoothed by one row
-                table = (sums + right.mean(dim=0)) / (sizes + 1)
+                member, overall = torch.from_numpy(means.labels_).long(), right.nanmean(dim=0)
+                sums, sizes = group_sums(member, right, k)
+                left_out = (sums[member] - right + overall) / sizes[member]  # smoothed by one row
+                table = (sums + overall) / (sizes + 1)
                 found[k, unit] = squared(left_out, right)
                 made[k, unit] = torch.from_numpy(means.cluster_centers_).float(), table
         chosen = simplest({choice: found[choice] for choice in sorted(found)})
@@ -199,12 +214,6 @@ def not_converged_is_fine() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
-
-
-def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Tensor, Tensor]:
-    """member, the sums of values [n, p] by group [groups, p], and the sizes of the groups [groups, 1]."""
-    sums = torch.zeros(groups, values.shape[1], dtype=values.dtype).index_add(0, member, values)
-    return member, sums, torch.bincount(member, minlength=groups)[:, None].to(values)
 
 
 class Lookup(Estimator):
@@ -235,8 +244,8 @@ class Lookup(Estimator):
                 f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category:"
                 " dataset.text=topic dataset.category=topic",
             )
-        _, sums, sizes = group_sums(member, right, len(self.different))
-        self.overall = right.mean(dim=0)
+        sums, sizes = group_sums(member, right, len(self.different))
+        self.overall = right.nanmean(dim=0)
         self.table = (sums + self.overall) / (sizes + 1)  # smoothed by one row
 
     def scaled(self, values: Tensor) -> Tensor:
@@ -265,8 +274,16 @@ class Ridge(Scaled):
         from sklearn.linear_model import RidgeCV
 
         self.set_scale(rows.inputs, unit=False)
-        model = RidgeCV(RIDGES).fit(self.scaled(rows.inputs).double().numpy(), rows.right.double().numpy())
-        self.weight, self.bias = torch.tensor(model.coef_).float(), torch.tensor(model.intercept_).float()
+        points, right = self.scaled(rows.inputs).double(), rows.right.double()
+        asked = ~right.isnan()
+        # All experts at once if they were asked on the same rows.
+        parts = [slice(None)] if asked.all() else [slice(k, k + 1) for k in range(right.shape[1])]
+        models = []
+        for part in parts:
+            mine = asked[:, part].all(dim=1)
+            models.append(RidgeCV(RIDGES).fit(points[mine].numpy(), right[mine, part].numpy()))
+        self.weight = torch.cat([torch.tensor(model.coef_).float().view(-1, points.shape[1]) for model in models])
+        self.bias = torch.cat([torch.tensor(model.intercept_).float().view(-1) for model in models])
 
     def forward(self, inputs: Tensor) -> Tensor:
         return (self.scaled(inputs) @ self.weight.T + self.bias).clamp(0, 1)
@@ -295,8 +312,8 @@ class LabelClassifier(Scaled):
         self.set_scale(rows.inputs, unit=False)
         found, labels = rows.labels[known].unique(return_inverse=True)
         points, right = self.scaled(rows.inputs[known]), rows.right.float()
-        _, sums, sizes = group_sums(labels, right[known], len(found))
-        self.table = (sums + right.mean(dim=0)) / (sizes + 1)
+        sums, sizes = group_sums(labels, right[known], len(found))
+        self.table = (sums + right.nanmean(dim=0)) / (sizes + 1)
         order = shuffled(len(points), "classifier")
         judged, learned = order[: len(order) // 5], order[len(order) // 5 :]
         scores = {}
@@ -354,7 +371,8 @@ class Mixture(Estimator):
                 member = kind()
                 member.fit(rows.take(others))
                 left_out[number, judged] = member(rows.inputs[judged])
-        solved, _ = nnls(left_out.flatten(1).T.double().numpy(), rows.right.flatten().double().numpy())
+        asked = ~rows.right.isnan()
+        solved, _ = nnls(left_out[:, asked].T.double().numpy(), rows.right[asked].double().numpy())
         weights = torch.from_numpy(solved).float()
         self.weights = weights / weights.sum() if weights.sum() > 0 else torch.full_like(weights, 1 / len(weights))
         for chosen in self.members:
@@ -389,8 +407,8 @@ class EstimatorNetwork(Network):
 
 
 def squared(estimates: Tensor, right: Tensor) -> Tensor:
-    """The squared error of each row's estimates. [n, p] both -> [n]"""
-    return (estimates - right).square().mean(dim=1)
+    """The squared error of each row's estimates, over the experts that were asked. [n, p] both -> [n]"""
+    return (estimates - right).square().nanmean(dim=1)
 
 
 Choice = TypeVar("Choice")

@@ -6,26 +6,34 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from l2d.core.costs import cheapest, check_costs, expert_costs, noisy
+from l2d.core.off_policy import Logged, doubly_robust
 from l2d.core.results import ExtremeShares
+from l2d.core.rewards import largest_known
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
 from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
 from l2d.methods.method import Evidence
+from l2d.routing.logged import LogModel, completed
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed, stream
+
+Propensities = Literal["given", "estimated"]
 
 
 @dataclass(frozen=True)
 class Split:
     """One split of n rows. source: inputs, in which `rows` [n] are the split's. answers, costs [n, p], labels [n]: of these rows.
-    prices: the price part of the costs, [p], or [n, p] if it differs between rows."""
+    prices: the price part of the costs, [p], or [n, p] if it differs between rows. logged: how a log knows the costs of rows that
+    judge a router, which are doubly robust then."""
 
     source: Tensor
     rows: Tensor
@@ -33,6 +41,7 @@ class Split:
     costs: Tensor
     prices: Tensor
     labels: Tensor
+    logged: Logged | None = None
 
     @property
     def inputs(self) -> Tensor:
@@ -45,7 +54,8 @@ class Split:
         """The rows at these positions, in this order; positions may repeat, or be a mask."""
         prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
         costs, labels = self.costs[positions], self.labels[positions]
-        return Split(self.source, self.rows[positions], self.answers[positions], costs, prices, labels)
+        logged = None if self.logged is None else self.logged[positions]
+        return Split(self.source, self.rows[positions], self.answers[positions], costs, prices, labels, logged)
 
 
 @dataclass(frozen=True)
@@ -53,10 +63,10 @@ class Splits:
     """The data of a run.
 
     train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
-    of the training rows, before noise. categories, train_categories: of the test rows, and of the training rows before
-    resampling. evidence: for methods that take it. prices: β [p]; None if each row has its own.
-    cost_facts: what the cost reports of its prices. cache: of the experts' predictions. expert_seconds: how long making or reading
-    them took.
+    of the training rows, before noise. propensities: how those of a log are known; None if all costs are. categories,
+    train_categories: of the test rows, and of the training rows before resampling. ids: of the test rows. evidence: for
+    methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of its prices. cache: of the
+    experts' predictions. expert_seconds: how long making or reading them took.
     """
 
     train: Split
@@ -64,12 +74,14 @@ class Splits:
     test: Split
     train_costs: Tensor
     largest_cost: float
+    propensities: Propensities | None
     panel: Panel
     prices: Tensor | None
     num_classes: int
     evidence: Evidence | None
     categories: tuple[str, ...] | None
     train_categories: tuple[str, ...] | None
+    ids: np.ndarray | None
     seen: Seen
     cost_facts: ExtremeShares | None
     cache: Cache
@@ -78,14 +90,17 @@ class Splits:
 
 @dataclass(frozen=True)
 class Division:
-    """How rows are divided: keys of conf/base.yaml. with_evidence: whether the method takes evidence. everything: whether the
-    router learns from its validation rows too, which then only show how training went."""
+    """How rows are divided and completed: keys of conf/base.yaml. with_evidence, from_logs: whether the method takes evidence, and
+    whether it learns from a log as it is. everything: whether the router learns from its validation rows too, which then only show
+    how training went."""
 
     validation_fraction: float
     fold: str | None
     sampling: str
     seed: int
+    missing: str
     with_evidence: bool
+    from_logs: bool
     everything: bool = False
 
 
@@ -129,7 +144,16 @@ def assemble(
         everything = torch.arange(len(arrays.test_labels))
         test = part(arrays.test_inputs, everything, panel.test, arrays.test_labels)
         facts = cost.facts(panel, train)
-    largest = float(whole.costs.max())
+    propensities: Propensities | None = None
+    train_costs = None
+    if any(part.costs.isnan().any() for part in (whole, held_out, test)):
+        propensities = "estimated" if whole.answers.propensities is None else "given"
+        model = LogModel(whole, panel.names)
+        held_out, test = model.judged(held_out), model.judged(test)
+        train_costs = doubly_robust(whole.costs, model.own)
+        if not division.from_logs:
+            whole = replace(whole, costs=completed(whole.costs, model.own, division.missing))
+    largest = largest_known(whole.costs)
     if cost.noise:
         costs = noisy(whole.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
         whole = replace(whole, costs=costs)
@@ -137,17 +161,19 @@ def assemble(
     if division.with_evidence:
         evidence, held_out = take_evidence(whole, held_out, panel.learned)
     return Splits(
-        train=sampled(whole, division),
+        train=sampled(whole, whole.costs if train_costs is None else train_costs, division),
         validation=held_out,
         test=test,
-        train_costs=whole.costs,
+        train_costs=whole.costs if train_costs is None else train_costs,
         largest_cost=largest,
+        propensities=propensities,
         panel=panel,
         prices=prices,
         num_classes=arrays.num_classes,
         evidence=evidence,
         categories=arrays.categories,
         train_categories=arrays.train_categories and tuple(arrays.train_categories[row] for row in train.tolist()),
+        ids=arrays.ids,
         seen=arrays.seen,
         cost_facts=facts,
         cache=known,
@@ -176,15 +202,15 @@ def priced_split(
     paid = cost.row_prices(answers) if prices is None else prices
     costs = expert_costs(answers.errors, paid)
     if len(source):  # l2d.fit has no test rows
-        check_costs(costs)
+        check_costs(costs, ~answers.errors.isnan())
     return Split(source, rows, answers, costs, paid, labels[rows])
 
 
-def sampled(whole: Split, division: Division) -> Split:
-    """Resampled by the cheapest expert, according to the noisy costs."""
+def sampled(whole: Split, costs: Tensor, division: Division) -> Split:
+    """Resampled by the cheapest expert, according to the noisy costs; in a log to the doubly robust ones."""
     if division.sampling == "none":
         return whole
-    return whole.take(resample(cheapest(whole.costs), division.sampling, stream(division.seed, "sampling")))
+    return whole.take(resample(cheapest(costs), division.sampling, stream(division.seed, "sampling")))
 
 
 def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evidence, Split]:

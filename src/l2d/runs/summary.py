@@ -4,10 +4,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2d.core.results import GuardEvidence, RunMetrics, Score
+from l2d.core.results import Estimate, GuardEvidence, RunMetrics, Score
 from l2d.utils.text import aligned, counted
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SURE = 2  # standard errors that a gain on the test split must exceed to count
@@ -21,12 +22,12 @@ def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
     scores: dict[str, Score] = {
         "router": metrics,
         **({"router, guarded": metrics.guarded} if shows_guarded(metrics) else {}),
-        "oracle": baselines.oracle,
+        **({"oracle": oracle} if (oracle := baselines.oracle) else {}),
         "best single expert": baselines.best_single,
         **({"nearest neighbours": near} if (near := baselines.nearest_neighbours) else {}),
         **({"per-category table": table} if (table := baselines.category_table) else {}),
         "random expert": baselines.random,
-        "always the majority expert": baselines.majority,
+        **({"always the majority expert": majority} if (majority := baselines.majority) else {}),
     }
     judged = "every row, held out once" if cross_validated(metrics) else "test split"
     header = [judged, "deferral loss", "error rate", "mean price", *(expert.name for expert in metrics.experts)]
@@ -54,8 +55,10 @@ def _fixed(*values: float) -> list[str]:
 def format_line(metrics: RunMetrics) -> str:
     """The result of one run among many."""
     guarded = f", guarded {metrics.guarded.deferral_loss:.4f}" if metrics.guarded.changes_decisions else ""
-    single, oracle = metrics.baselines.best_single.deferral_loss, metrics.baselines.oracle.deferral_loss
-    return f"deferral loss {metrics.deferral_loss:.4f}{guarded} (best single expert {single:.4f}, oracle {oracle:.4f})"
+    oracle = metrics.baselines.oracle
+    best = "" if oracle is None else f", oracle {oracle.deferral_loss:.4f}"
+    single = f"best single expert {metrics.baselines.best_single.deferral_loss:.4f}"
+    return f"deferral loss {metrics.deferral_loss:.4f}{guarded} ({single}{best})"
 
 
 def format_table(metrics: RunMetrics) -> str:
@@ -67,7 +70,7 @@ def format_table(metrics: RunMetrics) -> str:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
     if metrics.rho:
         lines.append(f"ρ: {', '.join(f'{value:.4g}' for value in metrics.rho)}")
-    lines += [*collapse_warning(metrics), guard_line(metrics), verdict_line(metrics)]
+    lines += [*log_lines(metrics), *collapse_warning(metrics), guard_line(metrics), verdict_line(metrics)]
     if (found := metrics.extreme) is not None:
         lines.append(
             f"cost=extreme: prices {', '.join(f'{price:g}' for price in found.prices)}; the oracle gives {found.expert}"
@@ -78,7 +81,8 @@ def format_table(metrics: RunMetrics) -> str:
 
 def collapse_warning(metrics: RunMetrics) -> list[str]:
     """Says what to try with this method. Empty if there is nothing to try and the guard's line says the same already."""
-    if metrics.collapsed_expert is None:
+    oracle = metrics.baselines.oracle
+    if metrics.collapsed_expert is None or oracle is None:
         return []
     k = metrics.collapsed_expert - 1
     name, tries = metrics.experts[k].name, []
@@ -90,8 +94,31 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
         return []
     return [
         f"WARNING: the router has collapsed: {name} gets {metrics.ratios[k]:.1%} of the inputs, the oracle would give it"
-        f" {metrics.baselines.oracle.ratios[k]:.1%}. Try {', '.join([*tries, 'more epochs', 'another method'])}."
+        f" {oracle.ratios[k]:.1%}. Try {', '.join([*tries, 'more epochs', 'another method'])}."
     ]
+
+
+def log_lines(metrics: RunMetrics) -> list[str]:
+    """How a log, which does not know every cost, judges the router."""
+    log = metrics.log
+    if log is None:
+        return []
+    asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=True))
+    known = "given" if log.propensities == "given" else "estimated from the inputs, since the log has none"
+    values = [_interval("doubly robust", log.router.doubly_robust), _interval("SNIPS", log.router.snips)]
+    values.append(_interval("direct", log.router.direct))
+    return [
+        f"from a log: asked on {asked} of the rows; propensities {known}. All losses above are doubly robust estimates.",
+        f"value of the router, 95 % intervals: {'; '.join(values)}",
+        f"the log's own choices cost {_interval('', log.policy)}",
+    ]
+
+
+def _interval(name: str, found: Estimate | None) -> str:
+    if found is None:
+        return f"{name} unknown, since the log never asked the expert that the router chooses"
+    half = "" if found.standard_error is None else f" ± {1.96 * found.standard_error:.4f}"
+    return f"{name} {found.value:.4f}{half}".strip()
 
 
 def guard_line(metrics: RunMetrics) -> str:
@@ -140,8 +167,9 @@ def verdict_line(metrics: RunMetrics) -> str:
     if seen.standard_error is None or seen.gain <= SURE * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."
     alone = guarded.deferral_loss + seen.gain
-    way = seen.gain / (alone - metrics.baselines.oracle.deferral_loss)
-    return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less, {way:.0%} of the way to the oracle."
+    oracle = metrics.baselines.oracle
+    way = "" if oracle is None else f", {seen.gain / (alone - oracle.deferral_loss):.0%} of the way to the oracle"
+    return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}."
 
 
 def _plus_minus(seen: GuardEvidence) -> str:
@@ -156,12 +184,19 @@ def category_lines(metrics: RunMetrics) -> list[str]:
         return []
     gains = {name: row.best_single - row.deferral_loss for name, row in found.items()}
     rows = [
-        [name, str(row.rows), *_fixed(row.deferral_loss, row.best_single, row.oracle), f"{gains[name]:+.4f}"]
+        [
+            name,
+            str(row.rows),
+            *_fixed(row.deferral_loss, row.best_single),
+            *([] if row.oracle is None else _fixed(row.oracle)),
+            f"{gains[name]:+.4f}",
+        ]
         for name, row in sorted(found.items(), key=lambda item: -gains[item[0]])
     ]
     if len(rows) > 2 * FEW:
-        rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * 5]]
-    text = aligned(["category", "rows", "router", "best single expert", "oracle", "gain"], rows)
+        rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * (len(rows[0]) - 1)]]
+    oracle = [] if metrics.baselines.oracle is None else ["oracle"]
+    text = aligned(["category", "rows", "router", "best single expert", *oracle, "gain"], rows)
     return ["", *(line.rstrip() for line in text.splitlines())]
 
 
@@ -172,23 +207,31 @@ def write_run_picture(metrics: RunMetrics, path: Path) -> None:
 
 
 def run_figure(metrics: RunMetrics) -> "Figure":
-    """Shares per expert beside the oracle's, and the router's choice against the oracle's."""
+    """Shares per expert beside the oracle's and the router's choice against it; for a log, beside the guarded router's."""
     from matplotlib.figure import Figure
 
-    picture = Figure(figsize=(10, 4), layout="constrained")
-    bars, grid = picture.subplots(1, 2)
+    oracle, confusion = metrics.baselines.oracle, metrics.confusion
+    picture = Figure(figsize=(10 if confusion else 5, 4), layout="constrained")
+    bars, *grids = picture.subplots(1, 2 if confusion else 1, squeeze=False)[0]
     names, places = [expert.name.removeprefix("expert ") for expert in metrics.experts], range(len(metrics.experts))
-    for shift, label, score in ((-0.2, "router", metrics), (0.2, "oracle", metrics.baselines.oracle)):
+    other, second = ("router, guarded", metrics.guarded) if oracle is None else ("oracle", oracle)
+    for shift, label, score in ((-0.2, "router", metrics), (0.2, other, second)):
         bars.bar([i + shift for i in places], [100 * ratio for ratio in score.ratios], width=0.4, label=label)
     bars.set_xticks(places, names)
     bars.set(xlabel="expert", ylabel="inputs sent to it (%)", title=f"deferral loss {metrics.deferral_loss:.4f}")
     bars.legend()
-    shares = [[count / max(1, sum(row)) for count in row] for row in metrics.confusion]
+    for grid in grids:
+        draw_confusion(grid, confusion or [], names)
+    return picture
+
+
+def draw_confusion(grid: "Axes", confusion: list[list[int]], names: list[str]) -> None:
+    places = range(len(names))
+    shares = [[count / max(1, sum(row)) for count in row] for row in confusion]
     grid.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     for i, j in product(places, places):
         colour = "white" if shares[i][j] > 0.6 else "black"
-        grid.text(j, i, str(metrics.confusion[i][j]), ha="center", va="center", color=colour)
+        grid.text(j, i, str(confusion[i][j]), ha="center", va="center", color=colour)
     grid.set_xticks(places, names)
     grid.set_yticks(places, names)
     grid.set(xlabel="router's expert", ylabel="oracle's expert", title="test inputs")
-    return picture

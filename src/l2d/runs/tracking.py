@@ -131,13 +131,12 @@ class WandbTracker(CsvTracker):
     def report(self, metrics: RunMetrics) -> None:
         header, rows = result_table(metrics)
         experts = [f"expert {k + 1}" for k in range(len(metrics.ratios))]
-        oracle = metrics.baselines.oracle
+        oracle, confusion = metrics.baselines.oracle, metrics.confusion
+        told = {"router": metrics.ratios, **({} if oracle is None else {"oracle": oracle.ratios})}
         shares = [
-            [f"{expert} {who}", 100 * ratio]
-            for expert, ours, best in zip(experts, metrics.ratios, oracle.ratios, strict=True)
-            for who, ratio in (("router", ours), ("oracle", best))
+            [f"{expert} {who}", 100 * ratios[k]] for k, expert in enumerate(experts) for who, ratios in told.items()
         ]
-        pairs = [(i, j) for i, row in enumerate(metrics.confusion) for j, count in enumerate(row) for _ in range(count)]
+        pairs = [(i, j) for i, row in enumerate(confusion or []) for j, count in enumerate(row) for _ in range(count)]
         wandb = self.wandb
         self.run.log(
             {
@@ -148,14 +147,19 @@ class WandbTracker(CsvTracker):
                     "share (%)",
                     title="Inputs sent to each expert",
                 ),
-                "test/confusion": wandb.plot.confusion_matrix(
-                    y_true=[i for i, _ in pairs],
-                    preds=[j for _, j in pairs],
-                    class_names=experts,
-                    title="Oracle's expert (actual) and router's (predicted)",
-                ),
             }
         )
+        if pairs:  # a log has no oracle
+            self.run.log(
+                {
+                    "test/confusion": wandb.plot.confusion_matrix(
+                        y_true=[i for i, _ in pairs],
+                        preds=[j for _, j in pairs],
+                        class_names=experts,
+                        title="Oracle's expert (actual) and router's (predicted)",
+                    )
+                }
+            )
         for key in ("deferral_loss", "error_rate", "mean_price"):
             self.run.summary[f"test/{key}"] = getattr(metrics, key)
         for warning in collapse_warning(metrics):

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
+from l2d.core.groups import group_sums
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
-from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours, group_sums
+from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours
 from l2d.routing.assemble import Splits
 
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
@@ -50,7 +51,7 @@ def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]
     """The expert with the least mean cost in each category, or over all rows where a category is new. costs [n, p]."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(known))}
     member = torch.tensor([numbers[name] for name in known])
-    _, sums, _ = group_sums(member, costs.double(), len(numbers) + 1)
+    sums, _ = group_sums(member, costs.double(), len(numbers) + 1)
     sums[-1] = costs.double().sum(dim=0)  # of all rows
     # Sums are enough: all experts of a category have the same number of rows.
     return argmax_last(-sums)[[numbers.get(name, len(numbers)) for name in queries]]

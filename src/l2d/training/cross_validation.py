@@ -26,7 +26,7 @@ from l2d.routing.fingerprints import data_fingerprint
 from l2d.routing.make import find
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
-from l2d.training.score import RoutedRows, Scored, about_the_routing, about_the_run, held_out, hold
+from l2d.training.score import RoutedRows, Scored, about_the_log, about_the_routing, about_the_run, held_out, hold
 from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import derive_seed
@@ -146,7 +146,7 @@ class FoldedRows:
         everything = chosen.settings.checkpoint == "last" and chosen.recipe.patience is None
         return Source(
             splits=partial(self.splits, self.whole, "all", everything=everything),
-            score=partial(score_out_of_fold, folds, self.whole.train_categories),
+            score=partial(score_out_of_fold, folds, self.whole.train_categories, self.whole.train_ids),
         )
 
 
@@ -165,6 +165,7 @@ def read_routed(run: RunFolder) -> RoutedRows:
 def score_out_of_fold(
     folds: Sequence[Fold],
     categories: Sequence[str] | None,
+    ids: np.ndarray | None,
     trainer: pl.Trainer,
     router: RouterModule,
     data: DeferralData,
@@ -185,6 +186,7 @@ def score_out_of_fold(
     n, found = len(rows), [fold.metrics for fold in folds]
     metrics = RunMetrics(
         **about_the_routing(method, splits, rows, categories, mean_simple(found)),
+        log=about_the_log(splits, rows, guarded, best),
         **about_the_run(router, splits),
         evaluation="cross_validate",
         rows=RowCounts(train=len(splits.train), validation=n, test=n),
@@ -196,7 +198,7 @@ def score_out_of_fold(
         kept_epoch=kept_epoch,
     )
     kept = held_out(rows, splits, splits.train_costs, expected_on_its_rows(trainer, router, data))
-    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, kept)
+    return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, kept, ids)
 
 
 def expected_on_its_rows(trainer: pl.Trainer, router: RouterModule, data: DeferralData) -> Tensor | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
@@ -12,7 +13,16 @@ from torch import Tensor
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import DECISIONS, at_least_float32
 from l2d.core.guard import Guard, HeldOut, fit_guard
-from l2d.core.results import SCHEMA_VERSION, Capabilities, DecisionLosses, RowCounts, RunMetrics, Score
+from l2d.core.off_policy import Logged, known_costs, policy_value, value_of
+from l2d.core.results import (
+    SCHEMA_VERSION,
+    Capabilities,
+    DecisionLosses,
+    LoggedOutcomes,
+    RowCounts,
+    RunMetrics,
+    Score,
+)
 from l2d.methods.method import Method
 from l2d.routing.assemble import Split, Splits
 from l2d.routing.datamodule import DeferralData
@@ -27,11 +37,13 @@ class Scored:
     arrays: dict[str, Tensor]  # of the test rows, for test.npz
     guard: Guard
     held_out: dict[str, Tensor]  # validation rows, to fit a guard at other prices
+    ids: np.ndarray | None  # of the test rows
 
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """What a router did on n rows, and what each expert costs there. expected_errors, posterior: of methods that have them."""
+    """What a router did on n rows, and what each expert costs there. expected_errors, posterior: of methods that have them.
+    logged_expected, logged_weights: those of `logged`, if a log knows the costs only in part; the costs are doubly robust then."""
 
     scores: Tensor
     utilities: Tensor
@@ -40,6 +52,8 @@ class RoutedRows:
     prices: Tensor
     expected_errors: Tensor | None = None
     posterior: Tensor | None = None
+    logged_expected: Tensor | None = None
+    logged_weights: Tensor | None = None
 
     @classmethod
     def of(cls, method: Method, split: Split, outputs: Tensor) -> "RoutedRows":
@@ -51,7 +65,14 @@ class RoutedRows:
             split.prices,
             method.expected_errors(outputs),
             method.posterior(outputs) if method.has_posterior else None,
+            *(() if split.logged is None else (split.logged.expected, split.logged.weights)),
         )
+
+    @property
+    def logged(self) -> Logged | None:
+        if self.logged_expected is None or self.logged_weights is None:
+            return None
+        return Logged(self.logged_expected, self.logged_weights)
 
     def __len__(self) -> int:
         return len(self.decisions)
@@ -83,6 +104,7 @@ def score_router(
     guard, guarded = hold(method, validation, test, metrics_.best_single(chosen_on))
     metrics = RunMetrics(
         **about_the_routing(method, splits, test, splits.categories, simple(splits)),
+        log=about_the_log(splits, test, guarded, guard.best),
         **about_the_run(router, splits),
         evaluation="holdout",
         rows=RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
@@ -93,7 +115,8 @@ def score_router(
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    return Scored(metrics, test.arrays() | {"guarded": guarded}, guard, held_out(validation, splits, chosen_on))
+    kept = held_out(validation, splits, chosen_on)
+    return Scored(metrics, test.arrays() | {"guarded": guarded}, guard, kept, splits.ids)
 
 
 def routed(method: Method, split: Split, batches: Sequence[Tensor]) -> RoutedRows:
@@ -114,12 +137,32 @@ def about_the_routing(
     """The metrics that follow from the routing of held-out rows. None: this run has no such metric. simple: of the simple routers
     to compare with."""
     costs, train_costs = rows.costs, splits.train_costs
-    routing = metrics_.routing_metrics(rows.decisions, train_costs, costs, rows.prices, splits.panel.names)
+    from_log = rows.logged is not None
+    routing = metrics_.routing_metrics(
+        rows.decisions, train_costs, costs, rows.prices, splits.panel.names, from_log=from_log
+    )
+    broken_down = partial(metrics_.by_category, from_log=from_log)
     return vars(routing) | {
         "baselines": replace(routing.baselines, **simple),
-        "by_category": categories and metrics_.by_category(categories, rows.decisions, train_costs, costs),
+        "by_category": categories and broken_down(categories, rows.decisions, train_costs, costs),
         "calibration": calibration_on(method, rows),
     }
+
+
+def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, best: int) -> LoggedOutcomes | None:
+    """What a log says of the router, of the guarded router and of the best single expert; None if all costs are known."""
+    if rows.logged is None or splits.propensities is None:
+        return None
+    value = partial(value_of, robust=rows.costs, logged=rows.logged)
+    asked = rows.logged.weights > 0
+    return LoggedOutcomes(
+        asked=asked.double().mean(dim=0).tolist(),
+        propensities=splits.propensities,
+        policy=policy_value(known_costs(rows.costs, rows.logged)),
+        router=value(rows.decisions),
+        guarded=value(guarded),
+        best_single=value(torch.full_like(rows.decisions, best)),
+    )
 
 
 def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:

@@ -229,6 +229,7 @@ def write(
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
     write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
+    arrays |= {} if scored.ids is None else {"ids": scored.ids}
     run.finish(scored.metrics.as_json(), arrays, timing)
 
 

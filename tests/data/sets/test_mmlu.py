@@ -40,7 +40,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 DEFAULTS: dict[str, Any] = {
     "path": None, "experts": ["a", "b"], "outcome": "correct", "features": None, "text": "prompt", "encoder": Hashed(),
-    "image": None, "image_size": 32, "label": "answer", "category": "subject", "only": None, "split": None,
+    "image": None, "image_size": 32, "label": "answer", "category": "subject", "only": None, "split": None, "split_by": None,
     "test_fraction": 0.3333,
 }  # fmt: skip
 SHARES = {"error": (0.822, 0.128, 0.05), "llm": (0.312, 0.12, 0.568)}  # the paper's

@@ -20,7 +20,7 @@ from tests.running import assembled, build, train
 from l2d.config import compose
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.arrays import Arrays
-from l2d.data.sets.outcomes import class_numbers
+from l2d.data.sets.outcomes import MONEY, class_numbers
 from l2d.data.sets.table import Table
 from l2d.data.sheet import Sheet, cell_word, read_sheet
 from l2d.data.splits import split
@@ -55,7 +55,7 @@ def write(folder: Path, cells: Cells, name: str = "table.csv") -> Path:
 
 DEFAULTS: dict[str, Any] = {
     "path": None, "experts": None, "outcome": "correct", "features": None, "text": None, "encoder": Hashed(), "image": None,
-    "image_size": 32, "label": None, "category": None, "only": None, "split": None, "test_fraction": 0.2,
+    "image_size": 32, "label": None, "category": None, "only": None, "split": None, "split_by": None, "test_fraction": 0.2,
 }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def test_outcomes_of_every_kind(tmp_path: Path) -> None:
         "correct_mean": [1, 0.75, 0, 0.5],
         "correct_word": ["true", "False", "Yes", "no"],
         "prediction_p": ["3.0", "7", " 7", "none of them"],
-        "cost_c": [0, 2.5, 0.125, 1e-3],
+        "loss_c": [0, 2.5, 0.125, 1e-3],
     }
     arrays = load(write(tmp_path, in_order(cells)), **SPLIT, label="answer")
     assert whole(arrays, "errors").tolist() == [
@@ -146,7 +146,7 @@ def test_outcomes_of_every_kind(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "errors"), [("correct", [[0, 1], [1, 0]]), ("cost", [[1, 0], [0, 1]]), ("prediction", [[1, 0], [1, 0]])]
+    ("outcome", "errors"), [("correct", [[0, 1], [1, 0]]), ("loss", [[1, 0], [0, 1]]), ("prediction", [[1, 0], [1, 0]])]
 )
 def test_named_columns(tmp_path: Path, outcome: str, errors: list[list[int]]) -> None:
     """The same columns, read as each of the three; the label is 0, 1."""
@@ -324,14 +324,48 @@ LABELLED: Cells = {**GOOD, "label": ["cat", "dog"] * 5, "prediction_p": ["cat"] 
 
 # (cells, arguments, words of the message)
 BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
-    "empty correctness": (with_cell("correct_a", 2, ""), {}, ["column correct_a", "empty", "1 of 10 rows", ": 3"]),
-    "NaN correctness": (with_cell("correct_a", 2, "NaN"), {}, ["column correct_a", "empty", ": 3", "'nan'"]),
     "n/a correctness": (with_cell("correct_a", 2, "n/a"), {}, ["column correct_a", "not a number", ": 3", "'n/a'"]),
     "n/a feature": (with_cell("y", 4, "N/A"), {}, ["column y", "not a number", "dataset.features", ": 5", "'N/A'"]),
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", "not between 0", ": 10", "'3'"]),
     "correctness in words": (with_cell("correct_a", 0, "si"), {}, ["column correct_a", "not a number", "'si'"]),
-    "negative cost": ({**GOOD, "cost_c": [-1.0] * 10}, {}, ["column cost_c", "negative", "10 of 10", "1, 2, 3"]),
-    "infinite cost": ({**GOOD, "cost_c": [0, "inf"] * 5}, {}, ["column cost_c", "not finite", ": 2, 4, 6, 8, 10"]),
+    "negative loss": ({**GOOD, "loss_c": [-1.0] * 10}, {}, ["column loss_c", "negative", "10 of 10", "1, 2, 3"]),
+    "infinite loss": ({**GOOD, "loss_c": [0, "inf"] * 5}, {}, ["column loss_c", "not finite", ": 2, 4, 6, 8, 10"]),
+    "an expert that was never asked": (
+        {**GOOD, "loss_c": [""] * 10},
+        {},
+        ["column loss_c", "empty in every row", "leave c out"],
+    ),
+    "losses that are called costs": (
+        {"x": [1.0] * 10, "cost_a": [0] * 10, "cost_b": [1] * 10},
+        {},
+        ["no experts", "cost_a, cost_b are money; if they are losses, call them loss_a, loss_b"],
+    ),
+    "two prices": (
+        {**GOOD, "price_a": [0] * 10, "price_b": [0] * 10, "cost_usd_b": [0] * 10},
+        {},
+        ["columns price_b and cost_usd_b", "two prices of b"],
+    ),
+    "a price where none was asked": (
+        {**with_cell("correct_a", 2, ""), "price_a": [1] * 9 + [""], "price_b": [0] * 10},
+        {},
+        ["column price_a", "empty although correct_a is not", ": 10"],
+    ),
+    "a propensity of nothing": (
+        {**GOOD, "propensity_a": [0.5] * 9 + [0], "propensity_b": [0.5] * 10},
+        {},
+        ["column propensity_a", "not above 0 and at most 1", ": 10"],
+    ),
+    "a propensity above 1": (
+        {**GOOD, "propensity_a": [0.5] * 10, "propensity_b": [1.5, *[0.5] * 9]},
+        {},
+        ["column propensity_b", "not above 0 and at most 1", ": 1"],
+    ),
+    "propensities of some experts": ({**GOOD, "propensity_a": [0.5] * 10}, {}, ["no column propensity_b"]),
+    "a time that is none": (
+        {**GOOD, "time": ["2026-01-01"] * 9 + ["soon"]},
+        {"split_by": "time"},
+        ["column time", "not a time", ": 10", "'soon'"],
+    ),
     "empty feature": (with_cell("y", 4, ""), {}, ["column y", "empty", "1 of 10 rows", ": 5"]),
     "infinite feature": (with_cell("y", 4, "-inf"), {}, ["column y", "not finite", ": 5"]),
     "enormous feature": (with_cell("y", 4, 1e300), {}, ["column y", "too large", ": 5"]),
@@ -354,10 +388,10 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "dollars called costs": (
         {**GOOD, "cost_usd_b": [0.5] * 10},
         {},
-        ["column cost_usd_b looks like money", "correct_b", "price_b", "usd_b"],
+        ["no column price_a", "every expert a price column"],
     ),
     "one expert": (without("correct_b"), {}, ["only one expert, a", "two or more"]),
-    "two outcomes": ({**GOOD, "cost_a": [0] * 10}, {}, ["correct_a and cost_a", "one outcome"]),
+    "two outcomes": ({**GOOD, "loss_a": [0] * 10}, {}, ["correct_a and loss_a", "one outcome"]),
     "an expert twice": (GOOD, {"experts": ["correct_a", "a"]}, ["correct_a and correct_a", "one outcome per expert"]),
     "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b", "every expert"]),
     "negative price": (
@@ -370,11 +404,6 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
         {**LABELLED, "label": ["cat", ""] * 5},
         {"label": "label"},
         ["column label", "empty", "5 of 10", ": 2, 4, 6, 8, 10"],
-    ),
-    "empty prediction": (
-        {**LABELLED, "prediction_p": ["cat", "nan"] * 5},
-        {"label": "label"},
-        ["column prediction_p", "empty", ": 2, 4"],
     ),
     "predictions that are never labels": (
         {**LABELLED, "prediction_p": ["Cat"] * 10},
@@ -421,7 +450,7 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, Sequence[str]]] = {
         ["the label already"],
     ),
     "unknown expert": (GOOD, {"experts": ["correct_a", "gpt"]}, "experts=gpt", ["no such column"]),
-    "outcome without experts": (GOOD, {"outcome": "cost"}, "outcome=cost", ["experts"]),
+    "outcome without experts": (GOOD, {"outcome": "loss"}, "outcome=loss", ["experts"]),
     "predictions without a label": (LABELLED, {}, "label", ["prediction_p"]),
     "unknown label": (LABELLED, {"label": "lable"}, "label=lable", ["no such column"]),
     "an expert as the label": (GOOD, {"label": "correct_a"}, "label=correct_a", ["what a did"]),
@@ -455,7 +484,7 @@ def test_a_wrong_argument_is_named(case: str, tmp_path: Path) -> None:
         ("experts", {"a": 1}, ["a", 2024]),  # YAML reads a column called 2024 as a number
         ("only", [1.5], [2024]),
         ("label", ["x"], 2024),
-        ("outcome", "score", "cost"),
+        ("outcome", "score", "loss"),
         ("image_size", 7, 8),
         ("test_fraction", 1.0, 0.99),
         ("test_fraction", 0.0, 0.01),
@@ -479,7 +508,7 @@ def test_names_may_be_numbers(tmp_path: Path) -> None:
 # (bytes of the file, its name, words of the message)
 BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     "not there": (None, "t.csv", ["no such file"]),
-    "another kind": (b"x", "t.xlsx", [".csv or .parquet"]),
+    "another kind": (b"x", "t.xlsx", [".csv, .parquet or .jsonl"]),
     "empty": (b"", "t.csv", ["Empty CSV file"]),
     "blank": (b"\n\n", "t.csv", ["Empty CSV file"]),
     "only a header": (b"x,correct_a,correct_b\n", "t.csv", ["no rows"]),
@@ -689,12 +718,83 @@ def test_what_experts_did_is_not_for_the_router(tmp_path: Path, capsys: pytest.C
     assert said.endswith("the router sees: x, noise; prices: price_a, price_b (they count with cost=columns)\n")
 
 
-def test_losses_of_other_experts_are_no_money(tmp_path: Path) -> None:
-    """No expert's name ends in that of another, or both are losses."""
-    for extra in ({"cost_busd": [0.5] * 10}, {"cost_c": [0.5] * 10, "cost_usd_c": [0.5] * 10}):
-        arrays = load(write(tmp_path, {**GOOD, **extra}))
-        assert arrays.panel is not None
-        assert arrays.panel.names == ("a", "b", *(column.removeprefix("cost_") for column in extra))
+@pytest.mark.parametrize("prefix", MONEY)
+def test_names_of_money(prefix: str, tmp_path: Path) -> None:
+    """None of them makes an expert, and a router does not see them."""
+    arrays = load(write(tmp_path, {**GOOD, f"{prefix}a": [0.5] * 10, f"{prefix}b": [0.25] * 10}))
+    assert arrays.panel is not None
+    assert arrays.panel.names == ("a", "b")
+    assert whole(arrays, "prices").tolist() == [[0.5, 0.25]] * 10
+    assert arrays.train_inputs.shape == (8, 2)
+
+
+def test_money_that_fits_no_expert_is_refused_only_if_it_nearly_does(tmp_path: Path) -> None:
+    assert load(write(tmp_path, {**GOOD, "cost_busd": [0.5] * 10})).panel is not None
+    with pytest.raises(L2DError, match=r"column cost_eur_b looks like the price of b; call it price_b"):
+        load(write(tmp_path, {**GOOD, "cost_eur_b": [0.5] * 10}))
+
+
+def test_empty_outcomes_were_not_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Worked out by hand. A row without any outcome is left out. Prices, latencies and propensities may be empty there too."""
+    cells: Cells = {
+        "x": [1, 2, 3, 4, 5],
+        "answer": ["cat", "dog", "cat", "dog", "dog"],
+        "correct_a": ["1", "", "0", "", "nan"],
+        "prediction_b": ["cat", "cat", "", "", ""],
+        "loss_c": ["", "", "0.5", "", "2"],
+        **{
+            f"{what}_{name}": ["0.5", "0.5", "", "", "0.5"]
+            for what in ("price", "latency", "propensity")
+            for name in "b"
+        },
+        **{f"{what}_{name}": ["0.25"] * 5 for what in ("price", "latency", "propensity") for name in "ac"},
+        "split": ["train", "train", "train", "train", "test"],
+    }
+    arrays = load(write(tmp_path, cells), label="answer", split="split")
+    nan = float("nan")
+    expected = torch.tensor([[0, 0, nan], [nan, 1, nan], [1, nan, 0.5], [nan, nan, 2]])
+    torch.testing.assert_close(whole(arrays, "errors"), expected.double(), equal_nan=True)
+    for part in ("prices", "latencies", "propensities"):
+        found = whole(arrays, part)
+        assert found[:, 0].tolist() == [0.25] * 4
+        assert found[:2, 1].tolist() == [0.5, 0.5]
+        assert found[2, 1].isnan()
+    assert "left out 1 row without any outcome" in capsys.readouterr().err
+
+
+def test_no_outcome_at_all(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match="no row has an outcome of any expert"):
+        load(write(tmp_path, {"x": [1, 2], "correct_a": ["", ""], "correct_b": ["", ""]}))
+
+
+@pytest.mark.parametrize(
+    "times", [list(range(10, 0, -1)), [f"2026-01-{11 - day:02d}T00:00:00+01:00" for day in range(1, 11)]]
+)
+def test_the_latest_rows_are_for_testing(
+    times: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Worked out by hand: rows run backwards in time, so the first two are the latest. The time is no feature."""
+    cells = {"x": list(range(10)), "when": times, "correct_a": [1, 0] * 5, "correct_b": [1] * 10}
+    arrays = load(write(tmp_path, cells), split_by="when")
+    assert sorted(arrays.test_inputs.flatten().tolist()) == [0, 1]
+    assert sorted(arrays.train_inputs.flatten().tolist()) == list(range(2, 10))
+    assert "from the 8 earlier rows to the 2 later ones: a 0.5000 to 0.5000" in capsys.readouterr().err
+
+
+def test_rows_of_one_text_are_on_one_side_of_the_time(tmp_path: Path) -> None:
+    """The text that came again late is as old as its first row."""
+    cells = {"prompt": ["old", "b c", "d e", "f g", "new", "old"], "t": [1, 2, 3, 4, 5, 6]}
+    cells |= {"correct_a": [1] * 6, "correct_b": [0] * 6}
+    arrays = load(write(tmp_path, cells), split_by="t", text="prompt", test_fraction=0.3)
+    assert len(arrays.test_inputs) == 2
+    assert arrays.test_groups is not None
+    assert arrays.groups is not None
+    assert not set(arrays.test_groups.tolist()) & set(arrays.groups.tolist())
+
+
+def test_a_split_of_its_own_and_one_by_time(tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=r"^split_by=t: the column in `split` says already"):
+        load(write(tmp_path, GOOD), split="split", split_by="t")
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])

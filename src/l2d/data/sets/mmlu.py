@@ -18,7 +18,7 @@ HUB, HUB_FILE = "cais/mmlu", "all/test-00000-of-00001.parquet"
 class MMLU(Table):
     """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once.
 
-    Columns of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or cost_NAME. Without any, language
+    Columns of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or loss_NAME. Without any, language
     models are asked.
     """
 

@@ -1,4 +1,4 @@
-"""Reads a table's columns: the experts' outcomes and prices, and the classes of the labels."""
+"""Reads a table's columns: the experts' outcomes, prices, latencies and propensities, and the classes of the labels."""
 
 import re
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ from l2d.data.sheet import Sheet, cell_number
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
-Outcome = Literal["correct", "prediction", "cost"]
-OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "cost")
-PRICE = "price_"
+Outcome = Literal["correct", "prediction", "loss"]
+OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
+MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
+LATENCY, PROPENSITY = "latency_", "propensity_"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Expert:
 
 
 def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> list[Expert]:
-    """The columns correct_NAME, prediction_NAME and cost_NAME of the file; or `columns`, which all hold `outcome`."""
+    """The columns correct_NAME, prediction_NAME and loss_NAME of the file; or `columns`, which all hold `outcome`."""
     if columns is None:
         kinds = [(column, kind) for column in sheet.names for kind in OUTCOMES if column.startswith(f"{kind}_")]
     else:
@@ -35,37 +36,27 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         raise L2DError(
-            f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or cost_NAME, or name"
+            f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or name"
             f" the columns in dataset.experts{_meant(sheet.names)}; there are {listed(sheet.names)}"
         )
-    if columns is None:
-        _refuse_money(sheet, experts)
     names = [expert.name for expert in experts]
     if twice := " and ".join(expert.column for expert in experts if names.count(expert.name) > 1):
-        raise L2DError(f"{sheet.path}: columns {twice}: one outcome per expert; a price is called {PRICE}NAME")
+        raise L2DError(f"{sheet.path}: columns {twice}: one outcome per expert; a price is called {MONEY[0]}NAME")
     return experts
 
 
 def _meant(names: list[str]) -> str:
-    """A hint at a column that is nearly called as an outcome is: Correct_gpt, gpt_correct."""
+    """A hint at a column that is nearly called as an outcome is: Correct_gpt, gpt_correct; or at losses that are called costs."""
     for kind in OUTCOMES:
         for name in names:
             found = re.fullmatch(rf"{kind}_(.+)|(.+)_{kind}", name, re.IGNORECASE)
             if found and (meant := f"{kind}_{found[1] or found[2]}") != name:
                 return f" (did you mean {meant} by {name}?)"
+    money = [name for name in names if name.startswith("cost_")]
+    if len(money) > 1:
+        losses = [name.replace("cost_", "loss_", 1) for name in money]
+        return f" ({listed(money)} are money; if they are losses, call them {listed(losses)})"
     return ""
-
-
-def _refuse_money(sheet: Sheet, experts: list[Expert]) -> None:
-    """cost_usd_gpt beside correct_gpt would make an expert usd_gpt, whose losses are dollars."""
-    for one in experts:
-        for other in experts:
-            if one.outcome == "cost" and other.outcome != "cost" and one.name.endswith(f"_{other.name}"):
-                raise L2DError(
-                    f"{sheet.path}: column {one.column} looks like money, since {other.name} is an expert already"
-                    f" ({other.column}); a price column is called {PRICE}{other.name}. If {one.name} is an expert with losses,"
-                    " rename it"
-                )
 
 
 def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
@@ -76,49 +67,94 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
     return name
 
 
+def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
+    """{expert: its column of prices}, for all experts or for none. A name that fits no expert, or a second one, is refused."""
+    known = {expert.name for expert in experts}
+    own = {expert.column for expert in experts}
+    found: dict[str, str] = {}
+    for column in sheet.names:
+        names = [column.removeprefix(prefix) for prefix in MONEY if column.startswith(prefix)]
+        if column in own or not names:
+            continue
+        name = next((name for name in names if name in known), None)
+        if name is None:
+            if near := [expert for expert in known if names[0].endswith(f"_{expert}")]:
+                raise L2DError(
+                    f"{sheet.path}: column {column} looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}"
+                )
+            continue
+        if name in found:
+            raise L2DError(f"{sheet.path}: columns {found[name]} and {column}: two prices of {name}; keep one")
+        found[name] = column
+    if absent := [f"{MONEY[0]}{name}" for name in (expert.name for expert in experts) if found and name not in found]:
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert a price column, or none")
+    return found
+
+
 def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> Answers:
+    """Outcomes are NaN where a cell is empty: the expert was not asked."""
     import torch
 
     errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
-    prices = _prices(sheet, experts)
-    return Answers(torch.from_numpy(errors), prices=None if prices is None else torch.from_numpy(prices))
+    for expert, column in zip(experts, errors.T, strict=True):
+        if np.isnan(column).all():
+            raise L2DError(f"{sheet.path}: column {expert.column}: empty in every row; leave {expert.name} out")
+    money = money_columns(sheet, experts)
+    columns = {
+        "prices": [money[expert.name] for expert in experts] if money else [],
+        "latencies": _for_all(sheet, experts, LATENCY, some=True),
+        "propensities": _for_all(sheet, experts, PROPENSITY),
+    }
+    found: dict[str, np.ndarray | None] = {
+        key: _beside(sheet, experts, errors, names) if names else None for key, names in columns.items()
+    }
+    if (chances := found["propensities"]) is not None:
+        for name, values in zip(columns["propensities"], chances.T, strict=True):
+            sheet.refuse(name, "not above 0 and at most 1", (values <= 0) | (values > 1))
+    parts = {key: None if values is None else torch.from_numpy(values) for key, values in found.items()}
+    return Answers(torch.from_numpy(errors), **parts)
+
+
+def _for_all(sheet: Sheet, experts: list[Expert], prefix: str, *, some: bool = False) -> list[str]:
+    """The columns of all experts, or none. some: columns of some experts alone are none, else they are refused."""
+    columns = [f"{prefix}{expert.name}" for expert in experts]
+    absent = [column for column in columns if column not in sheet.columns]
+    if not some and 0 < len(absent) < len(columns):
+        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert one, or none")
+    return [] if absent else columns
+
+
+def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str]) -> np.ndarray:
+    """float64 [n, p], none negative, NaN only where the outcome is not known either."""
+    parts = []
+    for expert, column, outcome in zip(experts, columns, errors.T, strict=True):
+        values = sheet.numbers(column, gaps=True)
+        sheet.refuse(column, f"empty although {expert.column} is not", np.isnan(values) & ~np.isnan(outcome))
+        sheet.refuse(column, "negative", values < 0)
+        parts.append(values)
+    return np.stack(parts, axis=1)
 
 
 def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
-    """float64 [n]: 1 − correctness, 1[prediction ≠ label], or the cost as it is."""
-    if expert.outcome == "cost":
-        return _amounts(sheet, expert.column)
+    """float64 [n]: 1 − correctness, 1[prediction ≠ label], or the loss as it is; NaN where the cell is empty."""
+    if expert.outcome == "loss":
+        values = sheet.numbers(expert.column, gaps=True)
+        sheet.refuse(expert.column, "negative", values < 0)
+        return values
     if expert.outcome == "correct":
-        values = sheet.numbers(expert.column)
+        values = sheet.numbers(expert.column, gaps=True)
         sheet.refuse(expert.column, "not between 0 (wrong) and 1 (right)", (values < 0) | (values > 1))
         return 1 - values
     if labels is None:
         raise ParameterError("label", f"missing; predictions in column {expert.column} need a column to compare with")
-    predictions = sheet.words(expert.column)
+    predictions = sheet.words(expert.column, gaps=True)
     if not set(predictions) & set(labels):
         raise L2DError(
             f"{sheet.path}: column {expert.column}: no prediction is ever a label; predictions are"
             f" {listed(sorted(set(predictions)))}, labels {listed(sorted(set(labels)))}"
         )
-    return np.array([said != true for said, true in zip(predictions, labels, strict=True)], dtype=np.float64)
-
-
-def _prices(sheet: Sheet, experts: list[Expert]) -> np.ndarray | None:
-    """float64 [n, p] if all experts have a price column, None if none has."""
-    columns = [f"{PRICE}{expert.name}" for expert in experts]
-    absent = [column for column in columns if column not in sheet.columns]
-    if len(absent) == len(columns):
-        return None
-    if absent:
-        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert a price column, or none")
-    return np.stack([_amounts(sheet, column) for column in columns], axis=1)
-
-
-def _amounts(sheet: Sheet, column: str) -> np.ndarray:
-    """float64 [n], none negative."""
-    values = sheet.numbers(column)
-    sheet.refuse(column, "negative", values < 0)
-    return values
+    wrong = [np.nan if said == "" else float(said != true) for said, true in zip(predictions, labels, strict=True)]
+    return np.array(wrong, dtype=np.float64)
 
 
 def class_numbers(words: list[str] | None, n: int) -> tuple[np.ndarray, int]:

@@ -1,5 +1,5 @@
-"""Bring your own: a CSV or Parquet file with a row per example and a column per expert. Light: only `load`
-imports torch, so that a finished run is recognised at once."""
+"""Bring your own: a file with a row per example and a column per expert, or a log with a row per answer. Light: only `load` imports
+torch, so that a finished run is recognised at once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from l2d.data.arrays import Arrays, Seen, divided_arrays
-from l2d.data.sets.outcomes import OUTCOMES, PRICE, Expert, answers_of, class_numbers, find_experts
-from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, release_unused
+from l2d.data.sets.long_log import is_long, widened
+from l2d.data.sets.outcomes import (
+    LATENCY,
+    MONEY,
+    OUTCOMES,
+    PROPENSITY,
+    Expert,
+    answers_of,
+    class_numbers,
+    find_experts,
+    money_columns,
+)
+from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
-from l2d.utils.errors import ParameterError, under
+from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
 from l2d.utils.text import counted, listed
 
@@ -26,7 +37,7 @@ if TYPE_CHECKING:
 GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
 # Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
 AFTERWARDS = (
-    *(PRICE, "answer_", "probability_", "tokens_", "seconds_", "latency_"),
+    *(*MONEY, "answer_", "probability_", "tokens_", "seconds_", LATENCY, PROPENSITY),
     *(f"{outcome}_" for outcome in OUTCOMES),
 )
 ID = re.compile(r".+_id|(.+_)?uuid", re.IGNORECASE)  # names of columns that may only number the rows
@@ -37,13 +48,49 @@ def is_id(sheet: Sheet, column: str) -> bool:
     return ID.fullmatch(column) is not None and sheet.all_differ(column)
 
 
+def asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
+    """Without the rows on which no expert was asked."""
+    if not experts:
+        return sheet
+    asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
+    if asked.all():
+        return sheet
+    if not asked.any():
+        raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
+    print(f"{sheet.path}: left out {counted(int((~asked).sum()), 'row')} without any outcome", file=sys.stderr)
+    return sheet.take(asked)
+
+
+def row_ids(sheet: Sheet) -> np.ndarray:
+    """The column id; without one, the numbers of the rows, from 1 for the first below the header."""
+    if "id" in sheet.columns:
+        return np.array([str(cell) for cell in sheet.columns["id"].to_pylist()])
+    return 1 + (np.arange(len(sheet)) if sheet.rows is None else sheet.rows)
+
+
+def drift_line(errors: Tensor, train: Tensor, test: Tensor, names: list[str]) -> str:
+    """How each expert's mean error changed from the training rows to the later test rows, where it was asked."""
+    told = []
+    for k, name in enumerate(names):
+        known = [part[~part.isnan()] for part in (errors[train, k], errors[test, k])]
+        if min(map(len, known)) < 2:
+            told.append(f"{name} unknown")
+            continue
+        before, after = (float(part.mean()) for part in known)
+        error = sum(float(part.var()) / len(part) for part in known) ** 0.5
+        told.append(f"{name} {before:.4f} to {after:.4f} ({after - before:+.4f} ± {error:.4f})")
+    return f"mean error from the {len(train):,} earlier rows to the {len(test):,} later ones: {', '.join(told)}"
+
+
 class Table:
-    """Experts are the columns correct_NAME, prediction_NAME and cost_NAME; or the columns in `experts`, which all hold `outcome`.
-    price_NAME is what an expert costs on each row.
+    """Experts are the columns correct_NAME, prediction_NAME and loss_NAME; or the columns in `experts`, which all hold `outcome`.
+    An empty cell there means that the expert was not asked. price_NAME is what an expert costs on each row. A file with a column
+    `expert` and its outcome is a log with a row per answer (long_log.py).
 
     features, text, image: the columns a router sees. If none is named, it sees every numeric column that has no other role and is
     no id. split: a column with train, test and perhaps validation; without it `test_fraction` of the rows are the test split, the
-    same for every seed, and rows with the same text stay on one side. category: a column by which results are broken down; only:
+    same for every seed, and rows with the same text stay on one side. split_by: a column of times, by which the last
+    `test_fraction` of the rows are the test split. category: a column by which results are broken down; only:
     the categories to keep.
     """
 
@@ -52,7 +99,7 @@ class Table:
         *,
         path: str | None,
         experts: list[Name] | None,
-        outcome: Literal["correct", "prediction", "cost"],
+        outcome: Literal["correct", "prediction", "loss"],
         features: list[Name] | None,
         text: Name | None,
         encoder: Encoder | None,
@@ -62,6 +109,7 @@ class Table:
         category: Name | None,
         only: list[Name] | None,
         split: Name | None,
+        split_by: Name | None,
         test_fraction: ProperShare,
     ) -> None:
         if experts is None and outcome != "correct":
@@ -72,12 +120,14 @@ class Table:
             raise ParameterError("text", "this router does not read text; choose a router that does", text)
         if only is not None and category is None:
             raise ParameterError("only", "needs a column of categories; name it in `category`", only)
+        if split is not None and split_by is not None:
+            raise ParameterError("split_by", "the column in `split` says already which rows are for testing", split_by)
         self.path = None if path is None else Path(path).expanduser()
         self.experts, self.features, self.only = (
             None if names is None else [str(name) for name in names] for names in (experts, features, only)
         )
-        self.text, self.image, self.label, self.category, self.split = (
-            None if column is None else str(column) for column in (text, image, label, category, split)
+        self.text, self.image, self.label, self.category, self.split, self.split_by = (
+            None if column is None else str(column) for column in (text, image, label, category, split, split_by)
         )
         self.encoder, self.outcome, self.image_size, self.test_fraction = encoder, outcome, image_size, test_fraction
 
@@ -89,7 +139,7 @@ class Table:
     @property
     def divisible(self) -> bool:
         """Whether the test rows are drawn, so that every row could be a test row once."""
-        return self.split is None
+        return self.split is None and self.split_by is None
 
     def fingerprint(self, data_dir: Path) -> str:
         """Of the file's bytes, and of the encoder that reads its text. Changes to the images that it names go unnoticed."""
@@ -97,8 +147,10 @@ class Table:
         return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
     def expert_names(self, data_dir: Path) -> list[str]:
-        """Only from the file's header."""
-        return [expert.name for expert in self._experts(read_header(self._file(data_dir)))]
+        """Only from the file's header, unless it is a log with a row per answer."""
+        header = read_header(self._file(data_dir))
+        sheet = self._wide(read_sheet(self._file(data_dir), self._texts)) if is_long(header.names) else header
+        return [expert.name for expert in self._experts(sheet)]
 
     def load(self, data_dir: Path) -> Arrays:
         arrays = self._load(data_dir)
@@ -111,8 +163,9 @@ class Table:
         from l2d.data.inputs import sheet_inputs
         from l2d.data.splits import groups_of_equal_texts
 
-        sheet = self._rows(read_sheet(self._file(data_dir), self._texts))
+        sheet = self._rows(self._wide(read_sheet(self._file(data_dir), self._texts)))
         experts = self._experts(sheet)
+        sheet = asked_rows(sheet, experts)
         roles = self._roles(sheet, experts)
         seen = Seen(tuple(self._features(sheet, roles)), self.text, self.image)
         words = None if self.label is None else sheet.words(self.label)
@@ -124,6 +177,9 @@ class Table:
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
+        answers = answers_of(sheet, experts, words) if experts else None
+        if answers is not None and self.split_by is not None:
+            print(drift_line(answers.errors, train, test, [expert.name for expert in experts]), file=sys.stderr)
         self._describe(sheet, experts, [*seen.features, *self._texts], roles, groups)
         return divided_arrays(
             inputs,
@@ -133,9 +189,10 @@ class Table:
             test=test,
             validation=validation,
             experts=tuple(expert.name for expert in experts),
-            answers=answers_of(sheet, experts, words) if experts else None,
+            answers=answers,
             groups=groups,
             categories=None if self.category is None else sheet.words(self.category),
+            ids=row_ids(sheet),
             # Only for asking language models: outcomes in the table leave nothing to ask.
             texts=None if experts else texts,
             seen=seen,
@@ -151,6 +208,9 @@ class Table:
         if problem := file_problem(self.path):
             raise ParameterError("path", problem, self.path)
         return self.path
+
+    def _wide(self, sheet: Sheet) -> Sheet:
+        return widened(sheet, [] if self.split_by is None else [self.split_by]) if is_long(sheet.names) else sheet
 
     def _rows(self, sheet: Sheet) -> Sheet:
         """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
@@ -169,12 +229,15 @@ class Table:
 
     def _divided(self, sheet: Sheet, labels: Tensor, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         """Training and validation rows, test rows (the same for every seed), and which of the former are validation rows."""
-        from l2d.data.splits import draw_whole_groups, rows_of_split_column, stratified_split
+        from l2d.data.splits import draw_whole_groups, latest_rows, rows_of_split_column, stratified_split
 
         if self.split is not None:
             return rows_of_split_column(sheet, self.split, groups)
         if "split" in sheet.columns:
             raise ParameterError("split", "the table has a column split; say split=split, or rename the column")
+        if self.split_by is not None:
+            sheet.check_column("split_by", self.split_by)
+            return *latest_rows(sheet.times(self.split_by), self.test_fraction, groups), None
         draw = partial(stratified_split, fraction=self.test_fraction, seed=0, parameter="test_fraction", strict=False)
         return *draw_whole_groups(draw, labels, groups), None
 
@@ -188,13 +251,14 @@ class Table:
     def _roles(self, sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
         """{column: its role}, for columns that a router must not see."""
         roles = {expert.column: f"what {expert.name} did" for expert in experts}
-        for role, column in (("label", self.label), ("category", self.category), ("split", self.split)):
+        named = (("label", self.label), ("category", self.category), ("split", self.split), ("split_by", self.split_by))
+        for role, column in named:
             if column is None or (role == "category" and column == self.label):  # both at once is fine
                 continue
             sheet.check_column(role, column)
             if column in roles:
                 raise ParameterError(role, f"that column is {roles[column]} already", column)
-            roles[column] = f"the {role}"
+            roles[column] = "the time" if role == "split_by" else f"the {role}"
         return roles
 
     def _features(self, sheet: Sheet, roles: dict[str, str]) -> list[str]:
@@ -227,12 +291,13 @@ class Table:
         self, sheet: Sheet, experts: list[Expert], inputs: list[str], roles: dict[str, str], groups: Tensor | None
     ) -> None:
         """Print how each column is used: one that leaks the answer is easily overlooked. groups: of equal texts."""
-        prices = [f"{PRICE}{expert.name}" for expert in experts]
-        rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices)]
+        prices = list(money_columns(sheet, experts).values())
+        beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY))]
+        rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside)]
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
         seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
-        priced = [name for name in prices if name in sheet.names]
-        seen += f"; prices: {listed(priced)} (they count with cost=columns)" if priced else ""
+        seen += f"; prices: {listed(prices)} (they count with cost=columns)" if prices else ""
+        seen += f"; beside the outcomes: {listed(beside)}" if beside else ""
         if not self._texts and self.features is None:
             seen += self._overlooked(sheet, [name for name in rest if not name.lower().startswith(AFTERWARDS)])
         if self.split is None and groups is not None and (again := len(groups) - len(groups.unique())):

@@ -1,0 +1,11 @@
+"""Sums by group."""
+
+import torch
+from torch import Tensor
+
+
+def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+    """By group: the sums of values [n, p] without NaN, and how many values there are, both [groups, p]. member: int [n]."""
+    zeros = torch.zeros(groups, values.shape[1], dtype=values.dtype)
+    known = ~values.isnan()
+    return zeros.index_add(0, member, values.where(known, 0.0)), zeros.index_add(0, member, known.to(values))

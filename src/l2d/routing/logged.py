@@ -1,0 +1,138 @@
+"""Completes the costs of a log, which knows only those of the experts that were asked."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from l2d.core.off_policy import Logged, doubly_robust, inverse_propensity, weights_of
+from l2d.data.arrays import channel_statistics
+from l2d.utils.errors import L2DError
+from l2d.utils.seeding import stream
+
+if TYPE_CHECKING:
+    from l2d.routing.assemble import Split
+
+LEAST_ASKED = 10  # training rows on which every expert must have been asked
+LEAST_CHANCE = 0.01  # estimated propensities are at least this: one row may not weigh more than a hundred
+STRENGTH = 0.01  # C of the propensities' classifier: the inverse of its penalty
+PENALTIES = (1e1, 1e2, 1e3, 1e4, 1e5)
+FOLDS = 5
+
+
+class LogModel:
+    """What the training rows of a log say: what each expert costs, and how likely it is asked. Both are linear in the inputs if
+    these are rows of numbers; else they are means."""
+
+    def __init__(self, train: Split, names: Sequence[str]) -> None:
+        asked = ~train.costs.isnan()
+        for name, count in zip(names, asked.sum(dim=0).tolist(), strict=True):
+            if count < LEAST_ASKED:
+                was = "was never asked" if not count else f"was asked {count} times"
+                needed = f"at least {LEAST_ASKED} are needed, or leave it out (dataset.experts)"
+                raise L2DError(f"{name}: {was} in the training rows of this log; {needed}")
+        self.mean, self.std = (torch.tensor(part) for part in channel_statistics(train.source, train.rows))
+        points = self.points(train.inputs)
+        self.costs, expected = fit_crossed(points, train.costs)
+        prices = train.prices.expand_as(train.costs)
+        self.prices: Tensor | None = None
+        expected_prices: Tensor | None = None
+        if prices.isnan().any():
+            self.prices, expected_prices = fit_crossed(points, prices)
+        self.chances = None if train.answers.propensities is not None else fit_chances(points, asked)
+        weights = self.weights(points, train)
+        self.own = Logged(expected, weights)
+        self.own_prices = None if expected_prices is None else Logged(expected_prices, weights)
+
+    def points(self, inputs: Tensor) -> Tensor:
+        """Standardised rows of numbers with a 1 at the end; the 1 alone for images and tokens. [n, …] -> float64 [n, F + 1]"""
+        ones = torch.ones(len(inputs), 1, dtype=torch.float64)
+        if inputs.ndim != 2 or not inputs.is_floating_point():
+            return ones
+        return torch.cat([((inputs - self.mean) / self.std).double().clamp(-10, 10), ones], dim=1)
+
+    def weights(self, points: Tensor, split: Split) -> Tensor:
+        asked = ~split.costs.isnan()
+        if split.answers.propensities is not None:
+            return weights_of(asked, split.answers.propensities)
+        assert self.chances is not None
+        chances = torch.sigmoid(points @ self.chances).clamp(min=LEAST_CHANCE)
+        return weights_of(asked, chances)
+
+    def judged(self, split: Split) -> Split:
+        """Rows that the model did not see, with doubly robust costs and prices."""
+        points = self.points(split.inputs)
+        logged = Logged(points @ self.costs, self.weights(points, split))
+        prices = split.prices
+        if self.prices is not None:
+            prices = doubly_robust(prices, Logged(points @ self.prices, logged.weights))
+        return replace(split, costs=doubly_robust(split.costs, logged), prices=prices, logged=logged)
+
+
+def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
+    """Costs for methods that need every one. [n, p] with NaN -> [n, p]
+
+    direct: the model's expectation where an expert was not asked. ips: 0 there, else the cost by inverse propensity. dr: doubly
+    robust; the same amount is added to all costs so that none is negative, which changes no comparison.
+    """
+    if missing == "direct":
+        return torch.where(costs.isnan(), logged.expected.clamp(min=0), costs)
+    if missing == "ips":
+        return inverse_propensity(costs, logged.weights)
+    robust = doubly_robust(costs, logged)
+    return robust - robust.min().clamp(max=0)
+
+
+def fit_crossed(points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Ridge regression of each column of values [n, p], NaN where unknown: coefficients [F, p], and for each row what coefficients
+    of the other folds expect [n, p]. The penalty, which spares the last column, is the one that expects best there."""
+    n, width = points.shape
+    fold = torch.from_numpy(stream(0, "log").permutation(n)) % FOLDS
+    spared = torch.ones(width, dtype=torch.float64)
+    spared[-1] = 1e-9
+    found, expected = [], []
+    for value in values.double().T:
+        known = ~value.isnan()
+        inside = [known & (fold == k) for k in range(FOLDS)]
+        parts = [(points[mine].T @ points[mine], points[mine].T @ value[mine]) for mine in inside]
+        squares, products = (torch.stack(side).sum(dim=0) for side in zip(*parts, strict=True))
+        best = None
+        for penalty in PENALTIES if width > 1 else PENALTIES[:1]:
+            ridge = torch.diag(penalty * spared)
+            guesses = torch.empty(n, dtype=torch.float64)
+            for k, (square, product) in enumerate(parts):
+                guesses[fold == k] = points[fold == k] @ torch.linalg.solve(
+                    squares - square + ridge, products - product
+                )
+            error = float((guesses - value)[known].square().mean())
+            if best is None or error < best[0]:
+                best = error, guesses, torch.linalg.solve(squares + ridge, products)
+        assert best is not None
+        expected.append(best[1])
+        found.append(best[2])
+    return torch.stack(found, dim=1), torch.stack(expected, dim=1)
+
+
+def fit_chances(points: Tensor, asked: Tensor) -> Tensor:
+    """Log-odds of being asked, as coefficients [F, p]."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    columns = []
+    for mine in asked.T:
+        share = float(mine.double().mean())
+        column = torch.zeros(points.shape[1], dtype=torch.float64)
+        column[-1] = torch.logit(torch.tensor(share, dtype=torch.float64), eps=1e-6)
+        if share < 1 and len(column) > 1:
+            model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                model.fit(points[:, :-1].numpy(), mine.numpy())
+            column[:-1], column[-1] = torch.from_numpy(model.coef_[0]), float(model.intercept_[0])
+        columns.append(column)
+    return torch.stack(columns, dim=1)

@@ -1,0 +1,109 @@
+"""Logs with a row per answer, worked out by hand."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from tests.data.sets.test_table import Cells, load, table, whole, write
+
+from l2d.data.sets.long_log import is_long
+from l2d.utils.errors import L2DError
+
+NAN = float("nan")
+LOG: Cells = {
+    "id": ["q1", "q2", "q1", "q3", "q4"],
+    "x": [1.0, 2.0, 1.0, 3.0, 4.0],
+    "expert": ["big", "big", "small", "small", "big"],
+    "correct": [1, 0, 0, 1, 1],
+    "price": [0.02, 0.03, 0.001, 0.002, 0.02],
+    "latency": [1.5, 2.5, 0.5, 0.25, 1.0],
+    "propensity": [0.5, 0.25, 0.5, 0.75, 1.0],
+    "tokens": [11, 12, 13, 14, 15],
+    "split": ["train", "train", "train", "train", "test"],
+}
+
+
+def close(found: torch.Tensor, expected: list[list[float]]) -> None:
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.jsonl"])
+def test_a_row_per_query(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / name
+    if name.endswith("jsonl"):
+        rows = [{key: cells[i] for key, cells in LOG.items()} for i in range(5)]
+        path.write_text("\n".join(json.dumps(row) for row in rows) + "\n", encoding="utf-8")
+    else:
+        path = write(tmp_path, LOG, name)
+    arrays = load(path, split="split")
+    assert arrays.panel is not None
+    assert arrays.panel.names == ("big", "small")
+    close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+    close(whole(arrays, "prices"), [[0.02, 0.001], [0.03, NAN], [NAN, 0.002], [0.02, NAN]])
+    close(whole(arrays, "latencies"), [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]])
+    close(whole(arrays, "propensities"), [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]])
+    assert torch.cat([arrays.train_inputs, arrays.test_inputs]).tolist() == [[1], [2], [3], [4]]  # not the tokens
+    assert table(path, split="split").expert_names(Path()) == ["big", "small"]
+    assert "a log of 5 answers, made into 4 rows, one per query" in capsys.readouterr().err
+
+
+def test_costs_are_losses_if_nothing_else_is(tmp_path: Path) -> None:
+    """Beside correct, they are money."""
+    cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
+    alone = load(write(tmp_path, {**cells, "cost": [0.5, 1.5, 0, 0, 1]}), split="split")
+    close(whole(alone, "errors"), [[0.5, 0], [1.5, NAN], [NAN, 0], [1, NAN]])
+    assert alone.panel is not None
+    assert alone.panel.train.prices is None
+    beside = load(write(tmp_path, {**cells, "cost": [0.5, 1.5, 0, 0, 1], "correct": LOG["correct"]}), split="split")
+    close(whole(beside, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+    close(whole(beside, "prices"), [[0.5, 0], [1.5, NAN], [NAN, 0], [1, NAN]])
+
+
+def test_without_an_id_every_row_is_a_query(tmp_path: Path) -> None:
+    cells = {key: cells for key, cells in LOG.items() if key != "id"}
+    close(
+        whole(load(write(tmp_path, cells), split="split"), "errors"), [[0, NAN], [1, NAN], [NAN, 1], [NAN, 0], [0, NAN]]
+    )
+
+
+def test_what_differs_between_answers_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cells = {**LOG, "temperature": [0.1, 0.2, 0.3, 0.4, 0.5]}
+    arrays = load(write(tmp_path, cells), split="split")
+    assert arrays.train_inputs.shape == (3, 1)
+    assert "temperature: differs between answers to one query" in capsys.readouterr().err
+
+
+def test_a_query_has_the_time_of_its_first_answer(tmp_path: Path) -> None:
+    cells = {**{key: cells for key, cells in LOG.items() if key != "split"}, "time": [1, 2, 9, 3, 4]}
+    arrays = load(write(tmp_path, cells), split_by="time", test_fraction=0.25)
+    assert arrays.test_inputs.tolist() == [[4]]
+
+
+def test_the_same_answer_twice(tmp_path: Path) -> None:
+    """Agreeing ones are one; others are refused."""
+    again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
+    close(whole(load(write(tmp_path, again), split="split"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+    again["correct"][-1] = 1
+    said = (
+        r"rows 2 and 6 have the same id and expert, big, but correct is 0 and 1 \(row 1 is the first below the header\)"
+    )
+    with pytest.raises(L2DError, match=said):
+        load(write(tmp_path, again), split="split")
+
+
+def test_two_prices_of_an_answer(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match="columns price, usd: two prices of an answer; keep one"):
+        load(write(tmp_path, {**LOG, "usd": [1] * 5}), split="split")
+
+
+def test_one_expert_only(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match="only one expert, big"):
+        load(write(tmp_path, {**LOG, "expert": ["big"] * 5, "id": list("abcde")}), split="split")
+
+
+def test_which_tables_are_logs() -> None:
+    assert is_long(["id", "expert", "correct"])
+    assert is_long(["expert", "cost"])
+    assert not is_long(["expert", "x"])
+    assert not is_long(["expert", "correct", "correct_a"])

@@ -1,0 +1,153 @@
+"""Costs of a log, completed: against scikit-learn, by hand, and on simulated logs whose truth is known."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import Ridge
+from tests.running import assembled, train
+
+from l2d.config import compose
+from l2d.core.off_policy import Logged
+from l2d.data.sheet import write_sheet
+from l2d.routing.logged import completed, fit_chances, fit_crossed
+from l2d.utils.errors import L2DError
+
+NAMES = ("big", "mid", "small")
+
+
+def simulated(n: int = 1_500, seed: int = 0) -> tuple[dict[str, list[Any]], torch.Tensor]:
+    """A log's columns, and all errors [n, 3]. The log asks one expert a row, mostly the one that is best on average."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    chance = 1 / (1 + np.exp(-np.stack([0.8 + 0 * x[:, 0], 2 * x[:, 0], -2 * x[:, 0]], axis=1)))
+    right = rng.random((n, 3)) < chance
+    policy = np.stack([0.5 + 0 * x[:, 1], 0.2 + 0.2 * (x[:, 1] > 0), 0.3 - 0.2 * (x[:, 1] > 0)], axis=1)
+    asked = np.array([rng.choice(3, p=row) for row in policy])
+    cells = {
+        "x": x[:, 0].tolist(),
+        "z": x[:, 1].tolist(),
+        **{
+            f"correct_{name}": [float(right[i, k]) if asked[i] == k else None for i in range(n)]
+            for k, name in enumerate(NAMES)
+        },
+        **{f"propensity_{name}": policy[:, k].tolist() for k, name in enumerate(NAMES)},
+    }
+    return cells, torch.from_numpy(1.0 - right)
+
+
+def written(folder: Path, cells: dict[str, list[Any]], *left_out: str) -> list[str]:
+    """The overrides of a run on this log."""
+    path = folder / "log.parquet"
+    write_sheet(path, {key: value for key, value in cells.items() if not key.startswith(left_out or "?")})
+    return ["dataset=table", f"dataset.path={path}", "evaluation=holdout", f"runs_dir={folder}"]
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_regression_is_ridge_without_a_penalty_on_the_mean(width: int) -> None:
+    """Each column on the rows where it is known, the rows of other folds for what is expected of a row."""
+    rng = torch.Generator().manual_seed(0)
+    points = torch.cat([torch.randn(400, width - 1, generator=rng), torch.ones(400, 1)], dim=1).double()
+    values = torch.randn(400, 2, generator=rng).double() + points[:, :1] * 3
+    values[torch.rand(400, 2, generator=rng) < 0.5] = torch.nan
+    coefficients, expected = fit_crossed(points, values)
+    assert expected.isfinite().all()
+    for k in range(2):
+        known = ~values[:, k].isnan()
+        slow = Ridge(10.0).fit(points[known, :-1].numpy(), values[known, k].numpy()) if width > 1 else None
+        plain = float(values[known, k].mean()) if slow is None else slow.intercept_
+        assert float(coefficients[-1, k]) == pytest.approx(plain, abs=1e-6)
+        if slow is not None:
+            assert coefficients[:-1, k].numpy() == pytest.approx(slow.coef_, abs=1e-6)
+        changed = values.clone()
+        row = int(torch.nonzero(known)[0])
+        changed[row, k] += 100
+        assert float(fit_crossed(points, changed)[1][row, k]) == pytest.approx(
+            float(expected[row, k]), abs=1e-2 if width > 1 else 1e-9
+        )
+
+
+def test_chances_of_being_asked() -> None:
+    """Shares without inputs; with inputs, near the true ones."""
+    rng = torch.Generator().manual_seed(0)
+    x = torch.randn(4_000, 1, generator=rng).double()
+    truth = torch.sigmoid(x)
+    asked = torch.cat([torch.rand(4_000, 1, generator=rng) < truth, torch.ones(4_000, 1, dtype=torch.bool)], dim=1)
+    ones = torch.ones(4_000, 1).double()
+    shares = torch.sigmoid(fit_chances(ones, asked))
+    assert shares[0].tolist() == pytest.approx([float(asked[:, 0].double().mean()), 1.0], abs=1e-5)
+    points = torch.cat([x, ones], dim=1)
+    found = torch.sigmoid(points @ fit_chances(points, asked))
+    assert (found[:, 0] - truth[:, 0]).abs().max() < 0.1
+    assert (found[:, 1] > 0.999).all()
+
+
+def test_completed_by_hand() -> None:
+    nan = float("nan")
+    known = torch.tensor([[1.0, nan], [nan, 0.5]], dtype=torch.float64)
+    logged = Logged(torch.tensor([[0.5, -0.25], [0.5, 0.75]]).double(), torch.tensor([[2.0, 0.0], [0.0, 4.0]]).double())
+    assert completed(known, logged, "direct").tolist() == [[1, 0], [0.5, 0.5]]
+    assert completed(known, logged, "ips").tolist() == [[2, 0], [0, 2]]
+    # Doubly robust: [[1.5, −0.25], [0.5, −0.25]], and .25 is added to all.
+    assert completed(known, logged, "dr").tolist() == [[1.75, 0], [0.75, 0]]
+
+
+@pytest.mark.parametrize("missing", ["direct", "ips", "dr"])
+def test_methods_get_what_they_can_learn_from(missing: str, tmp_path: Path) -> None:
+    overrides = [*written(tmp_path, simulated()[0]), f"missing={missing}"]
+    as_it_is = assembled(compose([*overrides, "method=knn"]))
+    completed_ = assembled(compose([*overrides, "method=tdef"]))
+    asked = ~as_it_is.train.costs.isnan()
+    assert asked.sum(dim=1).eq(1).all()
+    assert completed_.train.costs.isfinite().all()
+    assert (completed_.train.costs >= 0).all()
+    if missing == "direct":
+        assert torch.equal(completed_.train.costs[asked], as_it_is.train.costs[asked])
+    for splits in (as_it_is, completed_):
+        assert splits.propensities == "given"
+        assert splits.train_costs.isfinite().all()
+        for part in (splits.validation, splits.test):
+            assert part.costs.isfinite().all()
+            assert part.logged is not None
+    torch.testing.assert_close(as_it_is.test.costs, completed_.test.costs)
+
+
+@pytest.mark.parametrize("left_out", [(), ("propensity",)])
+def test_the_value_of_a_router_covers_the_truth(left_out: tuple[str, ...], tmp_path: Path) -> None:
+    """Judged from the log, with propensities given and estimated; the truth is known here."""
+    cells, errors = simulated(3_000)
+    overrides = [*written(tmp_path, cells, *left_out), "method=linear", "evaluation=cross_validate"]
+    metrics = train(compose(overrides))
+    log = metrics["log"]
+    assert log["propensities"] == ("estimated" if left_out else "given")
+    [file] = tmp_path.rglob("seed=0/test.npz")
+    with np.load(file) as arrays:
+        rows, decisions = arrays["ids"] - 1, torch.from_numpy(arrays["decisions"])
+    truth = float(errors[rows].gather(1, decisions[:, None]).mean())
+    for found in (log["router"]["doubly_robust"], log["router"]["snips"]):
+        assert abs(found["value"] - truth) < 2.5 * found["standard_error"]
+    assert "oracle" not in metrics["baselines"]
+    assert metrics["confusion"] is None
+    assert metrics["deferral_loss"] == pytest.approx(log["router"]["doubly_robust"]["value"])
+    asked = torch.tensor([[cells[f"correct_{name}"][row] is not None for name in NAMES] for row in rows])
+    assert log["policy"]["value"] == pytest.approx(float(errors[rows][asked].mean()))
+    assert log["asked"] == pytest.approx(asked.double().mean(dim=0).tolist())
+
+
+def test_an_expert_that_was_hardly_asked(tmp_path: Path) -> None:
+    cells, _ = simulated(200)
+    kept = [i for i, cell in enumerate(cells["correct_mid"]) if cell is not None][:5]
+    cells["correct_mid"] = [cell if i in kept else None for i, cell in enumerate(cells["correct_mid"])]
+    with pytest.raises(
+        L2DError, match=r"mid: was asked \d times in the training rows of this log; at least 10 are needed"
+    ):
+        assembled(compose([*written(tmp_path, cells), "method=knn"]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["tdef", "mild", "cost_regression", "one_vs_all", "mix", "clusters"])
+def test_methods_route_better_than_the_log_did(method: str, tmp_path: Path) -> None:
+    metrics = train(compose([*written(tmp_path, simulated(3_000)[0]), "recipe.epochs=8", f"method={method}"]))
+    assert metrics["deferral_loss"] < metrics["log"]["policy"]["value"] - 0.05
