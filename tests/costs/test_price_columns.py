@@ -1,20 +1,26 @@
 """A price per row and expert."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.costs.panels import answers, every_row, panel
 
 from l2d.config import check, compose
+from l2d.config.identity import relevant
 from l2d.core.costs import expert_costs
 from l2d.costs.price_columns import PriceColumns
+from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 # Expert a costs 1 on the first row and 2 on the second, expert b 0.5 and 0.
 ROWS = answers([[0, 1], [1, 0]], prices=[[1.0, 0.5], [2.0, 0.0]])
 
 
-def cost(scale: float = 1.0) -> PriceColumns:
-    return PriceColumns(scale=scale, noise=0.0, noise_kind="multiplicative")
+def cost(scale: float = 1.0, latency_price: float = 0.0) -> PriceColumns:
+    return PriceColumns(
+        scale=scale, error_price=None, latency_price=latency_price, noise=0.0, noise_kind="multiplicative"
+    )
 
 
 def test_by_hand() -> None:
@@ -22,6 +28,18 @@ def test_by_hand() -> None:
     assert expert_costs(ROWS.errors, cost().row_prices(ROWS)).tolist() == [[1.0, 1.5], [3.0, 0.0]]
     assert expert_costs(ROWS.errors, cost(0.5).row_prices(ROWS)).tolist() == [[0.5, 1.25], [2.0, 0.0]]
     assert cost(0).row_prices(ROWS).tolist() == [[0, 0], [0, 0]]
+
+
+def test_seconds_cost_money() -> None:
+    """Half a unit a second, and everything twice."""
+    slow = replace(ROWS, latencies=torch.tensor([[2.0, 1.0], [0.0, 4.0]], dtype=torch.float64))
+    assert cost(2, latency_price=0.5).row_prices(slow).tolist() == [[2 * (1 + 1), 2 * (0.5 + 0.5)], [4, 2 * 2]]
+    assert cost(2).row_prices(slow).tolist() == [[2, 1], [4, 0]]
+    alone = replace(slow, prices=None)
+    assert cost(2, latency_price=0.5).row_prices(alone).tolist() == [[2, 1], [0, 4]]
+    cost(latency_price=1).check_panel(panel(alone, alone))
+    with pytest.raises(ParameterError, match=r"^latency_price=1: these data have no latency of every expert"):
+        cost(latency_price=1).check_panel(panel(ROWS, ROWS))
 
 
 def test_rows_keep_their_own_prices() -> None:
@@ -41,7 +59,21 @@ def test_data_without_price_columns() -> None:
     cost().check_panel(panel(ROWS, ROWS))
 
 
-@pytest.mark.parametrize("override", ["cost.scale=-1", "cost.scale=nan", "cost.noise=-1"])
+@pytest.mark.parametrize(
+    "override", ["cost.scale=-1", "cost.scale=nan", "cost.noise=-1", "cost.error_price=0", "cost.latency_price=-1"]
+)
 def test_bad_values(override: str) -> None:
     with pytest.raises(L2DError, match=rf"^{override}: "):
         check(compose(["cost=columns", override]))
+
+
+@pytest.mark.parametrize("name", ["columns", "error_plus_cost"])
+def test_what_a_wrong_answer_costs_sets_the_scale(name: str) -> None:
+    """Five cents for an error: prices in dollars are multiplied by 20. Both ways to say so are one run."""
+    by_error, by_scale = (
+        check(compose([f"cost={name}", override])) for override in ("cost.error_price=0.05", "cost.scale=20")
+    )
+    assert by_error.cost.arguments["scale"] == 20
+    assert relevant(by_error.plain) == relevant(by_scale.plain)
+    with pytest.raises(ParameterError, match=r"error_price=0.05: .*cost.scale=3 contradicts"):
+        make(check(compose([f"cost={name}", "cost.error_price=0.05", "cost.scale=3"])).cost)

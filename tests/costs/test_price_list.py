@@ -17,7 +17,7 @@ ROWS = answers([[0, 1, 1], [1, 1, 0]])
 
 
 def prices_of(prices: Any, scale: float = 1.0, coverage: tuple[float, ...] | None = None) -> torch.Tensor:
-    cost = PriceList(prices=prices, scale=scale, noise=0.0, noise_kind="multiplicative")
+    cost = PriceList(prices=prices, scale=scale, error_price=None, noise=0.0, noise_kind="multiplicative")
     experts = panel(ROWS, coverage=coverage)
     return cost.prices(experts, every_row(experts))
 

@@ -30,7 +30,7 @@ DIVISION = Division(
 
 
 def priced(scale: float = 1.0, **noise: Any) -> Cost:
-    return PriceList(prices="coverage", scale=scale, **{**QUIET, **noise})
+    return PriceList(prices="coverage", scale=scale, error_price=None, **{**QUIET, **noise})
 
 
 def build(cost: Cost = FREE, arrays: Arrays | None = None, experts: Any = None, **changes: Any) -> Splits:

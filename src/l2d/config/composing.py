@@ -11,6 +11,11 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if libyaml is installed
 
 
+def price_scale(error_price: object) -> float:
+    """What prices are multiplied by if a wrong answer costs `error_price`; wrong values are refused when the config is checked."""
+    return 1 / error_price if isinstance(error_price, int | float) and error_price > 0 else 1.0
+
+
 def recipe_of(router: str, otherwise: str) -> str:
     """The recipe that a router's file asks for (about.recipe). An `override` there would fail: experts=trained includes the
     router by interpolation, and Hydra refuses overrides in such a file."""
@@ -25,6 +30,7 @@ def register_resolvers() -> None:
     from omegaconf import OmegaConf
 
     OmegaConf.register_new_resolver("recipe_of", recipe_of, replace=True)
+    OmegaConf.register_new_resolver("price_scale", price_scale, replace=True)
 
 
 def to_plain(config: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ RESULTS_VERSION = 3
 NAMED = ("dataset", "setup", "experts", "cost", "method")
 # Keys that cannot change a result.
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
-# The same within groups. setup.prices: in cost.prices if they are used. experts.table: only written. dataset.path: data.txt
-# identifies the content of the file, so the file may move.
-IRRELEVANT_IN = {"setup": ("prices",), "experts": ("table",), "dataset": ("path",)}
+# The same within groups. setup.prices: in cost.prices if they are used. cost.error_price: in cost.scale. experts.table: only
+# written. dataset.path: data.txt identifies the content of the file, so the file may move.
+IRRELEVANT_IN = {"setup": ("prices",), "cost": ("error_price",), "experts": ("table",), "dataset": ("path",)}
 # Models that may be folders; the path to the folder does not matter.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
 # Keys that hold paths. Workers get absolute ones, since they may start in another folder. dataset.encoder follows router.reads.

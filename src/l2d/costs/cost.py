@@ -6,6 +6,7 @@ from torch import Tensor
 
 from l2d.core.results import ExtremeShares
 from l2d.data.arrays import Answers, Panel
+from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NoiseKind, NonNegative
 
 
@@ -21,6 +22,12 @@ class Cost:
 
     def __init__(self, *, noise: NonNegative, noise_kind: NoiseKind) -> None:
         self.noise, self.noise_kind = noise, noise_kind
+
+    def check_scale(self, scale: float, error_price: float | None) -> None:
+        """scale: what prices are multiplied by. error_price: what a wrong answer costs, which sets the scale if it is given."""
+        if error_price is not None and abs(scale * error_price - 1) > 1e-9:
+            problem = f"prices are divided by it, which cost.scale={scale:g} contradicts; give one of them"
+            raise ParameterError("error_price", problem, error_price)
 
     def check_panel(self, panel: Panel) -> None:
         """Refuse experts without what the prices are made from."""

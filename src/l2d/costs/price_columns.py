@@ -6,27 +6,42 @@ from torch import Tensor
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import NoiseKind, NonNegative
+from l2d.utils.parameters import NoiseKind, NonNegative, Positive
 
 
 class PriceColumns(Cost):
-    """c_k = 1[g_k(x) ≠ y] + scale·β_k(x), β_k(x) from the row's column price_NAME."""
+    """c_k = 1[g_k(x) ≠ y] + scale·(β_k(x) + latency_price·t_k(x)), from the row's columns price_NAME and latency_NAME."""
 
     by_row = True
 
-    def __init__(self, *, scale: NonNegative, noise: NonNegative, noise_kind: NoiseKind) -> None:
+    def __init__(
+        self,
+        *,
+        scale: NonNegative,
+        error_price: Positive | None,
+        latency_price: NonNegative,
+        noise: NonNegative,
+        noise_kind: NoiseKind,
+    ) -> None:
         super().__init__(noise=noise, noise_kind=noise_kind)
-        self.scale = scale
+        self.check_scale(scale, error_price)
+        self.scale, self.latency_price = scale, latency_price
 
     def check_panel(self, panel: Panel) -> None:
-        if panel.train.prices is None:
+        if self.latency_price and panel.train.latencies is None:
+            wanted = ", ".join(f"latency_{name}" for name in panel.names)
+            problem = f"these data have no latency of every expert; dataset=table looks for {wanted}"
+            raise ParameterError("latency_price", problem, self.latency_price)
+        if panel.train.prices is None and not self.latency_price:
             wanted = ", ".join(f"price_{name}" for name in panel.names)
             raise ParameterError("", f"these data have no price columns; dataset=table looks for {wanted}")
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
         """The mean over the training data: what an expert costs on average."""
-        return self.row_prices(panel.train).mean(dim=0)
+        return self.row_prices(panel.train).nanmean(dim=0)
 
     def row_prices(self, answers: Answers) -> Tensor:
-        assert answers.prices is not None  # see check_panel
-        return torch.as_tensor(self.scale * answers.prices)
+        found = torch.zeros_like(answers.errors) if answers.prices is None else answers.prices
+        if self.latency_price and answers.latencies is not None:
+            found = found + self.latency_price * answers.latencies
+        return self.scale * found

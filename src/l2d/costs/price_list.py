@@ -9,7 +9,7 @@ from torch import Tensor
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
-from l2d.utils.parameters import NoiseKind, NonNegative, PriceNames
+from l2d.utils.parameters import NoiseKind, NonNegative, Positive, PriceNames
 
 
 class PriceList(Cost):
@@ -23,10 +23,12 @@ class PriceList(Cost):
         *,
         prices: Literal["coverage"] | list[NonNegative] | PriceNames,
         scale: NonNegative,
+        error_price: Positive | None,
         noise: NonNegative,
         noise_kind: NoiseKind,
     ) -> None:
         super().__init__(noise=noise, noise_kind=noise_kind)
+        self.check_scale(scale, error_price)
         self.listed, self.scale = prices, scale
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
