@@ -27,6 +27,7 @@ from records import (
     made,
     made_by,
     merged,
+    oracle_of,
     put,
     read,
     scores_of,
@@ -104,7 +105,7 @@ def collected(runs_dir: Path) -> list[Row]:
                 **scores_of(metrics),
                 "offsets": "yes" if metrics.guarded.offsets is not None else "",
                 "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics.ratios),
-                "oracle": " ".join(f"{ratio:.4f}" for ratio in metrics.baselines.oracle.ratios),
+                "oracle": " ".join(f"{ratio:.4f}" for ratio in oracle_of(metrics).ratios),
                 "n": str(metrics.rows.test),
                 **made_by(timing),
             }

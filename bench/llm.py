@@ -27,7 +27,7 @@ from l2d.methods.priced import mean_by_label
 from l2d.routing.assemble import Splits
 from l2d.routing.build import make_splits
 from provenance import ROOT
-from records import Row, finished, foot, made_by, merged, put, read, scores_of, shown, usual, write
+from records import Row, finished, foot, made_by, merged, oracle_of, put, read, scores_of, shown, usual, write
 
 CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
 KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "checkpoint", "seed"]
@@ -80,7 +80,7 @@ def collected(runs_dir: Path) -> list[Row]:
                 "seed": str(config["seed"]),
                 **scores_of(metrics),
                 "single": f"{metrics.baselines.best_single.deferral_loss:.6f}",
-                "oracle": f"{metrics.baselines.oracle.deferral_loss:.6f}",
+                "oracle": f"{oracle_of(metrics).deferral_loss:.6f}",
                 "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics.ratios),
                 "n": str(metrics.rows.test),
                 **made_by(timing),

@@ -16,7 +16,7 @@ import yaml
 from l2d.analysis.report.averages import paired_interval
 from l2d.config import check, compose, titles
 from l2d.config.identity import variant
-from l2d.core.results import RunMetrics, read_metrics
+from l2d.core.results import RunMetrics, Score, read_metrics
 from l2d.runs.folder import RunFolder
 from provenance import commit
 
@@ -78,6 +78,12 @@ def scores_of(metrics: RunMetrics) -> Row:
     losses = {"validation": metrics.validation, "test": metrics, "guarded": metrics.guarded}
     found = {name: f"{score.deferral_loss:.6f}" for name, score in losses.items()}
     return found | {"constant": metrics.guarded.constant or ""}
+
+
+def oracle_of(metrics: RunMetrics) -> Score:
+    """Of a run that knows every cost."""
+    assert metrics.baselines.oracle is not None
+    return metrics.baselines.oracle
 
 
 def made_by(timing: Mapping[str, Any]) -> Row:

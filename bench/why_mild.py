@@ -20,7 +20,22 @@ from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.results import RunMetrics
 from provenance import ROOT
-from records import Row, by_seed, cell_of, difference, finished, foot, made_by, put, read, shown, title_of, usual, write
+from records import (
+    Row,
+    by_seed,
+    cell_of,
+    difference,
+    finished,
+    foot,
+    made_by,
+    oracle_of,
+    put,
+    read,
+    shown,
+    title_of,
+    usual,
+    write,
+)
 
 CSV = ROOT / "bench" / "results" / "why_mild.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
@@ -87,7 +102,7 @@ def collect(runs_dir: Path) -> list[Row]:
                 "posterior": f"{float(paid(costs.double(), by_posterior).mean()):.6f}",
                 "ratios": spaced(torch.bincount(argmax_last(scores), minlength=costs.shape[1]) / len(costs)),
                 "posterior_ratios": spaced(torch.bincount(by_posterior, minlength=costs.shape[1]) / len(costs)),
-                "oracle": spaced(torch.tensor(metrics.baselines.oracle.ratios)),
+                "oracle": spaced(torch.tensor(oracle_of(metrics).ratios)),
                 "n": str(len(costs)),
                 **made_by(timing),
             }

@@ -113,7 +113,7 @@ RIGHT = torch.tensor([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64).repe
 
 def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch.Tensor) -> tuple[Guard, list[int]]:
     """What validation rows make of the decisions on the test rows."""
-    split: Any = SimpleNamespace(costs=costs, prices=torch.zeros(costs.shape[1]))
+    split: Any = SimpleNamespace(logged=None, costs=costs, prices=torch.zeros(costs.shape[1]))
     validation, tested = (RoutedRows.of(method, split, rows) for rows in (outputs, test))
     guard, decisions = hold(method, validation, tested, best=int(costs.mean(dim=0).argmin()))
     return guard, decisions.tolist()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from l2d.core.budget import OperatingPoint, SpendCurve, keep_within
+from l2d.core.budget import OperatingPoint, SpendCurve, keep_within, priced_rows
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import HeldOut
 from l2d.utils.errors import ParameterError
@@ -124,9 +124,51 @@ def test_a_router_in_32_bits_decides_the_same() -> None:
 @given(st.integers(0, 20))
 def test_the_spend_falls_with_the_factor(seed: int) -> None:
     errors, expected = population(60, seed)
-    spend = SpendCurve(HeldOut(errors, expected, errors.mean(dim=0)), LIST).spend
+    spend = SpendCurve(priced_rows(HeldOut(errors, expected, errors.mean(dim=0)), LIST), errors).spend
     assert (spend.diff() <= 1e-12).all()
     assert float(spend[-1]) == pytest.approx(0.0005)
+
+
+def test_prices_that_differ_between_rows() -> None:
+    """By hand. Decided by expected prices, paid in real ones: large costs .02 where it was expected to cost .01."""
+    rows = HeldOut(
+        ERRORS,
+        EXPECTED,
+        ERRORS.mean(dim=0),
+        prices=torch.tensor([0.02, 0.001]).expand(100, 2),
+        expected_prices=PRICES.expand(100, 2),
+        mean_prices=torch.tensor([0.02, 0.001]),
+    )
+    found = keep_within(rows, None, 0.011, None, NAMES)
+    assert found.factor == pytest.approx(0.3 / 0.009, rel=2e-4)
+    assert found.spend == pytest.approx((2 * 0.02 + 2 * 0.001) / 4)
+    with pytest.raises(
+        ParameterError, match=r"^budget=0.0005: is less than the price of the cheapest expert, small \(0.001\)"
+    ):
+        keep_within(rows, None, 0.0005, None, NAMES)
+    # The same as one list, if all rows have the same prices.
+    same = replace(rows, prices=PRICES.expand(100, 2), mean_prices=PRICES)
+    assert keep_within(same, None, 0.007, 0.9, NAMES) == keep_within(HELD_OUT, PRICES, 0.007, 0.9, NAMES)
+
+
+def test_the_deployed_routers_own_expectations_count() -> None:
+    """It would send every row to large until the factor is 100."""
+    rows = HeldOut(
+        ERRORS,
+        EXPECTED,
+        ERRORS.mean(dim=0),
+        deployed=torch.tensor([[0.0, 0.9]]).repeat(10, 1),
+        prices=PRICES.expand(100, 2),
+        expected_prices=PRICES.expand(100, 2),
+        mean_prices=PRICES,
+        deployed_prices=PRICES.expand(10, 2),
+    )
+    assert keep_within(rows, None, 0.008, None, NAMES).factor == pytest.approx(100, rel=2e-4)
+
+
+def test_a_run_without_prices() -> None:
+    with pytest.raises(ParameterError, match=r"^budget: the run kept no prices"):
+        keep_within(HELD_OUT, None, 0.01, None, NAMES)
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ def test_baselines_by_hand() -> None:
     train = torch.tensor([[0.0, 0.1], [0.0, 0.1], [9.0, 0.1]])
     assert best_single(train) == 1
     rows = baselines(train, COSTS, PRICES)
+    assert rows.majority is not None
+    assert rows.oracle is not None
     assert rows.majority.ratios == [1, 0]
     assert rows.majority.deferral_loss == pytest.approx((0.7 + 1.7 + 0.7) / 3)
     assert rows.best_single.deferral_loss == pytest.approx((1.2 + 0.2 + 0.2) / 3)
@@ -53,6 +55,17 @@ def test_baselines_by_hand() -> None:
     assert rows.random.deferral_loss == pytest.approx((1.9 + 1.9 + 0.9) / 6)
     assert rows.random.mean_price == pytest.approx(0.45)
     assert rows.random.error_rate == pytest.approx(2 / 6)
+
+
+def test_a_log_has_no_oracle() -> None:
+    """Doubly robust costs are right in the mean, not on a single row."""
+    costs = torch.tensor([[1.5, -0.5], [-0.5, 1.5]]).double()
+    prices, decisions = torch.zeros(2).double(), torch.tensor([0, 1])
+    found = routing_metrics(decisions, costs, costs, prices, ("a", "b"), from_log=True)
+    compared = found.baselines
+    assert [compared.oracle, compared.majority, found.confusion, found.collapsed_expert] == [None] * 4
+    assert found.deferral_loss == 1.5
+    assert by_category(["x", "y"], decisions, costs, costs, from_log=True)["x"].oracle is None
 
 
 @given(st.integers(1, 20), st.integers(2, 5), st.integers(0, 999))
@@ -68,6 +81,8 @@ def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
     assert ours.deferral_loss == pytest.approx(ours.error_rate + ours.mean_price)
     assert ours.ratios == [sum(decisions == k) / n for k in range(p)]
     rows = baselines(torch.tensor(costs), torch.tensor(costs), torch.tensor(prices))
+    assert rows.majority is not None
+    assert rows.oracle is not None
     for other in (ours, rows.best_single, rows.random, rows.majority):
         assert rows.oracle.deferral_loss <= other.deferral_loss + 1e-12
     assert rows.best_single.deferral_loss <= rows.majority.deferral_loss + 1e-12

@@ -241,22 +241,36 @@ def test_a_price_above_the_difference_changes_the_decision() -> None:
         assert method.decide(knowing(0)).tolist() == [chosen]
 
 
-def test_prices_of_rows_are_learned_with_the_errors() -> None:
-    """Label 1's rows: errors (⅔, ⅓) and prices 0.1·row: of rows 2, 3 and 4, 0.3; of expert 2 none."""
+def test_prices_of_rows_are_further_outputs() -> None:
+    """Label 1's rows: errors (⅔, ⅓). The network expects prices of .3 and .1."""
     prices = torch.stack([torch.arange(6) / 10, torch.zeros(6)], dim=1).double()
     evidence = Evidence(ERRORS, prices, LABELS)
-    found = plugin(evidence).expected_costs(knowing(1))
-    assert found.tolist() == [pytest.approx([2 / 3 + 0.3, 1 / 3], rel=1e-6)]
-    graded = regression(evidence)
-    assert float(graded.most) == pytest.approx(1.5)  # row 5: wrong, at 0.5
-    assert graded.expected_costs(torch.zeros(1, 2)).tolist() == [[0.75, 0.75]]  # half of it, and no price on top
-    loss = graded.loss(torch.zeros(1, 2).double(), torch.tensor([[1.5, 0.0]]).double(), torch.zeros(1))
-    assert loss.tolist() == pytest.approx([2 * math.log(2)])
     for method in methods(evidence):
-        assert method.expected_errors(torch.zeros(1, method.num_outputs)) is None
-        with pytest.raises(ParameterError, match="cost=columns") as caught:
-            method.reprice(torch.zeros(2))
-        assert caught.value.parameter == "prices"
+        own = knowing(1).float() if isinstance(method, Plugin) else torch.zeros(1, method.num_outputs)
+        outputs = torch.cat([own, torch.tensor([[0.3, 0.1]])], dim=1)
+        errors = method.expected_errors(own)
+        assert errors is not None
+        torch.testing.assert_close(method.expected_errors(outputs), errors)
+        torch.testing.assert_close(method.expected_costs(outputs), errors + torch.tensor([0.3, 0.1]))
+        torch.testing.assert_close(method.expected_costs(own), errors)  # in training there are none
+        torch.testing.assert_close(method.expected_prices(outputs), torch.tensor([[0.3, 0.1]]))
+        assert method.expected_prices(own) is None
+        method.rescale(2.0)
+        torch.testing.assert_close(method.expected_costs(outputs), errors + torch.tensor([0.6, 0.2]))
+        method.reprice(torch.tensor([0.0, 0.5]))
+        torch.testing.assert_close(method.expected_costs(outputs), errors + torch.tensor([0.0, 0.5]))
+    assert plugin(evidence).expected_costs(knowing(1)).tolist() == [pytest.approx([2 / 3, 1 / 3], rel=1e-6)]
+
+
+def test_validation_loss_leaves_expected_prices_out() -> None:
+    """Costs of validation rows have their prices; those that are expected come off again."""
+    evidence = Evidence(ERRORS, torch.full((6, 2), 0.25).double(), LABELS)
+    graded = regression(evidence)
+    own, labels = torch.tensor([[1.0, -1.0]]), torch.zeros(1)
+    bare = graded.loss(own, torch.tensor([[1.0, 0.0]]), labels)
+    torch.testing.assert_close(
+        graded.loss(torch.cat([own, torch.full((1, 2), 0.25)], dim=1), torch.tensor([[1.25, 0.25]]), labels), bare
+    )
 
 
 def test_other_methods_have_their_prices_for_good() -> None:

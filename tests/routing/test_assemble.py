@@ -25,7 +25,14 @@ from l2d.utils.errors import L2DError
 QUIET: dict[str, Any] = {"noise": 0.0, "noise_kind": "multiplicative"}
 FREE = ErrorCost(**QUIET)
 DIVISION = Division(
-    validation_fraction=0.1, fold=None, sampling="none", seed=0, missing="direct", with_evidence=False, from_logs=False
+    validation_fraction=0.1,
+    fold=None,
+    sampling="none",
+    seed=0,
+    missing="direct",
+    with_evidence=False,
+    from_logs=False,
+    prices_later=False,
 )
 
 

@@ -11,8 +11,9 @@ from tests.running import assembled, train
 
 from l2d.config import compose
 from l2d.core.off_policy import Logged
+from l2d.core.ridge import fit_crossed
 from l2d.data.sheet import write_sheet
-from l2d.routing.logged import completed, fit_chances, fit_crossed
+from l2d.routing.logged import completed, fit_chances
 from l2d.utils.errors import L2DError
 
 NAMES = ("big", "mid", "small")

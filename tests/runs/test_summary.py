@@ -199,7 +199,7 @@ def test_a_cross_validated_run_speaks_of_held_out_rows() -> None:
 def test_simple_routers_stand_beside_the_best_single_expert() -> None:
     plain = metrics(ROUTER)
     assert "nearest neighbours" not in format_table(plain)
-    near, table = (replace(plain.baselines.oracle, deferral_loss=loss) for loss in (0.1875, 0.3125))
+    near, table = (replace(plain.baselines.best_single, deferral_loss=loss) for loss in (0.1875, 0.3125))
     more = replace(plain, baselines=replace(plain.baselines, nearest_neighbours=near, category_table=table))
     text = format_table(more)
     assert "0.1875" in line_of(text, "nearest neighbours")

@@ -50,9 +50,23 @@ def test_what_is_kept_for_other_prices_holds_none() -> None:
     errors, prices = torch.tensor([[0.0, 1.0], [1.0, 1.0]]), torch.tensor([0.5, 0.25])
     splits: Any = SimpleNamespace(prices=prices)
     rows = routed_rows(costs=errors + prices, prices=prices, expected_errors=torch.tensor([[0.1, 0.9]]))
-    kept = held_out(rows, splits, chosen_on=errors[:1] + prices)
+    method: Any = SimpleNamespace(
+        expected_errors=lambda outputs: outputs[:, :2], expected_prices=lambda outputs: outputs[:, 2:]
+    )
+    kept = held_out(method, rows, splits, chosen_on=errors[:1] + prices)
     assert kept["errors"].tolist() == errors.tolist()
     assert kept["mean_errors"].tolist() == [0, 1]
+    assert {*kept} == {"errors", "expected", "mean_errors"}
+    deployed = torch.tensor([[0.25, 0.5, 3.0, 4.0]])
+    own = torch.tensor([[0.5, 0.25], [0.0, 0.75]])
+    rows = routed_rows(costs=errors + own, prices=own, expected_errors=torch.tensor([[0.1, 0.9]]), scores=deployed)
+    by_row = held_out(method, rows, SimpleNamespace(prices=None), errors, deployed)  # type: ignore[arg-type]
+    assert by_row["errors"].tolist() == errors.tolist()
+    assert by_row["mean_errors"].tolist() == [0.5, 1]
+    assert by_row["prices"].tolist() == own.tolist()
+    assert by_row["mean_prices"].tolist() == [0.25, 0.5]
+    assert by_row["expected_prices"].tolist() == by_row["deployed_prices"].tolist() == [[3, 4]]
+    assert by_row["deployed"].tolist() == [[0.25, 0.5]]
 
 
 def test_estimated_errors_are_held_against_errors_not_costs() -> None:
@@ -119,7 +133,7 @@ def test_a_method_without_a_posterior_has_nothing_that_follows_from_one(tiny: Ca
 
 def test_estimated_errors_are_kept_without_prices() -> None:
     outputs, prices = torch.tensor([[0.25, 0.5]]), torch.tensor([0.5, 0.25])
-    split: Any = SimpleNamespace(costs=torch.tensor([[1.5, 0.25]]), prices=prices)
+    split: Any = SimpleNamespace(logged=None, costs=torch.tensor([[1.5, 0.25]]), prices=prices)
     method: Any = SimpleNamespace(
         has_posterior=False,
         expected_errors=lambda given: 2 * given,

@@ -64,6 +64,13 @@ def make_route_parser() -> argparse.ArgumentParser:
         action="extend",
         help="images, for routers that see one; they are resized to the size that the router was trained on",
     )
+    add_decision_flags(parser)
+    parser.add_argument("--out", metavar="CHOICES", type=Path, help="write the CSV to this file (default: print it)")
+    return parser
+
+
+def add_decision_flags(parser: argparse.ArgumentParser) -> None:
+    """How to decide: prices, a budget, with or without the guard."""
     decisions = parser.add_argument_group("decisions")
     decisions.add_argument(
         "--prices",
@@ -96,8 +103,6 @@ def make_route_parser() -> argparse.ArgumentParser:
         default=[],
         help="build classes of this module too, if the run uses them",
     )
-    parser.add_argument("--out", metavar="CHOICES", type=Path, help="write the CSV to this file (default: print it)")
-    return parser
 
 
 def read_prices(text: str) -> list[float] | dict[str, float]:
@@ -189,12 +194,12 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     """How many queries went to each expert and, if they are known, their mean price and expected error."""
     counts, n = Counter(choice.expert for choice in choices), len(choices)
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
-    prices = router.description.prices
-    if n and prices is not None and any(prices):
-        price = sum(counts[name] * paid for name, paid in zip(router.experts, prices, strict=True)) / n
-        said.append(f"mean price {price / router.price_scale:.4g}")
+    paid = [choice.expected_prices[choice.expert] for choice in choices if choice.expected_prices is not None]
+    if n and len(paid) == n and any(paid):
+        price = sum(paid) / n
+        said.append(f"mean price {price:.4g}")
         expected = [choice.expected_costs[choice.expert] for choice in choices if choice.expected_costs is not None]
-        counted = router.description.factor * price
+        counted = router.description.factor * price * router.price_scale
         said += [f"expected error {sum(expected) / n - counted:.4f}"] if len(expected) == n else []
     return "; ".join(said)
 

@@ -50,22 +50,60 @@ class OperatingPoint:
         )
 
 
+@dataclass(frozen=True)
+class PricedRows:
+    """What a router expects on n rows. expected: errors [n, p]. expected_prices, prices: to decide by and to pay, [p] or [n, p]."""
+
+    expected: Tensor
+    expected_prices: Tensor
+    prices: Tensor
+
+    def decide(self, factor: Tensor) -> Tensor:
+        return argmax_last(-(self.expected + factor * self.expected_prices))
+
+    def paid(self, decisions: Tensor) -> Tensor:
+        """[n] for decisions [n]."""
+        return paid(self.prices.expand_as(self.expected), decisions)
+
+    def crossings(self) -> Tensor:
+        """The factors at which some row changes its expert: (e_j − e_k)/(β_k − β_j) over rows and pairs."""
+        prices, found = self.expected_prices.expand_as(self.expected), [torch.ones(1, dtype=torch.float64)]
+        for k in range(prices.shape[1]):
+            for j in range(prices.shape[1]):
+                dearer = prices[:, k] > prices[:, j]
+                less = self.expected[dearer, j] - self.expected[dearer, k]
+                found.append(less / (prices[dearer, k] - prices[dearer, j]))
+        return torch.cat(found)
+
+
+def priced_rows(held_out: HeldOut, prices: Tensor | None) -> list[PricedRows]:
+    """The rows that the router did not see and, if the routers of folds judged them, those of the router that is deployed: its
+    estimates differ from theirs. prices [p]; None: each row has its own."""
+    found = []
+    if prices is not None:
+        parts = [part for part in (held_out.expected, held_out.deployed) if part is not None]
+        found = [PricedRows(part.double(), prices.double(), prices.double()) for part in parts]
+    elif held_out.expected_prices is not None and held_out.prices is not None:
+        known = held_out.expected, held_out.expected_prices, held_out.prices
+        found.append(PricedRows(*(part.double() for part in known)))
+        if held_out.deployed is not None and held_out.deployed_prices is not None:
+            own = held_out.deployed_prices.double()
+            found.append(PricedRows(held_out.deployed.double(), own, own))
+    return found
+
+
 class SpendCurve:
-    """What a router spends at each factor, on rows that it did not see. If the routers of folds say so, the router that is deployed
-    is asked too, on its own rows: its estimates differ from theirs, and the larger spend counts. prices [p]."""
+    """What a router spends at each factor, on rows that it did not see; if the deployed router spends more on its own rows, that
+    counts. prices: those of the held-out rows, [p] or [n, p]."""
 
-    def __init__(self, held_out: HeldOut, prices: Tensor) -> None:
-        self.prices, self.errors = prices.double(), held_out.errors.double()
-        parts = [part.double() for part in (held_out.expected, held_out.deployed) if part is not None]
-        self.factors = factors_to_try(torch.cat(parts), self.prices)
-        chosen = [self.decide(part) for part in parts]
+    def __init__(self, rows: list[PricedRows], errors: Tensor) -> None:
+        self.errors, self.prices = errors.double(), rows[0].prices
+        self.factors = factors_to_try(torch.cat([part.crossings() for part in rows]))
+        chosen = [torch.stack([part.decide(factor) for factor in self.factors]) for part in rows]
         self.decisions = chosen[0]
-        self.paid = [self.prices[part] for part in chosen]  # [factors, rows] each
+        # [factors, rows] each
+        self.paid = [torch.stack([part.paid(one) for one in own]) for part, own in zip(rows, chosen, strict=True)]
         self.spend = torch.stack([part.mean(dim=1) for part in self.paid]).amax(dim=0)
-
-    def decide(self, expected: Tensor) -> Tensor:
-        """The decisions at each factor, [factors, rows]."""
-        return torch.stack([argmax_last(-(expected + factor * self.prices)) for factor in self.factors])
 
     def first_within(self, spend: Tensor, budget: float) -> Tensor:
         """The place of the least factor whose spend [..., factors] is within the budget. The last is the cheapest there is."""
@@ -83,14 +121,8 @@ class SpendCurve:
         return torch.stack(found).amax(dim=0)
 
 
-def factors_to_try(expected: Tensor, prices: Tensor) -> Tensor:
-    """Factors at which some row may change its expert: quantiles of (e_j − e_k)/(β_k − β_j) over rows and pairs, from 1 on."""
-    found = []
-    for k in range(len(prices)):
-        for j in range(len(prices)):
-            if prices[k] > prices[j]:
-                found.append((expected[:, j] - expected[:, k]) / (prices[k] - prices[j]))
-    crossings = torch.cat(found) if found else torch.ones(1, dtype=torch.float64)
+def factors_to_try(crossings: Tensor) -> Tensor:
+    """Quantiles of the factors at which some row changes its expert, from 1 on."""
     crossings = crossings[crossings > 1].unique()
     if len(crossings) > FACTORS:
         crossings = crossings[torch.linspace(0, len(crossings) - 1, FACTORS).round().long()]
@@ -100,29 +132,34 @@ def factors_to_try(expected: Tensor, prices: Tensor) -> Tensor:
 
 def keep_within(
     held_out: HeldOut,
-    prices: Tensor,
+    prices: Tensor | None,
     budget: float,
     confidence: float | None,
     names: tuple[str, ...],
     unit: float = 1.0,
 ) -> OperatingPoint:
-    """The least factor on the prices [p] that keeps the mean spend within the budget, both in units of one error.
+    """The least factor on the prices [p] that keeps the mean spend within the budget, both in units of one error. prices: None if
+    each row has its own, which the held-out rows say.
 
     unit: what one error costs, in the money that the result is told in.
     confidence: with .95, the chance of overspending is at most 5 %: a smaller budget is aimed at. None: aim at the budget itself;
     then the chance is about one half where the budget binds.
     """
-    prices = prices.double()
+    mean_prices = held_out.mean_prices if prices is None else prices
+    rows = priced_rows(held_out, prices)
+    if mean_prices is None or not rows:
+        raise ParameterError("budget", "the run kept no prices to find it with")
+    mean_prices = mean_prices.double()
     if not 0 <= budget < float("inf"):
         raise ParameterError("budget", "must be a finite number, not negative", budget)
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
-    cheapest = int(prices.argmin())
-    least = float(prices[cheapest])
+    cheapest = int(mean_prices.argmin())
+    least = float(mean_prices[cheapest])
     if budget < least * (1 - ROUNDING):
         problem = f"is less than the price of the cheapest expert, {names[cheapest]} ({least * unit:g})"
         raise ParameterError("budget", problem, f"{budget * unit:g}")
-    curve = SpendCurve(held_out, prices)
+    curve = SpendCurve(rows, held_out.errors)
     spend, resampled = curve.spend, curve.resampled(RESAMPLES)
 
     def overspending(aim: float) -> float:
@@ -140,15 +177,15 @@ def keep_within(
             aim = (low + high) / 2
         aim = low
     place = int(curve.first_within(spend, aim))
-    guard, decisions = guard_within(curve, place, held_out, prices, budget)
+    guard, decisions = guard_within(curve, place, held_out.mean_errors, mean_prices, budget)
     routed = guard.constant is None
-    spends = resampled[:, place] if routed else prices[[guard.best]]
+    spends = resampled[:, place] if routed else mean_prices[[guard.best]]
     low, high = (float(spends.quantile(share)) for share in INTERVAL)
     error, error_se = paired(paid(curve.errors, decisions))
     return OperatingPoint(
         budget=budget * unit,
         factor=float(curve.factors[place]),
-        spend=float(spend[place] if routed else prices[guard.best]) * unit,
+        spend=float(spend[place] if routed else mean_prices[guard.best]) * unit,
         spend_interval=(low * unit, high * unit),
         overspend=overspending(aim) if routed else 0.0,
         error=error,
@@ -159,11 +196,11 @@ def keep_within(
 
 
 def guard_within(
-    curve: SpendCurve, place: int, held_out: HeldOut, prices: Tensor, budget: float
+    curve: SpendCurve, place: int, mean_errors: Tensor, mean_prices: Tensor, budget: float
 ) -> tuple[Guard, Tensor]:
     """The guard, which falls back to the best single expert that the budget allows; and the decisions under it. It has no offsets:
     they would change the spend."""
     decisions = curve.decisions[place]
-    alone = (held_out.mean_errors.double() + prices).masked_fill(prices > budget * (1 + ROUNDING), torch.inf)
-    guard = fit_guard(None, decisions, curve.errors + prices, int(alone.argmin()))
+    alone = (mean_errors.double() + mean_prices).masked_fill(mean_prices > budget * (1 + ROUNDING), torch.inf)
+    guard = fit_guard(None, decisions, curve.errors + curve.prices, int(alone.argmin()))
     return guard, guard.decide(curve.errors, decisions)

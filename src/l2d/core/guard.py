@@ -49,12 +49,19 @@ class Guard:
 class HeldOut:
     """The data to fit a guard for other prices: errors [n, p] of rows that the router did not see, the errors that it expected
     there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen. deployed [m, p]: what the router
-    expects on its training rows, if the routers of folds made the expectations; what it will spend depends on its own."""
+    expects on its training rows, if the routers of folds made the expectations; what it will spend depends on its own.
+
+    If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router
+    expects on its training rows."""
 
     errors: Tensor
     expected: Tensor
     mean_errors: Tensor
     deployed: Tensor | None = None
+    prices: Tensor | None = None
+    expected_prices: Tensor | None = None
+    mean_prices: Tensor | None = None
+    deployed_prices: Tensor | None = None
 
     def guard_at(self, prices: Tensor) -> Guard:
         """The guard for prices [p]."""

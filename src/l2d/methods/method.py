@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from l2d.core.costs import check_costs
@@ -89,6 +90,10 @@ class Method(nn.Module):
             " method=cost_regression, label_regression, plugin and the simple routers (knn, linear, …) can",
         )
 
+    def rescale(self, factor: float) -> None:  # noqa: ARG002
+        """Decide by prices that are multiplied by this factor from now on, if they differ between rows."""
+        self.reprice(torch.zeros(0))
+
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         """One value per example: outputs [B, num_outputs], costs [B, p], labels [B] (−1 where unknown) -> [B]."""
         raise NotImplementedError
@@ -104,6 +109,10 @@ class Method(nn.Module):
 
     def expected_errors(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002 (for methods that have it)
         """The same without the prices, [B, p]; None if errors and prices cannot be separated."""
+        return None
+
+    def expected_prices(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002
+        """E[price_k|x] [B, p], if prices differ between rows and are estimated apart from the errors."""
         return None
 
     def mass(self, costs: Tensor) -> Tensor:

@@ -46,9 +46,10 @@ def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Priced(Method):
-    """A method that estimates errors and adds prices to them only to decide: least E[error_k|x] + β_k.
+    """A method that estimates errors and adds prices to them only to decide: least E[error_k|x] + β_k + factor·E[price_k|x].
 
-    If prices differ between rows (by_row), the next row's price is unknown: error and price are then estimated together.
+    β: one price per expert. If prices differ between rows, β is 0 and the network has p more outputs, E[price_k|x]; in training
+    it has not, and the costs are errors alone. factor: see `rescale`.
     rows_by_label: how many rows of the evidence have each label; None for a method that does not use labels.
     """
 
@@ -56,17 +57,16 @@ class Priced(Method):
     learns_from_logs: ClassVar[bool] = True
     takes_prices_later: ClassVar[bool] = True
     prices: Tensor
-    by_row: Tensor
+    factor: Tensor
     rows_by_label: Tensor | None = None
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         self.num_classes, self.p = num_classes, costs.shape[1]
         self.register_buffer("prices", torch.zeros(self.p))
-        self.register_buffer("by_row", torch.tensor(False))
+        self.register_buffer("factor", torch.ones(()))
 
     def learn(self, evidence: Evidence) -> None:
-        self.by_row.fill_(evidence.prices.ndim == 2)
         if evidence.prices.ndim == 1:
             self.prices.copy_(evidence.prices)
         if self.needs_labels:
@@ -78,28 +78,36 @@ class Priced(Method):
                 )
             self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
 
-    def estimated(self, evidence: Evidence) -> Tensor:
-        """What is estimated for each row and expert: the error, or error plus price if prices differ between rows. [n, p]."""
-        return evidence.errors + evidence.prices if evidence.prices.ndim == 2 else evidence.errors
-
     def reprice(self, prices: Tensor) -> None:
-        if bool(self.by_row):
-            problem = "differed between rows in training (cost=columns) and were learned together with the errors"
-            raise ParameterError("prices", f"{problem}; train with one price per expert to change them later")
         self.prices.copy_(prices)
+        self.factor.fill_(0.0)
+
+    def rescale(self, factor: float) -> None:
+        """Multiply the prices that differ between rows by `factor`, to decide by."""
+        self.factor.fill_(factor)
+
+    def apart(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The method's own outputs [B, num_outputs], and the prices to decide by, [p] or [B, p]."""
+        own, expected = outputs.tensor_split([self.num_outputs], dim=-1)
+        prices = self.prices.to(outputs)
+        return own, prices + self.factor.to(outputs) * expected if expected.shape[-1] else prices
 
     def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:  # noqa: ARG002
         return -self.expected_costs(outputs)
 
     def expected_costs(self, outputs: Tensor) -> Tensor:
-        expected = self.estimates(outputs)
-        return expected + self.prices.to(expected)
+        own, prices = self.apart(at_least_float32(outputs))
+        return self.estimates(own) + prices
 
-    def expected_errors(self, outputs: Tensor) -> Tensor | None:
-        return None if bool(self.by_row) else self.estimates(outputs)
+    def expected_errors(self, outputs: Tensor) -> Tensor:
+        return self.estimates(self.apart(outputs)[0])
+
+    def expected_prices(self, outputs: Tensor) -> Tensor | None:
+        expected = outputs[..., self.num_outputs :]
+        return expected if expected.shape[-1] else None
 
     def estimates(self, outputs: Tensor) -> Tensor:
-        """E[error_k|x], or E[c_k|x] if prices differ between rows, [B, num_outputs] -> [B, p]."""
+        """E[error_k|x], [B, num_outputs] -> [B, p]."""
         raise NotImplementedError
 
     def costs_by_label(self) -> Tensor | None:
@@ -123,11 +131,11 @@ class Plugin(Priced):
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
-        means = mean_by_label(self.estimated(evidence), evidence.labels, self.num_classes, self.smoothing)
+        means = mean_by_label(evidence.errors, evidence.labels, self.num_classes, self.smoothing)
         self.error_given_label.copy_(means)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
-        return label_loss(outputs, labels)
+        return label_loss(self.apart(outputs)[0], labels)
 
     def estimates(self, outputs: Tensor) -> Tensor:
         return given_label(outputs, self.error_given_label)
@@ -172,7 +180,7 @@ class CostRegression(Priced):
 
     def learn(self, evidence: Evidence) -> None:
         super().learn(evidence)
-        errors = self.estimated(evidence)
+        errors = evidence.errors
         self.most.fill_(max(complement_scale(errors), complement_scale(self.dearest - self.prices.double())))
         least = min(float(errors.nan_to_num(nan=torch.inf).min()), float((self.cheapest - self.prices.double()).min()))
         self.least.fill_(least if least < -ROUNDING else 0.0)
@@ -194,8 +202,9 @@ class CostRegression(Priced):
         return outputs[..., : self.p] + torch.logit(right)
 
     def loss(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
-        losses = one_vs_all_loss(self.logits(outputs), self.right(costs - self.prices.to(costs)))
-        return losses + self.label_weight * label_loss(outputs[..., self.p :], labels) if self.by_label else losses
+        own, prices = self.apart(outputs)
+        losses = one_vs_all_loss(self.logits(own), self.right(costs - prices.to(costs)))
+        return losses + self.label_weight * label_loss(own[..., self.p :], labels) if self.by_label else losses
 
     def estimates(self, outputs: Tensor) -> Tensor:
         return self.errors(torch.sigmoid(-self.logits(outputs)))

@@ -36,6 +36,7 @@ class SimpleRouter(CostRegression):
         return EstimatorNetwork(self.estimator())
 
     def fit_rows(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> FitRows:
+        """costs: without prices that differ between rows, like those of every training split of a priced method."""
         return FitRows(inputs, self.right(costs.double() - self.prices.double()), labels)
 
 

@@ -403,7 +403,7 @@ class EstimatorNetwork(Network):
 
     def forward(self, inputs: Tensor, compute: Features | None = None) -> Tensor:  # noqa: ARG002 (there is nothing to compile)
         self.check_inputs(inputs)
-        return torch.logit(self.estimator(inputs.flatten(1)).clamp(CERTAIN, 1 - CERTAIN))
+        return self.with_prices(torch.logit(self.estimator(inputs.flatten(1)).clamp(CERTAIN, 1 - CERTAIN)), inputs)
 
 
 def squared(estimates: Tensor, right: Tensor) -> Tensor:

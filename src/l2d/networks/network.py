@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from l2d.data.text.tokens import is_tokens
 from l2d.learning.compiling import Features
+from l2d.networks.prices import PriceModel
 from l2d.utils.errors import ParameterError
 
 # For each kind of input: what it is, and a router that reads it.
@@ -21,12 +22,18 @@ class Network(nn.Module):
     `head` (make_head).
 
     expects: the kind of its inputs: images uint8 [B, H, W, C], rows of numbers [B, F], or tokens int32 [B, L].
+    price_model: if prices differ between queries, what estimates them. Its outputs [B, p] follow the network's own, but not in
+    training: losses do not depend on them.
     reads_text: the network brings its own tokenizer, so a text reaches it as tokens.
     """
 
     expects: ClassVar[str]
     reads_text: ClassVar[bool] = False
     head: nn.Module
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.price_model: PriceModel | None = None
 
     def features(self, inputs: Tensor) -> Tensor:
         """What the head sees [B, F]. This is the part that is compiled, so runs with different heads share it."""
@@ -39,7 +46,12 @@ class Network(nn.Module):
         # In half precision scores would tie, and ties go to the last expert.
         with torch.autocast(inputs.device.type, enabled=False):
             outputs: Tensor = self.head(features.float())
-        return outputs
+        return self.with_prices(outputs, inputs)
+
+    def with_prices(self, outputs: Tensor, inputs: Tensor) -> Tensor:
+        if self.training or self.price_model is None:
+            return outputs
+        return torch.cat([outputs, self.price_model(inputs)], dim=-1)
 
     @classmethod
     def check_kind(cls, found: str) -> None:

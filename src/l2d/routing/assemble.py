@@ -65,8 +65,8 @@ class Splits:
     train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
     of the training rows, before noise. propensities: how those of a log are known; None if all costs are. categories,
     train_categories: of the test rows, and of the training rows before resampling. ids: of the test rows. evidence: for
-    methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of its prices. cache: of the
-    experts' predictions. expert_seconds: how long making or reading them took.
+    methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of its prices. cache: of
+    the experts' predictions. expert_seconds: how long making or reading them took.
     """
 
     train: Split
@@ -90,9 +90,9 @@ class Splits:
 
 @dataclass(frozen=True)
 class Division:
-    """How rows are divided and completed: keys of conf/base.yaml. with_evidence, from_logs: whether the method takes evidence, and
-    whether it learns from a log as it is. everything: whether the router learns from its validation rows too, which then only show
-    how training went."""
+    """How rows are divided and completed: keys of conf/base.yaml. with_evidence, from_logs, prices_later: whether the method takes
+    evidence, learns from a log as it is, and adds prices only to decide: prices that differ between rows are then left out of its
+    training costs. everything: whether the router learns from its validation rows too, which then only show how training went."""
 
     validation_fraction: float
     fold: str | None
@@ -101,6 +101,7 @@ class Division:
     missing: str
     with_evidence: bool
     from_logs: bool
+    prices_later: bool
     everything: bool = False
 
 
@@ -160,11 +161,14 @@ def assemble(
     evidence: Evidence | None = None
     if division.with_evidence:
         evidence, held_out = take_evidence(whole, held_out, panel.learned)
+    chosen_by = whole.costs if train_costs is None else train_costs
+    if division.prices_later and whole.prices.ndim == 2:
+        whole = replace(whole, costs=whole.costs - whole.prices)
     return Splits(
-        train=sampled(whole, whole.costs if train_costs is None else train_costs, division),
+        train=sampled(whole, chosen_by, division),
         validation=held_out,
         test=test,
-        train_costs=whole.costs if train_costs is None else train_costs,
+        train_costs=chosen_by,
         largest_cost=largest,
         propensities=propensities,
         panel=panel,

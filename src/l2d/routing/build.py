@@ -21,6 +21,7 @@ from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators import EstimatorNetwork
 from l2d.networks.heads import attach_aux
 from l2d.networks.network import Network
+from l2d.networks.prices import PriceModel
 from l2d.routing.assemble import Division, Splits, assemble
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
@@ -89,6 +90,7 @@ def assemble_rows(
             settings.missing,
             method.takes_evidence,
             method.learns_from_logs,
+            method.takes_prices_later,
             everything,
         ),
         coverage=experiment.setup.coverage,
@@ -159,6 +161,10 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         assert isinstance(network, EstimatorNetwork)
         with blaming(experiment.method):
             network.fit(method.fit_rows(train.inputs, train.costs, train.labels))
+    if method.takes_prices_later and train.prices.ndim == 2:
+        assert isinstance(network, Network)
+        statistics = channel_statistics(train.source, train.rows)
+        network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics)
     if aux is not None:
         attach_aux(network, aux.num_outputs)
     with (

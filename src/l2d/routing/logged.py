@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from l2d.core.off_policy import Logged, doubly_robust, inverse_propensity, weights_of
+from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
 from l2d.utils.errors import L2DError
-from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
     from l2d.routing.assemble import Split
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 LEAST_ASKED = 10  # training rows on which every expert must have been asked
 LEAST_CHANCE = 0.01  # estimated propensities are at least this: one row may not weigh more than a hundred
 STRENGTH = 0.01  # C of the propensities' classifier: the inverse of its penalty
-PENALTIES = (1e1, 1e2, 1e3, 1e4, 1e5)
-FOLDS = 5
 
 
 class LogModel:
@@ -50,11 +48,7 @@ class LogModel:
         self.own_prices = None if expected_prices is None else Logged(expected_prices, weights)
 
     def points(self, inputs: Tensor) -> Tensor:
-        """Standardised rows of numbers with a 1 at the end; the 1 alone for images and tokens. [n, …] -> float64 [n, F + 1]"""
-        ones = torch.ones(len(inputs), 1, dtype=torch.float64)
-        if inputs.ndim != 2 or not inputs.is_floating_point():
-            return ones
-        return torch.cat([((inputs - self.mean) / self.std).double().clamp(-10, 10), ones], dim=1)
+        return standardised(inputs, self.mean, self.std)
 
     def weights(self, points: Tensor, split: Split) -> Tensor:
         asked = ~split.costs.isnan()
@@ -86,36 +80,6 @@ def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
         return inverse_propensity(costs, logged.weights)
     robust = doubly_robust(costs, logged)
     return robust - robust.min().clamp(max=0)
-
-
-def fit_crossed(points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Ridge regression of each column of values [n, p], NaN where unknown: coefficients [F, p], and for each row what coefficients
-    of the other folds expect [n, p]. The penalty, which spares the last column, is the one that expects best there."""
-    n, width = points.shape
-    fold = torch.from_numpy(stream(0, "log").permutation(n)) % FOLDS
-    spared = torch.ones(width, dtype=torch.float64)
-    spared[-1] = 1e-9
-    found, expected = [], []
-    for value in values.double().T:
-        known = ~value.isnan()
-        inside = [known & (fold == k) for k in range(FOLDS)]
-        parts = [(points[mine].T @ points[mine], points[mine].T @ value[mine]) for mine in inside]
-        squares, products = (torch.stack(side).sum(dim=0) for side in zip(*parts, strict=True))
-        best = None
-        for penalty in PENALTIES if width > 1 else PENALTIES[:1]:
-            ridge = torch.diag(penalty * spared)
-            guesses = torch.empty(n, dtype=torch.float64)
-            for k, (square, product) in enumerate(parts):
-                guesses[fold == k] = points[fold == k] @ torch.linalg.solve(
-                    squares - square + ridge, products - product
-                )
-            error = float((guesses - value)[known].square().mean())
-            if best is None or error < best[0]:
-                best = error, guesses, torch.linalg.solve(squares + ridge, products)
-        assert best is not None
-        expected.append(best[1])
-        found.append(best[2])
-    return torch.stack(found, dim=1), torch.stack(expected, dim=1)
 
 
 def fit_chances(points: Tensor, asked: Tensor) -> Tensor:

@@ -15,15 +15,18 @@ from l2d.data.text.encoders import Encoder
 from l2d.methods.method import Method
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.network import Network
+from l2d.networks.prices import PriceModel
 from l2d.routing.make import find, make
 from l2d.runs.folder import RunFolder
+from l2d.serving.drift import TRAINING_INPUTS, InputSummary
 from l2d.serving.exported import FILE, HELD_OUT, RETRAIN, RouterDescription, part_of, read_weights
 from l2d.utils.errors import L2DError, ParameterError
 
 
 @dataclass(frozen=True)
 class RebuiltRun:
-    """encoder: None for routers that read no text. held_out: None for methods whose prices cannot change."""
+    """encoder: None for routers that read no text. held_out: None for methods whose prices cannot change. training_inputs: None if
+    the run kept no summary of them."""
 
     config: Mapping[str, Any]
     method: Method
@@ -31,6 +34,7 @@ class RebuiltRun:
     description: RouterDescription
     encoder: Encoder | None
     held_out: HeldOut | None
+    training_inputs: InputSummary | None = None
 
 
 def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
@@ -51,13 +55,17 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
             experiment.method, part_of(weights, "method"), description, experiment.settings.decision
         )
         network = rebuild_network(with_arguments(router, kept), method, description)
+    prices = part_of(weights, "network.price_model")
+    if "weight" in prices:
+        features, experts = prices["weight"].shape
+        network.price_model = PriceModel(features - 1, experts)
     try:
         method.load_state_dict(part_of(weights, "method"))
         network.load_state_dict(part_of(weights, "network"))
     except RuntimeError as error:
         reason = str(error).splitlines()[-1].strip()
         raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
-    held_out = part_of(weights, HELD_OUT)
+    held_out, summary = part_of(weights, HELD_OUT), part_of(weights, TRAINING_INPUTS)
     return RebuiltRun(
         config=experiment.plain,
         method=method,
@@ -65,6 +73,7 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
         description=description,
         encoder=rebuild_encoder(description.encoder, kept, trust),
         held_out=HeldOut(**held_out) if held_out else None,
+        training_inputs=InputSummary(**summary) if summary else None,
     )
 
 

@@ -34,13 +34,16 @@ Prices = Sequence[float] | Mapping[str, float]
 class Choice:
     """The expert for one query; p̂ and expected cost of each expert by name, None if the method does not estimate them. The cost is
     error plus price, which counts times the factor of a budget. id: of the row, if its file has an id column. guard: how the guard
-    changed this choice, None if it did not."""
+    changed this choice, None if it did not. ranking: all experts, the chosen one first, the others as the router prefers them.
+    expected_prices: by name, in the unit of the prices in training; None if the router learned them together with the errors."""
 
     expert: str
     posterior: dict[str, float] | None
     expected_costs: dict[str, float] | None
     id: str | None = None
     guard: str | None = None
+    ranking: tuple[str, ...] = ()
+    expected_prices: dict[str, float] | None = None
 
 
 class Router:
@@ -56,6 +59,7 @@ class Router:
         self.network, self.encoder, self.device, self.raw = run.network.to(device).eval(), run.encoder, device, raw
         self.method: Method = run.method.to(device).eval()
         self.config, self.description, self.held_out = run.config, run.description, run.held_out
+        self.training_inputs = run.training_inputs
         self.guard: Guard = run.description.guard
         self.validation: RouterScore | None = None
         self.operating_point: OperatingPoint | None = None
@@ -113,8 +117,9 @@ class Router:
         Args:
             prices: One per expert. Default: this router's own. The guard is fitted to rows that the router did not see, at these
                 prices.
-            budget: The mean price per query to keep within, in the unit of the prices in training (before cost.scale). The prices
-                are then multiplied by the least factor that does so, and the guard's fallback is within the budget too.
+            budget: The mean price per query to keep within, in the unit of the prices in training (before cost.scale). Prices that
+                differ between queries are those that the router expects. The prices are then multiplied by the least factor
+                that does so, and the guard's fallback is within the budget too.
             confidence: With 0.95, the chance of overspending is at most 5 %. Default: about one half, where the budget binds.
 
         Returns:
@@ -126,8 +131,16 @@ class Router:
             raise ParameterError("prices", "missing; give prices, a budget, or both")
         known, scale = self.description.prices, self.price_scale
         asked = "budget" if prices is None else "prices"
-        if known is None:
-            problem = "this router was fitted with whole costs or a price per row, and has no list of prices"
+        by_row = self.held_out is not None and self.held_out.expected_prices is not None
+        if budget is not None and scale == 0:
+            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
+        if prices is None and budget is not None and known is None and by_row:
+            other = copy.copy(self)
+            other.method = copy.deepcopy(self.method)
+            other.validation = None
+            return other._within(budget * scale, confidence)
+        if known is None and not by_row:
+            problem = "this router was fitted with whole costs, or learned the prices of rows together with the errors"
             raise ParameterError(
                 asked, f"{problem}; train with cost=error_plus_cost, in Python with errors= and prices="
             )
@@ -140,7 +153,7 @@ class Router:
             other.method.reprice(new)
         except ParameterError as error:
             raise ParameterError(asked, error.problem) from error
-        if self.description.factor == 1 and torch.equal(torch.tensor(known), new):
+        if self.description.factor == 1 and known is not None and torch.equal(torch.tensor(known), new):
             other.guard = self.description.guard
         elif self.held_out is not None:
             other.guard = self.held_out.guard_at(new)
@@ -148,17 +161,18 @@ class Router:
             raise ParameterError("prices", f"the run kept no validation rows to fit a guard to; {RETRAIN}")
         other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard, factor=1.0)
         other.validation = other.operating_point = None  # they were measured at other prices
-        if budget is not None and scale == 0:
-            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
         return other if budget is None else other._within(budget * scale, confidence)
 
     def _within(self, budget: float, confidence: float | None) -> "Router":
         """budget: in units of one error, like the router's prices. This router is a copy already."""
         if self.held_out is None:
             raise ParameterError("budget", f"the run kept no rows to find it on; {RETRAIN}")
-        prices = torch.tensor(self.description.prices)
+        prices = None if self.description.prices is None else torch.tensor(self.description.prices)
         point = keep_within(self.held_out, prices, budget, confidence, self.experts, 1 / self.price_scale)
-        self.method.reprice(prices * point.factor)
+        if prices is None:
+            self.method.rescale(point.factor)
+        else:
+            self.method.reprice(prices * point.factor)
         self.guard, self.operating_point = point.guard, point
         self.description = replace(self.description, guard=point.guard, factor=point.factor)
         return self
@@ -171,17 +185,21 @@ class Router:
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
         [n, H, W, C] with the pixel values of the training images."""
-        return self._choose(query_inputs(queries, self.description, self._embed)) if len(queries) else []
+        return self.choose(self.scores(self.inputs_of(queries))) if len(queries) else []
+
+    def inputs_of(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
+        """The queries as the network takes them."""
+        return query_inputs(queries, self.description, self._embed)
 
     def route_file(self, path: str | Path) -> list[Choice]:
         """One choice for each row of a CSV or Parquet file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
         inputs, ids = file_inputs(Path(path).expanduser(), self.description, self._embed)
-        return [replace(choice, id=known) for choice, known in zip(self._choose(inputs), ids, strict=True)]
+        return [replace(choice, id=known) for choice, known in zip(self.choose(self.scores(inputs)), ids, strict=True)]
 
     def decide(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
         """The number of the chosen expert for each query, counted from 0, int64 [n]."""
-        return self.decide_inputs(query_inputs(queries, self.description, self._embed))
+        return self.decide_inputs(self.inputs_of(queries))
 
     def decide_inputs(self, inputs: Tensor) -> Tensor:
         """The same for inputs as the network takes them."""
@@ -260,22 +278,52 @@ class Router:
             parts = [self.network(part.to(self.device)).cpu() for part in eval_parts(inputs)]
         return at_least_float32(torch.cat(parts))
 
-    def _choose(self, inputs: Tensor) -> list[Choice]:
-        outputs = self.scores(inputs).to(self.device)
+    def choose(self, outputs: Tensor) -> list[Choice]:
+        """One choice for each row of the network's outputs."""
+        outputs = outputs.to(self.device)
         own, decisions = self._decisions(outputs)
         with torch.inference_mode():
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
             expected = self.method.expected_costs(outputs)
+            prices = self._expected_prices(outputs)
         return [
-            Choice(self.experts[chosen], shares, costs, guard=self._changed(before, chosen))
-            for chosen, before, shares, costs in zip(
-                decisions.tolist(),
+            Choice(
+                self.experts[order[0]],
+                shares,
+                costs,
+                guard=self._changed(before, order[0]),
+                ranking=tuple(self.experts[k] for k in order),
+                expected_prices=paid,
+            )
+            for order, before, shares, costs, paid in zip(
+                self._orders(outputs, decisions),
                 own.tolist(),
-                self._by_name(posterior, len(inputs)),
-                self._by_name(expected, len(inputs)),
+                self._by_name(posterior, len(outputs)),
+                self._by_name(expected, len(outputs)),
+                self._by_name(prices, len(outputs)),
                 strict=True,
             )
         ]
+
+    def _expected_prices(self, outputs: Tensor) -> Tensor | None:
+        """[n, p], in the unit of the prices in training."""
+        if self.price_scale == 0:
+            return None
+        listed = self.description.prices
+        found = (
+            self.method.expected_prices(outputs) if listed is None else torch.tensor(listed).expand(len(outputs), -1)
+        )
+        return None if found is None else found / self.price_scale
+
+    def _orders(self, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
+        """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""
+        with torch.inference_mode():
+            preferred = self.method.utilities(outputs).double()
+            if not self.raw and self.guard.offsets is not None:
+                preferred = preferred + torch.tensor(self.guard.offsets, dtype=torch.float64, device=preferred.device)
+            first = preferred.scatter(1, decisions[:, None], torch.inf)
+            found: list[list[int]] = first.argsort(dim=1, descending=True, stable=True).tolist()
+        return found
 
     def _decisions(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """Without and with the guard."""

@@ -115,7 +115,7 @@ def score_router(
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    kept = held_out(validation, splits, chosen_on)
+    kept = held_out(method, validation, splits, chosen_on)
     return Scored(metrics, test.arrays() | {"guarded": guarded}, guard, kept, splits.ids)
 
 
@@ -192,13 +192,28 @@ def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None
     return None if expected is None else metrics_.calibration_of_chances(expected, rows.costs - rows.prices)
 
 
-def held_out(rows: RoutedRows, splits: Splits, chosen_on: Tensor, deployed: Tensor | None = None) -> dict[str, Tensor]:
-    """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. deployed: what
-    the router expects on its own rows, if other routers judged them."""
-    if rows.expected_errors is None or splits.prices is None:
+def held_out(
+    method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, deployed: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
+    costs that choose the best single expert. deployed: the router's outputs on its own rows, if other routers judged them."""
+    if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()
-    kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0), deployed)
+    expected = None if deployed is None else method.expected_errors(deployed)
+    if splits.prices is not None:
+        kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0), expected)
+    else:
+        kept = HeldOut(
+            errors,
+            rows.expected_errors,
+            errors.mean(dim=0),
+            expected,
+            prices=rows.prices.double(),
+            expected_prices=method.expected_prices(rows.scores),
+            mean_prices=rows.prices.double().mean(dim=0),
+            deployed_prices=None if deployed is None else method.expected_prices(deployed),
+        )
     return {name: value.contiguous() for name, value in vars(kept).items() if value is not None}
 
 

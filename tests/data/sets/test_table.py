@@ -774,7 +774,7 @@ def test_the_latest_rows_are_for_testing(
     times: list[object], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Worked out by hand: rows run backwards in time, so the first two are the latest. The time is no feature."""
-    cells = {"x": list(range(10)), "when": times, "correct_a": [1, 0] * 5, "correct_b": [1] * 10}
+    cells: Cells = {"x": list(range(10)), "when": times, "correct_a": [1, 0] * 5, "correct_b": [1] * 10}
     arrays = load(write(tmp_path, cells), split_by="when")
     assert sorted(arrays.test_inputs.flatten().tolist()) == [0, 1]
     assert sorted(arrays.train_inputs.flatten().tolist()) == list(range(2, 10))
@@ -783,7 +783,7 @@ def test_the_latest_rows_are_for_testing(
 
 def test_rows_of_one_text_are_on_one_side_of_the_time(tmp_path: Path) -> None:
     """The text that came again late is as old as its first row."""
-    cells = {"prompt": ["old", "b c", "d e", "f g", "new", "old"], "t": [1, 2, 3, 4, 5, 6]}
+    cells: Cells = {"prompt": ["old", "b c", "d e", "f g", "new", "old"], "t": [1, 2, 3, 4, 5, 6]}
     cells |= {"correct_a": [1] * 6, "correct_b": [0] * 6}
     arrays = load(write(tmp_path, cells), split_by="t", text="prompt", test_fraction=0.3)
     assert len(arrays.test_inputs) == 2

@@ -1,0 +1,36 @@
+"""Prices that differ between queries, estimated from the inputs."""
+
+import torch
+from torch import Tensor, nn
+
+from l2d.core.ridge import fit_crossed, standardised
+
+
+class PriceModel(nn.Module):
+    """What each expert is expected to cost, [B, …] -> [B, p]: linear in rows of numbers, a mean for images and tokens."""
+
+    mean: Tensor
+    std: Tensor
+    weight: Tensor
+
+    def __init__(self, features: int, experts: int) -> None:
+        """features: of a row of numbers; 0 for other inputs."""
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(features))
+        self.register_buffer("std", torch.ones(features))
+        self.register_buffer("weight", torch.zeros(features + 1, experts))
+
+    @classmethod
+    def fitted(cls, inputs: Tensor, prices: Tensor, mean: list[float], std: list[float]) -> "PriceModel":
+        """prices [n, p], NaN where they are not known. mean, std: of the inputs' columns."""
+        model = cls(len(mean) if inputs.ndim == 2 and inputs.is_floating_point() else 0, prices.shape[1])
+        if len(model.mean):
+            model.mean, model.std = torch.tensor(mean), torch.tensor(std)
+        model.weight = fit_crossed(model.points(inputs), prices)[0].float()
+        return model
+
+    def points(self, inputs: Tensor) -> Tensor:
+        return standardised(inputs, self.mean, self.std)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return (self.points(inputs).float() @ self.weight).clamp(min=0)

@@ -1,0 +1,92 @@
+"""Routers whose prices differ from query to query: what they expect, and budgets."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.running import folder_of, train
+
+from l2d.config import compose
+from l2d.data.sheet import write_sheet
+from l2d.serving.router import Router
+
+N = 1_200
+
+
+def priced_table(folder: Path, seed: int = 0) -> Path:
+    """The large model is right more often; its price grows with the length of the query. Prices in dollars."""
+    rng = np.random.default_rng(seed)
+    x, length = rng.normal(size=N), rng.integers(1, 10, N).astype(float)
+    right = rng.random((N, 2)) < np.stack([np.full(N, 0.9), 1 / (1 + np.exp(-2 * x))], axis=1)
+    path = folder / f"table{seed}.parquet"
+    write_sheet(
+        path,
+        {
+            "x": x.tolist(),
+            "length": length.tolist(),
+            "correct_large": right[:, 0].astype(float).tolist(),
+            "correct_small": right[:, 1].astype(float).tolist(),
+            "price_large": (0.001 * length).tolist(),
+            "price_small": np.full(N, 0.0005).tolist(),
+        },
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("priced")
+    overrides = ["dataset=table", f"dataset.path={priced_table(folder)}", "cost=columns", "cost.error_price=0.02"]
+    config = compose([*overrides, "method=linear", f"runs_dir={folder}", "evaluation=cross_validate"])
+    metrics = train(config)
+    assert metrics["guarded"]["test"]["gain"] > 0
+    return folder_of(config)
+
+
+def test_a_router_expects_prices(run: Path) -> None:
+    """Linear in the length, so they are found; in dollars."""
+    router = Router.load(run)
+    short, long = router.route([{"x": 0.0, "length": 2.0}, {"x": 0.0, "length": 9.0}])
+    assert short.expected_prices == pytest.approx({"large": 0.002, "small": 0.0005}, rel=0.05)
+    assert long.expected_prices == pytest.approx({"large": 0.009, "small": 0.0005}, rel=0.05)
+    assert (short.expert, long.expert) == ("large", "small")  # .4 more often right is worth .008 dollars
+
+
+def test_a_budget_is_kept_on_new_queries(run: Path) -> None:
+    router = Router.load(run)
+    inside = router.at(budget=0.0012, confidence=0.95)
+    point = inside.operating_point
+    assert point is not None
+    assert point.spend <= 0.0012
+    assert router.operating_point is None
+    choices = inside.route_file(priced_table(run.parent, seed=1))
+    paid = [choice.expected_prices[choice.expert] for choice in choices if choice.expected_prices is not None]
+    assert len(paid) == N
+    assert np.mean(paid) == pytest.approx(point.spend, rel=0.15)
+    assert np.mean(paid) < 0.0013
+    free = [
+        choice.expected_prices[choice.expert]
+        for choice in router.route_file(priced_table(run.parent, seed=1))
+        if choice.expected_prices
+    ]
+    assert np.mean(free) > 0.0015
+
+
+def test_a_list_of_prices_takes_their_place(run: Path) -> None:
+    router = Router.load(run).at({"large": 0.0, "small": 1.0})
+    assert {choice.expert for choice in router.route([{"x": 3.0, "length": 9.0}, {"x": -3.0, "length": 1.0}])} == {
+        "large"
+    }
+    again = router.at(budget=0.01)
+    assert again.operating_point is not None
+    assert again.operating_point.factor == 1
+
+
+def test_a_saved_router_keeps_them(run: Path, tmp_path: Path) -> None:
+    router = Router.load(run)
+    router.save(tmp_path / "saved")
+    queries = [{"x": 0.5, "length": 3.0}]
+    assert Router.load(tmp_path / "saved").route(queries) == router.route(queries)
+    inside = router.at(budget=0.0012)
+    inside.save(tmp_path / "inside")
+    assert Router.load(tmp_path / "inside").route(queries) == inside.route(queries)
