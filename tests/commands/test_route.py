@@ -101,10 +101,16 @@ def test_summary_counts_each_expert() -> None:
 def test_summary_tells_price_and_expected_error() -> None:
     """Prices .1, .3, .3, .3 and errors .4, .2, .2, .2; one error costs 5 dollars."""
     costs = {"a": 0.5, "b": 0.5}
-    choices = [Choice("a", None, costs), *[Choice("b", None, costs)] * 3]
-    assert summary(choices, "ab", (0.1, 0.3)).endswith("; mean price 0.25; expected error 0.2500")
-    assert summary(choices, "ab", (0.1, 0.3), scale=0.2).endswith("; mean price 1.25; expected error 0.2500")
-    assert summary([Choice("a", None, None)], "ab", (0.1, 0.3)).endswith("; mean price 0.1")
+
+    def chosen(scale: float) -> list[Choice]:
+        prices = {"a": 0.1 / scale, "b": 0.3 / scale}
+        return [Choice(name, None, costs, expected_prices=prices) for name in "abbb"]
+
+    assert summary(chosen(1.0), "ab", (0.1, 0.3)).endswith("; mean price 0.25; expected error 0.2500")
+    assert summary(chosen(0.2), "ab", (0.1, 0.3), scale=0.2).endswith("; mean price 1.25; expected error 0.2500")
+    alone = Choice("a", None, None, expected_prices={"a": 0.1, "b": 0.3})
+    assert summary([alone], "ab", (0.1, 0.3)).endswith("; mean price 0.1")
+    assert summary([Choice("a", None, None)], "ab", None) == "1 queries: 1 to a, 0 to b"
 
 
 def test_the_run_may_be_in_the_home_folder(

@@ -132,18 +132,18 @@ class Router:
         known, scale = self.description.prices, self.price_scale
         asked = "budget" if prices is None else "prices"
         by_row = self.held_out is not None and self.held_out.expected_prices is not None
-        if budget is not None and scale == 0:
-            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
-        if prices is None and budget is not None and known is None and by_row:
-            other = copy.copy(self)
-            other.method = copy.deepcopy(self.method)
-            other.validation = None
-            return other._within(budget * scale, confidence)
         if known is None and not by_row:
             problem = "this router was fitted with whole costs, or learned the prices of rows together with the errors"
             raise ParameterError(
                 asked, f"{problem}; train with cost=error_plus_cost, in Python with errors= and prices="
             )
+        if budget is not None and scale == 0:
+            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
+        if prices is None and budget is not None and known is None:
+            other = copy.copy(self)
+            other.method = copy.deepcopy(self.method)
+            other.validation = None
+            return other._within(budget * scale, confidence)
         new = torch.tensor(
             known if prices is None else prices_in_order(prices, self.experts)
         )  # float32, like the method's
