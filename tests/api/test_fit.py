@@ -56,7 +56,7 @@ def test_the_walk_is_that_of_the_command(rows: tuple[np.ndarray, np.ndarray], tm
     X, costs = rows
     frame = pd.DataFrame(X.astype(np.float32), columns=["a", "b", "c"])
     for k in range(3):
-        frame[f"cost_{k}"] = costs[:, k]
+        frame[f"loss_{k}"] = costs[:, k]
     frame["split"] = "train"
     extra = frame.iloc[:1].assign(split="test")
     pd.concat([frame, extra]).to_csv(tmp_path / "table.csv", index=False)
@@ -388,8 +388,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
     "negative": ({"costs": -np.ones((N, 3))}, "costs: must be finite and not negative"),
     "one is missing": (
-        {"costs": pd.DataFrame({"small": [0.0] * N, "large": [0.0] * 7 + [np.nan] * 2 + [0.0] * (N - 9)})},
-        r"^costs: .*row 7, column 1 (large), both counted from 0, is nan; 2 such values",
+        {"costs": pd.DataFrame({"small": [0.0] * N, "large": [0.0] * 7 + [np.inf] * 2 + [0.0] * (N - 9)})},
+        r"^costs: .*row 7, column 1 (large), both counted from 0, is inf; 2 such values",
     ),
     "price by a wrong name": (
         {"costs": None, "errors": np.zeros((N, 2)), "prices": {"a": 1, "expert 2": 0}},
@@ -462,3 +462,37 @@ def test_every_argument_reaches_the_training(
     small, large = begun(images), begun(images, router="resnet18")
     assert (small.router.arguments["width"], large.router.arguments["width"]) == (16, 64)
     assert small.recipe == check(compose(["recipe=small"])).recipe != large.recipe
+
+
+# Outcomes that are known in part
+
+
+def test_costs_of_a_log() -> None:
+    """NaN is "not asked". The router is found all the same, and judged by doubly robust estimates."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 2))
+    costs = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)
+    asked = np.eye(2, dtype=bool)[(rng.random(600) < 0.3).astype(int)]
+    log = np.where(asked, costs, np.nan)
+    for propensities in (None, [0.7, 0.3]):
+        router = l2d.fit(X, log, method="knn", propensities=propensities, progress=False, validation_fraction=0.3)
+        assert [choice.expert for choice in router.route([[-1, 0], [1, 0]])] == ["expert 1", "expert 2"]
+        assert router.validation is not None
+        assert router.validation.oracle_loss is None
+        assert router.validation.oracle_shares is None
+        assert router.validation.deferral_loss < 0.2
+        assert "oracle" not in str(router.validation)
+        router.plot()
+
+
+@pytest.mark.parametrize("propensities", [[0.0, 0.5], [0.5, 1.5]])
+def test_chances_that_are_none(propensities: list[float]) -> None:
+    log = np.where(np.arange(2 * N).reshape(N, 2) % 3 == 0, np.nan, 1.0)
+    with pytest.raises(ParameterError, match=r"^propensities: must be above 0 and at most 1"):
+        l2d.fit(np.zeros((N, 2)), log, propensities=propensities)
+
+
+def test_prices_of_what_was_asked_are_known() -> None:
+    log = np.where(np.arange(2 * N).reshape(N, 2) % 3 == 0, np.nan, 1.0)
+    with pytest.raises(ParameterError, match=r"^prices: must be known wherever an expert was asked"):
+        l2d.fit(np.zeros((N, 2)), errors=log, prices=np.full((N, 2), np.nan))

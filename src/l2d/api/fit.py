@@ -18,7 +18,16 @@ from l2d.config import Component, Experiment, check, compose
 from l2d.config.composing import override_text
 from l2d.config.signatures import forget_sources
 from l2d.data.arrays import Answers
-from l2d.data.given import Matrix, as_array, kind_of, make_arrays, names_of_experts, read_inputs, read_outcomes
+from l2d.data.given import (
+    Matrix,
+    as_array,
+    kind_of,
+    make_arrays,
+    names_of_experts,
+    read_inputs,
+    read_outcomes,
+    read_propensities,
+)
 from l2d.experts.cache import Cache
 from l2d.learning.learner import ended_by_signals
 from l2d.learning.random_state import interruptible, random_state_kept
@@ -43,6 +52,7 @@ def fit(
     *,
     errors: Matrix | None = None,
     prices: Matrix | Mapping[str, float] | None = None,
+    propensities: Matrix | None = None,
     labels: Any = None,
     experts: Sequence[str] | None = None,
     text: str | None = None,
@@ -66,10 +76,13 @@ def fit(
     Args:
         X: The inputs: numbers [n, features] as an array, a tensor or a DataFrame; images as uint8 [n, height, width, channels]; or
             a list of texts.
-        costs: [n, p], what each of the p experts would cost on each input, 0 or more. Give this, or `errors` and `prices`.
-        errors: [n, p], how wrong each expert is: 0 or 1, or a loss.
+        costs: [n, p], what each of the p experts would cost on each input, 0 or more; NaN where it was not asked. Give this, or
+            `errors` and `prices`.
+        errors: [n, p], how wrong each expert is: 0 or 1, or a loss; NaN where it was not asked.
         prices: In units of one error: [p], or by the experts' names, {"small": 0.1, "large": 0.3}; [n, p] where they differ between
             inputs.
+        propensities: [n, p] or [p], the chance with which each expert was asked, for costs or errors with NaN. Default: estimated
+            from the inputs. The router is then judged by doubly robust estimates.
         labels: The true class of each input, for methods that learn it (plugin, label_regression).
         experts: Their names. Default: the columns of a DataFrame of costs, or expert 1, expert 2, …
         text: The column of a DataFrame that holds a text.
@@ -100,9 +113,11 @@ def fit(
         ['expert 1', 'expert 2']
     """
     refuse_bad_cells("costs" if errors is None else "errors", costs if errors is None else errors)
-    wrong, _ = read_outcomes(costs, errors, None)
+    wrong, _ = read_outcomes(costs, errors, None, gaps=True)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
-    _, paid = read_outcomes(costs, errors, prices_in_order(prices, names) if isinstance(prices, Mapping) else prices)
+    listed_prices = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
+    _, paid = read_outcomes(costs, errors, listed_prices, gaps=True)
+    chances = read_propensities(propensities, wrong)
     given = {
         "seed": seed,
         "validation_fraction": validation_fraction,
@@ -123,7 +138,7 @@ def fit(
         )
     inputs, seen, groups = read_inputs(X, text, embedder(experiment))
     by_row = paid if paid is not None and paid.ndim == 2 else None
-    arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row), labels)
+    arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row, propensities=chances), labels)
     splits = assemble_rows(experiment, arrays, "", Cache(Path("unused")))
     # Judged on the validation rows: the test rows are the caller's, who has them.
     judge = partial(score_router, simple=lambda _: {})  # whose result is not shown
@@ -140,7 +155,9 @@ def fit(
         found.description = replace(found.description, prices=None)
     held_out = splits.validation
     listed = paid if by_row is None else None
-    found.validation = score_decisions(found.decide_inputs(held_out.inputs), held_out.costs, names, listed)
+    found.validation = score_decisions(
+        found.decide_inputs(held_out.inputs), held_out.costs, names, listed, from_log=held_out.logged is not None
+    )
     return found
 
 
@@ -149,7 +166,7 @@ def refuse_bad_cells(name: str, values: Matrix) -> None:
     array = as_array(values)
     if array.ndim != 2 or array.dtype.kind not in "if":
         return
-    bad = np.argwhere(~(np.isfinite(array) & (array >= 0)))
+    bad = np.argwhere(~(np.isnan(array) | (np.isfinite(array) & (array >= 0))))
     if len(bad):
         row, column = bad[0].tolist()
         called = f" ({values.columns[column]})" if hasattr(values, "columns") else ""

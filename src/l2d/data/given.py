@@ -96,8 +96,8 @@ def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[s
     return tuple(map(str, names))
 
 
-def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None) -> Tensor:
-    """float64, finite and not negative."""
+def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None, *, gaps: bool = False) -> Tensor:
+    """float64, finite and not negative. gaps: NaN is allowed, for what is not known."""
     array = as_array(values)
     if array.dtype.kind not in "biuf":
         raise ParameterError(name, f"must be numbers, not {array.dtype}")
@@ -106,15 +106,17 @@ def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     if shape is not None and array.shape not in (shape, shape[1:]):
         raise ParameterError(name, f"must be {list(shape)} or {list(shape[1:])}, not {list(array.shape)}")
     found = array.astype(np.float64)
-    if not (np.isfinite(found) & (found >= 0)).all():
+    if not (np.isfinite(found) & (found >= 0) | (np.isnan(found) & gaps)).all():
         raise ParameterError(name, "must be finite and not negative")
     return torch.from_numpy(found)
 
 
-def read_outcomes(costs: Any, errors: Any, prices: Any, names: Sequence[str] = ()) -> tuple[Tensor, Tensor | None]:
+def read_outcomes(
+    costs: Any, errors: Any, prices: Any, names: Sequence[str] = (), *, gaps: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then.
 
-    names: of the experts. A DataFrame with columns of these names is put into that order.
+    names: of the experts. A DataFrame with columns of these names is put into that order. gaps: NaN is "not asked".
     """
     if (costs is None) == (errors is None):
         raise ParameterError("costs", "give either costs, or errors and optionally prices")
@@ -123,10 +125,26 @@ def read_outcomes(costs: Any, errors: Any, prices: Any, names: Sequence[str] = (
     name, values = ("costs", costs) if errors is None else ("errors", errors)
     if is_frame(values) and {*map(str, values.columns)} == {*names}:
         values = values.rename(columns=str)[list(names)]
-    found = read_amounts(name, values)
+    found = read_amounts(name, values, gaps=gaps)
     if found.shape[1] < 2:
         raise ParameterError(name, f"{found.shape[1]} expert; routing needs at least 2")
-    return found, None if prices is None else read_amounts("prices", prices, tuple(found.shape))
+    if prices is None:
+        return found, None
+    paid = read_amounts("prices", prices, tuple(found.shape), gaps=gaps)
+    if paid.isnan().logical_and(~found.isnan() if paid.ndim == 2 else torch.ones_like(paid, dtype=torch.bool)).any():
+        raise ParameterError("prices", "must be known wherever an expert was asked")
+    return found, paid
+
+
+def read_propensities(values: Any, errors: Tensor) -> Tensor | None:
+    """[n, p] or [p]; above 0 and at most 1 wherever an expert was asked."""
+    if values is None:
+        return None
+    found = read_amounts("propensities", values, tuple(errors.shape), gaps=True).expand_as(errors)
+    asked = found[~errors.isnan()]
+    if not ((asked > 0) & (asked <= 1)).all():
+        raise ParameterError("propensities", "must be above 0 and at most 1 wherever an expert was asked")
+    return found
 
 
 def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:

@@ -24,19 +24,20 @@ class RouterScore:
 
     deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
-    mean_error, mean_price: the two parts of deferral_loss, if they were given apart.
+    mean_error, mean_price: the two parts of deferral_loss, if they were given apart. Costs that were not all known are
+    doubly robust estimates; then there is no oracle.
     """
 
     n: int
     deferral_loss: float
     interval: tuple[float, float]
-    oracle_loss: float
+    oracle_loss: float | None
     best_single: str
     best_single_loss: float
     gain: float
     gain_interval: tuple[float, float]
     shares: dict[str, float]
-    oracle_shares: dict[str, float]
+    oracle_shares: dict[str, float] | None
     single_losses: dict[str, float]
     mean_error: float | None = None
     mean_price: float | None = None
@@ -60,7 +61,11 @@ class RouterScore:
             f"deferral loss     {self.deferral_loss:.4f}  ({self.interval[0]:.4f} to {self.interval[1]:.4f}; {self.n:,} rows)",
             *split,
             f"best single       {self.best_single_loss:.4f}  always {self.best_single}",
-            f"oracle            {self.oracle_loss:.4f}  the cheapest expert for each row",
+            *(
+                []
+                if self.oracle_loss is None
+                else [f"oracle            {self.oracle_loss:.4f}  the cheapest expert for each row"]
+            ),
             f"gain              {self.gain:+.4f}  ({low:+.4f} to {high:+.4f}): {sure} the best single expert",
             "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
         ]
@@ -73,12 +78,15 @@ class RouterScore:
         figure = Picture(figsize=(10, 4), layout="constrained")
         losses, shares = figure.subplots(1, 2)
         bars = {**{f"always {name}": loss for name, loss in self.single_losses.items()}, "router": self.deferral_loss}
-        bars["oracle"] = self.oracle_loss
-        colours = ["tab:gray"] * len(self.single_losses) + ["tab:blue", "tab:green"]
+        if self.oracle_loss is not None:
+            bars["oracle"] = self.oracle_loss
+        colours = [*["tab:gray"] * len(self.single_losses), "tab:blue", "tab:green"][: len(bars)]
         losses.barh(list(bars)[::-1], list(bars.values())[::-1], color=colours[::-1])
         losses.set(xlabel="mean cost (error + price)", title=f"{self.n:,} {rows}")
         places = range(len(self.shares))
-        for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares)):
+        for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares or {})):
+            if not found:
+                continue
             shares.bar([k + shift for k in places], [100 * share for share in found.values()], width=0.4, label=label)
         shares.set_xticks(places, list(self.shares))
         shares.set(ylabel="inputs sent to it (%)", title="who is asked")
@@ -109,9 +117,15 @@ def compare_decisions(first: Tensor, second: Tensor, costs: Tensor) -> Compariso
 
 
 def score_decisions(
-    decisions: Tensor, costs: Tensor, names: Sequence[str], prices: Tensor | None = None
+    decisions: Tensor,
+    costs: Tensor,
+    names: Sequence[str],
+    prices: Tensor | None = None,
+    *,
+    from_log: bool = False,
 ) -> RouterScore:
-    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors."""
+    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. from_log: costs are doubly
+    robust."""
     costs = costs.double()
     alone = costs.mean(dim=0)
     best = int(alone.argmin())
@@ -122,13 +136,13 @@ def score_decisions(
         n=len(costs),
         deferral_loss=loss[0],
         interval=(max(0.0, loss[1][0]), loss[1][1]),
-        oracle_loss=float(costs.min(dim=1).values.mean()),
+        oracle_loss=None if from_log else float(costs.min(dim=1).values.mean()),
         best_single=names[best],
         best_single_loss=float(alone[best]),
         gain=gain[0],
         gain_interval=gain[1],
         shares=shares_of(decisions, names),
-        oracle_shares=shares_of(cheapest(costs), names),
+        oracle_shares=None if from_log else shares_of(cheapest(costs), names),
         single_losses=dict(zip(names, alone.tolist(), strict=True)),
         mean_error=None if price is None else loss[0] - price,
         mean_price=price,
