@@ -68,6 +68,16 @@ def test_bad_values(override: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["columns", "error_plus_cost"])
+def test_losses_that_are_no_share_of_an_error(name: str) -> None:
+    found = make(check(compose([f"cost={name}", "cost.error_price=0.05"])).cost)
+    found.check_panel(panel(ROWS, ROWS))
+    dollars = replace(ROWS, errors=ROWS.errors * 3)
+    with pytest.raises(ParameterError, match=r"^error_price=0.05: .*but a has a loss of 3; give losses in that range"):
+        found.check_panel(panel(dollars, dollars))
+    make(check(compose([f"cost={name}"])).cost).check_panel(panel(dollars, dollars))
+
+
+@pytest.mark.parametrize("name", ["columns", "error_plus_cost"])
 def test_what_a_wrong_answer_costs_sets_the_scale(name: str) -> None:
     """Five cents for an error: prices in dollars are multiplied by 20. Both ways to say so are one run."""
     by_error, by_scale = (

@@ -92,7 +92,7 @@ def test_their_number_is_chosen_by_leave_one_out() -> None:
         for unit in (True, False):
             near = nearest_by_scikit_learn(unit, k)[1].kneighbors(return_distance=False)
             scores[k, unit] = squared(ROWS.right[near].mean(dim=1), ROWS.right)
-    assert (len(estimator.weights), bool(estimator.unit)) == simplest(scores)
+    assert (estimator.counted.shape[1], bool(estimator.unit)) == simplest(scores)
 
 
 def test_the_simplest_within_one_standard_error() -> None:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from l2d.core.results import ExtremeShares
+from l2d.core.rewards import largest_known
 from l2d.data.arrays import Answers, Panel
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NoiseKind, NonNegative
@@ -18,6 +19,7 @@ class Cost:
     """
 
     by_row: ClassVar[bool] = False
+    error_price: float | None = None
     from_rows: ClassVar[bool] = False
 
     def __init__(self, *, noise: NonNegative, noise_kind: NoiseKind) -> None:
@@ -28,9 +30,18 @@ class Cost:
         if error_price is not None and abs(scale * error_price - 1) > 1e-9:
             problem = f"prices are divided by it, which cost.scale={scale:g} contradicts; give one of them"
             raise ParameterError("error_price", problem, error_price)
+        self.error_price = error_price
 
     def check_panel(self, panel: Panel) -> None:
-        """Refuse experts without what the prices are made from."""
+        """Refuse experts without what the prices are made from, and losses that are no share of an error's price."""
+        if self.error_price is None:
+            return
+        for k, name in enumerate(panel.names):
+            largest = largest_known(panel.train.errors[:, k])
+            if largest > 1:
+                problem = f"is the price of an error between 0 and 1, but {name} has a loss of {largest:g}"
+                problem += "; give losses in that range"
+                raise ParameterError("error_price", problem, self.error_price)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:
         """β [p], float64. panel: what the experts did; train: the training rows among panel.train."""

@@ -28,6 +28,7 @@ class PriceColumns(Cost):
         self.scale, self.latency_price = scale, latency_price
 
     def check_panel(self, panel: Panel) -> None:
+        super().check_panel(panel)
         if self.latency_price and panel.train.latencies is None:
             wanted = ", ".join(f"latency_{name}" for name in panel.names)
             problem = f"these data have no latency of every expert; dataset=table looks for {wanted}"

@@ -114,6 +114,11 @@ class Priced(Method):
         """E[error_k|y] + β_k for each label y and expert k, [num_classes, p]; None for a method that does not use labels."""
         return None
 
+    def add_expert(self, price: float) -> None:
+        """Make room for one more expert, in a method whose outputs are one per expert."""
+        self.p, self.num_outputs = self.p + 1, self.num_outputs + 1
+        self.prices = torch.cat([self.prices, self.prices.new_tensor([price])])
+
 
 class Plugin(Priced):
     """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] from the evidence.

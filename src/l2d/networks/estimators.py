@@ -60,6 +60,10 @@ class Estimator(nn.Module):
     def fit(self, rows: FitRows) -> None:
         raise NotImplementedError
 
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:  # noqa: ARG002 (for estimators that can)
+        """One more expert, from how right it was on some rows [n, F], [n]. What is known of the others stays."""
+        raise ParameterError("", "cannot take another expert; knn, clusters, linear, category_table and mix can")
+
 
 def resize_buffers(module: nn.Module, state: Mapping[str, Tensor], prefix: str, *ignored: Any) -> None:  # noqa: ARG001
     """The sizes of buffers follow from the rows, so a module that was not fitted gets them from the weights."""
@@ -102,13 +106,15 @@ class Neighbours(Scaled):
     kept: Tensor
     right: Tensor
     unasked: Tensor  # bool [n, p]; empty if all experts were asked on all rows
-    weights: Tensor  # [k]: its length says k, since exported routers need it to be static
+    counted: Tensor  # bool [p or 1, k]: how many neighbours count for each expert; the most, k, is static for exported routers
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__()
         self.asked_for = k
-        for name in ("kept", "right", "unasked", "weights"):
+        for name in ("kept", "right"):
             self.register_buffer(name, torch.zeros(0))
+        for name in ("unasked", "counted"):
+            self.register_buffer(name, torch.zeros(0, dtype=torch.bool))
 
     def fit(self, rows: FitRows) -> None:
         if len(rows) < 2:
@@ -132,7 +138,19 @@ class Neighbours(Scaled):
             found |= {(k, unit): squared(sums[:, :, k - 1] / k, right[judged]) for k in counts}
         k, unit = simplest({choice: found[choice] for choice in sorted(found, reverse=True)})
         self.set_scale(rows.inputs, unit=unit)
-        self.kept, self.weights = self.scaled(rows.inputs), torch.full((k,), 1 / k)
+        self.kept, self.counted = self.scaled(rows.inputs), torch.ones(1, k, dtype=torch.bool)
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        """It counts as many neighbours as the others, or all rows if there are fewer."""
+        n, p = self.right.shape
+        new, k = len(inputs), self.counted.shape[1]
+        unasked = self.unasked if len(self.unasked) else torch.zeros(n, p, dtype=torch.bool)
+        self.unasked = torch.ones(n + new, p + 1, dtype=torch.bool)
+        self.unasked[:n, :p], self.unasked[n:, p] = unasked, False
+        grown = torch.zeros(n + new, p + 1)
+        grown[:n, :p], grown[n:, p] = self.right, right.float()
+        self.right, self.kept = grown, torch.cat([self.kept, self.scaled(inputs)])
+        self.counted = torch.cat([self.counted.expand(p, -1), (torch.arange(k) < new)[None]])
 
     def nearest(self, queries: Tensor, k: int) -> Tensor:
         """The k nearest of the kept rows, the nearest first, for each expert. Scaled queries [B, F] -> [B, p, k]; [B, 1, k] if
@@ -140,7 +158,7 @@ class Neighbours(Scaled):
         closeness = 2 * queries @ self.kept.T - self.kept.square().sum(dim=1)
         if not len(self.unasked):
             return closeness.topk(k, dim=1).indices[:, None]
-        asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in self.unasked.bool().T]
+        asked = [closeness.masked_fill(left_out, -torch.inf) for left_out in self.unasked.T]
         return torch.stack([part.topk(k, dim=1).indices for part in asked], dim=1)
 
     def right_of(self, near: Tensor) -> Tensor:
@@ -148,8 +166,8 @@ class Neighbours(Scaled):
         return self.right[near, torch.arange(self.right.shape[1], device=near.device)[:, None]]
 
     def forward(self, inputs: Tensor) -> Tensor:
-        k = len(self.weights)
-        return self.right_of(self.nearest(self.scaled(inputs), k)).sum(dim=2) / k
+        near = self.right_of(self.nearest(self.scaled(inputs), self.counted.shape[1]))
+        return (near * self.counted).sum(dim=2) / self.counted.sum(dim=1)
 
 
 def without(near: Tensor, own: Tensor) -> Tensor:
@@ -200,9 +218,21 @@ class Clusters(Scaled):
         self.centres, self.table = made[chosen]
         self.set_scale(rows.inputs, unit=chosen[1])
 
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        self.table = torch.cat([self.table, smoothed(self.cluster(inputs), right, len(self.centres))], dim=1)
+
+    def cluster(self, inputs: Tensor) -> Tensor:
+        """The number of the nearest centre, [B, F] -> [B]."""
+        return (2 * self.scaled(inputs) @ self.centres.T - self.centres.square().sum(dim=1)).argmax(dim=1)
+
     def forward(self, inputs: Tensor) -> Tensor:
-        near = (2 * self.scaled(inputs) @ self.centres.T - self.centres.square().sum(dim=1)).argmax(dim=1)
-        return self.table[near]
+        return self.table[self.cluster(inputs)]
+
+
+def smoothed(member: Tensor, right: Tensor, groups: int) -> Tensor:
+    """One expert's mean in each group, pulled towards its mean over all rows as if by one row. [n], [n] -> [groups, 1]"""
+    sums, sizes = group_sums(member, right.float()[:, None], groups)
+    return (sums + right.float().mean()) / (sizes + 1)
 
 
 @contextmanager
@@ -252,10 +282,22 @@ class Lookup(Estimator):
         """Centred and in double precision: of numbers such as 5,001 and 5,002 the difference must be left."""
         return (values.double() - self.mean) / self.std
 
-    def forward(self, inputs: Tensor) -> Tensor:
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        """Rows of new categories count towards the mean over all rows alone."""
+        near, known = self.category(inputs)
+        self.overall = torch.cat([self.overall, right.float().mean()[None]])
+        mine = right.float().where(known[:, 0], torch.nan)[:, None]
+        sums, sizes = group_sums(near, mine, len(self.different))
+        self.table = torch.cat([self.table, (sums + self.overall[-1]) / (sizes + 1)], dim=1)
+
+    def category(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """The nearest of the different rows [B], and whether it is equal [B, 1]."""
         values = self.scaled(inputs)
         near = (2 * values @ self.different.T - self.different.square().sum(dim=1)).argmax(dim=1)
-        known = ((self.different[near] - values).abs() < 10.0 ** (1 - ROUNDED)).all(dim=1, keepdim=True)
+        return near, ((self.different[near] - values).abs() < 10.0 ** (1 - ROUNDED)).all(dim=1, keepdim=True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        near, known = self.category(inputs)
         return torch.where(known, self.table[near], self.overall)
 
 
@@ -284,6 +326,13 @@ class Ridge(Scaled):
             models.append(RidgeCV(RIDGES).fit(points[mine].numpy(), right[mine, part].numpy()))
         self.weight = torch.cat([torch.tensor(model.coef_).float().view(-1, points.shape[1]) for model in models])
         self.bias = torch.cat([torch.tensor(model.intercept_).float().view(-1) for model in models])
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        from sklearn.linear_model import RidgeCV
+
+        model = RidgeCV(RIDGES).fit(self.scaled(inputs).double().numpy(), right.double().numpy())
+        self.weight = torch.cat([self.weight, torch.tensor(model.coef_).float()[None]])
+        self.bias = torch.cat([self.bias, torch.tensor([float(model.intercept_)])])
 
     def forward(self, inputs: Tensor) -> Tensor:
         return (self.scaled(inputs) @ self.weight.T + self.bias).clamp(0, 1)
@@ -378,6 +427,11 @@ class Mixture(Estimator):
         for chosen in self.members:
             assert isinstance(chosen, Estimator)
             chosen.fit(rows)
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        for member in self.members:
+            assert isinstance(member, Estimator)
+            member.add_expert(inputs, right)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.stack(

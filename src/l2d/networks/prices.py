@@ -29,6 +29,12 @@ class PriceModel(nn.Module):
         model.weight = fit_crossed(model.points(inputs), prices)[0].float()
         return model
 
+    def add_expert(self, price: float) -> None:
+        """One more expert, whose price is the same for all queries."""
+        column = torch.zeros(len(self.weight), 1)
+        column[-1] = price
+        self.weight = torch.cat([self.weight, column], dim=1)
+
     def points(self, inputs: Tensor) -> Tensor:
         return standardised(inputs, self.mean, self.std)
 

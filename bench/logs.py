@@ -1,0 +1,267 @@
+"""Learning from a log: what is left of the gain if only one model was asked per question. Writes bench/results/logs.csv,
+bench/results/coverage.csv and tables of docs/llm_routing.md.
+
+    python bench/logs.py OUTCOMES.parquet    # trains and simulates (an hour on two cores), then rewrites the tables
+    python bench/logs.py                     # only rewrites the tables
+
+Real outcomes of three models on MMLU are masked: a log asks one model per question. Routers learn from what is left, by
+cross-validation; their choices are then judged by all outcomes, which the log does not know.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.config import check, compose
+from l2d.core.costs import paid
+from l2d.core.guard import paired
+from l2d.core.off_policy import policy_value, value_of
+from l2d.data.arrays import Answers
+from l2d.data.sheet import write_sheet
+from l2d.routing.assemble import Split
+from l2d.routing.build import load_rows
+from l2d.routing.logged import LogModel
+from provenance import ROOT, commit, machine, versions
+from records import Row, put, read, trained, write
+
+GAINS, COVERAGE = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("logs", "coverage"))
+PAGE = ROOT / "docs" / "llm_routing.md"
+SETUP, PRICES = "llama", (0.3, 0.15, 0.0)
+POLICIES = {"all asked": None, "uniform": (1 / 3, 1 / 3, 1 / 3), "80 % to the best": 0.8}
+METHODS = {
+    "knn": [],
+    "clusters": [],
+    "linear": [],
+    "linear_plugin": [],
+    "plugin": [],
+    "cost_regression": [],
+    "tdef": ["missing=direct"],
+    "mild": ["missing=direct"],
+    "mild, ips": ["method=mild", "missing=ips"],
+    "mild, dr": ["method=mild", "missing=dr"],
+}
+GAIN_KEYS, COVERAGE_KEYS = ("policy", "method"), ("policy", "propensities", "estimator")
+ABOUT = ("n", "command", "commit", "machine", "versions")
+RESULTS = ("gain", "error", "guarded", "guarded_error", "estimated", "estimated_error", "true")
+GAIN_FIELDS = (*GAIN_KEYS, *RESULTS, *ABOUT)
+COVERAGE_FIELDS = (*COVERAGE_KEYS, "covered", "bias", "error", "repetitions", *ABOUT)
+REPETITIONS, LEARNED, JUDGED = 100, 2_000, 2_000
+
+
+def about() -> dict[str, str]:
+    command = "python bench/logs.py OUTCOMES.parquet"
+    return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
+
+
+class Questions:
+    """All questions: embeddings, errors and costs [n, 3], subjects."""
+
+    def __init__(self, outcomes: Path, data_dir: str) -> None:
+        said = [
+            "dataset=mmlu",
+            f"dataset.path={outcomes}",
+            "dataset.only=null",
+            f"setup={SETUP}",
+            "dataset.label=subject",
+        ]
+        arrays, _ = load_rows(check(compose([*said, f"data_dir={data_dir}"])))
+        assert arrays.panel is not None
+        self.names = arrays.panel.names
+        self.inputs = torch.cat([arrays.train_inputs, arrays.test_inputs])
+        self.errors = torch.cat([arrays.panel.train.errors, arrays.panel.test.errors])
+        self.subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())]
+        self.costs = self.errors + torch.tensor(PRICES, dtype=torch.float64)
+        self.best = int(self.costs.mean(dim=0).argmin())
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def chances(self, policy: Any) -> Tensor:
+        """The chance of each model to be asked [3]."""
+        if isinstance(policy, float):
+            found = torch.full((3,), (1 - policy) / 2, dtype=torch.float64)
+            found[self.best] = policy
+            return found
+        return torch.tensor(policy, dtype=torch.float64)
+
+    def asked(self, policy: Any, seed: int) -> Tensor:
+        """bool [n, 3]: one model per question, by lot."""
+        drawn = np.random.default_rng(seed).choice(3, size=len(self), p=self.chances(policy).numpy())
+        return torch.eye(3, dtype=torch.bool)[torch.from_numpy(drawn)]
+
+    def table(self, file: Path, policy: Any) -> Path:
+        """A file of the questions in the log, the others empty. Its propensities are those of the policy."""
+        columns: dict[str, list[Any]] = {f"f{k}": self.inputs[:, k].tolist() for k in range(self.inputs.shape[1])}
+        columns |= {"id": list(range(len(self))), "subject": self.subjects}
+        asked = torch.ones_like(self.errors, dtype=torch.bool) if policy is None else self.asked(policy, 0)
+        for k, name in enumerate(self.names):
+            known = zip((1 - self.errors[:, k]).tolist(), asked[:, k].tolist(), strict=True)
+            columns[f"correct_{name}"] = [value if there else None for value, there in known]
+            if policy is not None:
+                columns[f"propensity_{name}"] = [float(self.chances(policy)[k])] * len(self)
+        write_sheet(file, columns)
+        return file
+
+
+def gains(questions: Questions, work: Path) -> list[Row]:
+    rows = []
+    prices = f"cost.prices=[{','.join(map(str, PRICES))}]"
+    for number, (policy, asked) in enumerate(POLICIES.items()):
+        path = questions.table(work / f"log{number}.parquet", asked)
+        given = ["dataset=table", f"dataset.path={path}", f"runs_dir={work / 'runs'}", "cost=error_plus_cost", prices]
+        for method, more in METHODS.items():
+            if asked is None and more and method not in ("tdef", "mild"):
+                continue
+            run, metrics = trained(
+                [*given, "dataset.label=subject", f"method={method.split(',')[0]}", *more, "progress=false"]
+            )
+            with np.load(run.path / "test.npz") as arrays:
+                places = torch.from_numpy(arrays["ids"].astype(np.int64))
+                decisions, guarded = (torch.from_numpy(arrays[name]) for name in ("decisions", "guarded"))
+            costs = questions.costs[places]
+            alone = costs[:, questions.best]
+            row = dict(zip(("gain", "error"), paired(alone - paid(costs, decisions)), strict=True))
+            row |= dict(zip(("guarded_gain", "guarded_error"), paired(alone - paid(costs, guarded)), strict=True))
+            row["guarded"] = row.pop("guarded_gain")
+            if metrics.log is not None:
+                value = metrics.log.router.doubly_robust
+                row |= {"estimated": value.value, "estimated_error": value.standard_error}
+            row["true"] = float(paid(costs, decisions).mean())
+            told = {key: "" if row.get(key) is None else f"{row[key]:.6f}" for key in RESULTS}
+            rows.append({"policy": policy, "method": method, **told, "n": str(len(questions)), **about()})
+            print(policy, method, told["gain"], told["guarded"], flush=True)
+    return rows
+
+
+def coverage(questions: Questions) -> list[Row]:
+    """Of a fixed router's value: a model of the costs learns from LEARNED rows of a log, and JUDGED others judge the router. The
+    truth is the mean over all rows but those that the router learned from."""
+    everything = np.random.default_rng(0).permutation(len(questions))
+    own, rest = (torch.from_numpy(part) for part in np.split(everything, [len(questions) // 3]))
+    decisions = nearest_choice(questions, own)
+    truth = float(paid(questions.costs, decisions)[rest].mean())
+    rows = []
+    for policy, asked in POLICIES.items():
+        if asked is None:
+            continue
+        for known in ("given", "estimated"):
+            found: dict[str, list[tuple[float, float]]] = {
+                "doubly robust": [],
+                "SNIPS": [],
+                "direct": [],
+                "log's own": [],
+            }
+            for repetition in range(REPETITIONS):
+                drawn = rest[torch.from_numpy(np.random.default_rng(repetition).permutation(len(rest)))]
+                there = questions.asked(asked, repetition + 1)
+                chances = questions.chances(asked).expand(len(questions), 3) if known == "given" else None
+                learned, judged = (
+                    logged_split(questions, part, there, chances) for part in drawn[: LEARNED + JUDGED].split(LEARNED)
+                )
+                seen = LogModel(learned, questions.names).judged(judged)
+                assert seen.logged is not None
+                value = value_of(decisions[seen.rows], seen.costs, seen.logged)
+                assert value.snips is not None
+                for name, one in (
+                    ("doubly robust", value.doubly_robust),
+                    ("SNIPS", value.snips),
+                    ("direct", value.direct),
+                ):
+                    found[name].append((one.value, one.standard_error or 0.0))
+                policy_ = policy_value(judged.costs)
+                found["log's own"].append((policy_.value, policy_.standard_error or 0.0))
+            for name, pairs in found.items():
+                values, errors = np.array(pairs).T
+                aim = truth if name != "log's own" else float((questions.costs[rest] @ questions.chances(asked)).mean())
+                rows.append(
+                    {
+                        "policy": policy,
+                        "propensities": known,
+                        "estimator": name,
+                        "covered": f"{float((abs(values - aim) < 1.96 * errors).mean()):.4f}",
+                        "bias": f"{float(values.mean() - aim):.6f}",
+                        "error": f"{float(values.std(ddof=1)):.6f}",
+                        "repetitions": str(REPETITIONS),
+                        "n": str(JUDGED),
+                        **about(),
+                    }
+                )
+            print(policy, known, "done", flush=True)
+    return rows
+
+
+def logged_split(questions: Questions, rows: Tensor, asked: Tensor, chances: Tensor | None) -> Split:
+    errors = questions.errors[rows].where(asked[rows], torch.nan)
+    answers = Answers(errors, propensities=None if chances is None else chances[rows])
+    prices = torch.tensor(PRICES, dtype=torch.float64)
+    return Split(questions.inputs, rows, answers, errors + prices, prices, torch.full((len(rows),), -1))
+
+
+def nearest_choice(questions: Questions, own: Tensor) -> Tensor:
+    """The decisions of a router of 200 nearest neighbours among `own`."""
+    kept = torch.nn.functional.normalize(questions.inputs[own], dim=1)
+    found = []
+    for part in torch.nn.functional.normalize(questions.inputs, dim=1).split(1_024):
+        near = (part @ kept.T).topk(200, dim=1).indices
+        found.append(questions.costs[own][near].mean(dim=1).argmin(dim=1))
+    return torch.cat(found)
+
+
+def gains_table() -> str:
+    rows = {(row["policy"], row["method"]): row for row in read(GAINS)}
+    lines = ["| method | " + " | ".join(POLICIES) + " | ", "|---" * (1 + len(POLICIES)) + "|"]
+    for method in METHODS:
+        cells = []
+        for policy in POLICIES:
+            row = rows.get((policy, method))
+            gain = "" if row is None else f"{float(row['gain']):+.4f} ± {float(row['error']):.4f}"
+            cells.append(gain if row is None else f"{gain}, guarded {float(row['guarded']):+.4f}")
+        lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
+    any_row = next(iter(rows.values()))
+    return "\n".join([*(line.rstrip() for line in lines), "", told(any_row)])
+
+
+def coverage_table() -> str:
+    rows = read(COVERAGE)
+    lines = [
+        "| log | propensities | estimate | 95 % interval covers the truth | bias | standard deviation |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {row['policy']} | {row['propensities']} | {row['estimator']} | {float(row['covered']):.0%} |"
+            f" {float(row['bias']):+.4f} | {float(row['error']):.4f} |"
+            for row in rows
+        ),
+    ]
+    return "\n".join([*lines, "", f"{rows[0]['repetitions']} repetitions each. {told(rows[0])}"])
+
+
+def told(row: Row) -> str:
+    return f"n = {int(row['n']):,}; `{row['command']}`; {row['machine']}; {row['versions']}; commit {row['commit']}."
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("outcomes", type=Path, nargs="?")
+    parser.add_argument("--data-dir", default="data")
+    parser.add_argument("--work", type=Path, default=Path("runs/logs"))
+    parser.add_argument("--only", choices=["gains", "coverage"])
+    options = parser.parse_args()
+    if options.outcomes is not None:
+        options.work.mkdir(parents=True, exist_ok=True)
+        questions = Questions(options.outcomes, options.data_dir)
+        if options.only != "gains":
+            write(COVERAGE, COVERAGE_FIELDS, COVERAGE_KEYS, coverage(questions))
+        if options.only != "coverage":
+            write(GAINS, GAIN_FIELDS, GAIN_KEYS, gains(questions, options.work))
+    if GAINS.exists():
+        put(PAGE, "log gains", gains_table())
+    if COVERAGE.exists():
+        put(PAGE, "log coverage", coverage_table())
+
+
+if __name__ == "__main__":
+    main()
