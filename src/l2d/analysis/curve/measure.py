@@ -42,6 +42,11 @@ class MeasuredGroup:
     expected: dict[str, Estimates]  # errors, by method
     held_out: dict[str, Estimates]  # the same on validation rows
 
+    @property
+    def from_log(self) -> bool:
+        """Whether errors are doubly robust, so that there is no oracle."""
+        return any(run.metrics.log is not None for by_seed in self.runs.values() for run in by_seed.values())
+
 
 def measure_group(group: CurveGroup) -> MeasuredGroup:
     """Raises L2DError if the group's runs do not belong together."""
@@ -83,7 +88,7 @@ def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
     file, metrics = cell.run_folder(seed) / "test.npz", cell.runs[seed]
     try:
         with np.load(file) as saved:
-            arrays = {name: values.astype(np.float64) for name, values in saved.items()}
+            arrays = {name: saved[name].astype(np.float64) for name in saved.files if name != "ids"}
     except Exception as error:  # of zipfile, zlib and numpy
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true re-runs it") from error
     prices, expected = arrays["prices"], arrays.get("expected_errors")
@@ -102,14 +107,14 @@ def chances_by_seed(cell: FinishedCell) -> Estimates:
 
 
 def expected_errors(cell: FinishedCell) -> Estimates:
-    found = {seed: (run.expected, run.errors) for seed, run in read_runs(cell).items() if run.expected is not None}
-    if not found:
+    runs = read_runs(cell).items()
+    if any(run.prices.ndim == 2 for _, run in runs):
         print(
-            f"{cell.folder}: prices differ between rows and were learned with the errors, so it cannot be repriced: one"
-            " point, no curve",
+            f"{cell.folder}: prices differ between rows: one point, no curve; l2d route --budget finds others",
             file=sys.stderr,
         )
-    return found
+        return {}
+    return {seed: (run.expected, run.errors) for seed, run in runs if run.expected is not None}
 
 
 def validation_estimates(cell: FinishedCell, seeds: Iterable[int]) -> Estimates:
