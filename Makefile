@@ -41,7 +41,7 @@ docs: $(STAMP) ## the documentation site, into site/; open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 notebooks: $(STAMP) ## run the notebooks in examples/ and keep their outputs
-	cd examples && ../$(BIN)/jupyter execute --inplace quickstart.ipynb your_own_table.ipynb
+	cd examples && ../$(BIN)/jupyter execute --inplace quickstart.ipynb your_own_table.ipynb your_own_log.ipynb
 
 dist: $(STAMP) ## sdist and wheel, checked, into dist/
 	$(BIN)/python -m build --no-isolation

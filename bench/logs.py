@@ -9,6 +9,7 @@ cross-validation; their choices are then judged by all outcomes, which the log d
 """
 
 import argparse
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ RESULTS = ("gain", "error", "guarded", "guarded_error", "estimated", "estimated_
 GAIN_FIELDS = (*GAIN_KEYS, *RESULTS, *ABOUT)
 COVERAGE_FIELDS = (*COVERAGE_KEYS, "covered", "bias", "error", "repetitions", *ABOUT)
 REPETITIONS, LEARNED, JUDGED = 100, 2_000, 2_000
+KNOWN, ESTIMATES = ("given", "estimated"), ("doubly robust", "SNIPS", "direct", "log's own")
+_models: dict[tuple[str, int], LogModel] = {}
 
 
 def about() -> dict[str, str]:
@@ -148,50 +151,51 @@ def coverage(questions: Questions) -> list[Row]:
     for policy, asked in POLICIES.items():
         if asked is None:
             continue
-        for known in ("given", "estimated"):
-            found: dict[str, list[tuple[float, float]]] = {
-                "doubly robust": [],
-                "SNIPS": [],
-                "direct": [],
-                "log's own": [],
-            }
-            for repetition in range(REPETITIONS):
-                drawn = rest[torch.from_numpy(np.random.default_rng(repetition).permutation(len(rest)))]
-                there = questions.asked(asked, repetition + 1)
-                chances = questions.chances(asked).expand(len(questions), 3) if known == "given" else None
-                learned, judged = (
-                    logged_split(questions, part, there, chances) for part in drawn[: LEARNED + JUDGED].split(LEARNED)
-                )
-                seen = LogModel(learned, questions.names).judged(judged)
-                assert seen.logged is not None
-                value = value_of(decisions[seen.rows], seen.costs, seen.logged)
-                assert value.snips is not None
-                for name, one in (
-                    ("doubly robust", value.doubly_robust),
-                    ("SNIPS", value.snips),
-                    ("direct", value.direct),
-                ):
-                    found[name].append((one.value, one.standard_error or 0.0))
-                policy_ = policy_value(judged.costs)
-                found["log's own"].append((policy_.value, policy_.standard_error or 0.0))
-            for name, pairs in found.items():
-                values, errors = np.array(pairs).T
-                aim = truth if name != "log's own" else float((questions.costs[rest] @ questions.chances(asked)).mean())
-                rows.append(
-                    {
-                        "policy": policy,
-                        "propensities": known,
-                        "estimator": name,
-                        "covered": f"{float((abs(values - aim) < 1.96 * errors).mean()):.4f}",
-                        "bias": f"{float(values.mean() - aim):.6f}",
-                        "error": f"{float(values.std(ddof=1)):.6f}",
-                        "repetitions": str(REPETITIONS),
-                        "n": str(JUDGED),
-                        **about(),
-                    }
-                )
-            print(policy, known, "done", flush=True)
+        chances = questions.chances(asked)
+        values = {
+            known: [one_log(questions, rest, asked, decisions, n, known) for n in range(REPETITIONS)] for known in KNOWN
+        }
+        paid_by_log = float((questions.costs[rest] @ chances).mean())
+        for known, name in product(KNOWN, ESTIMATES):
+            found = np.array([value[name] for value in values[known]])
+            aim = paid_by_log if name == "log's own" else truth
+            rows.append(
+                {
+                    "policy": policy,
+                    "propensities": known,
+                    "estimator": name,
+                    "covered": f"{float((abs(found[:, 0] - aim) < 1.96 * found[:, 1]).mean()):.4f}",
+                    "bias": f"{float(found[:, 0].mean() - aim):.6f}",
+                    "error": f"{float(found[:, 0].std(ddof=1)):.6f}",
+                    "repetitions": str(REPETITIONS),
+                    "n": str(JUDGED),
+                    **about(),
+                }
+            )
+        print(policy, "done", flush=True)
     return rows
+
+
+def one_log(
+    questions: Questions, rest: Tensor, policy: Any, decisions: Tensor, repetition: int, known: str
+) -> dict[str, tuple[float, float]]:
+    """Value and standard error of each estimate from one log. The model of the costs is the same, however propensities are known."""
+    drawn = rest[torch.from_numpy(np.random.default_rng(repetition).permutation(len(rest)))]
+    there = questions.asked(policy, repetition + 1)
+    given = questions.chances(policy).expand(len(questions), 3) if known == "given" else None
+    learned, judged = (
+        logged_split(questions, part, there, chances)
+        for part, chances in zip(drawn[: LEARNED + JUDGED].split(LEARNED), (None, given), strict=True)
+    )
+    key = (str(policy), repetition)
+    if key not in _models:
+        _models[key] = LogModel(learned, questions.names)
+    seen = _models[key].judged(judged)
+    assert seen.logged is not None
+    value = value_of(decisions[seen.rows], seen.costs, seen.logged)
+    assert value.snips is not None
+    found = (value.doubly_robust, value.snips, value.direct, policy_value(judged.costs))
+    return {name: (one.value, one.standard_error or 0.0) for name, one in zip(ESTIMATES, found, strict=True)}
 
 
 def logged_split(questions: Questions, rows: Tensor, asked: Tensor, chances: Tensor | None) -> Split:

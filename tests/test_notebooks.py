@@ -17,8 +17,8 @@ def code_cells(notebook: Path) -> list[dict[str, Any]]:
     return [cell for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_there_are_two() -> None:
-    assert [notebook.stem for notebook in NOTEBOOKS] == ["quickstart", "your_own_table"]
+def test_there_are_three() -> None:
+    assert [notebook.stem for notebook in NOTEBOOKS] == ["quickstart", "your_own_log", "your_own_table"]
 
 
 @by_name
@@ -39,7 +39,8 @@ def test_it_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     import matplotlib as mpl
 
     mpl.use("agg")
-    shutil.copy(ROOT / "examples" / "make_table.py", tmp_path)
+    for script in (ROOT / "examples").glob("*.py"):
+        shutil.copy(script, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}

@@ -47,8 +47,8 @@ def run_line(line: str, folder: Path, forker: "Forker") -> "subprocess.Completed
     return forker.start([*given, *(tiny_for(given) if tiny else [])], folder).wait()
 
 
-def test_there_are_three_with_commands() -> None:
-    assert [page.stem for page in TUTORIALS] == ["add_a_loss", "reproduce_a_table", "your_own_table"]
+def test_there_are_four_with_commands() -> None:
+    assert [page.stem for page in TUTORIALS] == ["add_a_loss", "reproduce_a_table", "your_own_log", "your_own_table"]
     for page in TUTORIALS:
         assert sum(language == "bash" for _, language, _ in blocks(page)) >= 3, page
 

@@ -492,6 +492,13 @@ def test_chances_that_are_none(propensities: list[float]) -> None:
         l2d.fit(np.zeros((N, 2)), log, propensities=propensities)
 
 
+def test_a_row_without_any_outcome() -> None:
+    log = np.zeros((N, 2))
+    log[7] = np.nan
+    with pytest.raises(ParameterError, match=r"^costs: row 7, counted from 0, has no outcome of any expert"):
+        l2d.fit(np.zeros((N, 2)), log)
+
+
 def test_prices_of_what_was_asked_are_known() -> None:
     log = np.where(np.arange(2 * N).reshape(N, 2) % 3 == 0, np.nan, 1.0)
     with pytest.raises(ParameterError, match=r"^prices: must be known wherever an expert was asked"):

@@ -55,6 +55,11 @@ def test_latency(bench: Bench) -> None:
     assert latency.table(latency.read(latency.RESULTS)) == block("docs/llm_routing.md", "latency")
 
 
+def test_serve(bench: Bench) -> None:
+    serve = bench("serve")
+    assert serve.table(bench("records").read(serve.RESULTS)) == block("docs/serving.md", "serve-speed")
+
+
 def test_guard(bench: Bench) -> None:
     guard = bench("guard")
     assert guard.table(bench("records").read(guard.CSV)) == block("docs/beyond.md", "guard-errs")
@@ -83,3 +88,9 @@ def test_llm(bench: Bench) -> None:
     assert llm.gap_table(data) == block("docs/results.md", "gap-mmlu")
     assert llm.levels_table(rows, data) == block("docs/beyond.md", "llm-levels")
     assert llm.tally_table(rows) == block("docs/beyond.md", "llm-tally")
+
+
+def test_benchmarks(bench: Bench) -> None:
+    benchmarks, read = bench("benchmarks"), bench("records").read
+    for mark, table in benchmarks.tables(read(benchmarks.CSV)).items():
+        assert table == block("docs/benchmarks.md", mark)

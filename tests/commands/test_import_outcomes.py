@@ -7,7 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from tests.data.test_imported import RESPONSES, sample, two, write
+from tests.data.importers.test_benchmarks import WIDE, answered, put, question, record, result, saved
+from tests.data.importers.test_imported import RESPONSES, sample, two, write
 
 from l2d.commands.import_outcomes import given_to_hydra, main, named_file
 from l2d.data.sets.table import Table
@@ -26,7 +27,7 @@ def test_the_table_is_read_by_the_dataset(tmp_path: Path, suffix: str, capsys: p
     assert said.err.startswith("1 questions are left out")
     table = Table(
         path=str(out), experts=None, outcome="correct", features=None, text="prompt", encoder=Hashed(), image=None,
-        image_size=32, label=None, category=None, only=None, split=None, test_fraction=0.2,
+        image_size=32, label=None, category=None, only=None, split=None, split_by=None, test_fraction=0.2,
     )  # fmt: skip
     panel = table.load(tmp_path).panel
     assert panel is not None
@@ -73,6 +74,35 @@ def test_every_note_is_told(
     assert said.out.startswith(f"{tmp_path}/t.csv: 2 questions; right: a 50.0%\n")
 
 
+def test_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command that is printed names the columns that are there; dollars are said to be dollars."""
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "test"):
+        put(Path(f"law_{split}.json"), [question(split, 0.3, 0)])
+        put(Path(f"routing_{split}_data.jsonl"), answered(split, "a", 1) + answered(split, "b", 0))
+    put(Path("bench.csv"), WIDE)
+    put(Path("llm.json"), {name: {"input_price": 1, "output_price": 2} for name in "ab"})
+    for model in "ab":
+        saved(Path("results"), 1, result(model, record(0, 1.0)))
+    dollars, train = "\nprices are in dollars: ", "\nl2d train dataset=table dataset.path=t.csv dataset.text=prompt"
+    for arguments, words in [
+        (
+            ["routerdc", "law_train.json", "law_test.json", "--probability", "law"],
+            "2 questions; right: org/a 100.0%, org/b 0.0%",
+        ),
+        (["routerdc", "law_train.json", "law_test.json"], f"{train} dataset.category=task dataset.split=split\n"),
+        (["routerdc", "law_train.json"], f"{train} dataset.category=task\n"),  # there is nothing to test on
+        (["llmrouter", "routing_train_data.jsonl", "routing_test_data.jsonl"], "category=task dataset.split=split\n"),
+        (["llmrouter", "routing_train_data.jsonl", "--models", "llm.json"], dollars),
+        (["routerbench", "bench.csv"], f"{train} dataset.category=task cost=columns\n"),
+        (["routerbench", "bench.csv"], dollars),
+        (["llmrouterbench", "results"], "right: a 100.0%, b 100.0%"),
+    ]:
+        main([*arguments, "--out", "t.csv"])
+        assert words in capsys.readouterr().out
+        assert len(read_sheet(Path("t.csv"))) > 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -84,6 +114,10 @@ def test_every_note_is_told(
         (["harness", "--force", "a.jsonl", "--out", "t.csv"], "--force"),
         (["harness", "a=no.jsonl", "b=no.jsonl", "--out", "t.csv"], "no.jsonl: No such file"),
         (["routellm", "no.csv", "--out", "t.csv"], "no.csv: no such file"),
+        (["routerdc", "no_test.json", "--out", "t.csv"], "no_test.json: No such file"),
+        (["llmrouter", "no.jsonl", "--models", "no.json", "--out", "t.csv"], "no.json: No such file"),
+        (["routerbench", "no.pkl", "--out", "t.csv"], "no.pkl: a pickle"),
+        (["llmrouterbench", "no", "--out", "t.csv"], "no: No such file"),
     ],
 )
 def test_bad_commands(arguments: list[str], words: str) -> None:

@@ -151,6 +151,19 @@ def test_prices_that_differ_between_rows() -> None:
     assert keep_within(same, None, 0.007, 0.9, NAMES) == keep_within(HELD_OUT, PRICES, 0.007, 0.9, NAMES)
 
 
+def test_choosing_for_each_query_may_cost_less_than_any_expert_alone() -> None:
+    """Each expert costs .001 on half of the rows and .011 on the others, .006 in the mean. Falling back is then no way out."""
+    prices = torch.tensor([[0.001, 0.011], [0.011, 0.001]], dtype=torch.float64).repeat(50, 1)
+    rows = replace(HELD_OUT, prices=prices, expected_prices=prices, mean_prices=prices.mean(dim=0))
+    found = keep_within(rows, None, 0.002, None, NAMES)
+    assert found.spend == pytest.approx(0.001)
+    assert found.guard.constant is None
+    with pytest.raises(
+        ParameterError, match=r"^budget=0.0005: is less than the least that can be spent by choosing for each"
+    ):
+        keep_within(rows, None, 0.0005, None, NAMES)
+
+
 def test_the_deployed_routers_own_expectations_count() -> None:
     """It would send every row to large until the factor is 100."""
     rows = HeldOut(

@@ -40,6 +40,10 @@ def test_seconds_cost_money() -> None:
     cost(latency_price=1).check_panel(panel(alone, alone))
     with pytest.raises(ParameterError, match=r"^latency_price=1: these data have no latency of every expert"):
         cost(latency_price=1).check_panel(panel(ROWS, ROWS))
+    partly = replace(slow, latencies=torch.tensor([[2.0, torch.nan], [0.0, 4.0]], dtype=torch.float64))
+    cost().check_panel(panel(partly, partly))
+    with pytest.raises(ParameterError, match=r"^latency_price=1: latency_b is empty on rows on which b was asked"):
+        cost(latency_price=1).check_panel(panel(partly, partly))
 
 
 def test_rows_keep_their_own_prices() -> None:
@@ -75,6 +79,16 @@ def test_losses_that_are_no_share_of_an_error(name: str) -> None:
     with pytest.raises(ParameterError, match=r"^error_price=0.05: .*but a has a loss of 3; give losses in that range"):
         found.check_panel(panel(dollars, dollars))
     make(check(compose([f"cost={name}"])).cost).check_panel(panel(dollars, dollars))
+
+
+@pytest.mark.parametrize("name", ["columns", "error_plus_cost"])
+def test_keys_that_say_nothing_new_leave_a_runs_folder_where_it_was(name: str) -> None:
+    plain = relevant(check(compose([f"cost={name}", "dataset=table"])).plain)
+    assert not {"error_price", "latency_price"} & {*plain["cost"]}
+    assert "split_by" not in plain["dataset"]
+    assert "missing" not in plain
+    if name == "columns":
+        assert relevant(check(compose(["cost=columns", "cost.latency_price=1"])).plain)["cost"]["latency_price"] == 1
 
 
 @pytest.mark.parametrize("name", ["columns", "error_plus_cost"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 LIGHT = [
     "l2d.data.arrays",
-    "l2d.data.imported",
+    "l2d.data.importers",
     "l2d.data.sheet",
     "l2d.data.sets.digits",
     "l2d.data.sets.images",
@@ -31,7 +31,7 @@ from l2d.data.text.tokens import Tokens
 folder = Path(sys.argv[1])
 (folder / "t.csv").write_text("prompt,answer")
 reader = Embeddings(model=str(folder), max_length=8, start_share=0.25, batch_size=1)
-given = dict(experts=None, outcome="correct", features=None, image=None, image_size=32, label="answer", category=None)
+given = dict(experts=None, outcome="correct", features=None, image=None, image_size=32, label="answer", category=None, split_by=None)
 table = MMLU(path=str(folder / "t.csv"), text="prompt", encoder=reader, only=None, split=None, test_fraction=0.5, **given)
 sets = [Digits(), SVHN(), CIFAR100N(), table]
 tokens = Tokens(model=str(folder), max_length=8, start_share=0.25)

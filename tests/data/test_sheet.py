@@ -1,10 +1,12 @@
 """Files of columns: how they are named, and how much of them a message shows."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet, write_sheet
 from l2d.utils.errors import L2DError
@@ -52,3 +54,22 @@ def test_texts_lie_in_memory_once(tmp_path: Path) -> None:
 
 def test_which_cells_are_empty() -> None:
     assert missing(pa.chunked_array([["NaN", " nan ", "", "x", None]])).tolist() == [True, True, True, False, True]
+
+
+def test_times_of_every_type(tmp_path: Path) -> None:
+    """Nanoseconds are rounded; a time of day is none."""
+    moment = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=UTC)
+    columns = {
+        "text": ["2026-01-31T13:00:00.000005+01:00"],
+        "number": [moment.timestamp()],
+        "stamp": pa.array([int(moment.timestamp()) * 10**9 + 5_001], type=pa.timestamp("ns", tz="UTC")),
+        "day": pa.array([moment.date()], type=pa.date32()),
+        "clock": pa.array([moment.time()], type=pa.time64("us")),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
+    sheet = read_sheet(tmp_path / "t.parquet")
+    for name in ("text", "number", "stamp"):
+        assert sheet.times(name).tolist() == pytest.approx([moment.timestamp()], abs=1e-6)
+    assert sheet.times("day").tolist() == [datetime(2026, 1, 31, tzinfo=UTC).timestamp()]
+    with pytest.raises(L2DError, match="column clock: not a time"):
+        sheet.times("clock")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import Ridge
-from tests.running import assembled, train
+from tests.running import assembled, build, train
 
 from l2d.config import compose
 from l2d.core.off_policy import Logged
@@ -135,6 +135,52 @@ def test_the_value_of_a_router_covers_the_truth(left_out: tuple[str, ...], tmp_p
     asked = torch.tensor([[cells[f"correct_{name}"][row] is not None for name in NAMES] for row in rows])
     assert log["policy"]["value"] == pytest.approx(float(errors[rows][asked].mean()))
     assert log["asked"] == pytest.approx(asked.double().mean(dim=0).tolist())
+
+
+def test_rows_that_were_all_asked_weigh_one(tmp_path: Path) -> None:
+    """Whatever the training rows say of being asked: their costs are known."""
+    cells, errors = simulated()
+    cells["split"] = ["train"] * 1_000 + ["test"] * 500
+    for k, name in enumerate(NAMES):
+        cells[f"correct_{name}"][1_000:] = (1 - errors[1_000:, k]).tolist()
+    splits = assembled(compose([*written(tmp_path, cells, "propensity"), "dataset.split=split", "method=knn"]))
+    assert splits.test.logged is not None
+    assert (splits.test.logged.weights == 1).all()
+    torch.testing.assert_close(splits.test.costs, errors[1_000:])
+
+
+def test_a_log_after_complete_training_rows(tmp_path: Path) -> None:
+    """Its propensities are estimated from its own rows: the weights of one expert add up to about the number of rows."""
+    cells, errors = simulated()
+    cells["split"] = ["train"] * 700 + ["test"] * 800
+    for k, name in enumerate(NAMES):
+        cells[f"correct_{name}"][:700] = (1 - errors[:700, k]).tolist()
+        cells[f"price_{name}"] = [0.1 if cell is not None else None for cell in cells[f"correct_{name}"]]
+    given = [*written(tmp_path, cells, "propensity"), "dataset.split=split", "method=knn", "cost=columns"]
+    splits = assembled(compose(given))
+    assert splits.test.logged is not None
+    assert (splits.test.logged.weights.mean(dim=0) - 1).abs().max() < 0.15
+    for part in (splits.test.costs, splits.test.prices):
+        assert part.isfinite().all()
+    torch.testing.assert_close(splits.test.prices, torch.full((800, 3), 0.1, dtype=torch.float64), atol=1e-3, rtol=0)
+
+
+def test_propensities_are_those_of_the_rows_that_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With two of three experts, rows that asked the third are left out: what the log says of all rows is no longer true."""
+    overrides = [*written(tmp_path, simulated(3_000)[0]), "dataset.experts=[mid,small]", "dataset.features=[x,z]"]
+    splits = assembled(compose([*overrides, "method=knn"]))
+    assert splits.propensities == "estimated"
+    assert "propensities are estimated anew" in capsys.readouterr().err
+    assert splits.test.logged is not None
+    assert (splits.test.logged.weights.mean(dim=0) - 1).abs().max() < 0.2
+
+
+def test_what_needs_every_outcome(tmp_path: Path) -> None:
+    overrides = written(tmp_path, simulated()[0])
+    with pytest.raises(L2DError, match="extreme prices need the outcome of every expert"):
+        assembled(compose([*overrides, "cost=extreme"]))
+    with pytest.raises(L2DError, match=r"checkpoint=best_loss: the loss of a log's validation rows is not known"):
+        build(compose([*overrides, "method=cost_regression", "checkpoint=best_loss"]))
 
 
 def test_an_expert_that_was_hardly_asked(tmp_path: Path) -> None:

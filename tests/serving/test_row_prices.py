@@ -4,11 +4,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.running import folder_of, train
+import torch
+from tests.running import assembled, folder_of, train
 
 from l2d.config import compose
 from l2d.data.sheet import write_sheet
 from l2d.serving.router import Router
+from l2d.training.baselines import simple_scores
 
 N = 1_200
 
@@ -80,6 +82,32 @@ def test_a_list_of_prices_takes_their_place(run: Path) -> None:
     again = router.at(budget=0.01)
     assert again.operating_point is not None
     assert again.operating_point.factor == 1
+
+
+def test_an_exported_router_decides_by_them(run: Path, tmp_path: Path) -> None:
+    """The program takes any number of rows."""
+    router = Router.load(run)
+    router.export(tmp_path / "router.pt2")
+    program = torch.export.load(tmp_path / "router.pt2").module()
+    for n in (1, 7):
+        rows = torch.rand(n, 2) * 5
+        assert program(rows)[0].tolist() == router.decide_inputs(rows).tolist()
+
+
+@pytest.mark.parametrize("noise", ["cost.noise_kind=additive", "cost.noise_kind=multiplicative"])
+def test_noise_is_on_errors_alone(noise: str, tmp_path: Path) -> None:
+    """Prices are added only to decide; the costs that are learned from are not negative."""
+    overrides = ["dataset=table", f"dataset.path={priced_table(tmp_path)}", "cost=columns", "cost.noise=0.5", noise]
+    splits = assembled(compose([*overrides, "method=cost_regression"]))
+    assert splits.train.without_prices
+    assert (splits.train.costs >= 0).all()
+    assert (splits.train.whole_costs - splits.train.costs).min() >= 0.0005 - 1e-12
+
+
+def test_what_a_router_is_compared_with_does_not_depend_on_its_method(tmp_path: Path) -> None:
+    overrides = ["dataset=table", f"dataset.path={priced_table(tmp_path)}", "cost=columns", "cost.error_price=0.02"]
+    found = [simple_scores(assembled(compose([*overrides, f"method={name}"]))) for name in ("linear", "mild")]
+    assert found[0] == found[1]
 
 
 def test_a_saved_router_keeps_them(run: Path, tmp_path: Path) -> None:

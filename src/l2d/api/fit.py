@@ -114,6 +114,9 @@ def fit(
     """
     refuse_bad_cells("costs" if errors is None else "errors", costs if errors is None else errors)
     wrong, _ = read_outcomes(costs, errors, None, gaps=True)
+    if (nothing := wrong.isnan().all(dim=1)).any():
+        where = f"row {int(nothing.nonzero()[0])}, counted from 0, has no outcome of any expert; leave such rows out"
+        raise ParameterError("costs" if errors is None else "errors", where)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     listed_prices = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
     _, paid = read_outcomes(costs, errors, listed_prices, gaps=True)

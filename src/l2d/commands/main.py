@@ -20,6 +20,8 @@ COMMANDS = {
     "curve": ("curve", "error against price of finished runs"),
     "theory": ("theory", "the paper's bounds and consistency results, in numbers and pictures"),
     "route": ("route", "ask a trained router which expert gets a query"),
+    "serve": ("serve", "a trained router as a service, and a gateway for OpenAI clients"),
+    "log": ("log", "decisions and outcomes of l2d serve, as a table for training"),
     "dashboard": ("dashboard", "build the Weights & Biases workspace"),
 }
 

@@ -1,5 +1,6 @@
 """l2d report [FOLDER] [experiment=NAME] [key=value ...]: tables, LaTeX and a page of finished runs."""
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -20,7 +21,8 @@ USAGE = "l2d report [FOLDER] [experiment=NAME] [group=choice,choice ...] [key=va
 DESCRIPTION = """Tables and plots of finished runs, read from their folders alone.
 
 Writes FOLDER/report/: index.html (open it in a browser), tables.md and tables.tex. If runs are of the paper's
-experiments, also verdicts.md: each number of the paper beside ours."""
+experiments, also verdicts.md: each number of the paper beside ours. If l2d curve has drawn curves in FOLDER, tables.md
+has their AIQ, gains at a budget and savings."""
 WORDS = """FOLDER: a folder of runs, any folder in it, or one run (default: runs). key=value: as for l2d train -m; only the cells of
 that sweep are shown (default: all finished runs)"""
 EXAMPLES = """examples:
@@ -73,6 +75,15 @@ def chosen_cells(folder: Path, overrides: Sequence[str]) -> list[FinishedCell]:
     return cells
 
 
+def markdown_curves(folder: Path) -> str:
+    """The figures of the curves that `l2d curve` has drawn there."""
+    if not (files := sorted(folder.glob("curves/*/summary.json"))):
+        return ""
+    from l2d.analysis.curve.show import gains_table
+
+    return gains_table([json.loads(file.read_text(encoding="utf-8")) for file in files])
+
+
 def write_report(words: Sequence[str]) -> str:
     """Write it, and say where."""
     from l2d.config import titles
@@ -81,9 +92,14 @@ def write_report(words: Sequence[str]) -> str:
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
     entries, findings, out = summarise(cells), findings_of(cells), folder / "report"
+    markdown = [
+        markdown_findings(findings, titles()),
+        markdown_tables(entries, titles()),
+        markdown_curves(folder),
+    ]
     files = {
         out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), titles()),
-        out / "tables.md": markdown_findings(findings, titles()) + "\n" + markdown_tables(entries, titles()),
+        out / "tables.md": "\n".join(part for part in markdown if part),
         out / "tables.tex": latex_tables(entries, titles()),
     }
     if measured := measured_in(cells):

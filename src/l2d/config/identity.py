@@ -42,6 +42,9 @@ def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
         kept.pop("evaluation")
     if kept.get("missing") == "direct":
         kept.pop("missing")
+    for group, key, usual in (("dataset", "split_by", None), ("cost", "latency_price", 0.0)):
+        if isinstance(values := kept.get(group), Mapping) and values.get(key, usual) == usual:
+            kept[group] = {name: value for name, value in values.items() if name != key}
     for group, keys in IRRELEVANT_IN.items():
         if isinstance(values := kept.get(group), Mapping):
             kept[group] = {key: value for key, value in values.items() if key not in keys}

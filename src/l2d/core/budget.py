@@ -155,11 +155,13 @@ def keep_within(
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     cheapest = int(mean_prices.argmin())
-    least = float(mean_prices[cheapest])
+    curve = SpendCurve(rows, held_out.errors)
+    least = min(float(mean_prices[cheapest]), float(curve.spend.min()))
     if budget < least * (1 - ROUNDING):
         problem = f"is less than the price of the cheapest expert, {names[cheapest]} ({least * unit:g})"
+        if least < float(mean_prices[cheapest]):
+            problem = f"is less than the least that can be spent by choosing for each query, {least * unit:g}"
         raise ParameterError("budget", problem, f"{budget * unit:g}")
-    curve = SpendCurve(rows, held_out.errors)
     spend, resampled = curve.spend, curve.resampled(RESAMPLES)
 
     def overspending(aim: float) -> float:
@@ -202,5 +204,9 @@ def guard_within(
     they would change the spend."""
     decisions = curve.decisions[place]
     alone = (mean_errors.double() + mean_prices).masked_fill(mean_prices > budget * (1 + ROUNDING), torch.inf)
-    guard = fit_guard(None, decisions, curve.errors + curve.prices, int(alone.argmin()))
+    best = int(alone.argmin())
+    if alone[best].isinf():  # no single expert is within the budget: there is nothing to fall back to
+        gain, error = paired((curve.errors + curve.prices)[:, best] - paid(curve.errors + curve.prices, decisions))
+        return Guard(None, None, best, gain, error), decisions
+    guard = fit_guard(None, decisions, curve.errors + curve.prices, best)
     return guard, guard.decide(curve.errors, decisions)

@@ -33,6 +33,13 @@ class PriceColumns(Cost):
             wanted = ", ".join(f"latency_{name}" for name in panel.names)
             problem = f"these data have no latency of every expert; dataset=table looks for {wanted}"
             raise ParameterError("latency_price", problem, self.latency_price)
+        for answers in (panel.train, panel.test):
+            if self.latency_price and answers.latencies is not None:
+                lacking = (answers.latencies.isnan() & ~answers.errors.isnan()).any(dim=0)
+                if lacking.any():
+                    name = panel.names[int(lacking.int().argmax())]
+                    problem = f"latency_{name} is empty on rows on which {name} was asked"
+                    raise ParameterError("latency_price", problem, self.latency_price)
         if panel.train.prices is None and not self.latency_price:
             wanted = ", ".join(f"price_{name}" for name in panel.names)
             raise ParameterError("", f"these data have no price columns; dataset=table looks for {wanted}")

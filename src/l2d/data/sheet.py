@@ -69,8 +69,9 @@ class Sheet:
         import pyarrow as pa
 
         cells = self._filled(column)
-        if pa.types.is_temporal(cells.type) and not pa.types.is_duration(cells.type):
-            return np.asarray(cells.cast(pa.timestamp("us")).cast(pa.int64()).to_numpy(), dtype=np.float64) / 1e6
+        if pa.types.is_timestamp(cells.type) or pa.types.is_date(cells.type):
+            whole = cells.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+            return np.asarray(whole.to_numpy(), dtype=np.float64) / 1e6
         values = floats(cells)
         for place in np.flatnonzero(np.isnan(values)):
             values[place] = seconds_of(str(cells[int(place)]))

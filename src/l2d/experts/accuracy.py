@@ -24,7 +24,8 @@ def accuracy_by_expert(answers: Answers, labels: Tensor, knows: Tensor | None) -
     own = torch.zeros(len(right), p, dtype=torch.bool) if knows is None else knows[:, labels].T
 
     def mean(k: int, rows: Tensor) -> float | None:
-        return float(right[rows, k].mean()) if rows.any() else None
+        known = rows & ~right[:, k].isnan()  # in a log, where the expert was asked
+        return float(right[known, k].mean()) if known.any() else None
 
     everything = torch.ones(len(right), dtype=torch.bool)
     nothing = ~everything

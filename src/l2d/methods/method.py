@@ -112,7 +112,8 @@ class Method(nn.Module):
         return None
 
     def expected_prices(self, outputs: Tensor) -> Tensor | None:  # noqa: ARG002
-        """E[price_k|x] [B, p], if prices differ between rows and are estimated apart from the errors."""
+        """E[price_k|x] for outputs of any width -> [B, p]; None unless prices differ between rows and are estimated apart from the
+        errors."""
         return None
 
     def mass(self, costs: Tensor) -> Tensor:

@@ -12,10 +12,10 @@ from l2d.networks.estimators import (
     FitRows,
     LabelClassifier,
     Lookup,
-    Mixture,
     Neighbours,
     Ridge,
 )
+from l2d.networks.relative import RelativeMixture
 from l2d.utils.parameters import Count
 
 
@@ -77,11 +77,11 @@ class LinearEstimates(SimpleRouter):
 
 
 class Mix(SimpleRouter):
-    """Nearest neighbours and linear regression or, with labels, a linear classifier of the label."""
+    """Nearest neighbours, linear regression and, by_label, a linear classifier of the label."""
 
     def __init__(self, *, costs: Tensor, num_classes: int, decision: str, by_label: bool) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         self.needs_labels = self.classifies = by_label
 
     def estimator(self) -> Estimator:
-        return Mixture([Neighbours, LabelClassifier if self.classifies else Ridge])
+        return RelativeMixture([Neighbours, Ridge, *([LabelClassifier] if self.classifies else [])])

@@ -125,7 +125,12 @@ class Neighbours(Scaled):
         unasked = right.isnan()
         least = int((~unasked).sum(dim=0).min())  # rows on which the expert that was asked least was asked
         if self.asked_for is not None and self.asked_for >= least:
-            raise ParameterError("k", f"must be less than the number of training rows, {least:,}", self.asked_for)
+            rows_of = (
+                "the number of training rows"
+                if not unasked.any()
+                else "the training rows on which each expert was asked"
+            )
+            raise ParameterError("k", f"must be less than {rows_of}, {least:,}", self.asked_for)
         self.right, self.unasked = right.nan_to_num(nan=0.0), unasked if unasked.any() else unasked[:0]
         judged = shuffled(len(rows), "judged neighbours")[:JUDGED]
         counts = [k for k in NEIGHBOURS if k < least] or [1] if self.asked_for is None else [self.asked_for]

@@ -51,7 +51,8 @@ class Network(nn.Module):
     def with_prices(self, outputs: Tensor, inputs: Tensor) -> Tensor:
         if self.training or self.price_model is None:
             return outputs
-        return torch.cat([outputs, self.price_model(inputs)], dim=-1)
+        with torch.autocast(inputs.device.type, enabled=False):  # small prices would be lost
+            return torch.cat([outputs, self.price_model(inputs)], dim=-1)
 
     @classmethod
     def check_kind(cls, found: str) -> None:

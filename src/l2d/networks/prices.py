@@ -39,4 +39,4 @@ class PriceModel(nn.Module):
         return standardised(inputs, self.mean, self.std)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return (self.points(inputs).float() @ self.weight).clamp(min=0)
+        return (self.points(inputs) @ self.weight).clamp(min=0)

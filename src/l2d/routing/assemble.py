@@ -33,7 +33,8 @@ Propensities = Literal["given", "estimated"]
 class Split:
     """One split of n rows. source: inputs, in which `rows` [n] are the split's. answers, costs [n, p], labels [n]: of these rows.
     prices: the price part of the costs, [p], or [n, p] if it differs between rows. logged: how a log knows the costs of rows that
-    judge a router, which are doubly robust then."""
+    judge a router, which are doubly robust then. without_prices: the costs are errors alone, for methods that add the prices
+    of rows only to decide."""
 
     source: Tensor
     rows: Tensor
@@ -42,6 +43,12 @@ class Split:
     prices: Tensor
     labels: Tensor
     logged: Logged | None = None
+    without_prices: bool = False
+
+    @property
+    def whole_costs(self) -> Tensor:
+        """With prices."""
+        return self.costs + self.prices if self.without_prices else self.costs
 
     @property
     def inputs(self) -> Tensor:
@@ -55,7 +62,16 @@ class Split:
         prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
         costs, labels = self.costs[positions], self.labels[positions]
         logged = None if self.logged is None else self.logged[positions]
-        return Split(self.source, self.rows[positions], self.answers[positions], costs, prices, labels, logged)
+        return Split(
+            self.source,
+            self.rows[positions],
+            self.answers[positions],
+            costs,
+            prices,
+            labels,
+            logged,
+            self.without_prices,
+        )
 
 
 @dataclass(frozen=True)
@@ -155,15 +171,15 @@ def assemble(
         if not division.from_logs:
             whole = replace(whole, costs=completed(whole.costs, model.own, division.missing))
     largest = largest_known(whole.costs)
+    if division.prices_later and whole.prices.ndim == 2:
+        whole = replace(whole, costs=whole.costs - whole.prices, without_prices=True)
     if cost.noise:
         costs = noisy(whole.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
         whole = replace(whole, costs=costs)
     evidence: Evidence | None = None
     if division.with_evidence:
         evidence, held_out = take_evidence(whole, held_out, panel.learned)
-    chosen_by = whole.costs if train_costs is None else train_costs
-    if division.prices_later and whole.prices.ndim == 2:
-        whole = replace(whole, costs=whole.costs - whole.prices)
+    chosen_by = whole.whole_costs if train_costs is None else train_costs
     return Splits(
         train=sampled(whole, chosen_by, division),
         validation=held_out,
@@ -232,4 +248,4 @@ def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evide
         half = torch.zeros(len(validation), dtype=torch.bool)
         half[validation.labels.argsort(stable=True)[::2]] = True
         split, validation = validation.take(half), validation.take(~half)
-    return Evidence(split.costs - split.prices, split.prices, split.labels), validation
+    return Evidence(split.whole_costs - split.prices, split.prices, split.labels), validation

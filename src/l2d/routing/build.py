@@ -147,6 +147,9 @@ def make_method(experiment: Experiment, costs: Tensor, num_classes: int, largest
 def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> RouterModule:
     """method -> network -> router. parts: number of micro-batches per batch."""
     settings, recipe = experiment.settings, experiment.recipe
+    if settings.checkpoint == "best_loss" and splits.propensities is not None:
+        problem = "the loss of a log's validation rows is not known; use last or best"
+        raise ParameterError("checkpoint", problem, settings.checkpoint)
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
     train = splits.train
     method = make_method(experiment, train.costs, splits.num_classes, splits.largest_cost)
@@ -186,6 +189,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         ema=recipe.ema,
         parts=parts,
         blaming=partial(blaming, experiment.method),
+        has_oracle=splits.propensities is None,
     )
 
 

@@ -40,23 +40,25 @@ class LogModel:
         prices = train.prices.expand_as(train.costs)
         self.prices: Tensor | None = None
         expected_prices: Tensor | None = None
-        if prices.isnan().any():
+        if train.prices.ndim == 2:
             self.prices, expected_prices = fit_crossed(points, prices)
-        self.chances = None if train.answers.propensities is not None else fit_chances(points, asked)
+        self.chances = None if asked.all() or train.answers.propensities is not None else fit_chances(points, asked)
         weights = self.weights(points, train)
         self.own = Logged(expected, weights)
         self.own_prices = None if expected_prices is None else Logged(expected_prices, weights)
 
     def points(self, inputs: Tensor) -> Tensor:
-        return standardised(inputs, self.mean, self.std)
+        return standardised(inputs, self.mean, self.std).double()
 
     def weights(self, points: Tensor, split: Split) -> Tensor:
         asked = ~split.costs.isnan()
         if split.answers.propensities is not None:
             return weights_of(asked, split.answers.propensities)
-        assert self.chances is not None
-        chances = torch.sigmoid(points @ self.chances).clamp(min=LEAST_CHANCE)
-        return weights_of(asked, chances)
+        if asked.all():
+            return torch.ones_like(split.costs)
+        # All experts were asked on the training rows: these say nothing of this log.
+        coefficients = fit_chances(points, asked) if self.chances is None else self.chances
+        return weights_of(asked, torch.sigmoid(points @ coefficients).clamp(min=LEAST_CHANCE))
 
     def judged(self, split: Split) -> Split:
         """Rows that the model did not see, with doubly robust costs and prices."""

@@ -17,7 +17,8 @@ Aux = LabelAux | ExpertsAux
 
 
 class RouterModule(Learner):
-    """network: inputs -> outputs [B, method.num_outputs]. blaming: attributes errors of the method to its key."""
+    """network: inputs -> outputs [B, method.num_outputs]. blaming: attributes errors of the method to its key. has_oracle: whether
+    it is known which expert is the cheapest on a validation row."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class RouterModule(Learner):
         ema: float = 0.0,
         parts: int = 1,
         blaming: Callable[[], AbstractContextManager[None]] = nullcontext,
+        has_oracle: bool = True,
     ) -> None:
         super().__init__(
             network=network,
@@ -42,7 +44,7 @@ class RouterModule(Learner):
             ema=ema,
             parts=parts,
         )
-        self.method, self.aux, self.blaming = method, aux, blaming
+        self.method, self.aux, self.blaming, self.has_oracle = method, aux, blaming, has_oracle
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
         if self.aux is None:
@@ -71,8 +73,9 @@ class RouterModule(Learner):
         means = {
             "val/loss": self.own_losses(outputs, costs, labels).mean(),
             "val/deferral_loss": paid(costs, decisions).mean(),
-            "val/agrees_with_oracle": (decisions == cheapest(costs)).float().mean(),
         }
+        if self.has_oracle:
+            means["val/agrees_with_oracle"] = (decisions == cheapest(costs)).float().mean()
         self.log_dict(means, batch_size=len(inputs))
         self.log("val DL", means["val/deferral_loss"], prog_bar=True, logger=False, batch_size=len(inputs))
 

@@ -16,6 +16,7 @@ from l2d.core.guard import Guard
 from l2d.data.batches import eval_parts
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
+from l2d.serving.added import with_expert
 from l2d.serving.export import export_router
 from l2d.serving.exported import RETRAIN
 from l2d.serving.queries import file_inputs, query_inputs
@@ -162,6 +163,23 @@ class Router:
         other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard, factor=1.0)
         other.validation = other.operating_point = None  # they were measured at other prices
         return other if budget is None else other._within(budget * scale, confidence)
+
+    def with_expert(
+        self, name: str, queries: Sequence[Any] | np.ndarray, errors: Any, *, price: float | None = None
+    ) -> "Router":
+        """Another router that may choose one more expert. What this one knows of the others stays; nothing is trained again.
+
+        Args:
+            name: Of the new expert.
+            queries: On which it was asked, as for `route`; fifty will do for a start.
+            errors: How wrong it was on each of them, 0 or 1, or a loss.
+            price: Per query, in the unit of the prices in training. May be left out if the others have none.
+
+        Returns:
+            A router without a guard, since there are no rows to compare the new expert with the others. It takes no other prices
+            and no budget; train with the new rows in the log for these. Methods: knn, clusters, linear, category_table, mix.
+        """
+        return with_expert(self, name, queries, errors, price)
 
     def _within(self, budget: float, confidence: float | None) -> "Router":
         """budget: in units of one error, like the router's prices. This router is a copy already."""

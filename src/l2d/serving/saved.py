@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from l2d.networks.network import Network
 from l2d.runs.folder import SAVED, RunFolder
+from l2d.serving.drift import TRAINING_INPUTS
 from l2d.serving.exported import FILE, HELD_OUT, write_weights
 from l2d.serving.score import RouterScore
 from l2d.utils.errors import ParameterError
@@ -58,12 +59,15 @@ def write_router(router: "Router", folder: Path) -> None:
 
 def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
     """The tensors of the file, by part."""
-    held_out = (
-        {}
-        if router.held_out is None
-        else {name: value.contiguous() for name, value in vars(router.held_out).items() if value is not None}
-    )
-    return {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
+    held_out, inputs = tensors_of(router.held_out), tensors_of(router.training_inputs)
+    found = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
+    return {**found, TRAINING_INPUTS: inputs}
+
+
+def tensors_of(kept: object | None) -> dict[str, Any]:
+    """The fields of a dataclass of tensors, without those that are None."""
+    known = {} if kept is None else vars(kept)
+    return {name: value.contiguous() for name, value in known.items() if value is not None}
 
 
 def read_validation(folder: Path) -> RouterScore | None:

@@ -24,13 +24,13 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
     train, test = splits.train, splits.test
     if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
         return {}
-    numbers = fingerprint_of(*(part for one in (train, test) for part in (one.inputs, one.costs, one.prices)))
+    numbers = fingerprint_of(*(part for one in (train, test) for part in (one.inputs, one.whole_costs, one.prices)))
     key = (numbers, splits.train_categories, splits.categories)
     if key not in _known:
         for oldest in list(_known)[: 1 - KEPT]:
             _known.pop(oldest)
         scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
-        found = {"nearest_neighbours": scored(best_of_neighbours(train.inputs, train.costs, test.inputs))}
+        found = {"nearest_neighbours": scored(best_of_neighbours(train.inputs, train.whole_costs, test.inputs))}
         if splits.train_categories is not None and splits.categories is not None:
             found["category_table"] = scored(
                 best_of_category(splits.train_categories, splits.train_costs, splits.categories)

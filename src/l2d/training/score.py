@@ -185,7 +185,10 @@ def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dic
 
 
 def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
-    """Of the posterior or, for methods that have none, of the estimated errors."""
+    """Of the posterior or, for methods that have none, of the estimated errors. None for a log, whose costs are right only
+    in the mean."""
+    if rows.logged is not None:
+        return None
     if rows.posterior is not None:
         return metrics_.calibration(rows.posterior, method.mass(rows.costs))
     expected = rows.expected_errors

@@ -28,6 +28,7 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import write_run_picture
 from l2d.runs.tracking import CsvTracker, RunInfo
+from l2d.serving.drift import summary_tensors
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.training.score import Scored, score_router
 from l2d.utils.errors import Busy, L2DError
@@ -227,6 +228,8 @@ def write(
     """metrics.json comes last: once it exists, all other files are complete."""
     write_atomically(run.path / "deferral.png", partial(write_run_picture, scored.metrics))
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
+    if splits.train.source.ndim == 2 and splits.train.source.is_floating_point():  # images are not copied for it
+        weights |= summary_tensors(splits.train.inputs)
     write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}

@@ -16,7 +16,7 @@ from tests.run_folders import write_priced_run as write_run
 
 from l2d.analysis.curve.groups import find_groups
 from l2d.analysis.curve.measure import HELD_OUT, WEIGHTS, measure_group
-from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, reached_line
+from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, gains_lines, gains_table, reached_line
 from l2d.analysis.curve.trace import Curve, trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.core.results import read_metrics
@@ -282,7 +282,7 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
         scores = np.array([[0.0, 5.0 - 4 * seed], [0.0, 1.0 + 4 * seed]])
         write_run(tmp_path, 0.0, decisions, seed=seed, errors=errors, prices=prices, scores=scores)
         write_run(tmp_path, 1.0, [0, 0], seed=seed, errors=errors, prices=prices, scores=0 * scores)
-    title, *table, areas, reached, cascade = curve_text(curves(tmp_path)["mild"]).splitlines()
+    title, *table, areas, reached, hulls, gained, saved, cascade = curve_text(curves(tmp_path)["mild"]).splitlines()
     assert title == "q own table error_plus_cost mild (prices 0.1, 1): 2 scales, 2 test rows"
     assert [line.split("  ") for line in (re.sub(" {2,}", "  ", row) for row in table if "router" in row)] == [
         ["router, cost.scale=0", "0.7750", "0.0000", "0.0000", "2", "0.5000"],
@@ -297,7 +297,40 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
     assert reached == (
         "price at which 95% of model 1's accuracy is reached: router 0.7075; random mixtures 0.9100; oracle 0.5050"
     )
+    assert hulls.endswith(": router 0.8125; random mixtures 0.7500; oracle 0.8750")
+    assert (
+        gained
+        == (
+            "accuracy gained on model 1 at its price, 1: router +0.0000; oracle +0.0000"  # nobody makes fewer errors than none
+        )
+    )
+    assert saved == "price saved at model 1's accuracy: router 22%; oracle 45%"
     assert cascade == NO_CASCADE
+
+
+def test_the_figures_of_benchmarks(runs: Path) -> None:
+    """Of the curve of test_by_hand, whose strong model has 5/6 at price 1. The router's last point is (5.8/6, 1/12): a gain of
+    1/12. The oracle makes no error, a gain of 1/6. On the line from (.1, 4/6) to (3.4/6, 0), 5/6 is reached after three quarters.
+    The hull has (.1, 4/6) and (3.4/6, 0), and no error from there on."""
+    curve = curves(runs)["mild"]
+    found = curve.summary
+    assert found["budget"] == 1.0
+    assert found["gain_at_budget"]["router"] == pytest.approx(1 / 12)
+    assert found["gain_at_budget"]["oracle"] == pytest.approx(1 / 6)
+    assert found["gain_at_budget"]["mixture"] == pytest.approx(0)
+    assert found["gap_closed"] == {"router": pytest.approx(1 / 2), "mixture": pytest.approx(0), "oracle": 1}
+    assert found["price_saved"]["router"] == pytest.approx(1 - (0.1 + 0.75 * (3.4 / 6 - 0.1)))
+    assert found["aiq"]["router"] == pytest.approx(((3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6)) / 0.9)
+    lines = gains_lines(found)
+    assert "router +0.0833 (50% of the oracle's)" in lines[1]
+    assert "random mixtures" in lines[0]
+    assert "random mixtures" not in lines[1] + lines[2]
+    table = gains_table([found]).splitlines()
+    assert (
+        table[6]
+        == f"| q | own | table | error_plus_cost | mild | router | {found['aiq']['router']:.4f} | +0.0833 | 50% | 55% |"
+    )
+    assert gains_table([]) == ""
 
 
 def test_a_price_of_0_is_a_price() -> None:

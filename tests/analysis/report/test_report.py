@@ -66,6 +66,10 @@ def test_summary_by_hand(runs: Path) -> None:
     # less the best single expert's .4: differences -.38 and -.36, -.35, -.34 and -.33
     assert mild["against_single"] == pytest.approx((-0.37, -0.4971, -0.2429), abs=1e-4)
     assert tdef["against_single"] == pytest.approx((-0.34, -0.3648, -0.3152), abs=1e-4)
+    assert (mild["of_gap"], tdef["of_gap"]) == (
+        pytest.approx(0.37 / 0.4),
+        pytest.approx(0.34 / 0.4),
+    )  # the oracle's is 0
     assert entry(entries, "oracle")["mean"] == 0
     assert entry(entries, "best single expert")["mean"] == pytest.approx(0.4)
     assert {one["label"] for one in entries if one["kind"] == "baseline"} == {
@@ -457,8 +461,9 @@ def test_every_column_stands_under_its_name(runs: Path) -> None:
     cells = read_cells(runs)
     _, _, head, _, mild, _, *baselines = markdown_tables(summarise(cells), TITLES).splitlines()
     names = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std", "less tdef, paired, 95 %"]
-    assert head == f"| {' | '.join([*names, 'less best single, paired, 95 %', 'to each expert, %'])} |"
-    intervals = "-0.0250 [-0.0885, +0.0385] | -0.3700 [-0.4971, -0.2429]"
+    names += ["less best single, paired, 95 %", "of the oracle's gap", "to each expert, %"]
+    assert head == f"| {' | '.join(names)} |"
+    intervals = "-0.0250 [-0.0885, +0.0385] | -0.3700 [-0.4971, -0.2429] | 92%"
     told = f"0.0254 ± 0.0016 | +2.9 | {intervals} | 50.0 / 30.0 / 20.0"
     assert mild == f"| SVHN | I | mild | 2 (few) | **0.0300 ± 0.0141** | {told} |"
     without = ("nearest_neighbours", "category_table")  # images have neither

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from l2d.data.imported import harness_outcomes, model_of_file, routellm_outcomes
+from l2d.data.importers.harness import harness_outcomes, model_of_file
+from l2d.data.importers.routellm import routellm_outcomes
 from l2d.utils.errors import L2DError
 
 

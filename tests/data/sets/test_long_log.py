@@ -20,6 +20,7 @@ LOG: Cells = {
     "latency": [1.5, 2.5, 0.5, 0.25, 1.0],
     "propensity": [0.5, 0.25, 0.5, 0.75, 1.0],
     "tokens": [11, 12, 13, 14, 15],
+    "time": [1.0, 2.0, 1.0, 3.0, 4.0],
     "split": ["train", "train", "train", "train", "test"],
 }
 
@@ -89,6 +90,13 @@ def test_the_same_answer_twice(tmp_path: Path) -> None:
         r"rows 2 and 6 have the same id and expert, big, but correct is 0 and 1 \(row 1 is the first below the header\)"
     )
     with pytest.raises(L2DError, match=said):
+        load(write(tmp_path, again), split="split")
+
+
+def test_another_price_of_the_same_answer(tmp_path: Path) -> None:
+    again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
+    again["price"][-1] = 0.5
+    with pytest.raises(L2DError, match=r"the same id and expert, big, but price is 0.03 and 0.5"):
         load(write(tmp_path, again), split="split")
 
 

@@ -754,7 +754,9 @@ def test_empty_outcomes_were_not_asked(tmp_path: Path, capsys: pytest.CaptureFix
     nan = float("nan")
     expected = torch.tensor([[0, 0, nan], [nan, 1, nan], [1, nan, 0.5], [nan, nan, 2]])
     torch.testing.assert_close(whole(arrays, "errors"), expected.double(), equal_nan=True)
-    for part in ("prices", "latencies", "propensities"):
+    assert arrays.panel is not None
+    assert arrays.panel.train.propensities is None  # a row was left out, so they are no longer true
+    for part in ("prices", "latencies"):
         found = whole(arrays, part)
         assert found[:, 0].tolist() == [0.25] * 4
         assert found[:2, 1].tolist() == [0.5, 0.5]

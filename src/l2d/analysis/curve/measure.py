@@ -93,7 +93,9 @@ def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true re-runs it") from error
     prices, expected = arrays["prices"], arrays.get("expected_errors")
     decided_by = "posterior" if metrics.decision == "posterior" else "scores"
-    preference = arrays[decided_by] if expected is None else -(expected + prices)
+    # Where prices differ between rows, the router decides by those that it expects: the last of its outputs.
+    told = prices if prices.ndim == 1 or expected is None else arrays["scores"][:, -prices.shape[1] :]
+    preference = arrays[decided_by] if expected is None else -(expected + told)
     errors = np.round(arrays["costs"] - prices, 12) + 0.0  # without rounding errors, and no negative zero
     decisions = arrays["decisions"].astype(np.int64)
     return MeasuredRun(errors, prices, decisions, arrays["scores"], expected, preference, metrics)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,7 @@ def curve_text(curve: Curve) -> str:
         aligned(["held-out rows", "price", "error", "std", "seeds", *(["APGR"] if two else [])], rows),
         areas_line(found),
         reached_line(curve),
+        *gains_lines(found),
     ]
     for name, run in found["repriced"].items():
         own = run in found["runs"].values()
@@ -76,6 +77,52 @@ def reached_line(curve: Curve) -> str:
         if kind != "cascade" or curve.of(kind)
     )
     return f"price at which {REACHED:.0%} of {curve.summary['strong']}'s accuracy is reached: {reached}"
+
+
+def gains_lines(found: Mapping[str, Any]) -> list[str]:
+    """The figures of public benchmarks. Random mixtures gain nothing, so they are compared by AIQ alone."""
+    strong, shown = found["strong"], [kind for kind in found["gain_at_budget"] if kind != "mixture"]
+    told = {
+        name: {kind: found[name][kind] for kind in shown} for name in ("gain_at_budget", "gap_closed", "price_saved")
+    }
+    gains = "; ".join(
+        f"{curve_label(kind)} {gain:+.4f}"
+        + ("" if (share := told["gap_closed"][kind]) is None else f" ({share:.0%} of the oracle's)")
+        for kind, gain in told["gain_at_budget"].items()
+        if gain is not None
+    )
+    saved = "; ".join(
+        f"{curve_label(kind)} {'never as accurate' if share is None else f'{share:.0%}'}"
+        for kind, share in told["price_saved"].items()
+    )
+    areas = "; ".join(f"{curve_label(kind)} {value:.4f}" for kind, value in found["aiq"].items() if value is not None)
+    return [
+        f"AIQ, mean accuracy on the hull of the points: {areas or 'none, all prices are equal'}",
+        f"accuracy gained on {strong} at its price, {found['budget']:.4g}: {gains or 'none, all points are dearer'}",
+        f"price saved at {strong}'s accuracy: {saved}",
+    ]
+
+
+def gains_table(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """The same figures of several curves as Markdown, a row per curve and method; empty if there are none."""
+    head = [*NAMED, "curve", "AIQ", "gain at the budget", "of the oracle's gap", "price saved at equal accuracy"]
+    lines = []
+    for found in summaries:
+        for kind, gain in found.get("gain_at_budget", {}).items():
+            area, share, saved = (found[name][kind] for name in ("aiq", "gap_closed", "price_saved"))
+            told = [(area, ".4f"), (gain, "+.4f"), (share, ".0%"), (saved, ".0%")]
+            cells = [
+                *(found[key] for key in NAMED),
+                curve_label(kind),
+                *("" if x is None else f"{x:{form}}" for x, form in told),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    if not lines:
+        return ""
+    about = "The budget is the price of the most accurate model. The gain is in accuracy, over the best model within the budget."
+    return "\n".join(
+        ["### Error against price", "", about, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, ""]
+    )
 
 
 def curve_figure(curve: Curve) -> "Figure":

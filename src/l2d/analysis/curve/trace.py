@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from l2d.analysis.curve import points
+from l2d.analysis.curve.gains import benchmark_figures
 from l2d.analysis.curve.groups import CurveGroup
 from l2d.analysis.curve.measure import Estimates, MeasuredGroup, MeasuredRun
 from l2d.analysis.curve.points import Floats, Ints, Point
@@ -56,7 +57,7 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
     by_model = zip(measured.models, zip(*by_seed, strict=True), strict=True)
     models = [mean_mark("single", name, None, found) for name, found in by_model]
     hull = lower_hull(mark.point for mark in models)
-    known = {seed: (errors, errors) for seed, errors in measured.errors.items()}
+    known = {} if measured.from_log else {seed: (errors, errors) for seed, errors in measured.errors.items()}
     marks = [
         *(router_mark(measured, scale) for scale in measured.runs),
         *models,
@@ -168,5 +169,6 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "auc_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
         "accuracy_to_reach": wanted,
         "price_to_reach": {kind: points.price_to_reach(found, wanted) for kind, found in drawn.items()},
+        **benchmark_figures(drawn, models, ends),
         "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
     }

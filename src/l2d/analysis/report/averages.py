@@ -35,9 +35,13 @@ def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
     by_expert = list(zip(*(run.experts for run in runs), strict=True))
     return mean_scores(runs) | {
         "guarded": mean_guarded(runs),
-        "oracle_ratios": mean_columns(run.baselines.oracle.ratios for run in runs),
+        "of_gap": mean_of_gap(runs),
+        "oracle_ratios": mean_columns(run.baselines.oracle.ratios for run in runs if run.baselines.oracle) or None,
         "collapsed": sum(run.collapsed_expert is not None for run in runs),
-        "confusion": [mean_columns(rows) for rows in zip(*(run.confusion for run in runs), strict=True)],
+        "confusion": [
+            mean_columns(rows) for rows in zip(*(run.confusion for run in runs if run.confusion), strict=True)
+        ]
+        or None,
         "prices": runs[0].prices,
         "experts_alone": [
             {key: statistics.fmean(getattr(expert, key) for expert in experts) for key in ("error_rate", "price")}
@@ -67,6 +71,17 @@ def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any]:
     """Deferral loss with the guard, and in how many seeds it sent everything to one expert."""
     mean, std = mean_std([run.guarded.deferral_loss for run in runs])
     return {"mean": mean, "std": std, "constant": sum(run.guarded.constant is not None for run in runs)}
+
+
+def mean_of_gap(runs: Sequence[RunMetrics]) -> float | None:
+    """The share of the gap between the best single expert's mean loss and the oracle's that the router closes; None if there is no
+    gap."""
+    oracles = [found.deferral_loss for run in runs if (found := run.baselines.oracle) is not None]
+    if len(oracles) < len(runs):
+        return None
+    single = statistics.fmean(run.baselines.best_single.deferral_loss for run in runs)
+    gap = single - statistics.fmean(oracles)
+    return (single - statistics.fmean(run.deferral_loss for run in runs)) / gap if gap > 1e-12 else None
 
 
 def mean_calibration(runs: Sequence[RunMetrics]) -> list[list[float]] | None:

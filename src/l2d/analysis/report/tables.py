@@ -20,7 +20,8 @@ Titles = Mapping[str, Mapping[str, str]]  # by group and name: l2d.config.titles
 PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std"]
-COLUMNS += ["less {reference}, paired, 95 %", "less best single, paired, 95 %", "guarded", "to each expert, %"]
+COLUMNS += ["less {reference}, paired, 95 %", "less best single, paired, 95 %", "of the oracle's gap", "guarded"]
+COLUMNS += ["to each expert, %"]
 COLUMNS += ["chosen on validation"]
 ANY = "the method in brackets"  # the reference, where rows of a table have different ones
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
@@ -98,6 +99,7 @@ def _markdown_cells(row: Row, best: float, reference: str, titles: Titles) -> li
         "" if off is None else f"{off:+.1f}",
         f"{against} ({row['reference']})" if against and reference == ANY else against,
         interval_text(row.get("against_single")),
+        "" if row.get("of_gap") is None else f"{row['of_gap']:.0%}",
         guarded_text(row),
         shares + (" (collapsed)" if row.get("collapsed") else ""),
         row.get("chosen", ""),

@@ -13,7 +13,8 @@ EXPERT, ID = "expert", "id"
 MONEY_WORDS = ("price", "cost", "usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
-AFTER = ("answer", "response", "tokens", "probability", "seconds")  # known only after the answer: left out
+# Known only after the answer, or of no use for a new query: left out, unless they are named.
+AFTER = ("answer", "response", "tokens", "probability", "seconds", "time", "timestamp")
 
 
 def is_long(names: list[str]) -> bool:
@@ -43,7 +44,7 @@ def widened(sheet: Sheet, kept: list[str]) -> Sheet:
     columns |= dict.fromkeys(money, MONEY[0]) | {name: pre for name, pre in PREFIXES.items() if name in sheet.names}
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
-    answered, chosen = _first_answers(sheet, place, outcome, names)
+    answered, chosen = _first_answers(sheet, place, [name for name in columns if name != "latency"], names)
     wide = {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], kept):
         wide[name] = sheet.columns[name].take(pa.array(first))
@@ -69,16 +70,19 @@ def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(order)[inverse], first[order]
 
 
-def _first_answers(sheet: Sheet, place: np.ndarray, outcome: str, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
+def _first_answers(
+    sheet: Sheet, place: np.ndarray, columns: list[str], names: list[str]
+) -> tuple[np.ndarray, np.ndarray]:
     """The places that have an answer, and the row of each. Answers of one expert to one query must agree."""
     answered, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
-    words = np.array(sheet.words(outcome, gaps=True), dtype=object)
-    differ = np.flatnonzero(words != words[chosen][inverse])
-    if len(differ):
-        row = int(differ[0])
-        before = int(chosen[inverse[row]])
-        same = f"rows {before + 1:,} and {row + 1:,} have the same id and expert, {names[int(place[row]) % len(names)]}"
-        raise L2DError(f"{sheet.path}: {same}, but {outcome} is {words[before]} and {words[row]} {COUNTED}")
+    for column in columns if len(answered) < len(place) else ():
+        words = np.array(sheet.words(column, gaps=True), dtype=object)
+        differ = np.flatnonzero(words != words[chosen][inverse])
+        if len(differ):
+            row = int(differ[0])
+            before = int(chosen[inverse[row]])
+            same = f"rows {before + 1:,} and {row + 1:,} have the same id and expert, {names[int(place[row]) % len(names)]}"
+            raise L2DError(f"{sheet.path}: {same}, but {column} is {words[before]} and {words[row]} {COUNTED}")
     return answered, chosen
 
 
@@ -89,7 +93,7 @@ def _of_the_query(sheet: Sheet, query: np.ndarray, first: np.ndarray, taken: lis
         if name in kept or name == ID:
             found.append(name)
         elif name not in taken:
-            cells = sheet.columns[name].to_pylist()
+            cells = [repr(cell) for cell in sheet.columns[name].to_pylist()]  # as text, NaN is equal to NaN
             same = len(first) == len(sheet) or all(cells[row] == cells[first[own]] for row, own in enumerate(query))
             (found if same else left_out).append(name)
     if left_out:

@@ -106,7 +106,8 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
         "propensities": _for_all(sheet, experts, PROPENSITY),
     }
     found: dict[str, np.ndarray | None] = {
-        key: _beside(sheet, experts, errors, names) if names else None for key, names in columns.items()
+        key: _beside(sheet, experts, errors, names, gaps=key == "latencies") if names else None
+        for key, names in columns.items()
     }
     if (chances := found["propensities"]) is not None:
         for name, values in zip(columns["propensities"], chances.T, strict=True):
@@ -124,12 +125,13 @@ def _for_all(sheet: Sheet, experts: list[Expert], prefix: str, *, some: bool = F
     return [] if absent else columns
 
 
-def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str]) -> np.ndarray:
-    """float64 [n, p], none negative, NaN only where the outcome is not known either."""
+def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str], *, gaps: bool) -> np.ndarray:
+    """float64 [n, p], none negative, NaN where a cell is empty. gaps: also where the outcome is known."""
     parts = []
     for expert, column, outcome in zip(experts, columns, errors.T, strict=True):
         values = sheet.numbers(column, gaps=True)
-        sheet.refuse(column, f"empty although {expert.column} is not", np.isnan(values) & ~np.isnan(outcome))
+        lacking = np.isnan(values) & ~np.isnan(outcome)
+        sheet.refuse(column, f"empty although {expert.column} is not", lacking & (not gaps))
         sheet.refuse(column, "negative", values < 0)
         parts.append(values)
     return np.stack(parts, axis=1)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -40,6 +41,7 @@ AFTERWARDS = (
     *(*MONEY, "answer_", "probability_", "tokens_", "seconds_", LATENCY, PROPENSITY),
     *(f"{outcome}_" for outcome in OUTCOMES),
 )
+LONGEST_ID = 100
 ID = re.compile(r".+_id|(.+_)?uuid", re.IGNORECASE)  # names of columns that may only number the rows
 
 
@@ -64,7 +66,9 @@ def asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
 def row_ids(sheet: Sheet) -> np.ndarray:
     """The column id; without one, the numbers of the rows, from 1 for the first below the header."""
     if "id" in sheet.columns:
-        return np.array([str(cell) for cell in sheet.columns["id"].to_pylist()])
+        found = [str(cell) for cell in sheet.columns["id"].to_pylist()]
+        if max(map(len, found)) <= LONGEST_ID:  # an array gives all cells the length of the longest
+            return np.array(found)
     return 1 + (np.arange(len(sheet)) if sheet.rows is None else sheet.rows)
 
 
@@ -164,7 +168,7 @@ class Table:
         from l2d.data.splits import groups_of_equal_texts
 
         sheet = self._rows(self._wide(read_sheet(self._file(data_dir), self._texts)))
-        experts = self._experts(sheet)
+        experts, whole = self._experts(sheet), len(sheet)
         sheet = asked_rows(sheet, experts)
         roles = self._roles(sheet, experts)
         seen = Seen(tuple(self._features(sheet, roles)), self.text, self.image)
@@ -178,6 +182,10 @@ class Table:
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
         answers = answers_of(sheet, experts, words) if experts else None
+        if answers is not None and answers.propensities is not None and len(sheet) < whole:
+            # They are chances among all rows, also those on which experts were asked that are left out here.
+            print(f"{sheet.path}: propensities are estimated anew, since rows were left out", file=sys.stderr)
+            answers = replace(answers, propensities=None)
         if answers is not None and self.split_by is not None:
             print(drift_line(answers.errors, train, test, [expert.name for expert in experts]), file=sys.stderr)
         self._describe(sheet, experts, [*seen.features, *self._texts], roles, groups)
@@ -204,7 +212,7 @@ class Table:
 
     def _file(self, data_dir: Path) -> Path:  # noqa: ARG002 (the path says where)
         if self.path is None:
-            raise ParameterError("path", "missing; give a .csv or .parquet file")
+            raise ParameterError("path", "missing; give a .csv, .parquet or .jsonl file")
         if problem := file_problem(self.path):
             raise ParameterError("path", problem, self.path)
         return self.path

@@ -1,31 +1,19 @@
-"""Recorded outcomes of language models as the columns of a table: id, prompt, correct_NAME for every model and, if known, subject
-and answer."""
+"""lm-evaluation-harness: sample files of several models, joined by question. Columns also have subject and answer, if known."""
 
 import json
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from l2d.data.sheet import read_sheet
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, json_lines, share_right
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
 METRICS = ("acc", "exact_match")  # tried in this order, if none is named
 # ORG__MODEL/samples_TASK_TIME.jsonl is how lm-evaluation-harness names its files.
 SAMPLES_FILE = re.compile(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?")
-
-Columns = dict[str, list[Any]]
-
-
-@dataclass(frozen=True)
-class RecordedOutcomes:
-    """notes: what the user should know about how the columns were made."""
-
-    columns: Columns
-    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -62,21 +50,13 @@ def harness_outcomes(
 
 def _rows_of_filter(file: Path, filter: str | None) -> list[tuple[str, dict[str, Any]]]:
     """Pairs: file and line, for messages; the line's object."""
-    lines = [(f"{file}: line {number:,}", line) for number, line in enumerate(file.read_bytes().split(b"\n"), start=1)]
-    whole = [(where, _json_object(line, where)) for where, line in lines if line.strip()]
+    whole = json_lines(file)
     rows = [(where, row) for where, row in whole if filter is None or row.get("filter") == filter]
     if not rows:
         raise L2DError(f"{file}: no rows{'' if filter is None else f' of filter {filter}'}")
     if len(filters := sorted({str(row.get("filter")) for _, row in rows})) > 1:
         raise ParameterError("filter", f"missing; {file} has rows of several filters, choose one of {listed(filters)}")
     return rows
-
-
-def _json_object(line: bytes, where: str) -> dict[str, Any]:
-    with suppress(ValueError):  # not JSON, or not UTF-8
-        if isinstance(row := json.loads(line), dict):
-            return row
-    raise L2DError(f"{where}: not a JSON object")
 
 
 def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> HarnessSample:
@@ -104,10 +84,7 @@ def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
     if found is None:
         there = listed(row.get("metrics") or list(row))
         raise ParameterError("metric", f"{where} has no {' or '.join(names)}; choose one of {there}")
-    value = row[found]
-    if not isinstance(value, bool | int | float) or not 0 <= value <= 1:
-        raise L2DError(f"{where}: {found} is {str(value)[:40]}; must be between 0 (wrong) and 1 (right)")
-    return float(value)
+    return share_right(row[found], found, where)
 
 
 def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcomes:
@@ -135,36 +112,6 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
             columns[part] = cells
     columns |= {f"correct_{model}": [samples[key].correct for key in keys] for model, samples in models.items()}
     return RecordedOutcomes(columns, notes)
-
-
-def routellm_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
-    """CSV files of RouteLLM's evaluations: a column prompt, and a column of True and False per model. With several files, each
-    is a subject."""
-    columns: Columns = {}
-    for file in files:
-        part = _responses(file, one_of_several=len(files) > 1)
-        if columns and list(part) != list(columns):
-            raise L2DError(f"{file}: other models than in {files[0]}: {listed([n for n in part if n not in columns])}")
-        for name, cells in part.items():
-            columns.setdefault(name, []).extend(cells)
-    return RecordedOutcomes(columns, notes=[])
-
-
-def _responses(file: Path, one_of_several: bool) -> Columns:
-    """Columns called MODEL_response are left out."""
-    sheet = read_sheet(file, ["prompt"])
-    if "prompt" not in sheet.columns:
-        raise L2DError(f"{file}: no column prompt; there are {listed(sheet.names)}")
-    names = [name for name in sheet.names if name != "prompt" and not name.endswith("_response")]
-    part: Columns = {"id": list(range(len(sheet))), "prompt": sheet.texts("prompt")}
-    if one_of_several:
-        part["id"] = [f"{file.stem}/{row}" for row in part["id"]]
-        part["subject"] = [file.stem] * len(sheet)
-    for name in names:
-        values = sheet.numbers(name)
-        sheet.refuse(name, "neither True nor False", (values != 0) & (values != 1))
-        part[f"correct_{name}"] = values.tolist()
-    return part
 
 
 def model_of_file(file: Path) -> str:

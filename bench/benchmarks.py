@@ -1,0 +1,298 @@
+"""Public benchmarks of routers between language models: runs on their own splits, into a CSV and docs/benchmarks.md.
+
+python bench/benchmarks.py routerdc TABLE RUNS_DIR    # TABLE: what l2d import routerdc made of RouterDC's files
+python bench/benchmarks.py llmrouter TABLE RUNS_DIR   # TABLE: of LLMRouter's preprocessed files, the same way
+python bench/benchmarks.py mmlu TABLE RUNS_DIR        # TABLE: outcomes of the two trios, as for dataset=mmlu
+python bench/benchmarks.py docs                       # the tables of docs/benchmarks.md, from the CSV
+
+Finished runs are not trained again. DATA_DIR says where embeddings are kept (default: data).
+"""
+
+import argparse
+import math
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.core.costs import cheapest, paid
+from l2d.core.decisions import argmax_last
+from l2d.core.guard import fit_guard, paired
+from l2d.data.sheet import read_sheet
+from provenance import ROOT, commit, machine, versions
+from records import Row, put, read, trained, write
+
+CSV, PAGE = ROOT / "bench" / "results" / "benchmarks.csv", ROOT / "docs" / "benchmarks.md"
+KEYS = ["benchmark", "prices", "method", "seed"]
+FIELDS = [
+    *KEYS,
+    "n",
+    "tasks",
+    "validation",
+    "loss",
+    "guarded",
+    "single",
+    "oracle",
+    "gain",
+    "error",
+    "guarded_gain",
+    "guarded_error",
+]
+FIELDS += ["fell_back", "by_task", "machine", "versions", "commit", "command"]
+FOLDS = 5
+SEEDS = (0, 1, 2)
+TRIOS = {
+    "llama": ("0.3 0.15 0", "0.4 0.2 0", "0 0 0", "0.1 0.05 0", "0.6 0.3 0"),
+    "mixtral": ("0.2 0.1 0", "0.3 0.15 0"),
+}
+SIMPLE = {
+    "category_table": [],
+    "knn": [],
+    "clusters": [],
+    "linear": [],
+    "linear_plugin": [],
+    "mix": [],
+    "mix, by label": ["method=mix", "method.by_label=true"],
+}
+# Others' accuracies on RouterDC's test rows, in percent, mean over its five tasks.
+PUBLISHED = {
+    "RouterDC (Chen et al. 2024; our reading of its Figure 2: MMLU 61, GSM8K 70, CMMLU 52, ARC-C 59, HumanEval 51)": "about 58.5",
+}
+LEARNED = ("plugin", "cost_regression", "label_regression")
+MMLU_METHODS = ("category_table", "knn", "linear_plugin", "mix, by label", "plugin")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Held-out rows. costs [n, p]; the router's decisions, by itself and guarded; whether the guard fell back; the rows' tasks.
+    validation: the mean loss on validation rows, if there are other rows than these."""
+
+    costs: Tensor
+    decisions: Tensor
+    guarded: Tensor
+    fell_back: bool
+    tasks: Sequence[str]
+    validation: float | None = None
+
+
+def method_words(name: str) -> list[str]:
+    """The overrides of a method. Learned ones keep the epoch with the best estimates on validation rows."""
+    return SIMPLE.get(name) or [f"method={name}", *(["checkpoint=best_loss"] if name in LEARNED else [])]
+
+
+def seen_words(name: str, text: str, topic: str) -> list[str]:
+    """What the router sees: the topic itself, which cannot be a label then, or the text."""
+    if name == "category_table":
+        return [f"dataset.text={topic}", f"dataset.category={topic}", "router=mlp"]
+    return [f"dataset.text={text}", f"dataset.category={topic}", f"dataset.label={topic}", "router=minilm"]
+
+
+def where_words(runs_dir: Path) -> list[str]:
+    return [f"runs_dir={runs_dir}", f"data_dir={os.environ.get('DATA_DIR', 'data')}", "progress=false"]
+
+
+def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
+    """A benchmark that says which rows are for testing. Without tasks, all rows are one task and no label can be learned."""
+    sheet = read_sheet(table, ["split"])
+    test = [split == "test" for split in sheet.words("split")]
+    topic = "task" if "task" in sheet.columns else ""
+    tasks = (
+        [task for task, kept in zip(sheet.words("task"), test, strict=True) if kept] if topic else ["all"] * sum(test)
+    )
+    needs_topic = ("category_table", "linear_plugin", "mix, by label", "plugin", "label_regression")
+    for method in [*SIMPLE, *LEARNED]:
+        if not topic and method in needs_topic:
+            continue
+        for seed in SEEDS:
+            words = ["dataset=table", f"dataset.name={benchmark}", f"dataset.path={table}", "dataset.split=split"]
+            words += seen_words(method, "prompt", topic) if topic else ["dataset.text=prompt", "router=mlp"]
+            words += [*method_words(method), f"seed={seed}"]
+            yield figures(judged_run([*words, *where_words(runs_dir)], tasks), benchmark, "", method, seed, words)
+
+
+def judged_run(words: Sequence[str], tasks: Sequence[str]) -> Judged:
+    run, metrics = trained(words)
+    with np.load(run.path / "test.npz") as saved:
+        costs, decisions, guarded = (torch.from_numpy(saved[name]) for name in ("costs", "decisions", "guarded"))
+    return Judged(
+        costs.double(),
+        decisions,
+        guarded,
+        metrics.guarded.constant is not None,
+        tasks,
+        metrics.validation.deferral_loss,
+    )
+
+
+def on_mmlu(table: Path, runs_dir: Path) -> Iterator[Row]:
+    """Two trios by cross-validation. One run is judged at all prices, since these methods learn errors alone."""
+    for setup, levels in TRIOS.items():
+        for method in MMLU_METHODS:
+            words = ["dataset=mmlu", f"dataset.path={table}", "dataset.only=null", f"setup={setup}"]
+            words += [*seen_words(method, "prompt", "subject"), "evaluation=cross_validate", "cost=error_plus_cost"]
+            words += [f"cost.prices=[{','.join(levels[0].split())}]", *method_words(method), "seed=0"]
+            run, _ = trained([*words, *where_words(runs_dir)])
+            with np.load(run.path / "test.npz") as saved:
+                errors = torch.from_numpy(saved["costs"] - saved["prices"]).double()
+                expected = torch.from_numpy(saved["expected_errors"]).double()
+            for prices in levels:
+                found = at_prices(
+                    errors, expected, torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
+                )
+                yield figures(found, f"mmlu, {setup}", prices, method, 0, words)
+
+
+def at_prices(errors: Tensor, expected: Tensor, prices: Tensor) -> Judged:
+    """Out-of-fold estimates [n, p] at other prices. As in training/cross_validation.py: a guard that falls back does so on every
+    row; otherwise a fifth of the rows is decided by a guard that is fitted to the others."""
+    costs, utilities = errors + prices, -(expected + prices)
+    decisions, best = argmax_last(utilities), int(costs.mean(dim=0).argmin())
+    guard = fit_guard(utilities, decisions, costs, best)
+    guarded = guard.decide(utilities, decisions)  # it may be the router's own
+    if guard.constant is None:
+        for fold in torch.randperm(len(costs), generator=torch.Generator().manual_seed(0)).tensor_split(FOLDS):
+            others = torch.ones(len(costs), dtype=torch.bool)
+            others[fold] = False
+            fitted = fit_guard(utilities[others], decisions[others], costs[others], best)
+            guarded[fold] = fitted.decide(utilities[fold], decisions[fold])
+    return Judged(costs, decisions, guarded, guard.constant is not None, ["all"] * len(costs))
+
+
+def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, words: Sequence[str]) -> Row:
+    """Means over tasks, as these benchmarks compare routers. The best single model is the best one on these very rows."""
+    costs, tasks = found.costs, found.tasks
+    best = min(range(costs.shape[1]), key=lambda k: over_tasks(costs[:, k], tasks)[0])
+    loss, single = paid(costs, found.decisions), costs[:, best]
+    told = {
+        "benchmark": benchmark,
+        "prices": prices,
+        "method": method,
+        "seed": str(seed),
+        "n": str(len(costs)),
+        "tasks": str(len({*tasks})),
+        "validation": "" if found.validation is None else f"{found.validation:.6f}",
+        "loss": f"{over_tasks(loss, tasks)[0]:.6f}",
+        "guarded": f"{over_tasks(paid(costs, found.guarded), tasks)[0]:.6f}",
+        "single": f"{over_tasks(single, tasks)[0]:.6f}",
+        "oracle": f"{over_tasks(paid(costs, cheapest(costs)), tasks)[0]:.6f}",
+        "fell_back": str(int(found.fell_back)),
+        "by_task": " ".join(f"{task}:{float(loss[rows].mean()):.4f}" for task, rows in rows_by_task(tasks).items()),
+    }
+    for name, chosen in (("", found.decisions), ("guarded_", found.guarded)):
+        mean, error = over_tasks(single - paid(costs, chosen), tasks)
+        told |= {f"{name}gain": f"{mean:.6f}", f"{name}error": f"{error:.6f}"}
+    shown = " ".join(word for word in words if not word.startswith("dataset.path="))
+    return told | {"machine": machine(), "versions": versions(), "commit": commit(), "command": f"l2d train {shown}"}
+
+
+def rows_by_task(tasks: Sequence[str]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = defaultdict(list)
+    for row, task in enumerate(tasks):
+        rows[task].append(row)
+    return dict(sorted(rows.items()))
+
+
+def over_tasks(values: Tensor, tasks: Sequence[str]) -> tuple[float, float]:
+    """The mean over tasks of the means of their rows [n], and its standard error: √(Σ_t s_t²/n_t) / T."""
+    found = [paired(values[rows]) for rows in rows_by_task(tasks).values()]
+    errors = [error or 0.0 for _, error in found]
+    return sum(mean for mean, _ in found) / len(found), math.sqrt(sum(error**2 for error in errors)) / len(found)
+
+
+def tables(rows: Sequence[Row]) -> dict[str, str]:
+    """By mark in the page. What was not run is left as it is."""
+    found = {name: [row for row in rows if row["benchmark"] == name] for name in ("routerdc", "llmrouter")}
+    made = {name: split_table(own, PUBLISHED if name == "routerdc" else {}) for name, own in found.items() if own}
+    trios = [row for row in rows if row["benchmark"].startswith("mmlu")]
+    return made | ({"mmlu-trios": trios_table(trios)} if trios else {})
+
+
+def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
+    """Accuracy in percent: the mean over tasks, over seeds; and by task. published: accuracies of others, by title."""
+    tasks = list(task_losses(rows[0])) if rows else []
+    named = tasks if len(tasks) > 1 else []
+    head = ["router", "accuracy", "with the guard", "more than the best single model", *named]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines += [f"| {title} | {accuracy} | | |{' |' * len(named)}" for title, accuracy in published.items()]
+    for title, column in (("best single model on these rows", "single"), ("oracle", "oracle")):
+        lines.append(f"| *{title}* | {percent([rows[0]], column)} | | |{' |' * len(named)}")
+    by_method: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        by_method[row["method"]].append(row)
+    for method, found in sorted(by_method.items(), key=lambda item: mean_of(item[1], "loss")):
+        gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * mean_of(found, 'error'):.2f}"
+        by_task = [f"{100 - 100 * statistics.fmean(task_losses(row)[task] for row in found):.2f}" for task in named]
+        cells = [f"`{method}`", percent(found, "loss"), percent(found, "guarded"), gain, *by_task]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", made_by_runs(rows)])
+
+
+def trios_table(rows: Sequence[Row]) -> str:
+    """Gains over the best single model, by itself → guarded."""
+    methods = [method for method in MMLU_METHODS if any(row["method"] == method for row in rows)]
+    head = ["trio", "prices", "best single model", "oracle", *(f"`{method}`" for method in methods)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for setup, levels in TRIOS.items():
+        for prices in levels:
+            here = [row for row in rows if (row["benchmark"], row["prices"]) == (f"mmlu, {setup}", prices)]
+            cells = [
+                setup,
+                f"[{', '.join(prices.split())}]",
+                *(f"{mean_of(here, key):.4f}" for key in ("single", "oracle")),
+            ]
+            for method in methods:
+                found = [row for row in here if row["method"] == method]
+                shown = [
+                    f"{mean_of(found, f'{kind}gain'):+.4f} ± {mean_of(found, f'{kind}error'):.4f}"
+                    for kind in ("", "guarded_")
+                ]
+                cells.append(" → ".join(shown) + (" (falls back)" if mean_of(found, "fell_back") == 1 else ""))
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join([*lines, "", made_by_runs(rows)])
+
+
+def mean_of(rows: Sequence[Row], column: str) -> float:
+    return statistics.fmean(float(row[column]) for row in rows)
+
+
+def task_losses(row: Row) -> dict[str, float]:
+    return {task: float(loss) for task, loss in (pair.rsplit(":", 1) for pair in row["by_task"].split())}
+
+
+def percent(rows: Sequence[Row], column: str) -> str:
+    """Accuracy, mean ± std over seeds."""
+    found = [100 - 100 * float(row[column]) for row in rows]
+    return f"{statistics.fmean(found):.2f}" + (f" ± {statistics.stdev(found):.2f}" if len(found) > 1 else "")
+
+
+def made_by_runs(rows: Sequence[Row]) -> str:
+    told = "; ".join(sorted({f"{row['machine']}, {row['versions']}, commit {row['commit']}" for row in rows}))
+    seeds = len({row["seed"] for row in rows})
+    return f"({int(rows[0]['n']):,} held-out rows; {seeds} seed{'s' * (seeds > 1)}; {told})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["routerdc", "llmrouter", "mmlu", "docs"])
+    parser.add_argument("table", type=Path, nargs="?")
+    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
+    given = parser.parse_args()
+    found: Iterator[Row] = iter(())
+    if given.what != "docs":
+        runs = (given.table, given.runs_dir)
+        found = on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs)
+    for row in found:
+        print(" ".join(f"{key}={row[key]}" for key in (*KEYS, "loss", "gain", "guarded_gain")), flush=True)
+        write(CSV, FIELDS, KEYS, [*read(CSV), row])  # at once: the next run may take long
+    for mark, table in tables(read(CSV)).items():
+        put(PAGE, mark, table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,319 @@
+"""How fast `l2d serve` decides and passes on, and whether its memory grows: python bench/serve.py
+
+The server runs as a process of its own, with its log on disk; the load comes from this process over the loopback. Each router is
+trained for one epoch first, since the weights do not change the time. Both share the machine's cores.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks
+
+from l2d.data.text.pretrained import MINILM, locate
+from l2d.serving.router import Router
+from latency import ROUTERS, prepared
+from provenance import ROOT, commit, machine, versions
+from records import Row, put, read, write
+
+RESULTS = ROOT / "bench" / "results" / "serve.csv"
+COLUMNS = (
+    *("what", "router", "clients", "n", "p50_ms", "p99_ms", "per_second", "mb_before", "mb_after", "load"),
+    *("commit", "machine", "versions", "command"),
+)
+KEYS = ("what", "router", "clients")
+RATE = 200  # requests per second, in the first measurement
+COMMAND = "python bench/serve.py"
+UPSTREAM_ANSWER = {"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": {"content": "yes"}}]}
+
+
+class Connection:
+    """One kept connection. Written by hand: a client library would take longer than the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def post(self, path: str, body: object) -> float:
+        """Milliseconds until the whole answer is there."""
+        content = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n"
+        begun = time.perf_counter()
+        self.writer.write(head.encode() + content)
+        answer = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        if not answer.startswith(b"http/1.1 200"):
+            raise SystemExit(f"{path}: {answer!r}")
+        await self.reader.readexactly(int(answer.split(b"content-length:")[1].split(b"\r\n")[0]))
+        return 1000 * (time.perf_counter() - begun)
+
+
+@asynccontextmanager
+async def connected(port: int, number: int) -> AsyncIterator[list[Connection]]:
+    found = [Connection(*await asyncio.open_connection("127.0.0.1", port)) for _ in range(number)]
+    yield found
+    for one in found:
+        one.writer.close()
+
+
+async def in_turn(
+    port: int, clients: int, bodies: Sequence[object], seconds: float, path: str
+) -> tuple[list[float], float]:
+    """Every client asks again as soon as it is answered. Milliseconds of each request, and requests per second."""
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+
+    async def ask(one: Connection, first: int) -> None:
+        place = first
+        while time.perf_counter() < end:
+            times.append(await one.post(path, bodies[place % len(bodies)]))
+            place += clients
+
+    async with connected(port, clients) as found:
+        begun = time.perf_counter()
+        await asyncio.gather(*(ask(one, place) for place, one in enumerate(found)))
+        return times, len(times) / (time.perf_counter() - begun)
+
+
+async def at_rate(port: int, rate: float, bodies: Sequence[object], seconds: float, path: str) -> list[float]:
+    """Requests begin at fixed times, whether or not earlier ones are answered. Waiting for a free connection counts."""
+    times: list[float] = []
+    async with connected(port, 32) as found:
+        free: asyncio.Queue[Connection] = asyncio.Queue()
+        for one in found:
+            free.put_nowait(one)
+
+        async def ask(place: int, due: float) -> None:
+            one = await free.get()
+            await one.post(path, bodies[place % len(bodies)])
+            times.append(1000 * (time.perf_counter() - due))
+            free.put_nowait(one)
+
+        begun, tasks = time.perf_counter(), []
+        for place in range(int(rate * seconds)):
+            due = begun + place / rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.append(asyncio.create_task(ask(place, due)))
+        await asyncio.gather(*tasks)
+    return times
+
+
+@contextmanager
+def server(run: Path, folder: Path, *arguments: str) -> Any:
+    """A server of this run: its port and its process."""
+    port = free_port()
+    command = [sys.executable, "-m", "l2d", "serve", str(run), f"--port={port}", f"--log={folder / 'log.sqlite'}"]
+    process = subprocess.Popen([*command, *arguments], cwd=folder, stderr=subprocess.DEVNULL)
+    try:
+        asyncio.run(ready(port))
+        yield port, process
+    finally:
+        process.terminate()
+        process.wait()
+        for file in folder.glob("log.sqlite*"):
+            file.unlink()
+
+
+async def ready(port: int) -> None:
+    for _ in range(600):
+        try:
+            (_, writer) = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(0.1)
+            continue
+        writer.close()
+        return
+    raise SystemExit("the server did not start")
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def megabytes(process: subprocess.Popen[bytes]) -> float:
+    lines = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) / 1024
+
+
+def summed(what: str, router: str, clients: int, times: Sequence[float], **others: float) -> Row:
+    shares = statistics.quantiles(times, n=100)
+    found = {"what": what, "router": router, "clients": clients, "n": len(times), "load": round(os.getloadavg()[0], 2)}
+    found |= {"p50_ms": round(shares[49], 2), "p99_ms": round(shares[98], 2)}
+    return {
+        key: str(value) for key, value in (found | {name: round(value, 1) for name, value in others.items()}).items()
+    }
+
+
+def measure_decisions(name: str, run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
+    bodies, rows = [{"text": text} for text in texts], []
+    route = "/v1/route"
+    threads = ["--threads=2"] if name == "minilm" else []
+    with server(run, folder, *threads) as (port, _):
+        asyncio.run(in_turn(port, 1, bodies, 1, route))
+        times, rate = asyncio.run(in_turn(port, 1, bodies, seconds, route))
+        rows.append(summed("one client", name, 1, times, per_second=rate))
+        if name == "mlp":
+            rows.append(
+                summed(
+                    f"{RATE} requests per second", name, 32, asyncio.run(at_rate(port, RATE, bodies, seconds, route))
+                )
+            )
+            times, rate = asyncio.run(in_turn(port, 32, bodies, seconds, route))
+            rows.append(summed("saturation", name, 32, times, per_second=rate))
+        else:
+            times, rate = asyncio.run(in_turn(port, 16, bodies, seconds, route))
+            rows.append(summed("saturation", name, 16, times, per_second=rate))
+    if name == "minilm":
+        with server(run, folder, *threads, "--batch=1") as (port, _):
+            asyncio.run(in_turn(port, 1, bodies, 1, route))
+            times, rate = asyncio.run(in_turn(port, 16, bodies, seconds, route))
+            rows.append(summed("saturation, without batching", name, 16, times, per_second=rate))
+    return rows
+
+
+def measure_python(name: str, run: Path, texts: Sequence[str], seconds: float) -> Row:
+    """Router.route in this process, one query at a time."""
+    router, times = Router.load(run), list[float]()
+    router.route(texts[:1])
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        router.route([texts[len(times) % len(texts)]])
+        times.append(1000 * (time.perf_counter() - begun))
+    return summed("Router.route in Python", name, 1, times)
+
+
+def measure_gateway(run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
+    """The same upstream, asked directly and through the gateway, by one client."""
+    port = free_port()
+    upstream = subprocess.Popen([sys.executable, __file__, "--upstream", str(port)])
+    try:
+        about = {"base_url": f"http://127.0.0.1:{port}/v1", "model": "m"}
+        experts = Router.load(run).experts
+        (folder / "upstreams.yaml").write_text(json.dumps(dict.fromkeys(experts, about)), encoding="utf-8")
+        bodies = [{"model": "l2d", "messages": [{"role": "user", "content": text}]} for text in texts]
+        chat, rows = "/v1/chat/completions", []
+        asyncio.run(ready(port))
+        with server(run, folder, "--upstreams=upstreams.yaml") as (gateway, _):
+            for what, place in (("upstream, directly", port), ("upstream, through the gateway", gateway)):
+                asyncio.run(in_turn(place, 1, bodies, 1, chat))
+                times, rate = asyncio.run(in_turn(place, 1, bodies, seconds, chat))
+                rows.append(summed(what, "mlp", 1, times, per_second=rate))
+        return rows
+    finally:
+        upstream.terminate()
+        upstream.wait()
+
+
+async def be_upstream(port: int) -> None:
+    """Answers every request at once."""
+    content = json.dumps(UPSTREAM_ANSWER).encode()
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(content) + content
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.split(b"content-length:")[1].split(b"\r\n")[0]))
+                writer.write(answer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    await (await asyncio.start_server(serve, "127.0.0.1", port)).serve_forever()
+
+
+def measure_memory(run: Path, texts: Sequence[str], folder: Path, requests: int) -> Row:
+    """Resident memory after a tenth of the requests, and after all. Times are not kept: there are other rows for them."""
+    bodies = [{"text": text} for text in texts]
+
+    async def ask(port: int, number: int) -> list[float]:
+        times: list[float] = []
+        async with connected(port, 16) as found:
+
+            async def some(one: Connection) -> None:
+                while len(times) < number:
+                    times.append(await one.post("/v1/route", bodies[len(times) % len(bodies)]))
+
+            await asyncio.gather(*map(some, found))
+        return times
+
+    with server(run, folder) as (port, process):
+        times = asyncio.run(ask(port, requests // 10))
+        before = megabytes(process)
+        times += asyncio.run(ask(port, requests - requests // 10))
+        found = summed("memory", "mlp", 16, times, mb_before=before, mb_after=megabytes(process))
+        return found | {"p50_ms": "", "p99_ms": ""}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=["mlp", "minilm", "gateway", "memory"],
+        default=["mlp", "minilm", "gateway", "memory"],
+    )
+    parser.add_argument("--seconds", type=float, default=10.0, help="for each measurement")
+    parser.add_argument("--requests", type=int, default=50_000, help="to look at the memory")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--upstream", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.upstream is not None:
+        asyncio.run(be_upstream(arguments.upstream))
+    provenance = {"commit": commit(), "machine": machine(), "versions": versions(), "command": COMMAND}
+    rows: list[Row] = []
+    for name in ("mlp", "minilm"):
+        if name == "minilm" and ("minilm" not in arguments.only or locate("minilm") == MINILM):
+            continue
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            run, texts = prepared(ROUTERS[name], folder)
+            if name in arguments.only:
+                rows += [measure_python(name, run, texts, arguments.seconds / 2)]
+                rows += measure_decisions(name, run, texts, folder, arguments.seconds)
+            if name == "mlp" and "gateway" in arguments.only:
+                rows += measure_gateway(run, texts, folder, arguments.seconds)
+            if name == "mlp" and "memory" in arguments.only:
+                rows.append(measure_memory(run, texts, folder, arguments.requests))
+    for row in rows:
+        print(" ".join(f"{key}={value}" for key, value in row.items()))
+    rows = [dict.fromkeys(COLUMNS, "") | row | provenance for row in rows]
+    write(arguments.out, COLUMNS, KEYS, [*read(arguments.out), *rows])
+    if arguments.out == RESULTS:
+        put(ROOT / "docs" / "serving.md", "serve-speed", table(read(RESULTS)))
+
+
+def table(rows: Sequence[Row]) -> str:
+    lines = ["| what | router | clients | requests | median | 99 % | per second | memory |", "|---" * 8 + "|"]
+    for row in rows:
+        memory = f"{row['mb_before']} MB, then {row['mb_after']} MB" if row["mb_after"] else ""
+        times = f"{row['p50_ms']} ms | {row['p99_ms']} ms" if row["p50_ms"] else " | "
+        lines.append(
+            f"| {row['what']} | `{row['router']}` | {row['clients']} | {int(row['n']):,} | {times} |"
+            f" {row['per_second']} | {memory} |"
+        )
+    made = sorted({(row["machine"], row["versions"], row["commit"]) for row in rows})
+    load = max(float(row["load"]) for row in rows)
+    said = "; ".join(f"{where}; {what}; commit {code}" for where, what, code in made)
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"`{COMMAND}` on {said}. The load of the machine was at most {load:g}, that of the measurement included.",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()

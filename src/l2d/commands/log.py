@@ -1,0 +1,50 @@
+"""l2d log export: the decisions and outcomes of `l2d serve`, in the long form that training takes."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from l2d.utils.errors import ParameterError
+from l2d.utils.text import counted
+from l2d.utils.user_errors import OneLineParser, answering
+
+ABOUT = "Work with the log of l2d serve."
+EXPORT = """Write the decisions that have an outcome as a table with a row for each: id, prompt (or the features f_1, f_2, …),
+expert, correct (or loss), price, latency, propensity, time (seconds since 1970).
+
+Rows whose expert no policy chose are left out, since they have no propensity: the client named the expert, the conversation
+had it already, or the chosen expert failed and another one answered. --all keeps them, with an empty propensity."""
+EXAMPLES = """examples:
+  l2d log export log.sqlite --out log.csv
+  l2d log export log.sqlite --out log.parquet --run runs/queries/own/table/error/mild/1a2b3c4d/seed=0"""
+
+
+def make_log_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="l2d log", description=ABOUT, epilog=EXAMPLES)
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    export = actions.add_parser("export", help="write the log as a table", description=EXPORT)
+    export.add_argument("log", metavar="LOG", type=Path, help="the SQLite file of l2d serve --log")
+    export.add_argument("--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write")
+    export.add_argument("--run", help="only decisions of this run, named as the server named it")
+    export.add_argument("--all", action="store_true", dest="every", help="also rows without a propensity")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    with answering():
+        options = make_log_parser().parse_args(arguments)
+        if options.out.suffix.lower() not in (".csv", ".parquet"):
+            raise ParameterError("--out", "must end in .csv or .parquet", options.out)
+        from l2d.data.sheet import write_sheet
+        from l2d.serving.server.log_export import read_long_form
+
+        found = read_long_form(options.log.expanduser(), options.run, options.every)
+        write_sheet(options.out, found.columns)
+        if found.left_out:
+            print(
+                f"left out: {counted(found.left_out, 'row')} without a propensity (--all keeps them)", file=sys.stderr
+            )
+        if not {"prompt", "f_1"} & found.columns.keys():
+            print("the log kept no inputs (--keep none), so nothing can be trained from it", file=sys.stderr)
+        print(f"{options.out}: {counted(len(found.columns['id']), 'row')}")

@@ -1,0 +1,1 @@
+"""Recorded outcomes of language models as the columns of a table."""

@@ -1,0 +1,79 @@
+"""RouterBench's columns (Hu et al. 2024): MODEL for how right, MODEL|total_cost for the price in dollars."""
+
+import ast
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, check_splits, task_and_split
+from l2d.data.sheet import Sheet, read_sheet
+from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
+
+PRICE = "|total_cost"
+PICKLES = (".pkl", ".pickle")
+# Reading a pickle runs what is in it, so it is not done here.
+EXPORT = "import pandas; pandas.read_pickle('{0}.pkl').to_parquet('{0}.parquet')"
+
+
+def routerbench_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
+    """Several files must have the same models; ids are then FILE/sample_id."""
+    check_splits(files)
+    columns: Columns = {}
+    for file in files:
+        part = _scored(file, one_of_several=len(files) > 1)
+        if columns and list(part) != list(columns):
+            other = sorted({*part} ^ {*columns})
+            raise L2DError(f"{file}: other columns than in {files[0]}: {listed(other)}")
+        for name, cells in part.items():
+            columns.setdefault(name, []).extend(cells)
+    return RecordedOutcomes(columns, notes=[])
+
+
+def _scored(file: Path, one_of_several: bool) -> Columns:
+    if file.suffix.lower() in PICKLES:
+        export = EXPORT.format(file.with_suffix(""))
+        raise L2DError(
+            f'{file}: a pickle can run code when it is read; if you trust it, export it: python -c "{export}"'
+        )
+    sheet = read_sheet(file, ["sample_id", "prompt", "eval_name"])
+    models = [name.removesuffix(PRICE) for name in sheet.names if name.endswith(PRICE)]
+    for name in ("sample_id", "prompt", "eval_name", *models) if models else ("MODEL|total_cost",):
+        if name not in sheet.columns:
+            raise L2DError(f"{file}: no column {name}; there are {listed(sheet.names)}")
+    ids = sheet.words("sample_id")
+    part: Columns = {
+        "id": [f"{file.stem}/{one}" for one in ids] if one_of_several else ids,
+        "prompt": _prompts(sheet),
+        "task": sheet.words("eval_name"),
+    }
+    if split := task_and_split(file)[1]:
+        part["split"] = [split] * len(sheet)
+    for model in models:
+        right = sheet.numbers(model)
+        sheet.refuse(model, "not between 0 (wrong) and 1 (right)", (right < 0) | (right > 1))
+        part[f"correct_{model}"] = right.tolist()
+    for model in models:
+        price = sheet.numbers(f"{model}{PRICE}")
+        sheet.refuse(f"{model}{PRICE}", "negative", price < 0)
+        part[f"price_{model}"] = price.tolist()
+    return part
+
+
+def _prompts(sheet: Sheet) -> list[str]:
+    """A prompt is a list of turns, or such a list written as text."""
+    prompts = [plain_prompt(cell) for cell in sheet.columns["prompt"].to_pylist()]
+    if empty := [row for row, prompt in enumerate(prompts, start=1) if not prompt.strip()]:
+        raise L2DError(f"{sheet.path}: column prompt: empty in rows {listed(empty)}")
+    return prompts
+
+
+def plain_prompt(cell: object) -> str:
+    """The text of ['one turn'], of ["one", "another"] or of a plain cell."""
+    turns = cell
+    if isinstance(cell, str) and cell.startswith("["):
+        with suppress(ValueError, SyntaxError, MemoryError, RecursionError):  # a text that only begins like a list
+            turns = ast.literal_eval(cell)  # reads literals and runs nothing
+    if isinstance(turns, list) and all(isinstance(turn, str) for turn in turns):
+        return "\n".join(turns)
+    return "" if cell is None else str(cell)

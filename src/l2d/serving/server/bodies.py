@@ -1,0 +1,150 @@
+"""What clients send: the types of requests, and how a query is read from one."""
+
+import base64
+import binascii
+import io
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+
+from l2d.data.inputs import MODES
+from l2d.serving.exported import RouterDescription
+from l2d.utils.errors import L2DError
+
+LONGEST_TEXT = 100_000  # characters that a router reads; a longer text loses its middle
+START_SHARE = 0.25  # of them, from the start
+MOST_INPUTS = 1_000
+MOST_MESSAGES = 2_000
+MOST_OUTCOMES = 10_000
+MOST_PIXELS = 16_000_000
+
+Message = dict[str, Any]
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+Price = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0)]
+
+
+def number_of(value: object) -> object:
+    """true and false as 1 and 0."""
+    return float(value) if isinstance(value, bool) else value
+
+
+class StrictBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class QueryBody(StrictBody):
+    """One query: a text, chat messages, features (by column or in the columns' order; a text may stand beside them), or an image
+    (a base64 PNG or JPEG, or its pixels as nested lists)."""
+
+    text: str | None = None
+    messages: Messages | None = None
+    features: dict[str, Any] | list[float] | None = None
+    image: str | list[Any] | None = None
+
+
+class RouteBody(QueryBody):
+    """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`."""
+
+    inputs: Annotated[list[QueryBody], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
+    prices: dict[str, Price] | list[Price] | None = None
+    budget: float | None = None
+    confidence: float | None = None
+    raw: bool = False
+
+
+class OutcomeBody(StrictBody):
+    """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds."""
+
+    decision_id: Annotated[str, Field(min_length=1, max_length=64)]
+    correct: Annotated[float, BeforeValidator(number_of), Field(ge=0, le=1)] | None = None
+    cost: Price | None = None
+    price: Price | None = None
+    latency: Seconds | None = None
+
+
+class OutcomesBody(StrictBody):
+    outcomes: Annotated[list[OutcomeBody], Field(min_length=1, max_length=MOST_OUTCOMES)]
+
+
+def many_or_one(body: Any) -> str:
+    return "~many" if isinstance(body, OutcomesBody) or (isinstance(body, dict) and "outcomes" in body) else "~one"
+
+
+OneOrMany = Annotated[
+    Annotated[OutcomeBody, Tag("~one")] | Annotated[OutcomesBody, Tag("~many")], Discriminator(many_or_one)
+]
+
+
+class ReloadBody(StrictBody):
+    run: Annotated[str, Field(min_length=1, max_length=4096)]
+    force: bool = False
+
+
+def read_query(body: QueryBody, about: RouterDescription) -> Any:
+    """As `Router.route` takes it. Raises L2DError if the router sees something else."""
+    text: Any = body.text if body.messages is None else last_question(body.messages)
+    by_column = body.features if isinstance(body.features, dict) else {}
+    if about.kind == "image" and body.image is not None:
+        return read_image(body.image, about.shape, about.seen.white)
+    if about.kind == "text":
+        text = by_column.get(str(about.seen.text)) if text is None else text
+        if isinstance(text, str):
+            return without_the_middle(text)
+    elif about.kind == "row" and body.features is not None:
+        beside = text is not None and about.seen.text is not None and isinstance(body.features, dict)
+        return {**by_column, str(about.seen.text): without_the_middle(text)} if beside else body.features
+    given = [name for name in ("text", "messages", "features", "image") if getattr(body, name) is not None]
+    raise L2DError(f"{' and '.join(given) or 'no query'}: this router sees {about.sees}")
+
+
+def last_question(messages: Sequence[Message]) -> str:
+    """The text of the last message of the user: its parts of type text, if it has several."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, list):
+                parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+                content = "\n".join(part for part in parts if isinstance(part, str))
+            if isinstance(content, str) and content.strip():
+                return content
+            raise L2DError("messages: the last one of the user has no text to route by")
+    raise L2DError("messages: none of them has the role user")
+
+
+def without_the_middle(text: str) -> str:
+    """At most LONGEST_TEXT characters: a question is at the start or, more often, at the end."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    start = int(START_SHARE * LONGEST_TEXT)
+    return text[:start] + text[start - LONGEST_TEXT :]
+
+
+def read_image(image: str | list[Any], shape: tuple[int, ...], white: int) -> np.ndarray:
+    """uint8 [H, W, C]. A picture is resized to the shape; pixels must have it."""
+    if isinstance(image, list):
+        return read_pixels(image, shape, white)
+    try:
+        content = base64.b64decode(image.partition("base64,")[2] or image, validate=True)
+        with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                raise L2DError(f"image: more than {MOST_PIXELS:,} pixels")
+            small = picture.convert(MODES[shape[2]]).resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        raise L2DError("image: not a PNG or JPEG in base64") from None
+    return np.rint(np.asarray(small).reshape(shape) * (white / 255)).astype(np.uint8)
+
+
+def read_pixels(image: list[Any], shape: tuple[int, ...], white: int) -> np.ndarray:
+    try:
+        found = np.asarray(image)
+    except ValueError:
+        found = np.empty(0)
+    if found.shape == shape[:2] and shape[2] == 1:
+        found = found[..., None]
+    if found.shape != shape or found.dtype.kind not in "iu" or not 0 <= found.min() <= found.max() <= white:
+        raise L2DError(f"image: must be {'×'.join(map(str, shape))} whole numbers from 0 to {white}")
+    return found.astype(np.uint8)

@@ -1,0 +1,38 @@
+"""What Prometheus reads at /metrics. No label holds a prompt, a key or an id."""
+
+import math
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class ServerMetrics:
+    """A registry of its own, so that several servers in one process do not share counts."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call] # they would double the page
+        self.registry = here = CollectorRegistry()
+        self.requests = Counter("l2d_requests", "requests", ["endpoint", "status"], registry=here)
+        self.seconds = Histogram(
+            "l2d_request_seconds", "seconds to answer", ["endpoint"], buckets=BUCKETS, registry=here
+        )
+        self.choices = Counter("l2d_choices", "queries by expert, and by who decided", ["expert", "by"], registry=here)
+        self.guarded = Counter("l2d_guard", "choices that the guard changed", ["action"], registry=here)
+        self.fallbacks = Counter(
+            "l2d_fallbacks", "experts that failed and were passed over", ["expert", "reason"], registry=here
+        )
+        self.spend = Counter(
+            "l2d_spend", "prices of the experts that were chosen or answered", ["expert"], registry=here
+        )
+        self.outcomes = Counter("l2d_outcomes", "outcomes recorded", registry=here)
+        self.wrong = Counter("l2d_outcome_cost", "sum of the costs in recorded outcomes, without prices", registry=here)
+        self.errors = Counter("l2d_errors", "what went wrong", ["kind"], registry=here)
+        self.batch = Histogram("l2d_batch_queries", "queries that shared a forward pass", buckets=SIZES, registry=here)
+        self.far = Gauge("l2d_far_share", "share of the last inputs that are far from the training rows", registry=here)
+        self.far.set(math.nan)  # not known yet
+        self.run = Gauge("l2d_run", "1 for the run that decides", ["run"], registry=here)
+
+    def show(self) -> bytes:
+        return generate_latest(self.registry)

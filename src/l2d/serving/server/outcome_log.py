@@ -1,0 +1,223 @@
+"""The log: decisions and their outcomes in SQLite, acknowledged only when they are on disk."""
+
+import hashlib
+import queue
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from l2d.utils.errors import L2DError
+
+VERSION = 1  # of the tables
+SCHEMA = """
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, run TEXT NOT NULL, expert TEXT NOT NULL,
+    router_choice TEXT, decided_by TEXT NOT NULL, propensity REAL, price REAL, latency REAL, served TEXT, session TEXT,
+    text TEXT, features BLOB
+);
+CREATE INDEX sessions ON decisions (session) WHERE session IS NOT NULL;
+CREATE TABLE outcomes (
+    decision_id TEXT PRIMARY KEY REFERENCES decisions (id), correct REAL, loss REAL, price REAL, latency REAL, time REAL NOT NULL
+) WITHOUT ROWID;
+"""
+WAIT = 2.0  # seconds for another process that writes; then the request is refused
+MOST = 512  # operations in one commit
+COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
+INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
+OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
+CLOSED = None
+
+
+class LogUnavailable(Exception):
+    """Nothing was written: the database is locked, the disk is full, or the file is gone."""
+
+
+class OutcomeRefused(Exception):
+    """Nothing of the request was recorded. status: of the HTTP answer."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class LoggedDecision:
+    """expert: who gets the query. router_choice: whom the router prefers, None if it was not asked. decided_by: router, explore,
+    shadow, drift, session or client. propensity: the chance with which the policy chose the expert, None if no policy did.
+    price: of the expert, as the router knows it. features: float32, as bytes."""
+
+    id: str
+    run: str
+    expert: str
+    router_choice: str | None
+    decided_by: str
+    propensity: float | None
+    price: float | None = None
+    session: str | None = None
+    text: str | None = None
+    features: bytes | None = None
+
+    def row(self, now: float) -> tuple[Any, ...]:
+        known = (self.run, self.expert, self.router_choice, self.decided_by, self.propensity, self.price)
+        return (self.id, now, *known, self.session, self.text, self.features)
+
+
+@dataclass(frozen=True)
+class ReportedOutcome:
+    """correct: from 0 to 1; or loss, in units of one error, without the price. price, latency (seconds): None if not given."""
+
+    decision_id: str
+    correct: float | None
+    loss: float | None
+    price: float | None = None
+    latency: float | None = None
+
+    def values(self) -> tuple[float | None, ...]:
+        return self.correct, self.loss, self.price, self.latency
+
+
+def new_decision_id() -> str:
+    """Nobody can guess it, and two servers do not make the same. It begins with the time, which keeps the index small."""
+    return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
+
+
+def session_digest(session: str) -> str:
+    """What is kept of the name of a conversation."""
+    return hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+def open_database(file: Path) -> sqlite3.Connection:
+    """A new file gets its tables. A connection is for one thread at a time."""
+    try:
+        found = sqlite3.connect(file, timeout=WAIT, isolation_level=None, check_same_thread=False)
+    except sqlite3.Error as error:
+        raise L2DError(f"{file}: cannot be used as a log ({error})") from error
+    try:
+        prepare_database(found)
+    except sqlite3.Error as error:
+        found.close()
+        raise L2DError(f"{file}: cannot be used as a log ({error})") from error
+    if found.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+        found.close()
+        raise L2DError(f"{file}: another version of l2d wrote this log; choose another file")
+    return found
+
+
+def prepare_database(database: sqlite3.Connection) -> None:
+    database.execute("PRAGMA journal_mode = WAL")
+    database.execute("PRAGMA synchronous = FULL")
+    database.execute("BEGIN IMMEDIATE")
+    if database.execute("PRAGMA user_version").fetchone()[0] == 0:
+        for statement in SCHEMA.split(";\n"):
+            database.execute(statement)
+        database.execute(f"PRAGMA user_version = {VERSION}")
+    database.execute("COMMIT")
+
+
+Operation = Callable[[sqlite3.Connection], Any]
+
+
+class OutcomeLog:
+    """One thread writes. Operations that arrive while it commits share the next commit, so a slow disk costs latency, not
+    throughput. `close` ends the thread."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._database = open_database(file)
+        self._waiting: queue.SimpleQueue[tuple[Operation, Future[Any]] | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_all, name="outcome log", daemon=True)
+        self._writer.start()
+
+    def add_decisions(self, decisions: Sequence[LoggedDecision]) -> Future[None]:
+        now = time.time()
+        return self._do(lambda database: database.executemany(INSERT, [one.row(now) for one in decisions]) and None)
+
+    def add_outcomes(self, outcomes: Sequence[ReportedOutcome]) -> Future[int]:
+        """How many were new. Outcomes that are known already are left as they are. All are recorded, or none."""
+        return self._do(lambda database: add_outcomes(database, outcomes))
+
+    def add_answer(self, id: str, served: str | None, price: float | None, latency: float | None) -> Future[None]:
+        """What the gateway learned: who answered in place of the chosen expert, the price by usage, seconds."""
+        said = "UPDATE decisions SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency)"
+        return self._do(
+            lambda database: database.execute(f"{said} WHERE id = ?", (served, price, latency, id)) and None
+        )
+
+    def expert_of(self, session: str) -> Future[str | None]:
+        """Who answered last in this conversation."""
+        asked = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
+        return self._do(lambda database: (database.execute(asked, (session,)).fetchone() or [None])[0])
+
+    def check(self) -> Future[None]:
+        """Raises LogUnavailable if nothing can be written."""
+        return self._do(lambda _: None)
+
+    def close(self) -> None:
+        """After what waits is written. Again: nothing."""
+        self._waiting.put(CLOSED)
+        self._writer.join()
+        self._database.close()
+
+    def _do(self, operation: Operation) -> Future[Any]:
+        done: Future[Any] = Future()
+        self._waiting.put((operation, done))
+        return done
+
+    def _write_all(self) -> None:
+        while (first := self._waiting.get()) is not CLOSED:
+            batch = [first]
+            while len(batch) < MOST and not self._waiting.empty():
+                if (another := self._waiting.get()) is CLOSED:
+                    self._waiting.put(CLOSED)
+                    break
+                batch.append(another)
+            self._commit(batch)
+
+    def _commit(self, batch: Sequence[tuple[Operation, Future[Any]]]) -> None:
+        """An operation that is refused has written nothing; the others are committed. Nobody hears of success before the commit."""
+        results: list[tuple[Future[Any], Any]] = []
+        try:
+            self._database.execute("BEGIN IMMEDIATE")
+            for operation, done in batch:
+                try:
+                    results.append((done, operation(self._database)))
+                except OutcomeRefused as refusal:
+                    results.append((done, refusal))
+            self._database.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            results = [(done, LogUnavailable(str(error))) for _, done in batch]
+        for done, result in results:
+            if not done.set_running_or_notify_cancel():
+                continue
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+
+def add_outcomes(database: sqlite3.Connection, outcomes: Sequence[ReportedOutcome]) -> int:
+    """Reads first, then writes: a refusal leaves nothing behind."""
+    new: dict[str, ReportedOutcome] = {}
+    for outcome in outcomes:
+        id = outcome.decision_id
+        known = database.execute(
+            "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?", (id,)
+        ).fetchone()
+        before = known or (new[id].values() if id in new else None)
+        if before is None:
+            if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
+                raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+            new[id] = outcome
+        elif tuple(before) != outcome.values():
+            raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
+    now = time.time()
+    database.executemany(OUTCOME, [(id, *outcome.values(), now) for id, outcome in new.items()])
+    return len(new)

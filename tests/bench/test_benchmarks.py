@@ -1,0 +1,98 @@
+"""What bench/benchmarks.py computes from held-out rows, by hand."""
+
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import torch
+
+from l2d.core.guard import Guard
+
+Bench = Callable[[str], ModuleType]
+
+
+def test_means_over_tasks(bench: Bench) -> None:
+    """Task a: mean 2, s² = 2, so s²/n = 1. Task b: mean 10, nothing varies. Over tasks: 6 ± √1/2."""
+    mean, error = bench("benchmarks").over_tasks(torch.tensor([1.0, 10.0, 3.0, 10.0, 10.0]).double(), list("ababb"))
+    assert (mean, error) == (pytest.approx(6), pytest.approx(0.5))
+
+
+def test_figures(bench: Bench) -> None:
+    """Two tasks of one and three rows. Alone, model 0 costs (0 + 2/3)/2 and model 1 (1 + 1/3)/2; the router pays for the first row
+    and for the last one. The guarded router is model 0."""
+    module = bench("benchmarks")
+    costs = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double()
+    found = module.Judged(
+        costs, torch.tensor([1, 1, 1, 1]), torch.zeros(4, dtype=torch.long), True, ["a", "b", "b", "b"]
+    )
+    row = module.figures(found, "x", "", "knn", 0, ["method=knn", "dataset.path=/somewhere"])
+    assert [float(row[key]) for key in ("loss", "single", "oracle", "guarded")] == pytest.approx(
+        [2 / 3, 1 / 3, 0, 1 / 3], abs=1e-6
+    )
+    assert (float(row["gain"]), float(row["guarded_gain"])) == (pytest.approx(-1 / 3, abs=1e-6), 0)
+    assert (row["by_task"], row["tasks"], row["fell_back"]) == ("a:1.0000 b:0.3333", "2", "1")
+    assert row["command"] == "l2d train method=knn"
+    assert {*row} == {*module.FIELDS}
+
+
+@pytest.mark.parametrize(("price", "falls_back"), [(0.0, False), (0.9, True)])
+def test_other_prices(price: float, falls_back: bool, bench: Bench) -> None:
+    """Each model is right on its own half of 200 rows, and the estimates know it. At a price of .9 the other model is hardly worth
+    it; the estimates are then turned round, so that routing loses."""
+    module = bench("benchmarks")
+    errors = torch.tensor([[0.0, 1.0], [1.0, 0.0]]).double().repeat(100, 1)
+    expected = 1 - errors if falls_back else errors
+    found = module.at_prices(errors, expected, torch.tensor([price, 0.0]).double())
+    assert found.fell_back is falls_back
+    row = module.figures(found, "x", "", "knn", 0, [])
+    assert float(row["single"]) == pytest.approx(0.5)
+    assert float(row["guarded_gain"]) == pytest.approx(0.0 if falls_back else 0.5)
+
+
+def test_the_guard_leaves_the_routers_own_decisions(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guard of all rows changes nothing, those of the folds fall back to model 0."""
+    module = bench("benchmarks")
+    fitted = iter([Guard(None, None, 0, 0.1, 0.1), *[Guard(None, 0, 0, -0.1, 0.1)] * 5])
+    monkeypatch.setattr(module, "fit_guard", lambda *_: next(fitted))
+    found = module.at_prices(
+        torch.zeros(10, 2).double(), torch.tensor([[1.0, 0.0]] * 10).double(), torch.zeros(2).double()
+    )
+    assert (found.decisions.tolist(), found.guarded.tolist()) == ([1] * 10, [0] * 10)
+
+
+def test_tables(bench: Bench) -> None:
+    """Accuracies in percent, the best router first; published numbers and what is gained beside them."""
+    module = bench("benchmarks")
+    about = {
+        "n": "1000",
+        "machine": "M",
+        "versions": "V",
+        "commit": "C",
+        "single": "0.45",
+        "oracle": "0.25",
+        "fell_back": "0",
+    }
+    rows = [
+        {
+            **about,
+            "method": method,
+            "seed": seed,
+            "loss": loss,
+            "guarded": "0.45",
+            "gain": "0.03",
+            "error": "0.01",
+            "by_task": tasks,
+        }
+        for method, seed, loss, tasks in (
+            ("knn", "0", "0.44", "a:0.5 b:0.38"),
+            ("plugin", "0", "0.42", "a:0.44 b:0.40"),
+            ("plugin", "1", "0.40", "a:0.40 b:0.40"),
+        )
+    ]
+    lines = module.split_table(rows, {"others": "58.5"}).splitlines()
+    assert lines[0] == "| router | accuracy | with the guard | more than the best single model | a | b |"
+    assert lines[2] == "| others | 58.5 | | | | |"
+    assert lines[3].startswith("| *best single model on these rows* | 55.00 |")
+    assert lines[5] == "| `plugin` | 59.00 ± 1.41 | 55.00 ± 0.00 | +3.00 ± 1.00 | 58.00 | 60.00 |"
+    assert lines[6] == "| `knn` | 56.00 | 55.00 | +3.00 ± 1.00 | 50.00 | 62.00 |"
+    assert lines[-1] == "(1,000 held-out rows; 2 seeds; M, V, commit C)"

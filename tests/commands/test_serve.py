@@ -1,0 +1,237 @@
+"""`l2d serve`: how it starts, refuses, survives being killed, and stops. What it answers is tested in tests/serving/server."""
+
+import json
+import os
+import random
+import signal
+import socket
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.forker import Child
+from tests.serving.finished import Untrained
+from tests.serving.server.helpers import PROMPTS, FakeUpstream, text_run
+
+from l2d.commands.serve import main, make_serve_parser, make_service, read_token
+from l2d.utils.errors import ParameterError
+
+KILLS = 20
+Start = Callable[..., Child]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    return text_run(tmp_path_factory.mktemp("run"))
+
+
+def refusal(*arguments: object) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main([str(argument) for argument in arguments])
+    said = str(caught.value.code)
+    assert said.startswith("error: ")
+    assert "\n" not in said
+    return said
+
+
+def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("upstreams.yaml").write_text("a: {base_url: http://x, modle: y}")
+    for arguments, said in (
+        (["nowhere"], "nowhere: no such folder"),
+        ([run.path, "--explore", 2], "--explore=2.0"),
+        ([run.path, "--port", 70000], "--port=70000"),
+        ([run.path, "--keep", "all"], "--keep"),
+        ([run.path, "--shadow", "z"], "--shadow=z: no such expert; there are a, b, c"),
+        ([run.path, "--shadow", "a", "--explore", 0.1], "--explore=0.1"),
+        ([run.path, "--drift-limit", 0.5], "--drift-limit=0.5"),
+        ([run.path, "--prices", "0.1"], "--prices"),
+        ([run.path, "--batch", 0], "--batch"),
+        ([run.path, "--upstreams", "none.yaml"], "none.yaml: No such file"),
+        ([run.path, "--upstreams", "upstreams.yaml"], "upstreams.yaml"),
+        ([run.path, "--log", "no/log.sqlite"], "no/log.sqlite: cannot be used as a log"),
+        ([run.path, "--port", "x"], "--port"),
+        ([], "RUN"),
+    ):
+        assert said in refusal(*arguments)
+    assert not list(tmp_path.glob("*.sqlite"))
+
+
+def test_a_port_that_is_taken(run: Untrained, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert refusal(run.path, "--port", port, "--log", tmp_path / "log.sqlite").startswith(f"error: --port={port}:")
+
+
+def test_without_the_extra(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    assert refusal(run.path).endswith("pip install 'l2d[serve]'")
+
+
+def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the environment or from a file; never from the command line, which every user of the machine can read."""
+    monkeypatch.delenv("L2D_ADMIN_TOKEN", raising=False)
+    assert read_token("L2D_ADMIN_TOKEN") is None
+    file = tmp_path / "token"
+    file.write_text("in a file\n")
+    monkeypatch.setenv("L2D_ADMIN_TOKEN_FILE", str(file))
+    assert read_token("L2D_ADMIN_TOKEN") == "in a file"
+    monkeypatch.setenv("L2D_ADMIN_TOKEN", "direct")
+    assert read_token("L2D_ADMIN_TOKEN") == "direct"
+    for wrong in ("", "ü", "a\nb"):
+        monkeypatch.setenv("L2D_ADMIN_TOKEN", wrong)
+        with pytest.raises(ParameterError, match="L2D_ADMIN_TOKEN"):
+            read_token("L2D_ADMIN_TOKEN")
+    assert "token" not in " ".join(action.dest for action in make_serve_parser()._actions)
+
+
+def test_options_reach_the_service(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("L2D_API_TOKEN", "api")
+    upstreams = {name: {"base_url": "http://x", "model": name} for name in "abc"}
+    (tmp_path / "up.yaml").write_text(json.dumps(upstreams))
+    given = [
+        "--explore",
+        "0.2",
+        "--keep",
+        "text",
+        "--log",
+        str(tmp_path / "log.sqlite"),
+        "--upstreams",
+        str(tmp_path / "up.yaml"),
+    ]
+    options = make_serve_parser().parse_args(
+        [str(run.path), *given, "--prices", "0,1,1", "--body-limit", "2", "--batch", "3"]
+    )
+    service = make_service(options)
+    service.log.close()
+    settings = service.settings
+    assert (settings.explore, settings.keep, settings.api_token, settings.admin_token) == (0.2, "text", "api", None)
+    assert (settings.largest_body, service.batcher.most, list(settings.upstreams)) == (2_000_000, 3, ["a", "b", "c"])
+    assert service.current.router.description.prices == (0.0, 1.0, 1.0)
+    assert service.load(run.path).router.description.prices == (0.0, 1.0, 1.0)  # also after a reload
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def begin(start: Start, run: Path, port: int, *arguments: str) -> Child:
+    """The server, once it is ready."""
+    child = start(str(run), f"--port={port}", *arguments, name="serve", tiny=False)
+    for _ in range(600):
+        try:
+            if httpx.get(f"http://127.0.0.1:{port}/ready").status_code == 200:
+                return child
+        except httpx.TransportError:
+            assert child.poll() is None, child.err.read_text()
+        time.sleep(0.05)
+    pytest.fail(child.err.read_text())
+
+
+class Load(threading.Thread):
+    """Asks and reports outcomes without pause; keeps what was acknowledged. It bears a server that dies."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.url, self.over = f"http://127.0.0.1:{port}", threading.Event()
+        self.decided: list[str] = []
+        self.recorded: list[str] = []
+        self.odd: list[str] = []
+
+    def run(self) -> None:
+        while not self.over.is_set():
+            try:
+                with httpx.Client(base_url=self.url, timeout=10) as client:
+                    while not self.over.is_set():
+                        self.ask(client)
+            except httpx.TransportError:
+                time.sleep(0.02)
+
+    def ask(self, client: httpx.Client) -> None:
+        found = client.post("/v1/route", json={"text": random.choice(PROMPTS)})
+        if found.status_code != 200:
+            self.odd.append(found.text)
+            return
+        id = found.json()["decision_id"]
+        self.decided.append(id)
+        outcome = {"decision_id": id, "correct": True}
+        for _ in range(2):  # twice: a client that got no answer repeats
+            found = client.post("/v1/outcomes", json=outcome)
+            (self.recorded if found.status_code == 200 else self.odd).append(id)
+
+
+@pytest.fixture
+def loads() -> Iterator[list[Load]]:
+    found: list[Load] = []
+    yield found
+    for one in found:
+        one.over.set()
+        one.join()
+
+
+@pytest.mark.slow
+def test_killed_under_load(run: Untrained, tmp_path: Path, start: Start, loads: list[Load]) -> None:
+    """SIGKILL at random moments, twenty times: whatever was acknowledged is in the log, once, and the server starts again."""
+    port, rng = free_port(), random.Random(0)
+    loads += [Load(port) for _ in range(4)]
+    for number in range(KILLS):
+        child = begin(start, run.path, port, "--log=log.sqlite")
+        if number == 0:
+            for one in loads:
+                one.start()
+        time.sleep(rng.uniform(0.05, 0.4))
+        child.kill(signal.SIGKILL)
+        assert child.wait().returncode != 0
+    for one in loads:
+        one.over.set()
+        one.join()
+    child = begin(start, run.path, port, "--log=log.sqlite")
+    child.kill(signal.SIGTERM)
+    child.wait()
+    database = sqlite3.connect(tmp_path / "log.sqlite")
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    ids = [id for (id,) in database.execute("SELECT id FROM decisions")]
+    outcomes = [id for (id,) in database.execute("SELECT decision_id FROM outcomes")]
+    database.close()
+    assert [text for one in loads for text in one.odd] == []
+    decided = {id for one in loads for id in one.decided}
+    recorded = {id for one in loads for id in one.recorded}
+    assert len(recorded) > 2 * KILLS
+    assert decided <= {*ids}
+    assert recorded <= {*outcomes} <= {*ids}
+    assert (len(ids), len(outcomes)) == (len({*ids}), len({*outcomes}))
+
+
+@pytest.mark.slow
+def test_sigterm_answers_what_has_begun(run: Untrained, tmp_path: Path, start: Start) -> None:
+    upstream, port = FakeUpstream("a"), free_port()
+    upstream.behaviour = "slow"
+    about = {"base_url": f"http://127.0.0.1:{upstream.port}/v1", "model": "m"}
+    (tmp_path / "up.yaml").write_text(json.dumps(dict.fromkeys("abc", about)))
+    child = begin(start, run.path, port, "--upstreams=up.yaml")
+    found: list[Any] = []
+    body = {"model": "l2d", "messages": [{"role": "user", "content": "hello"}]}
+    asking = threading.Thread(
+        target=lambda: found.append(httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body))
+    )
+    asking.start()
+    while not upstream.seen:
+        time.sleep(0.005)
+    os.kill(child.pid, signal.SIGTERM)
+    asking.join()
+    upstream.close()
+    child.wait(20)
+    assert found[0].json()["choices"][0]["message"]["content"] == "I am a"
+    database = sqlite3.connect(tmp_path / "l2d_log.sqlite")
+    assert database.execute("SELECT latency > 0.05 FROM decisions").fetchall() == [(1,)]  # written before the end
+    database.close()
+    said = child.err.read_text()
+    assert "l2d serves" in said
+    assert not any(word in said for word in ("Traceback", "hello"))
