@@ -154,7 +154,7 @@ def at_prices(errors: Tensor, expected: Tensor, prices: Tensor) -> Judged:
     costs, utilities = errors + prices, -(expected + prices)
     decisions, best = argmax_last(utilities), int(costs.mean(dim=0).argmin())
     guard = fit_guard(utilities, decisions, costs, best)
-    guarded = guard.decide(utilities, decisions)  # it may be the router's own
+    guarded = guard.decide(utilities, decisions).clone()  # it may be the router's own
     if guard.constant is None:
         for fold in torch.randperm(len(costs), generator=torch.Generator().manual_seed(0)).tensor_split(FOLDS):
             others = torch.ones(len(costs), dtype=torch.bool)

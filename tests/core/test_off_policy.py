@@ -41,6 +41,7 @@ def test_by_hand() -> None:
     value = (2 * 1 + 4 * 0.5) / 6
     assert found.snips.value == pytest.approx(value)
     assert found.snips.standard_error == pytest.approx(math.hypot(2 * (1 - value), 4 * (0.5 - value)) / 6)
+    assert policy_value(torch.tensor([[1.0, 0.0], [NAN, 0.25]])).value == pytest.approx((0.5 + 0.25) / 2)
     policy = policy_value(KNOWN)
     assert policy.value == pytest.approx(0.5)
     assert policy.standard_error == pytest.approx(0.5 / math.sqrt(3))

@@ -101,6 +101,7 @@ def test_round_trip_and_bounds(seed: int) -> None:
     costs, decisions = torch.rand(9, 3, generator=draw), torch.randint(0, 3, (9,), generator=draw)
     score = score_decisions(decisions, costs, ["a", "b", "c"])
     assert RouterScore.from_dict(score.as_dict()) == score
+    assert score.oracle_loss is not None
     assert score.oracle_loss <= score.deferral_loss
     assert score.oracle_loss <= score.best_single_loss == min(score.single_losses.values())
     assert score.gain == pytest.approx(score.best_single_loss - score.deferral_loss)

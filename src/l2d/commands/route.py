@@ -54,8 +54,8 @@ def make_route_parser() -> argparse.ArgumentParser:
     queries.add_argument(
         "--file",
         type=Path,
-        help="a CSV or Parquet file with a row per query and the columns that the router was trained on; it sees no others, but all"
-        " come back in the CSV",
+        help="a CSV, Parquet or JSONL file with a row per query and the columns that the router was trained on; it sees no others,"
+        " but all come back in the CSV",
     )
     queries.add_argument(
         "--image",
@@ -77,7 +77,7 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
         type=read_prices,
         help="decide by other prices than those of training, in units of one error (cost.scale is not applied):"
         " small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
-        " (method=cost_regression, label_regression, plugin or a simple router such as knn, trained without cost=columns)."
+        " (method=cost_regression, label_regression, plugin or a simple router such as knn)."
         " The guard is fitted to them",
     )
     decisions.add_argument(

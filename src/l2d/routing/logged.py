@@ -36,16 +36,14 @@ class LogModel:
                 raise L2DError(f"{name}: {was} in the training rows of this log; {needed}")
         self.mean, self.std = (torch.tensor(part) for part in channel_statistics(train.source, train.rows))
         points = self.points(train.inputs)
-        self.costs, expected = fit_crossed(points, train.costs)
-        prices = train.prices.expand_as(train.costs)
-        self.prices: Tensor | None = None
-        expected_prices: Tensor | None = None
-        if train.prices.ndim == 2:
-            self.prices, expected_prices = fit_crossed(points, prices)
+        parts = [train.costs, train.prices] if train.prices.ndim == 2 else [train.costs]
+        coefficients, expectations = fit_crossed(points, torch.cat(parts, dim=1))
+        p = len(names)
+        self.costs, expected = coefficients[:, :p], expectations[:, :p]
+        self.prices = coefficients[:, p:] if train.prices.ndim == 2 else None
         self.chances = None if asked.all() or train.answers.propensities is not None else fit_chances(points, asked)
         weights = self.weights(points, train)
         self.own = Logged(expected, weights)
-        self.own_prices = None if expected_prices is None else Logged(expected_prices, weights)
 
     def points(self, inputs: Tensor) -> Tensor:
         return standardised(inputs, self.mean, self.std).double()

@@ -48,7 +48,7 @@ def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor
 
 
 def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Tensor, list[str] | list[None]]:
-    """The rows of a CSV or Parquet file, and their ids."""
+    """The rows of a CSV, Parquet or JSONL file, and their ids."""
     seen = about.seen
     texts = [column for column in (seen.text, seen.image) if column is not None]
     columns = [*seen.features, *texts]

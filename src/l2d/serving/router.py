@@ -210,7 +210,7 @@ class Router:
         return query_inputs(queries, self.description, self._embed)
 
     def route_file(self, path: str | Path) -> list[Choice]:
-        """One choice for each row of a CSV or Parquet file with the columns that the router was trained on. If there is a
+        """One choice for each row of a CSV, Parquet or JSONL file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
         inputs, ids = file_inputs(Path(path).expanduser(), self.description, self._embed)
         return [replace(choice, id=known) for choice, known in zip(self.choose(self.scores(inputs)), ids, strict=True)]

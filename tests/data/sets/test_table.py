@@ -348,7 +348,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "a price where none was asked": (
         {**with_cell("correct_a", 2, ""), "price_a": [1] * 9 + [""], "price_b": [0] * 10},
         {},
-        ["column price_a", "empty although correct_a is not", ": 10"],
+        ["column price_a", "empty although correct_a is not,", ": 10"],
     ),
     "a propensity of nothing": (
         {**GOOD, "propensity_a": [0.5] * 9 + [0], "propensity_b": [0.5] * 10},

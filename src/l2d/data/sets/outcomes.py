@@ -131,7 +131,7 @@ def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: li
     for expert, column, outcome in zip(experts, columns, errors.T, strict=True):
         values = sheet.numbers(column, gaps=True)
         lacking = np.isnan(values) & ~np.isnan(outcome)
-        sheet.refuse(column, f"empty although {expert.column} is not", lacking & (not gaps))
+        sheet.refuse(column, f"empty although {expert.column} is not,", lacking & (not gaps))
         sheet.refuse(column, "negative", values < 0)
         parts.append(values)
     return np.stack(parts, axis=1)
