@@ -179,7 +179,7 @@ def coverage(questions: Questions) -> list[Row]:
 def one_log(
     questions: Questions, rest: Tensor, policy: Any, decisions: Tensor, repetition: int, known: str
 ) -> dict[str, tuple[float, float]]:
-    """Value and standard error of each estimate from one log. The model of the costs is the same, however propensities are known."""
+    """Value and standard error of each estimate from one log. The model of the costs does not depend on propensities."""
     drawn = rest[torch.from_numpy(np.random.default_rng(repetition).permutation(len(rest)))]
     there = questions.asked(policy, repetition + 1)
     given = questions.chances(policy).expand(len(questions), 3) if known == "given" else None

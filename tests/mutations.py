@@ -1097,8 +1097,6 @@ MUTATIONS = {
     "mixture: members are judged on rows that they saw": ("networks/estimators.py", "            others[judged] = False\n", ""),
     "mixture: weights do not sum to one": ("networks/estimators.py", "weights / weights.sum() if", "weights / weights.max() if"),
     "mix: weights by levels, not by differences between experts": ("networks/relative.py", "    if several.any():\n", "    if False:\n"),
-    "mix: weights may sum to more than one": ("networks/relative.py", "return weights / weights.sum().clamp(min=1)", "return weights"),
-    "mix: the rest is no overall mean": ("networks/relative.py", " + (1 - self.weights.sum()) * self.overall", ""),
     "mix: members are judged on rows that they saw": ("networks/relative.py", "        others[judged] = False\n", ""),
     "estimator: constant columns are divided by their spread": ("networks/estimators.py", "values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)\n        self.unit", "values.mean(dim=0), torch.where(spread < 0, torch.ones_like(spread), spread)\n        self.unit"),
     "simple router: prices count as errors": ("methods/simple.py", "self.right(costs.double() - self.prices.double())", "self.right(costs.double())"),

@@ -10,19 +10,19 @@ from l2d.networks.relative import RelativeMixture, left_out_estimates, relative_
 
 
 def test_weights_by_hand() -> None:
-    """Without the row's mean, right is (±.5), the first estimate the same and the second one half of it: all weight on the first.
-    Without the first, the second should be doubled, but the weights sum to one at most. What is constant over experts has no
-    weight, however well it tells which row is hard."""
+    """Overall means are .5. Without these and the row's mean, right is ±.5. So is the first estimate. The second is half of it and
+    has no part beside the first. The third tells which row is hard, the same for both experts: nothing."""
     right = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
-    exact, half, level = right.float(), right.float() / 2, torch.tensor([[0.9, 0.9], [0.1, 0.1]])
-    overall = torch.tensor([0.5, 0.5])
-    assert relative_weights(torch.stack([exact, level]), right, overall).tolist() == pytest.approx([1, 0])
-    assert relative_weights(torch.stack([half]), right, overall).tolist() == [1]
-    twice = 2 * right.float() - 0.5
-    assert relative_weights(torch.stack([twice]), right, overall).tolist() == pytest.approx(
-        [0.5]
-    )  # the rest is the overall mean
-    assert relative_weights(torch.stack([1 - exact]), right, overall).tolist() == [0]  # never a negative weight
+    exact, half, level = right.float(), right.float() / 2 + 0.25, torch.tensor([[0.9, 0.9], [0.1, 0.1]])
+    assert relative_weights(torch.stack([exact, level]), right).tolist() == pytest.approx([1, 0])
+    assert relative_weights(torch.stack([level, half]), right).tolist() == pytest.approx(
+        [0, 1]
+    )  # the scale is not kept
+    assert relative_weights(torch.stack([1 - exact, level]), right).tolist() == [0.5, 0.5]  # none helps
+    # One estimate knows row 0, the other row 1: both weigh the same.
+    one, other = right.float().clone(), right.float().clone()
+    one[1], other[0] = 0.5, 0.5
+    assert relative_weights(torch.stack([one, other]), right).tolist() == pytest.approx([0.5, 0.5])
 
 
 def test_only_experts_that_were_asked_count() -> None:
@@ -30,13 +30,13 @@ def test_only_experts_that_were_asked_count() -> None:
     right = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, torch.nan], [torch.nan, 0.0, torch.nan]]).double()
     good = right.nan_to_num(77.0).float()
     good[2] = 1.0
-    assert relative_weights(torch.stack([good]), right, torch.full((3,), 0.5)).tolist() == pytest.approx([1])
+    assert relative_weights(torch.stack([good, 1 - good]), right).tolist() == pytest.approx([1, 0])
 
 
 def test_a_log_of_single_answers_is_weighted_by_levels() -> None:
-    right = torch.tensor([[1.0, torch.nan], [torch.nan, 0.0], [0.0, torch.nan]]).double()
+    right = torch.tensor([[1.0, torch.nan], [torch.nan, 0.0], [0.0, torch.nan], [torch.nan, 1.0]]).double()
     exact = right.nan_to_num(0.3).float()
-    found = relative_weights(torch.stack([torch.full((3, 2), 0.9), exact]), right, torch.tensor([0.5, 0.0]))
+    found = relative_weights(torch.stack([1 - exact, exact]), right)
     assert found.tolist() == pytest.approx([0, 1], abs=1e-6)
 
 
@@ -69,13 +69,12 @@ def test_difficulty_has_no_weight() -> None:
     assert relative.weights[1] > 0.7
 
 
-def test_the_rest_is_the_overall_mean() -> None:
+def test_a_convex_combination() -> None:
     mixture = RelativeMixture([Constant, Ridge])
     mixture.fit(ROWS)
-    assert 0.5 < mixture.weights.sum() <= 1 + 1e-6
+    assert mixture.weights.sum() == pytest.approx(1)
     members = torch.stack([member(NEW.inputs) for member in mixture.members])
-    rest = (1 - mixture.weights.sum()) * ROWS.right.float().mean(dim=0)
-    torch.testing.assert_close(mixture(NEW.inputs), (mixture.weights[:, None, None] * members).sum(0) + rest)
+    torch.testing.assert_close(mixture(NEW.inputs), (mixture.weights[:, None, None] * members).sum(0))
 
 
 def test_members_are_judged_on_rows_that_they_did_not_see() -> None:

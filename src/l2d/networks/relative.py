@@ -9,31 +9,17 @@ from l2d.networks.estimators import FOLDS, Estimator, FitRows, Mixture, shuffled
 
 
 class RelativeMixture(Mixture):
-    """Σ_m w_m e_m(x) + (1 − Σ_m w_m) ē: members e_m and the overall means ē, with w ≥ 0 and Σ_m w_m ≤ 1.
+    """A convex combination like Mixture, weighted by the differences between experts.
 
     Plain least squares would favour members that see how hard a question is. That is the same for all experts, so it changes no
     decision.
     """
 
-    overall: Tensor
-
-    def __init__(self, kinds: Sequence[type[Estimator]]) -> None:
-        super().__init__(kinds)
-        self.register_buffer("overall", torch.zeros(0))
-
     def fit(self, rows: FitRows) -> None:
-        self.overall = rows.right.nanmean(dim=0).nan_to_num(0.5).float()  # an expert that was never asked: unknown
-        self.weights = relative_weights(left_out_estimates(self.kinds, rows), rows.right, self.overall)
+        self.weights = relative_weights(left_out_estimates(self.kinds, rows), rows.right)
         for member in self.members:
             assert isinstance(member, Estimator)
             member.fit(rows)
-
-    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        super().add_expert(inputs, right)
-        self.overall = torch.cat([self.overall, right.float().mean()[None]])
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return super().forward(inputs) + (1 - self.weights.sum()) * self.overall
 
 
 def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tensor:
@@ -49,19 +35,22 @@ def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tenso
     return found
 
 
-def relative_weights(estimates: Tensor, right: Tensor, overall: Tensor) -> Tensor:
-    """w ≥ 0 with Σ w ≤ 1 and a small Σ (d[right − ē] − Σ_m w_m d[e_m − ē])². d subtracts a row's mean over the experts that were
-    asked. If each row asked one expert, there are no differences, and d subtracts nothing. estimates [m, n, p], right [n, p]."""
+def relative_weights(estimates: Tensor, right: Tensor) -> Tensor:
+    """w ≥ 0 with the least Σ (d[right] − Σ_m w_m d[e_m])², scaled to Σ_m w_m = 1; equal weights if no member helps.
+
+    d subtracts each expert's overall mean, and then the row's mean over the experts that were asked. If no row asked two experts,
+    there are no differences, and only the overall means are subtracted. The scale is not kept: members were fitted to fewer rows
+    than the final ones will be, so least squares trusts them too little. estimates [m, n, p], right [n, p]: NaN where not asked.
+    """
     from scipy.optimize import nnls
 
     asked = ~right.isnan()
+    values = torch.cat([right[None].to(estimates), estimates]) - right.nanmean(dim=0).nan_to_num().to(estimates)
     several = asked.sum(dim=1) > 1
-    values = torch.cat([right[None].to(estimates), estimates]) - overall
     if several.any():
         values, asked = values[:, several], asked[several]
-        known = torch.where(asked, values, 0.0)
-        values = values - known.sum(dim=2, keepdim=True) / asked.sum(dim=1)[:, None]
+        values = values - torch.where(asked, values, 0.0).sum(dim=2, keepdim=True) / asked.sum(dim=1)[:, None]
     cells = values[:, asked].double().numpy()
     solved, _ = nnls(cells[1:].T, cells[0])
     weights = torch.from_numpy(solved).float()
-    return weights / weights.sum().clamp(min=1)
+    return weights / weights.sum() if weights.sum() > 0 else torch.full_like(weights, 1 / len(weights))
