@@ -173,7 +173,8 @@ def columns_of(file: Path) -> dict[str, list[str]]:
 
 
 def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
-    """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it."""
+    """columns: of the file with the queries, if there is one. They come first, so that the choices can be joined with it. The
+    expert of a log becomes given_expert; others that are called as a column of the choices are left out."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
     estimated = {"posterior": [choice.posterior for choice in choices]}
@@ -181,7 +182,8 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     estimated = {kind: found for kind, found in estimated.items() if any(found)}
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
     header = ["row", "expert", *names]
-    kept = {name: cells for name, cells in columns.items() if name not in header}
+    kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
+    kept = {name: cells for name, cells in kept.items() if name not in header}
     writer.writerow([*kept, *header])
     for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True), start=1):
         given = [cells[place - 1] for cells in kept.values()]
