@@ -90,6 +90,10 @@ def test_llm(bench: Bench) -> None:
     assert llm.tally_table(rows) == block("docs/beyond.md", "llm-tally")
 
 
+def test_logs(bench: Bench) -> None:
+    assert bench("logs").coverage_table() == block("docs/llm_routing.md", "log coverage")
+
+
 def test_benchmarks(bench: Bench) -> None:
     benchmarks, read = bench("benchmarks"), bench("records").read
     for mark, table in benchmarks.tables(read(benchmarks.CSV)).items():
