@@ -87,7 +87,10 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
 
 def summary(choices: list[Choice], experts: str, prices: tuple[float, ...] | None = None, scale: float = 1.0) -> str:
     router: Any = SimpleNamespace(
-        experts=tuple(experts), description=SimpleNamespace(prices=prices, factor=1.0), price_scale=scale
+        experts=tuple(experts),
+        description=SimpleNamespace(prices=prices, factor=1.0),
+        price_scale=scale,
+        operating_point=None,
     )
     return choices_summary(choices, router)
 
@@ -106,8 +109,12 @@ def test_summary_tells_price_and_expected_error() -> None:
         prices = {"a": 0.1 / scale, "b": 0.3 / scale}
         return [Choice(name, None, costs, expected_prices=prices) for name in "abbb"]
 
-    assert summary(chosen(1.0), "ab", (0.1, 0.3)).endswith("; mean price 0.25; expected error 0.2500")
-    assert summary(chosen(0.2), "ab", (0.1, 0.3), scale=0.2).endswith("; mean price 1.25; expected error 0.2500")
+    assert summary(chosen(1.0), "ab", (0.1, 0.3)).endswith(
+        "; mean price 0.25; error by the router's own estimates 0.2500"
+    )
+    assert summary(chosen(0.2), "ab", (0.1, 0.3), scale=0.2).endswith(
+        "; mean price 1.25; error by the router's own estimates 0.2500"
+    )
     alone = Choice("a", None, None, expected_prices={"a": 0.1, "b": 0.3})
     assert summary([alone], "ab", (0.1, 0.3)).endswith("; mean price 0.1")
     assert summary([Choice("a", None, None)], "ab", None) == "1 queries: 1 to a, 0 to b"

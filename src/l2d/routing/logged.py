@@ -13,14 +13,17 @@ from torch import Tensor
 from l2d.core.off_policy import Logged, doubly_robust, inverse_propensity, weights_of
 from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
+from l2d.networks.estimators import simplest
 from l2d.utils.errors import L2DError
+from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
     from l2d.routing.assemble import Split
 
 LEAST_ASKED = 10  # training rows on which every expert must have been asked
 LEAST_CHANCE = 0.01  # estimated propensities are at least this: one row may not weigh more than a hundred
-STRENGTH = 0.01  # C of the propensities' classifier: the inverse of its penalty
+STRENGTHS = (1e-3, 1e-2)  # C of the propensities' classifier: the inverse of its penalty
+CHANCE_FOLDS = 3
 
 
 class LogModel:
@@ -56,7 +59,8 @@ class LogModel:
             return torch.ones_like(split.costs)
         # All experts were asked on the training rows: these say nothing of this log.
         coefficients = fit_chances(points, asked) if self.chances is None else self.chances
-        return weights_of(asked, torch.sigmoid(points @ coefficients).clamp(min=LEAST_CHANCE))
+        weights = weights_of(asked, torch.sigmoid(points @ coefficients).clamp(min=LEAST_CHANCE))
+        return weights / weights.mean(dim=0).clamp(min=LEAST_CHANCE)  # that of true propensities is 1
 
     def judged(self, split: Split) -> Split:
         """Rows that the model did not see, with doubly robust costs and prices."""
@@ -83,20 +87,46 @@ def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
 
 
 def fit_chances(points: Tensor, asked: Tensor) -> Tensor:
-    """Log-odds of being asked, as coefficients [F, p]."""
+    """Log-odds of being asked, as coefficients [F, p]. Inputs count only if they say more than an expert's share of the rows does,
+    on rows that were left out and by more than a standard error: chance would make weights that are far too large."""
+    columns = []
+    fold = torch.from_numpy(stream(0, "chances").permutation(len(points))) % CHANCE_FOLDS
+    for mine in asked.T:
+        constant = share_column(points, mine)
+        choices: dict[float | None, Tensor] = {None: torch.zeros(len(points), dtype=torch.float64)}
+        if points.shape[1] > 1 and not mine.all():
+            choices |= {strength: torch.zeros(len(points), dtype=torch.float64) for strength in STRENGTHS}
+        for strength, lost in choices.items():
+            for k in range(CHANCE_FOLDS):
+                others, own = fold != k, fold == k
+                column = chance_column(points[others], mine[others], strength)
+                odds = points[own] @ column
+                lost[own] = torch.nn.functional.binary_cross_entropy_with_logits(
+                    odds, mine[own].double(), reduction="none"
+                )
+        best = simplest(choices)
+        columns.append(constant if best is None else chance_column(points, mine, best))
+    return torch.stack(columns, dim=1)
+
+
+def share_column(points: Tensor, mine: Tensor) -> Tensor:
+    """The log-odds of the share of the rows, whatever the input."""
+    column = torch.zeros(points.shape[1], dtype=torch.float64)
+    column[-1] = torch.logit(mine.double().mean(), eps=1e-6)
+    return column
+
+
+def chance_column(points: Tensor, mine: Tensor, strength: float | None) -> Tensor:
+    """Coefficients of a logistic regression; None: of the share alone."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    columns = []
-    for mine in asked.T:
-        share = float(mine.double().mean())
-        column = torch.zeros(points.shape[1], dtype=torch.float64)
-        column[-1] = torch.logit(torch.tensor(share, dtype=torch.float64), eps=1e-6)
-        if share < 1 and len(column) > 1:
-            model = LogisticRegression(C=STRENGTH, max_iter=200, tol=1e-3)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.fit(points[:, :-1].numpy(), mine.numpy())
-            column[:-1], column[-1] = torch.from_numpy(model.coef_[0]), float(model.intercept_[0])
-        columns.append(column)
-    return torch.stack(columns, dim=1)
+    column = share_column(points, mine)
+    if strength is None or mine.all() or not mine.any():
+        return column
+    model = LogisticRegression(C=strength, max_iter=200, tol=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(points[:, :-1].numpy(), mine.numpy())
+    column[:-1], column[-1] = torch.from_numpy(model.coef_[0]), float(model.intercept_[0])
+    return column

@@ -10,7 +10,7 @@ from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
 EXPERT, ID = "expert", "id"
-MONEY_WORDS = ("price", "cost", "usd")
+MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.

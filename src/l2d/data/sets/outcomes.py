@@ -52,6 +52,8 @@ def _meant(names: list[str]) -> str:
             found = re.fullmatch(rf"{kind}_(.+)|(.+)_{kind}", name, re.IGNORECASE)
             if found and (meant := f"{kind}_{found[1] or found[2]}") != name:
                 return f" (did you mean {meant} by {name}?)"
+    if {*OUTCOMES} & {*names} and "expert" not in names:
+        return " (a log with a row per answer has a column expert: rename the one that names the model)"
     money = [name for name in names if name.startswith("cost_")]
     if len(money) > 1:
         losses = [name.replace("cost_", "loss_", 1) for name in money]
