@@ -85,6 +85,16 @@ def test_chances_of_being_asked() -> None:
     assert (found[:, 1] > 0.999).all()
 
 
+def test_inputs_that_say_nothing_of_who_is_asked_do_not_count() -> None:
+    """By chance, 200 features tell 600 rows apart quite well. The weights of a log of pure chance are those of the shares."""
+    rng = torch.Generator().manual_seed(0)
+    points = torch.cat([torch.randn(600, 200, generator=rng), torch.ones(600, 1)], dim=1).double()
+    drawn = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 600, replacement=True, generator=rng)
+    asked = torch.eye(3, dtype=torch.bool)[drawn]
+    found = torch.sigmoid(points @ fit_chances(points, asked))
+    torch.testing.assert_close(found, asked.double().mean(dim=0).expand(600, 3))
+
+
 def test_completed_by_hand() -> None:
     nan = float("nan")
     known = torch.tensor([[1.0, nan], [nan, 0.5]], dtype=torch.float64)
