@@ -87,7 +87,7 @@ def test_chances_of_being_asked() -> None:
 
 def test_inputs_that_say_nothing_of_who_is_asked_do_not_count() -> None:
     """By chance, 200 features tell 600 rows apart quite well. The weights of a log of pure chance are those of the shares."""
-    rng = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(1)
     points = torch.cat([torch.randn(600, 200, generator=rng), torch.ones(600, 1)], dim=1).double()
     drawn = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 600, replacement=True, generator=rng)
     asked = torch.eye(3, dtype=torch.bool)[drawn]

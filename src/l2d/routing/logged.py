@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from l2d.core.guard import paired
 from l2d.core.off_policy import Logged, doubly_robust, inverse_propensity, weights_of
 from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
-from l2d.networks.estimators import simplest
 from l2d.utils.errors import L2DError
 from l2d.utils.seeding import stream
 
@@ -24,6 +24,7 @@ LEAST_ASKED = 10  # training rows on which every expert must have been asked
 LEAST_CHANCE = 0.01  # estimated propensities are at least this: one row may not weigh more than a hundred
 STRENGTHS = (1e-3, 1e-2)  # C of the propensities' classifier: the inverse of its penalty
 CHANCE_FOLDS = 3
+SURE = 2.0  # standard errors
 
 
 class LogModel:
@@ -88,11 +89,10 @@ def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:
 
 def fit_chances(points: Tensor, asked: Tensor) -> Tensor:
     """Log-odds of being asked, as coefficients [F, p]. Inputs count only if they say more than an expert's share of the rows does,
-    on rows that were left out and by more than a standard error: chance would make weights that are far too large."""
+    on rows that were left out and by more than two standard errors: chance would make weights that are far too large."""
     columns = []
     fold = torch.from_numpy(stream(0, "chances").permutation(len(points))) % CHANCE_FOLDS
     for mine in asked.T:
-        constant = share_column(points, mine)
         choices: dict[float | None, Tensor] = {None: torch.zeros(len(points), dtype=torch.float64)}
         if points.shape[1] > 1 and not mine.all():
             choices |= {strength: torch.zeros(len(points), dtype=torch.float64) for strength in STRENGTHS}
@@ -104,8 +104,10 @@ def fit_chances(points: Tensor, asked: Tensor) -> Tensor:
                 lost[own] = torch.nn.functional.binary_cross_entropy_with_logits(
                     odds, mine[own].double(), reduction="none"
                 )
-        best = simplest(choices)
-        columns.append(constant if best is None else chance_column(points, mine, best))
+        best = min(choices, key=lambda choice: float(choices[choice].mean()))
+        gain, error = paired(choices[None] - choices[best])
+        sure = error is not None and gain > SURE * error
+        columns.append(chance_column(points, mine, best if sure else None))
     return torch.stack(columns, dim=1)
 
 
