@@ -16,13 +16,13 @@ from l2d.networks.estimators import (
     FitRows,
     LabelClassifier,
     Lookup,
-    Mixture,
     Neighbours,
     Ridge,
     simplest,
     squared,
     without,
 )
+from l2d.networks.mixture import Mixture
 from l2d.utils.errors import ParameterError
 
 LABELS = 3
@@ -280,28 +280,6 @@ class Constant(Estimator):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.full((len(inputs), self.shape), 0.01)
-
-
-def test_a_mixture_leaves_out_what_does_not_help() -> None:
-    mixture = Mixture([Constant, Ridge])
-    mixture.fit(ROWS)
-    assert mixture.weights[1] > 0.95
-    assert mixture.weights.sum() == pytest.approx(1)
-    assert (mixture.weights >= 0).all()
-    members = torch.stack([member(NEW.inputs) for member in mixture.members])
-    torch.testing.assert_close(mixture(NEW.inputs), (mixture.weights[:, None, None] * members).sum(0))
-
-
-def test_a_mixture_is_judged_on_rows_that_its_members_did_not_see() -> None:
-    """One neighbour knows the rows that it was fitted to by heart, and is worth little on others."""
-
-    class Memory(Neighbours):
-        def __init__(self) -> None:
-            super().__init__(1)
-
-    mixture = Mixture([Memory, Ridge])
-    mixture.fit(ROWS)
-    assert mixture.weights[0] < 0.5
 
 
 def test_outputs_are_logits_and_images_are_rows_of_pixels() -> None:

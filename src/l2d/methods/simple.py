@@ -15,7 +15,7 @@ from l2d.networks.estimators import (
     Neighbours,
     Ridge,
 )
-from l2d.networks.relative import RelativeMixture
+from l2d.networks.mixture import Mixture
 from l2d.utils.parameters import Count
 
 
@@ -84,4 +84,4 @@ class Mix(SimpleRouter):
         self.needs_labels = self.classifies = by_label
 
     def estimator(self) -> Estimator:
-        return RelativeMixture([Neighbours, Ridge, *([LabelClassifier] if self.classifies else [])])
+        return Mixture([Neighbours, Ridge, *([LabelClassifier] if self.classifies else [])])

@@ -1,7 +1,7 @@
 """Estimates of how right each expert will be that are computed from the training rows at once, not learned step by step."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -20,7 +20,6 @@ NEIGHBOURS = (5, 10, 20, 50, 100, 200, 400, 800)  # numbers to choose from
 CLUSTERS = (8, 16, 32, 64)
 RIDGES = tuple(10.0**power for power in range(-1, 7))
 STRENGTHS = (0.001, 0.01, 0.1)  # C of the classifier: the inverse of its penalty
-FOLDS = 3  # of a mixture
 KEPT = 50_000  # rows that are searched for neighbours
 JUDGED = 1_000  # of these, on which numbers of neighbours are compared
 AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
@@ -398,50 +397,6 @@ class LabelClassifier(Scaled):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.given_label(self.scaled(inputs))
-
-
-class Mixture(Estimator):
-    """A convex combination of estimators. The weights are chosen by cross-validation within the training rows.
-
-    kinds: of the members.
-    """
-
-    weights: Tensor
-
-    def __init__(self, kinds: Sequence[type[Estimator]]) -> None:
-        super().__init__()
-        self.kinds, self.members = kinds, nn.ModuleList([kind() for kind in kinds])
-        self.register_buffer("weights", torch.zeros(len(kinds)))
-
-    def fit(self, rows: FitRows) -> None:
-        from scipy.optimize import nnls
-
-        order = shuffled(len(rows), "mixture")
-        left_out = torch.zeros(len(self.kinds), *rows.right.shape)
-        for judged in order.tensor_split(FOLDS):
-            others = torch.ones(len(rows), dtype=torch.bool)
-            others[judged] = False
-            for number, kind in enumerate(self.kinds):
-                member = kind()
-                member.fit(rows.take(others))
-                left_out[number, judged] = member(rows.inputs[judged])
-        asked = ~rows.right.isnan()
-        solved, _ = nnls(left_out[:, asked].T.double().numpy(), rows.right[asked].double().numpy())
-        weights = torch.from_numpy(solved).float()
-        self.weights = weights / weights.sum() if weights.sum() > 0 else torch.full_like(weights, 1 / len(weights))
-        for chosen in self.members:
-            assert isinstance(chosen, Estimator)
-            chosen.fit(rows)
-
-    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        for member in self.members:
-            assert isinstance(member, Estimator)
-            member.add_expert(inputs, right)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return torch.stack(
-            [weight * member(inputs) for weight, member in zip(self.weights, self.members, strict=True)]
-        ).sum(0)
 
 
 class EstimatorNetwork(Network):

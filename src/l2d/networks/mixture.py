@@ -3,23 +3,44 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from l2d.networks.estimators import FOLDS, Estimator, FitRows, Mixture, shuffled
+from l2d.networks.estimators import Estimator, FitRows, shuffled
+
+FOLDS = 3
 
 
-class RelativeMixture(Mixture):
-    """A convex combination like Mixture, weighted by the differences between experts.
+class Mixture(Estimator):
+    """A convex combination of estimators. The weights are chosen by cross-validation within the training rows.
 
     Plain least squares would favour members that see how hard a question is. That is the same for all experts, so it changes no
     decision.
+
+    kinds: of the members.
     """
+
+    weights: Tensor
+
+    def __init__(self, kinds: Sequence[type[Estimator]]) -> None:
+        super().__init__()
+        self.kinds, self.members = kinds, nn.ModuleList([kind() for kind in kinds])
+        self.register_buffer("weights", torch.zeros(len(kinds)))
 
     def fit(self, rows: FitRows) -> None:
         self.weights = relative_weights(left_out_estimates(self.kinds, rows), rows.right)
         for member in self.members:
             assert isinstance(member, Estimator)
             member.fit(rows)
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        for member in self.members:
+            assert isinstance(member, Estimator)
+            member.add_expert(inputs, right)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.stack(
+            [weight * member(inputs) for weight, member in zip(self.weights, self.members, strict=True)]
+        ).sum(0)
 
 
 def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tensor:
