@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
+from safetensors.torch import load_file
 from tests.conftest import TINY, TINY_ON_ROWS
 from tests.data.sets.test_table import separable, write
 from tests.forker import Child
@@ -369,7 +370,7 @@ def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.Mon
     for path in (one, other):
         with np.load(path / "test.npz") as saved:
             assert {*saved["guarded"].tolist()} == {0}
-    weights = [read_checkpoint(path / "checkpoints" / "last.ckpt")["state_dict"] for path in (one, other)]
+    weights = [load_file(path / "model.safetensors") for path in (one, other)]
     assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
 
 

@@ -18,7 +18,8 @@ SHARE = 0.05  # of the training time, at most, for writing checkpoints
 
 
 class EpochCheckpoint(pl.callbacks.Checkpoint):
-    """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time.
+    """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time. The last
+    epoch is no exception: the weights that it leaves are written with the result.
 
     monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the first of equals), so both are
     written together. stop_after: training stops after this epoch, to be resumed later. patience: training ends after this many
@@ -56,8 +57,7 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
             self.stopping.on_train_epoch_end(trainer, router)
         if self.stop_after is not None and epoch >= self.stop_after:
             trainer.should_stop = True
-        last_epoch = trainer.should_stop or epoch == trainer.max_epochs
-        due = last_epoch or time.monotonic() - self.written_at >= self.write_seconds / SHARE
+        due = trainer.should_stop or time.monotonic() - self.written_at >= self.write_seconds / SHARE
         if trainer.strategy.broadcast(due):  # every rank must take part, or none
             self._save(trainer)
 

@@ -65,5 +65,5 @@ def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNe
         net.maxpool = nn.Identity()
     else:
         net.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
-    net.init_weights(zero_init_last=zero_init)
+    nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does with the others
     return net
