@@ -122,9 +122,11 @@ def test_a_set_lies_on_a_gpu_if_it_takes_less_than_half_of_its_memory(monkeypatc
     assert [place(torch.zeros(900), gpu, asked).resident for asked in ("true", "false")] == [True, False]
 
 
-def test_a_set_on_the_cpu_always_fits() -> None:
+def test_a_set_is_not_copied_to_the_cpu_unless_asked() -> None:
+    """It is there already. Other devices than CUDA's do not tell their free memory."""
     resident = {asked: place(torch.zeros(10), CPU, asked).resident for asked in ("auto", "true", "false")}
-    assert resident == {"auto": True, "true": True, "false": False}
+    assert resident == {"auto": False, "true": True, "false": False}
+    assert place(torch.zeros(10), torch.device("meta"), "auto").resident
 
 
 def test_an_epoch_drawn_ahead_is_the_epoch_itself() -> None:

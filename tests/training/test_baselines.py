@@ -27,6 +27,21 @@ def test_neighbours_decide_by_costs() -> None:
     assert best_of_neighbours(x, costs, torch.tensor([[-0.5], [0.5]])).tolist() == [0, 1]
 
 
+def test_a_large_table_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(baselines, "SEARCHED", 100)
+    kept = []
+    fit = Neighbours.fit
+    monkeypatch.setattr(Neighbours, "fit", lambda self, rows: (fit(self, rows), kept.append(rows))[0])
+    x = torch.linspace(-1, 1, 200)[:, None]
+    costs = torch.cat([(x > 0).double(), (x <= 0).double()], dim=1)
+    assert best_of_neighbours(x, costs, torch.tensor([[-0.5], [0.5]])).tolist() == [0, 1]
+    assert best_of_neighbours(x[:100], costs[:100], torch.tensor([[-0.5]])).tolist() == [0]
+    spread, all_of_them = (rows.inputs.flatten().tolist() for rows in kept)
+    assert len(set(spread)) == 100
+    assert min(spread) < -0.8 < 0.8 < max(spread)
+    assert all_of_them == x[:100].flatten().tolist()
+
+
 def splits(sign: float = 1.0, **changes: Any) -> Any:
     x = torch.linspace(-1, 1, 200)[:, None]
     costs = torch.cat([(sign * x > 0).double(), (sign * x <= 0).double()], dim=1)

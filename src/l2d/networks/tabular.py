@@ -70,6 +70,7 @@ class MLP(Network):
         self.head = make_head(head, sizes[-1], num_outputs)
 
     def features(self, inputs: Tensor) -> Tensor:
-        near = ((inputs.to(self.mean.dtype) - self.mean) / self.std).clamp(-FAR, FAR)  # limits outliers
+        near = inputs.to(self.mean.dtype) - self.mean
+        near.mul_(1 / self.std).clamp_(-FAR, FAR)  # limits outliers; in place, which is faster on a CPU
         features: Tensor = self.net(near)
         return features

@@ -12,9 +12,10 @@ from l2d.core.decisions import argmax_last
 from l2d.core.groups import group_sums
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
-from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours
+from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours, shuffled
 from l2d.routing.assemble import Splits
 
+SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
 _known: dict[Any, dict[str, Score]] = {}
 
@@ -40,10 +41,13 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
 
 
 def best_of_neighbours(inputs: Tensor, costs: Tensor, queries: Tensor) -> Tensor:
-    """The cheapest expert over the nearest rows; as many as leave-one-out prefers."""
+    """The cheapest expert over the nearest of at most SEARCHED rows; as many as leave-one-out prefers."""
     estimator = Neighbours()
+    rows = FitRows(inputs, -costs, torch.full((len(inputs),), -1))
+    if len(rows) > SEARCHED:
+        rows = rows.take(shuffled(len(rows), "searched")[:SEARCHED])
     with torch.no_grad():
-        estimator.fit(FitRows(inputs, -costs, torch.full((len(inputs),), -1)))
+        estimator.fit(rows)
         return argmax_last(torch.cat([estimator(part) for part in queries.split(AT_ONCE)]))
 
 
