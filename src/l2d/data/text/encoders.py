@@ -4,7 +4,7 @@ and scikit-learn are imported when a text is read."""
 import hashlib
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -64,18 +64,12 @@ def hashed(texts: Sequence[str]) -> np.ndarray:
 
 def hashed_words(texts: Sequence[str]) -> np.ndarray:
     """Words and pairs of words, counted by hash and scaled to length 1 [n, HASHES]."""
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    kind = {"analyzer": "word", "ngram_range": (1, 2)}
-    found: np.ndarray = HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(texts).toarray()
-    return found
+    return to_length_one(hasher().transform(map(splitter("word", (1, 2)), texts)).toarray())
 
 
 def hashed_pieces(texts: Sequence[str]) -> np.ndarray:
     """Pieces of 3 to 5 letters within words, the same way. Each different word is taken apart once, since that is the slow part."""
     from scipy.sparse import csr_matrix
-    from sklearn.feature_extraction.text import HashingVectorizer
-    from sklearn.preprocessing import normalize
 
     numbers = {"": 0}  # scikit-learn refuses to hash nothing
     words: list[int] = []
@@ -84,10 +78,32 @@ def hashed_pieces(texts: Sequence[str]) -> np.ndarray:
         words += [numbers.setdefault(word, len(numbers)) for word in text.lower().split()]
         ends.append(len(words))
     counts = csr_matrix((np.ones(len(words), dtype=np.float32), words, ends), shape=(len(texts), len(numbers)))
-    kind = {"analyzer": "char_wb", "ngram_range": (3, 5), "norm": None}
-    pieces = HashingVectorizer(n_features=HASHES, dtype=np.float32, **kind).transform(numbers)
-    found: np.ndarray = normalize(counts @ pieces, copy=False).toarray()
+    pieces = hasher().transform(map(splitter("char_wb", (3, 5)), numbers))
+    return to_length_one((counts @ pieces).toarray())
+
+
+@cache
+def splitter(kind: str, lengths: tuple[int, int]) -> Callable[[str], list[str]]:
+    """Takes a text apart into runs of so many words or letters. Kept, as the hasher is: a server asks for one text at a time, and
+    HashingVectorizer, which joins the two, takes longer to make than to use."""
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    found: Callable[[str], list[str]] = HashingVectorizer(analyzer=kind, ngram_range=lengths).build_analyzer()
     return found
+
+
+@cache
+def hasher() -> Any:
+    from sklearn.feature_extraction import FeatureHasher
+
+    return FeatureHasher(n_features=HASHES, input_type="string", dtype=np.float32)
+
+
+def to_length_one(rows: np.ndarray) -> np.ndarray:
+    """In place; rows of zeros stay."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
+    rows /= np.where(lengths == 0, 1.0, lengths)[:, None]
+    return rows
 
 
 class Embeddings(Encoder):
