@@ -24,7 +24,8 @@ from torch import Tensor
 from l2d.core.costs import cheapest, paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, paired
-from l2d.data.sheet import read_sheet
+from l2d.data.sheet import missing, read_sheet, write_sheet
+from l2d.utils.text import Z
 from provenance import ROOT, commit, machine, versions
 from records import Row, put, read, trained, write
 
@@ -99,6 +100,7 @@ def where_words(runs_dir: Path) -> list[str]:
 
 def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
     """A benchmark that says which rows are for testing. Without tasks, all rows are one task and no label can be learned."""
+    table = complete(table, runs_dir)
     sheet = read_sheet(table, ["split"])
     test = [split == "test" for split in sheet.words("split")]
     topic = "task" if "task" in sheet.columns else ""
@@ -114,6 +116,18 @@ def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
             words += seen_words(method, "prompt", topic) if topic else ["dataset.text=prompt", "router=mlp"]
             words += [*method_words(method), f"seed={seed}"]
             yield figures(judged_run([*words, *where_words(runs_dir)], tasks), benchmark, "", method, seed, words)
+
+
+def complete(table: Path, runs_dir: Path) -> Path:
+    """A table of the questions that all models were asked: others would make it a log, which is judged by estimates."""
+    sheet = read_sheet(table)
+    empty = [missing(cells) for name, cells in sheet.columns.items() if name.startswith("correct_")]
+    some = np.logical_or.reduce(empty)
+    if not some.any():
+        return table
+    found = runs_dir / f"{table.stem}-complete.parquet"
+    write_sheet(found, {name: cells.to_pylist() for name, cells in sheet.take(~some).columns.items()})
+    return found
 
 
 def judged_run(words: Sequence[str], tasks: Sequence[str]) -> Judged:
@@ -217,7 +231,7 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
     """Accuracy in percent: the mean over tasks, over seeds; and by task. published: accuracies of others, by title."""
     tasks = list(task_losses(rows[0])) if rows else []
     named = tasks if len(tasks) > 1 else []
-    head = ["router", "accuracy", "with the guard", "more than the best single model", *named]
+    head = ["router", "accuracy, ± std", "with the guard, ± std", "more than the best single model, ± 95 %", *named]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     lines += [f"| {title} | {accuracy} | | |{' |' * len(named)}" for title, accuracy in published.items()]
     for title, column in (("best single model on these rows", "single"), ("oracle", "oracle")):
@@ -226,7 +240,7 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
     for row in rows:
         by_method[row["method"]].append(row)
     for method, found in sorted(by_method.items(), key=lambda item: mean_of(item[1], "loss")):
-        gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * mean_of(found, 'error'):.2f}"
+        gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * Z * mean_of(found, 'error'):.2f}"
         by_task = [f"{100 - 100 * statistics.fmean(task_losses(row)[task] for row in found):.2f}" for task in named]
         cells = [f"`{method}`", percent(found, "loss"), percent(found, "guarded"), gain, *by_task]
         lines.append(f"| {' | '.join(cells)} |")
@@ -234,9 +248,9 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
 
 
 def trios_table(rows: Sequence[Row]) -> str:
-    """Gains over the best single model, by itself → guarded."""
+    """Gains over the best single model, ± 95 %, by itself → guarded."""
     methods = [method for method in MMLU_METHODS if any(row["method"] == method for row in rows)]
-    head = ["trio", "prices", "best single model", "oracle", *(f"`{method}`" for method in methods)]
+    head = ["trio", "prices", "best single model", "oracle", *(f"`{method}`, ± 95 %" for method in methods)]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for setup, levels in TRIOS.items():
         for prices in levels:
@@ -249,7 +263,7 @@ def trios_table(rows: Sequence[Row]) -> str:
             for method in methods:
                 found = [row for row in here if row["method"] == method]
                 shown = [
-                    f"{mean_of(found, f'{kind}gain'):+.4f} ± {mean_of(found, f'{kind}error'):.4f}"
+                    f"{mean_of(found, f'{kind}gain'):+.4f} ± {Z * mean_of(found, f'{kind}error'):.4f}"
                     for kind in ("", "guarded_")
                 ]
                 cells.append(" → ".join(shown) + (" (falls back)" if mean_of(found, "fell_back") == 1 else ""))

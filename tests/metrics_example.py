@@ -17,7 +17,7 @@ from l2d.core.results import (
 
 
 def example_score(loss: float, ratios: list[float], price: float = 0.0) -> Score:
-    return Score(deferral_loss=loss, error_rate=loss - price, mean_price=price, ratios=ratios)
+    return Score(deferral_loss=loss, error_rate=loss - price, mean_price=price, ratios=ratios, standard_error=0.0625)
 
 
 def example_metrics(loss: float = 0.25, p: int = 2, **changes: Any) -> RunMetrics:
@@ -34,7 +34,7 @@ def example_metrics(loss: float = 0.25, p: int = 2, **changes: Any) -> RunMetric
         confusion=[[2 if i == j else 0 for j in range(p)] for i in range(p)],
         collapsed_expert=None,
         prices=[0.0] * p,
-        experts=[ExpertAlone(f"expert {k + 1}", 0.5, 0.0) for k in range(p)],
+        experts=[ExpertAlone(f"expert {k + 1}", 0.5, 0.0, 0.0625) for k in range(p)],
         schema_version=SCHEMA_VERSION,
         capabilities=Capabilities(
             takes_prices_later=False, has_posterior=True, estimates_costs=False, needs_labels=False, reads_text=False

@@ -43,7 +43,7 @@ def write_run(runs: Path, cell: str, seed: int, loss: float, config: Any = None,
             "ratios": SHARES,
             "baselines": baselines_of(0.4),
             "confusion": [[5, 1, 0], [0, 3, 0], [0, 0, 1]],
-            "experts": [ExpertAlone(f"expert {k + 1}", error, 0.0) for k, error in enumerate((0.4, 0.7, 0.8))],
+            "experts": [ExpertAlone(f"expert {k + 1}", error, 0.0, 0.01) for k, error in enumerate((0.4, 0.7, 0.8))],
             "calibration": [[0.5, 0.2, 0.25], [0.5, 0.8, 0.7]],
             **changes,
         },
@@ -91,7 +91,7 @@ def write_priced_run(
     metrics = example_metrics(
         p=p,
         prices=(scale * (prices if prices.ndim == 1 else prices.mean(axis=0))).tolist(),
-        experts=[ExpertAlone(f"model {k}", 0.0, 0.0) for k in range(p)],
+        experts=[ExpertAlone(f"model {k}", 0.0, 0.0, 0.01) for k in range(p)],
         validation=example_score(0.25 + price, shares, price),
         capabilities=type(example.capabilities)(**known),
     )

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,25 @@ def arguments_of(line: str, folder: Path) -> list[str]:
     return words
 
 
-def run_line(line: str, folder: Path, forker: "Forker") -> "subprocess.CompletedProcess[str]":
-    """An l2d command runs in a fork that has imported l2d already; training is made tiny."""
+@pytest.fixture
+def servers() -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """What a page left running."""
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for server in found:
+        server.terminate()
+        server.wait(60)
+
+
+def run_line(
+    line: str, folder: Path, forker: "Forker", servers: list["subprocess.Popen[bytes]"]
+) -> "subprocess.CompletedProcess[str]":
+    """An l2d command runs in a fork that has imported l2d already; training is made tiny. With & at its end it goes on running."""
     words = arguments_of(line, folder)
+    if words[-1] == "&":
+        command = [sys.executable, "-m", *words[:-1]]
+        servers.append(subprocess.Popen(command, cwd=folder, env=environment()))
+        return subprocess.CompletedProcess(words, 0)
     given = words[1:] if words[0] == "l2d" else words[3:] if words[:3] == ["python", "-m", "l2d"] else None
     if given is None:
         words[0] = sys.executable if words[0] == "python" else words[0]
@@ -47,17 +64,28 @@ def run_line(line: str, folder: Path, forker: "Forker") -> "subprocess.Completed
     return forker.start([*given, *(tiny_for(given) if tiny else [])], folder).wait()
 
 
-def test_there_are_four_with_commands() -> None:
-    assert [page.stem for page in TUTORIALS] == ["add_a_loss", "reproduce_a_table", "your_own_log", "your_own_table"]
+def test_there_are_five_with_commands() -> None:
+    known = ["add_a_loss", "closing_the_loop", "reproduce_a_table", "your_own_log", "your_own_table"]
+    assert [page.stem for page in TUTORIALS] == known
     for page in TUTORIALS:
         assert sum(language == "bash" for _, language, _ in blocks(page)) >= 3, page
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_everything_in_it_works(page: Path, tmp_path: Path, forker: "Forker", monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_in_it_works(
+    page: Path,
+    tmp_path: Path,
+    forker: "Forker",
+    servers: list["subprocess.Popen[bytes]"],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tests.commands.test_serve import free_port  # only now: it imports torch
+
+    port = str(free_port())
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    for file, language, text in blocks(page):
+    for file, language, written in blocks(page):
+        text = written.replace("8080", port).replace("--rows 2000 ", "--rows 600 ")  # fewer queries for the server
         if file:
             (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / file).write_text(text, encoding="utf-8")
@@ -69,5 +97,8 @@ def test_everything_in_it_works(page: Path, tmp_path: Path, forker: "Forker", mo
         else:
             assert language == "bash", f"{page.name}: a block of {language} without a file"
             for line in text.replace("\\\n", " ").splitlines():
-                done = run_line(line, tmp_path, forker)
+                if line.startswith("export "):
+                    monkeypatch.setenv(*line.removeprefix("export ").split("=", 1))
+                    continue
+                done = run_line(line, tmp_path, forker, servers)
                 assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"

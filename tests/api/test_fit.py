@@ -492,11 +492,20 @@ def test_chances_that_are_none(propensities: list[float]) -> None:
         l2d.fit(np.zeros((N, 2)), log, propensities=propensities)
 
 
-def test_a_row_without_any_outcome() -> None:
-    log = np.zeros((N, 2))
-    log[7] = np.nan
-    with pytest.raises(ParameterError, match=r"^costs: row 7, counted from 0, has no outcome of any expert"):
-        l2d.fit(np.zeros((N, 2)), log)
+def test_rows_without_any_outcome_are_left_out(rows: tuple[np.ndarray, np.ndarray], capsys: Any) -> None:
+    """As `l2d train` does: the router is that of the other rows, and a line says how many there were."""
+    X, costs = rows
+    log = costs.copy()
+    log[[3, 7]] = np.nan
+    with_gaps = l2d.fit(X, log, method="linear", progress=False)
+    assert capsys.readouterr().err == "left out 2 rows without any outcome\n"
+    kept = ~np.isnan(log).all(axis=1)
+    without = l2d.fit(X[kept], log[kept], method="linear", progress=False)
+    assert capsys.readouterr().err == ""
+    for name, value in without.network.state_dict().items():
+        assert torch.equal(value, with_gaps.network.state_dict()[name]), name
+    with pytest.raises(ParameterError, match=r"^costs, errors: no row has an outcome of any expert$"):
+        l2d.fit(X, np.full_like(log, np.nan))
 
 
 def test_prices_of_what_was_asked_are_known() -> None:

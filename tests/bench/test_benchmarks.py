@@ -1,12 +1,14 @@
 """What bench/benchmarks.py computes from held-out rows, by hand."""
 
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
 from l2d.core.guard import Guard
+from l2d.data.sheet import read_sheet, write_sheet
 
 Bench = Callable[[str], ModuleType]
 
@@ -60,6 +62,14 @@ def test_the_guard_leaves_the_routers_own_decisions(bench: Bench, monkeypatch: p
     assert (found.decisions.tolist(), found.guarded.tolist()) == ([1] * 10, [0] * 10)
 
 
+def test_only_questions_that_all_models_were_asked(bench: Bench, tmp_path: Path) -> None:
+    module = bench("benchmarks")
+    write_sheet(tmp_path / "t.parquet", {"id": ["a", "b"], "correct_x": [1.0, None], "correct_y": [0.0, 1.0]})
+    found = module.complete(tmp_path / "t.parquet", tmp_path / "runs")
+    assert (found, read_sheet(found).texts("id")) == (tmp_path / "runs" / "t-complete.parquet", ["a"])
+    assert module.complete(found, tmp_path) == found
+
+
 def test_tables(bench: Bench) -> None:
     """Accuracies in percent, the best router first; published numbers and what is gained beside them."""
     module = bench("benchmarks")
@@ -90,9 +100,12 @@ def test_tables(bench: Bench) -> None:
         )
     ]
     lines = module.split_table(rows, {"others": "58.5"}).splitlines()
-    assert lines[0] == "| router | accuracy | with the guard | more than the best single model | a | b |"
+    assert (
+        lines[0]
+        == "| router | accuracy, ± std | with the guard, ± std | more than the best single model, ± 95 % | a | b |"
+    )
     assert lines[2] == "| others | 58.5 | | | | |"
     assert lines[3].startswith("| *best single model on these rows* | 55.00 |")
-    assert lines[5] == "| `plugin` | 59.00 ± 1.41 | 55.00 ± 0.00 | +3.00 ± 1.00 | 58.00 | 60.00 |"
-    assert lines[6] == "| `knn` | 56.00 | 55.00 | +3.00 ± 1.00 | 50.00 | 62.00 |"
+    assert lines[5] == "| `plugin` | 59.00 ± 1.41 | 55.00 ± 0.00 | +3.00 ± 1.96 | 58.00 | 60.00 |"
+    assert lines[6] == "| `knn` | 56.00 | 55.00 | +3.00 ± 1.96 | 50.00 | 62.00 |"
     assert lines[-1] == "(1,000 held-out rows; 2 seeds; M, V, commit C)"

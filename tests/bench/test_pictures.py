@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
 NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg", "report.png"}
 BADGES = {"license.svg", "python.svg"}
+PHOTOS = {"serve.png"}  # bench/serve_page.py: it takes a browser
 Bench = Callable[[str], ModuleType]
 
 SHARES = {"ratios": "0 1", "posterior_ratios": "0.75 0.25", "oracle": "0.75 0.25", "argmax": "0.9", "posterior": "0.1"}
@@ -24,10 +25,10 @@ def words(picture: Figure) -> str:
 
 
 def test_every_picture_is_committed_and_shown() -> None:
-    assert {file.name for file in PICTURES.iterdir()} == NAMES | BADGES
+    assert {file.name for file in PICTURES.iterdir()} == NAMES | BADGES | PHOTOS
     documents = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
     shown = {Path(name).name for file in documents for name in re.findall(r"pictures/[\w.]+", file.read_text())}
-    assert shown == NAMES | BADGES
+    assert shown == NAMES | BADGES | PHOTOS
     for file in PICTURES.iterdir():
         assert file.stat().st_size < 150_000, file
 

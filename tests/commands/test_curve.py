@@ -5,6 +5,7 @@ import json
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,13 +111,20 @@ def test_runs_that_do_not_belong_together_are_left_out(
     assert not (tmp_path / "curves").exists()
 
 
-def test_a_run_with_prices_by_row_says_why_it_is_no_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", prices=np.tile(PRICES, (6, 1)))
+def test_a_run_with_prices_by_row_is_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """If it estimates them; else it is one point, and no line is cut short."""
+    prices = np.tile(PRICES, (6, 1))
+    scores = np.concatenate([ERRORS, prices], axis=1)
+    given: dict[str, Any] = {"method": "cost_regression", "prices": prices}
+    folder = write_run(tmp_path / "all", 1.0, [0] * 6, expected=ERRORS, scores=scores, **given)
     assert "prices" not in yaml.safe_load((folder / "config.yaml").read_text())["cost"]
-    run(tmp_path)
-    said = capsys.readouterr().err
-    assert said.startswith(f"{folder.parent}: prices differ between rows")
-    assert said.count("\n") == 1
+    run(tmp_path / "all")
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert "cost_regression, one run for all prices: its points are in curve.csv" in said.out
+    write_run(tmp_path / "point", 1.0, [0] * 6, **given)
+    run(tmp_path / "point")
+    assert not any(line.rstrip().endswith(":") for line in capsys.readouterr().out.splitlines())
 
 
 @pytest.mark.slow

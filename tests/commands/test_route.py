@@ -28,6 +28,7 @@ from l2d.core.guard import Guard
 from l2d.data.text.encoders import Hashed
 from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
 from l2d.serving.router import Choice, Router
+from l2d.utils.text import Unit
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
 
@@ -85,38 +86,28 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
 
 
-def summary(choices: list[Choice], experts: str, prices: tuple[float, ...] | None = None, scale: float = 1.0) -> str:
-    router: Any = SimpleNamespace(
-        experts=tuple(experts),
-        description=SimpleNamespace(prices=prices, factor=1.0),
-        price_scale=scale,
-        operating_point=None,
-    )
+def summary(choices: list[Choice], experts: str, error_price: float | None = None, point: Any = None) -> str:
+    router: Any = SimpleNamespace(experts=tuple(experts), unit=Unit(error_price), operating_point=point)
     return choices_summary(choices, router)
 
 
 def test_summary_counts_each_expert() -> None:
     choices = [Choice("b", None, None)] * 3 + [Choice("c", None, None)]
     assert summary(choices, "abc") == "4 queries: 0 to a, 3 to b, 1 to c"
-    assert summary(choices * 1000, "bc", (0.0, 0.0)) == "4,000 queries: 3,000 to b, 1,000 to c"
+    free = [replace(choice, expected_prices={"b": 0.0, "c": 0.0}) for choice in choices]
+    assert summary(free * 1000, "bc") == "4,000 queries: 3,000 to b, 1,000 to c"
 
 
 def test_summary_tells_price_and_expected_error() -> None:
-    """Prices .1, .3, .3, .3 and errors .4, .2, .2, .2; one error costs 5 dollars."""
-    costs = {"a": 0.5, "b": 0.5}
-
-    def chosen(scale: float) -> list[Choice]:
-        prices = {"a": 0.1 / scale, "b": 0.3 / scale}
-        return [Choice(name, None, costs, expected_prices=prices) for name in "abbb"]
-
-    assert summary(chosen(1.0), "ab", (0.1, 0.3)).endswith(
-        "; mean price 0.25; error by the router's own estimates 0.2500"
-    )
-    assert summary(chosen(0.2), "ab", (0.1, 0.3), scale=0.2).endswith(
-        "; mean price 1.25; error by the router's own estimates 0.2500"
-    )
-    alone = Choice("a", None, None, expected_prices={"a": 0.1, "b": 0.3})
-    assert summary([alone], "ab", (0.1, 0.3)).endswith("; mean price 0.1")
+    """Prices .1, .3, .3, .3 and errors .4, .2, .2, .2; in the end one error costs 5 dollars, so 5·.25 + .25 in all."""
+    prices, errors = {"a": 0.1, "b": 0.3}, {"a": 0.4, "b": 0.2}
+    chosen = [Choice(name, None, None, expected_prices=prices, expected_errors=errors) for name in "abbb"]
+    own = "error by the router's own estimates 0.2500"
+    assert summary(chosen, "ab").endswith(f"; mean price 0.25; {own}")
+    assert summary(chosen, "ab", 5.0).endswith(f"; mean price $0.25; {own} (with the price $1.5000 a query)")
+    assert summary(chosen, "ab", 5.0, point="says the error").endswith("; mean price $0.25")
+    alone = Choice("a", None, None, expected_prices=prices)
+    assert summary([alone], "ab").endswith("; mean price 0.1")
     assert summary([Choice("a", None, None)], "ab", None) == "1 queries: 1 to a, 0 to b"
 
 
@@ -275,6 +266,12 @@ def test_csv_quotes_names_and_leaves_blanks() -> None:
         '1,"b, the best",,,0.25,0.333333\n'
         "2,a,1,0,,\n"
     )
+    known = Choice("a", None, None, expected_prices={"a": 0.002, "b": 0.1}, expected_errors={"a": 0.25, "b": 0.5})
+    assert choices_csv([known, replace(known, expert="b")], ["a", "b"], {}) == (
+        "row,expert,expected_price,expected_error\n1,a,0.002,0.25\n2,b,0.1,0.5\n"
+    )
+    free = replace(known, expected_prices={"a": 0.0, "b": 0.0})
+    assert choices_csv([free], ["a", "b"], {}) == "row,expert,expected_error\n1,a,0.25\n"
     assert choices_csv([sure], ["a", "b, the best"], {}) == 'row,expert,posterior_a,"posterior_b, the best"\n1,a,1,0\n'
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import resource
 import signal
 import socket
 import sqlite3
@@ -207,6 +208,40 @@ def test_killed_under_load(run: Untrained, tmp_path: Path, start: Start, loads: 
     assert decided <= {*ids}
     assert recorded <= {*outcomes} <= {*ids}
     assert (len(ids), len(outcomes)) == (len({*ids}), len({*outcomes}))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits another process, which only Linux can")
+def test_a_full_disk(run: Untrained, tmp_path: Path, start: Start) -> None:
+    """The system refuses to write: 503, nothing of what was acknowledged is lost, and when there is room again all goes on."""
+    port = free_port()
+    child = begin(start, run.path, port, "--log=log.sqlite")
+    acknowledged: list[str] = []
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+
+        def ask() -> httpx.Response:
+            found = client.post("/v1/route", json={"text": PROMPTS[0]})
+            if found.status_code == 200:
+                acknowledged.append(found.json()["decision_id"])
+            return found
+
+        assert [ask().status_code for _ in range(3)] == [200] * 3
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        found = ask()
+        assert (found.status_code, "the log cannot be written" in found.text) == (503, True)
+        outcome = {"decision_id": acknowledged[0], "correct": True}
+        assert client.post("/v1/outcomes", json=outcome).status_code == 503
+        assert [client.get(path).status_code for path in ("/health", "/ready")] == [200, 503]
+        resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert ask().status_code == 200
+        assert client.post("/v1/outcomes", json=outcome).json() == {"recorded": 1, "known": 0}
+        assert client.get("/ready").status_code == 200
+    child.kill(signal.SIGKILL)
+    child.wait()
+    database = sqlite3.connect(tmp_path / "log.sqlite")
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert [id for (id,) in database.execute("SELECT id FROM decisions ORDER BY number")] == acknowledged
+    database.close()
 
 
 @pytest.mark.slow

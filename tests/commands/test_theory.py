@@ -23,6 +23,7 @@ from l2d.analysis.theory.router_bound import BoundReport, bound_report, bound_te
 from l2d.commands.theory import main, make_theory_parser
 from l2d.config import check, compose
 from l2d.core.deferral import deferral_loss
+from l2d.data.sheet import write_sheet
 from l2d.networks.heads import make_head
 from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
@@ -344,7 +345,7 @@ def test_the_text_of_a_bound_done_by_hand() -> None:
     assert "Proven, with probability 0.95: " in text
     assert "ρ is unequal: argmax may lose up to 0.3333·C(x)" in text
     estimate, error = report.rademacher["Theorem 4.1"], report.rademacher_error
-    assert f"(R̂ = {estimate:.4g} ± {error:.1g})" in text
+    assert f"(R̂ = {estimate:.4g} ± {1.959964 * error:.1g}, 95 %)" in text
     assert report_of(small(), seed=1).rademacher["Theorem 4.1"] != estimate
     assert "unequal" not in bound_text(report_of(small(), rho=[1.0]), small())
 
@@ -490,3 +491,28 @@ def test_bound_of_a_trained_run(tiny: Callable[..., DictConfig], call: Call) -> 
     shutil.copytree(folder, unfinished)
     (unfinished / "metrics.json").unlink()
     assert "this run is not finished" in call("bound", str(unfinished))
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+def test_bound_on_a_log(tiny: Callable[..., DictConfig], call: Call, tmp_path: Path) -> None:
+    """From completed costs, and it says so; a method that takes the log as it is has no cost of every expert."""
+    rng = np.random.default_rng(0)
+    asked, right = rng.random(120) < 0.5, rng.random(120) < 0.7
+    cells = {"x": rng.normal(size=120).tolist()}
+    for k, name in enumerate("ab"):
+        cells[f"correct_{name}"] = [float(right[i]) if asked[i] == k else None for i in range(120)]
+    write_sheet(tmp_path / "log.parquet", cells)
+    log = ["dataset=table", f"dataset.path={tmp_path / 'log.parquet'}"]
+    told = {}
+    for method in ("mild", "one_vs_all"):
+        experiment = check(tiny(*log, f"method={method}"))
+        train(experiment)
+        told[method] = call("bound", str(RunFolder.of(experiment.plain).path), "--rewards", "complement", "--rho", "1")
+    assert "From a log: costs of experts that were not asked are estimates" in told["mild"]
+    assert "nan" not in told["mild"]
+    assert (
+        "a log, and method=one_vs_all learns only from the costs that it knows; the bound needs every cost"
+        in told["one_vs_all"]
+    )
+    assert "From a log" not in bound_text(report_of(small()), small())

@@ -663,7 +663,7 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
 
 @pytest.mark.slow
 def test_checkpoints_that_take_long_are_written_less_often(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes that take far longer than an epoch are skipped, but for the first and the last."""
+    """Writes that take far longer than an epoch are skipped after the first."""
     saved: list[int] = []
     original = EpochCheckpoint._save
 
@@ -674,7 +674,7 @@ def test_checkpoints_that_take_long_are_written_less_often(tiny: Tiny, monkeypat
 
     monkeypatch.setattr(EpochCheckpoint, "_save", slow)
     train(tiny("recipe.epochs=4"))
-    assert saved == [1, 4]
+    assert saved == [1]
 
 
 @pytest.mark.slow
@@ -782,13 +782,13 @@ TABLE = ["dataset=table", "dataset.path=my table.csv"]
         (["setup=I", "seed=3"], "report", "--image new.png", "setup=I method=mild,cost_regression"),
         ([*TABLE, "method=ce"], "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
         ([*TABLE, "dataset.text=q", "cost=error_plus_cost", "cost.prices=[0,1]"], "curve", '--text "a new query"', "dataset=table 'dataset.path=my table.csv' dataset.text=q cost=error_plus_cost 'cost.prices=[0,1]' method=mild,cost_regression"),
-        ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
+        ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
         (["dataset=mmlu_sim"], "report", '--text "a new query"', "dataset=mmlu_sim method=mild,cost_regression"),
     ],
 )  # fmt: skip
 def test_what_to_do_next(overrides: list[str], look: str, query: str, again: str) -> None:
-    """Of a method that takes other prices later: a curve, where there is a list of prices."""
-    found = example_metrics(prices=[0.0, 1.0])
+    """Of a method that takes other prices later: a curve, where there are prices."""
+    found = example_metrics(prices=[0.0, float(any(word.startswith("cost=") for word in overrides))])
     found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=True))
     said = what_next(check(compose(overrides)), Path("run"), found, [*overrides, "force=true"])
     assert re.findall(r"^  (l2d .*)$", said, re.MULTILINE) == [

@@ -99,11 +99,11 @@ def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
     fast, paper = (compose([f"dataset={dataset}", f"recipe={recipe}"]) for recipe in ("fast", "paper"))
     assert fast.dataset.name == dataset
     plain = ("none", "none")
-    rows = dict.fromkeys(("digits", "table", "mmlu", "mmlu_sim"), plain)
+    rows = dict.fromkeys(("digits", "log", "table", "mmlu", "mmlu_sim"), plain)
     expected = {"svhn": ("crop", "none"), **rows}.get(dataset, ("crop_flip", "crop_flip"))
     assert (fast.recipe.augment, paper.recipe.augment) == expected
     default = compose([f"dataset={dataset}"])
-    expected_sizes = {"digits": (16, 64), **dict.fromkeys(("table", "mmlu", "mmlu_sim"), (128, 512))}.get(
+    expected_sizes = {"digits": (16, 64), **dict.fromkeys(("log", "table", "mmlu", "mmlu_sim"), (128, 512))}.get(
         dataset, (64, 1024)
     )
     assert (default.router.width, default.recipe.batch_size) == expected_sizes

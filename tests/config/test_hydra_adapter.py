@@ -112,8 +112,8 @@ def test_braces_that_the_shell_took_apart() -> None:
 @pytest.mark.parametrize(
     ("given", "key", "options"),
     [
-        (["dataset.path=my.csv"], "dataset.path", "dataset=mmlu, dataset=table"),
-        (["cost=error", "cost.prices=[1,2]"], "cost.prices", "cost=error_plus_cost, cost=llm"),
+        (["dataset.path=my.csv"], "dataset.path", "dataset=log, dataset=mmlu, dataset=table"),
+        (["cost=error", "cost.prices=[1,2]"], "cost.prices", "cost=error_plus_cost, cost=llm, cost=logged"),
     ],
 )
 def test_a_key_of_another_option(given: list[str], key: str, options: str) -> None:

@@ -68,7 +68,11 @@ def test_money_is_told_in_its_own_unit() -> None:
     """One error costs 5 dollars: .0055 is .0275 dollars."""
     found = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0)
     assert (found.budget, found.spend) == pytest.approx((0.0275, 0.0275))
-    assert "budget 0.0275 per query" in str(found)
+    assert str(found).startswith("budget 0.0275 per query: ")
+    assert f"error rate {found.error:.4f} ± {1.96 * found.error_se:.4f} (95 %; 100 rows" in str(found)
+    dollars = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0, currency="$")
+    assert str(dollars).startswith("budget $0.0275 per query: ")
+    assert f"expected spend $0.0275 (95 % interval ${dollars.spend_interval[0]:.4g} to $" in str(dollars)
     with pytest.raises(ParameterError, match=r"^budget=0\.0025: is less than the price of .* small \(0\.005\)$"):
         keep_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)
 

@@ -35,7 +35,9 @@ def test_score_by_hand() -> None:
         "error_rate": pytest.approx(0, abs=1e-12),
         "mean_price": pytest.approx(1.6 / 3),
         "ratios": [2 / 3, 1 / 3],
+        "standard_error": pytest.approx(0.5 / 3),  # of .7, .2, .7: the variance is .25/3, of three rows' mean .25/9
     }
+    assert score(torch.tensor([0]), COSTS[:1], PRICES).standard_error is None
     assert score(torch.tensor([1, 0, 1]), COSTS, PRICES).error_rate == pytest.approx(2 / 3)
 
 
@@ -55,6 +57,7 @@ def test_baselines_by_hand() -> None:
     assert rows.random.deferral_loss == pytest.approx((1.9 + 1.9 + 0.9) / 6)
     assert rows.random.mean_price == pytest.approx(0.45)
     assert rows.random.error_rate == pytest.approx(2 / 6)
+    assert rows.random.standard_error == pytest.approx(0.5 / 3)  # of .95, .95, .45
 
 
 def test_a_log_has_no_oracle() -> None:
@@ -111,7 +114,7 @@ def test_experts_are_numbered_from_one() -> None:
     assert result.collapsed_expert == 2
     assert result.deferral_loss == 0.5
     assert result.confusion == [[0, 1], [0, 1]]
-    assert result.experts == [ExpertAlone(name, error_rate=0.5, price=0.0) for name in "ab"]
+    assert result.experts == [ExpertAlone(name, error_rate=0.5, price=0.0, standard_error=0.5) for name in "ab"]
 
 
 def test_prices_that_differ_between_rows() -> None:
@@ -167,6 +170,7 @@ def test_guarded_by_hand() -> None:
         "error_rate": pytest.approx(1 / 3),
         "mean_price": pytest.approx(1.1 / 3),
         "ratios": [1 / 3, 2 / 3],
+        "standard_error": pytest.approx(0.5 / 3**0.5),  # of 1.2, .2, .7
         "constant": None,
         "offsets": [0.1, -0.1],
         "validation": {"best_constant": "small", "gain": 0.25, "standard_error": None},

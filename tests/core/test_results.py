@@ -14,7 +14,7 @@ from l2d.core.results import SCHEMA_VERSION, CategoryScore, DecisionLosses, Extr
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
-SCORE = {"deferral_loss": float, "error_rate": float, "mean_price": float, "ratios": [float]}
+SCORE = {"deferral_loss": float, "error_rate": float, "mean_price": float, "ratios": [float], "standard_error": float}
 EVIDENCE = {"best_constant": str, "gain": float, "standard_error": float}
 # What a reader of metrics.json may rely on. A change here is a new SCHEMA_VERSION.
 SCHEMA: dict[str, Any] = {
@@ -25,7 +25,7 @@ SCHEMA: dict[str, Any] = {
     "confusion": [[int]],
     "collapsed_expert": int,
     "prices": [float],
-    "experts": [{"name": str, "error_rate": float, "price": float}],
+    "experts": [{"name": str, "error_rate": float, "price": float, "standard_error": float}],
     "schema_version": int,
     "capabilities": dict.fromkeys(
         ("takes_prices_later", "has_posterior", "estimates_costs", "needs_labels", "reads_text"), bool
@@ -144,7 +144,7 @@ def test_a_damaged_file_is_refused(content: Any, key: str, tmp_path: Path) -> No
     assert "\n" not in said
 
 
-@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "5"), (3, "3"), ("4", "4"), (None, "none")])
+@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "6"), (4, "4"), ("5", "5"), (None, "none")])
 def test_another_version_is_refused(version: Any, said: str, tmp_path: Path) -> None:
     """Whatever else is in it: other keys are to be expected there."""
     content = {"schema_version": version, "another": "key"} if version is not None else {"deferral_loss": 0.5}

@@ -1,5 +1,6 @@
 """One price per expert: as a list, by name, or its coverage."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -84,3 +85,36 @@ def test_bad_values_are_refused_before_there_are_data(override: str, key: str) -
     with pytest.raises(L2DError) as caught:
         check(compose(["cost=error_plus_cost", *prices, override]))
     assert str(caught.value).startswith(f"{key}: ")
+
+
+def test_logged() -> None:
+    """Of all rows on which an expert was asked: its price, or the mean of its prices."""
+    nan = float("nan")
+    train = answers([[0, nan, nan], [nan, 1, nan], [0, nan, 1]], [[0.1, nan, nan], [nan, 0.2, nan], [0.1, nan, 0.3]])
+    test = answers([[nan, 1, nan], [0, nan, nan]], [[nan, 0.4, nan], [0.1, nan, nan]])
+    found = PriceList(prices="logged", scale=2.0, error_price=None, noise=0.0, noise_kind="multiplicative")
+    experts = panel(train, test)
+    assert found.prices(experts, every_row(experts)).tolist() == pytest.approx([0.2, 0.6, 0.6])
+    without_b = panel(answers([[0, nan, 1]], [[0.1, nan, 0.3]]))
+    with pytest.raises(ParameterError, match=r"^prices=logged: b was never asked"):
+        found.prices(without_b, torch.arange(1))
+    with pytest.raises(ParameterError, match=r"^prices=logged: these data have no prices; use cost=error"):
+        prices_of("logged")
+
+
+@pytest.mark.parametrize(
+    ("scale", "error_price", "refused"), [(1.0, None, True), (1.0, 1.0, False), (50.0, 0.02, False), (0.5, None, False)]
+)
+def test_a_log_in_another_unit(scale: float, error_price: float | None, refused: bool) -> None:
+    """The run that wrote it counted a wrong answer as 2 cents: that must be said again, or something else."""
+    cost = PriceList(
+        prices=[1.0, 1.0, 1.0], scale=scale, error_price=error_price, noise=0.0, noise_kind="multiplicative"
+    )
+    cost.check_panel(panel(ROWS))
+    cost.check_panel(replace(panel(ROWS), price_scale=1.0))
+    experts = replace(panel(ROWS), price_scale=50.0)
+    if not refused:
+        cost.check_panel(experts)
+        return
+    with pytest.raises(ParameterError, match=r"^error_price: missing; .* counted a wrong answer as 0.02; say so again"):
+        cost.check_panel(experts)

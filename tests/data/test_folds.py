@@ -1,5 +1,7 @@
 """Every row of a table is a test row once."""
 
+from dataclasses import replace
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +44,16 @@ def check_rows(arrays: Arrays) -> None:
         assert answers.prices is not None
         assert torch.equal(answers.prices[:, 0].long(), 10 * row)
         assert categories == tuple(f"c{one}" for one in row.tolist())
+
+
+def test_folds_have_the_panel_of_the_whole() -> None:
+    """All that is known of the experts beside their answers."""
+    whole = pooled(table(20))
+    assert whole.panel is not None
+    whole = replace(whole, panel=replace(whole.panel, price_scale=2.0))
+    found = with_test_fold(whole, "1/5", 0)[0].panel
+    assert found is not None
+    assert found.price_scale == 2.0
 
 
 def test_all_rows_are_training_rows() -> None:

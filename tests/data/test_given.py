@@ -30,6 +30,28 @@ def test_equal_texts_stay_on_one_side(X: Any, text: str | None, name: str) -> No
     assert arrays.seen == Seen(text=name)
 
 
+def test_rows_without_any_outcome(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever comes with them goes with them; chances are those among all rows, so they are estimated anew."""
+    errors = torch.tensor([[0.0, torch.nan], [torch.nan, torch.nan], [1.0, 0.0]], dtype=torch.float64)
+    chances = torch.full((3, 2), 0.5, dtype=torch.float64)
+    inputs, groups = torch.arange(3.0)[:, None], torch.tensor([5, 6, 7])
+    answers = Answers(errors, prices=errors + 1, propensities=chances)
+    arrays = make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "gone", "y"])
+    assert arrays.train_inputs.tolist() == [[0], [2]]
+    assert (arrays.train_labels.tolist(), arrays.num_classes) == ([0, 1], 2)
+    assert arrays.groups is not None
+    assert arrays.groups.tolist() == [5, 7]
+    assert arrays.panel is not None
+    assert arrays.panel.train.errors[1].tolist() == [1, 0]
+    assert arrays.panel.train.prices is not None
+    assert arrays.panel.train.prices[1].tolist() == [2, 1]
+    assert arrays.panel.train.propensities is None
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["left out 1 row without any outcome", "propensities are estimated anew, since rows were left out"]
+    with pytest.raises(ParameterError, match=r"^labels: must be 3 values"):
+        make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "y"])
+
+
 def test_a_frame_of_costs_is_put_into_the_experts_order() -> None:
     costs = pd.DataFrame({"b": [1.0, 2.0], "a": [3.0, 4.0]})
     assert read_outcomes(costs, None, None, ["a", "b"])[0].tolist() == [[3, 1], [4, 2]]

@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet, write_sheet
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.CSV", "t.parquet", "t.PARQUET"])
@@ -37,6 +37,33 @@ def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) ->
     assert some.numbers("x").tolist() == [1, 3, 5]
     with pytest.raises(L2DError, match=r"column x: odd in 2 of 3 rows: 4, 6, the first is '3' \(row 1 is the first"):
         some.refuse("x", "odd", np.array([False, True, True]))
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "counted", "nothing"),
+    [
+        ("t.csv", "column", "(row 1 is the first below the header)", "no rows below the header"),
+        ("t.jsonl", "key", "(row 1 is the first line)", None),
+        ("t.parquet", "column", "(row 1 is the first)", "no rows"),
+    ],
+)
+def test_only_a_csv_has_a_header(name: str, column: str, counted: str, nothing: str | None, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if name == "t.jsonl":
+        path.write_text('{"x": "1"}\n{"x": "a"}\n')
+    else:
+        write_sheet(path, {"x": ["1", "a"]})
+    sheet = read_sheet(path, ["x"])
+    with pytest.raises(L2DError) as refused:
+        sheet.numbers("x")
+    assert str(refused.value).startswith(f"{path}: {column} x: not a number")
+    assert str(refused.value).endswith(f"in 1 of 2 rows: 2, the first is 'a' {counted}")
+    with pytest.raises(ParameterError, match=f"^label=y: no such {column} in .*; there are x$"):
+        sheet.check_column("label", "y")
+    if nothing is not None:
+        write_sheet(path, {"x": []})
+        with pytest.raises(L2DError, match=f": {nothing}$"):
+            read_sheet(path)
 
 
 def test_of_a_long_cell_the_beginning_is_shown(tmp_path: Path) -> None:

@@ -208,3 +208,21 @@ def test_an_expert_that_was_hardly_asked(tmp_path: Path) -> None:
 def test_methods_route_better_than_the_log_did(method: str, tmp_path: Path) -> None:
     metrics = train(compose([*written(tmp_path, simulated(3_000)[0]), "recipe.epochs=8", f"method={method}"]))
     assert metrics["deferral_loss"] < metrics["log"]["policy"]["value"] - 0.05
+
+
+def test_the_best_expert_of_a_cascade_is_not_the_one_that_was_asked_easy_queries(tmp_path: Path) -> None:
+    """Each expert errs on the hard half (x > 0) only, b less than a. The log asks b on hard queries nine times in ten."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=2_000)
+    wrong = rng.random((2_000, 2)) < np.where(x[:, None] > 0, [0.9, 0.6], 0.0)
+    chance = np.stack([np.where(x > 0, 0.1, 0.9), np.where(x > 0, 0.9, 0.1)], axis=1)
+    asked = rng.random(2_000) < chance[:, 1]
+    cells: dict[str, list[Any]] = {"x": x.tolist()}
+    for k, name in enumerate("ab"):
+        cells[f"correct_{name}"] = [float(not wrong[i, k]) if asked[i] == k else None for i in range(2_000)]
+        cells[f"propensity_{name}"] = chance[:, k].tolist()
+    known = {name: np.mean([1 - cell for cell in cells[f"correct_{name}"] if cell is not None]) for name in "ab"}
+    assert known["a"] < 0.2 < 0.5 < known["b"]
+    for given in (["method=threshold"], ["method=cascade"]):
+        method: Any = build(compose([*written(tmp_path, cells), *given]))[1].method
+        assert (method.order.tolist(), method.best.tolist()) == ([2, 1], [2])

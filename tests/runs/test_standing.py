@@ -14,6 +14,7 @@ from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, answered, say_finished, standing_of
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
+from l2d.utils.text import Unit
 
 STATES = ("missing", "begun", "paused", "finished")
 
@@ -108,8 +109,10 @@ def test_it_is_said_that_ones_own_code_changed(
     monkeypatch.syspath_prepend(tmp_path)
     for moment, warned in ((1, False), (2**33, True)):
         os.utime(loss, (moment, moment))
-        say_finished(run, {"my_loss_file"})
-        assert (f"WARNING: {loss} was changed after this run; force=true" in capsys.readouterr().out) is warned
+        say_finished(run, {"my_loss_file"}, Unit(2.0))
+        said = capsys.readouterr().out
+        assert (f"WARNING: {loss} was changed after this run; force=true" in said) is warned
+        assert "a wrong answer costs $2 (cost.error_price)" in said
 
 
 def test_modules_of_ones_own() -> None:

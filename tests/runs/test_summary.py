@@ -11,12 +11,29 @@ from matplotlib.patches import Rectangle
 from tests.metrics_example import example_metrics
 
 from l2d.core.metrics import routing_metrics
-from l2d.core.results import CategoryScore, ExtremeShares, GuardedScore, GuardEvidence, RowCounts, RunMetrics, Score
+from l2d.core.results import (
+    CategoryScore,
+    Estimate,
+    ExpertAlone,
+    ExtremeShares,
+    GuardedScore,
+    GuardEvidence,
+    LoggedOutcomes,
+    OffPolicyValue,
+    RowCounts,
+    RunMetrics,
+    Score,
+)
 from l2d.runs.summary import format_line, format_table, run_figure
+from l2d.utils.text import Unit
 
 ROUTER = [0, 0, 1, 0]
+CATEGORY = CategoryScore(rows=10, deferral_loss=0.3, best_single=0.5, oracle=0.1)
+HALF = Estimate(0.5, 0.1)
+VALUE = OffPolicyValue(direct=HALF, snips=None, doubly_robust=HALF)
+LOG = LoggedOutcomes([0.5, 0.5], "given", policy=HALF, router=VALUE, guarded=VALUE, best_single=VALUE)
 # What always expert 2, the best single expert, comes to on the test rows below.
-SECOND = Score(deferral_loss=0.5, error_rate=0.5, mean_price=0.0, ratios=[0.0, 1.0])
+SECOND = Score(deferral_loss=0.5, error_rate=0.5, mean_price=0.0, ratios=[0.0, 1.0], standard_error=0.125)
 
 
 def metrics(decisions: list[int], **changes: Any) -> RunMetrics:
@@ -43,12 +60,61 @@ def test_table() -> None:
     lines = format_table(metrics(ROUTER)).splitlines()
     assert lines[0].split("  ")[0] == "test split"
     cells = {line[:26].strip(): line[26:].split() for line in lines if not line.startswith("-")}
-    assert cells["router"] == ["0.6250", "0.2500", "0.3750", "75.0%", "25.0%"]
-    assert cells["oracle"] == ["0.2500", "0.0000", "0.2500", "50.0%", "50.0%"]
-    assert cells["best single expert"] == ["0.5000", "0.5000", "0.0000", "0.0%", "100.0%"]
-    assert cells["random expert"] == ["0.7500", "0.5000", "0.2500", "50.0%", "50.0%"]
-    assert cells["always the majority expert"] == ["1.0000", "0.5000", "0.5000", "100.0%", "0.0%"]
+    assert lines[0].split()[2:6] == ["deferral", "loss", "95", "%"]
+    # .5, .5, 0 and 1.5, whose standard deviation is .6292, over √4, times 1.96
+    assert cells["router"] == ["0.6250", "±", "0.6166", "0.2500", "0.3750", "75.0%", "25.0%"]
+    assert cells["oracle"] == ["0.2500", "±", "0.2829", "0.0000", "0.2500", "50.0%", "50.0%"]
+    assert cells["best single expert"] == ["0.5000", "±", "0.5658", "0.5000", "0.0000", "0.0%", "100.0%"]
+    assert cells["always expert 1"] == ["1.0000", "±", "0.5658", "0.5000", "0.5000", "100.0%", "0.0%"]
+    assert cells["random expert"] == ["0.7500", "±", "0.0000", "0.5000", "0.2500", "50.0%", "50.0%"]
+    assert cells["always the majority expert"] == cells["always expert 1"]
     assert "WARNING" not in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("p", "shown", "hidden"), [(8, [7, 6, 5, 4, 3, 2, 1], None), (9, [8, 7, 6], 5), (13, [12, 11, 10], 9)]
+)
+def test_a_row_for_each_single_expert(p: int, shown: list[int], hidden: int | None) -> None:
+    """The first expert is the best single one; of the others the last is the cheapest. Of many, the three cheapest are shown."""
+    experts = [ExpertAlone(f"m{k}", 0.5 - 0.03125 * k, 0.25, 0.0625) for k in range(p)]
+    lines = format_table(example_metrics(p=p, experts=experts)).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("best single expert"))
+    found = [line.split() for line in lines[start + 1 :] if line.startswith("always m")]
+    assert [cells[1] for cells in found] == [f"m{k}" for k in shown]
+    first = shown[0]
+    loss, error = f"{0.75 - 0.03125 * first:.4f}", f"{0.5 - 0.03125 * first:.4f}"
+    assert found[0][2:7] == [loss, "±", "0.1225", error, "0.2500"]
+    assert found[0][7:] == ["100.0%" if k == first else "0.0%" for k in range(p)]
+    told = [line for line in lines if line.startswith("not shown: ")]
+    assert told == ([] if hidden is None else [f"not shown: {hidden} experts that would cost more alone"])
+
+
+def test_in_dollars() -> None:
+    """A wrong answer costs 2 cents, so all losses and prices are that times the loss; rates and shares stay."""
+    found = metrics(ROUTER, guarded=guarded(0.25, 0.0625), by_category={"a": CATEGORY, "b": CATEGORY}, log=LOG)
+    text = format_table(found, Unit(0.02))
+    cells = {line[:26].strip(): line[26:].split() for line in text.splitlines()}
+    assert cells["router"] == ["$0.012500", "±", "$0.012331", "0.2500", "$0.007500", "75.0%", "25.0%"]
+    assert line_of(text, "losses and prices are dollars a query").endswith(
+        "a wrong answer costs $0.02 (cost.error_price)"
+    )
+    assert "+$0.005000 ± $0.002450 (95 %) per input" in line_of(text, "guard: ")
+    assert "it costs $0.005000 ± $0.002450 (95 %) less per input" in line_of(text, "verdict: ")
+    assert "doubly robust $0.010000 ± $0.003920; SNIPS unknown" in line_of(text, "value of the router, ± 95 %: ")
+    assert line_of(text, "the log's own choices cost ").endswith("cost $0.010000 ± $0.003920 (95 %)")
+    assert line_of(text, "a  ").split() == ["a", "10", "$0.006000", "$0.010000", "$0.002000", "+$0.004000"]
+    assert format_line(found, Unit(0.02)).startswith(
+        "deferral loss $0.012500 (best single expert $0.010000, oracle $0.0050"
+    )
+    assert format_table(found).count("$") == 0
+
+
+@pytest.mark.parametrize(
+    ("price", "told"), [(0.02, "-$0.010000"), (2, "-$1.0000"), (50, "-$25.000"), (40000, "-$20000.00")]
+)
+def test_digits_of_dollars(price: float, told: str) -> None:
+    assert Unit(price).told(-0.5) == told
+    assert Unit(price).told(0.5, "+") == told.replace("-", "+")
 
 
 def test_line() -> None:
@@ -87,11 +153,11 @@ def test_a_fallback_is_shown_and_said() -> None:
     text = format_table(metrics([0, 0, 0, 0], guarded=guarded(-0.5, 0.25, constant="expert 2")))
     lines = text.splitlines()
     assert lines[2].startswith("router  ")
-    assert lines[3].split() == ["router,", "guarded", "0.5000", "0.5000", "0.0000", "0.0%", "100.0%"]
+    assert lines[3].split() == ["router,", "guarded", "0.5000", "±", "0.2450", "0.5000", "0.0000", "0.0%", "100.0%"]
     assert lines[4] == lines[1]
     assert lines[5].startswith("oracle")
     line = line_of(text, "guard: ")
-    for said in ("everything to expert 2", "costs 0.5000 ± 0.2500 more", "10 rows", "--raw"):
+    for said in ("everything to expert 2", "costs 0.5000 ± 0.4900 (95 %) more", "10 rows", "--raw"):
         assert said in line
     assert "gain" not in line
     assert "validation_fraction" not in line  # more rows would not make it better
@@ -102,21 +168,22 @@ def test_a_fallback_is_shown_and_said() -> None:
 @pytest.mark.parametrize(
     ("gain", "error", "verdict", "words", "numbers"),
     [
-        (0.125, 0.0312, "routing pays", {"less", "oracle"}, ["0.1250 ± 0.0312", "20%", "33%"]),
-        (0.25, 0.0312, "routing pays", {"less", "oracle"}, ["0.2500 ± 0.0312", "33%", "50%"]),
-        (0.125, 0.0625, "routing may pay", {"less", "chance"}, ["0.1250 ± 0.0625"]),
+        (0.125, 0.0312, "routing pays", {"less", "oracle"}, ["0.1250 ± 0.0612", "20%", "33%"]),
+        (0.25, 0.0312, "routing pays", {"less", "oracle"}, ["0.2500 ± 0.0612", "33%", "50%"]),
+        (0.125, 0.0638, "routing may pay", {"less", "chance"}, ["0.1250 ± 0.1250"]),
         (0.125, None, "routing may pay", {"less", "chance"}, ["0.1250"]),
         (0.0, 0.1, "unclear", {"same"}, []),
-        (-0.125, 0.0312, "unclear", {"more"}, ["0.1250 ± 0.0312"]),
+        (-0.125, 0.0312, "unclear", {"more"}, ["0.1250 ± 0.0612"]),
     ],
 )
 def test_the_verdict(gain: float, error: float | None, verdict: str, words: set[str], numbers: list[str]) -> None:
-    """The router's loss is .5, the oracle's .25; two standard errors are not enough, more are. Percentages: of the cost of expert 2
+    """The router's loss is .5, the oracle's .25; routing pays if the 95 % interval is above 0. Percentages: of the cost of expert 2
     alone, of the way from there to the oracle."""
     seen = GuardEvidence("expert 2", gain, error)
     line = line_of(format_table(metrics(ROUTER, guarded=guarded(1.0, 0.1, best="expert 1", test=seen))), "verdict: ")
     assert line.startswith(f"verdict: {verdict}")
     assert re.findall(r"\d+%|\d\.\d+(?: ± \d\.\d+)?", line) == numbers
+    assert line.count("(95 %)") == (error is not None and gain != 0)
     assert {*re.findall(r"less|more|same|chance|oracle", line)} == words
     assert {*re.findall(r"expert \d", line)} == {"expert 2"}
     assert "test" in line
@@ -146,7 +213,7 @@ def test_offsets_are_shown_and_said() -> None:
     text = format_table(metrics(ROUTER, guarded=guarded(0.25, 0.0625, offsets=[0.125, -0.125])))
     assert text.splitlines()[3].startswith("router, guarded")
     line = line_of(text, "guard: ")
-    for said in ("expert 1 +0.125, expert 2 -0.125", "over expert 2 alone", "+0.2500 ± 0.0625", "--raw"):
+    for said in ("expert 1 +0.125, expert 2 -0.125", "over expert 2 alone", "+0.2500 ± 0.1225 (95 %)", "--raw"):
         assert said in line
 
 
@@ -156,7 +223,7 @@ def test_the_guard_goes_by_validation(changes: dict[str, Any]) -> None:
     other = GuardEvidence("expert 1", 9.0, 9.0)
     of = metrics(ROUTER, guarded=guarded(-0.25, 0.5, test=other, **changes), rows=RowCounts(40, 1234, 77))
     line = line_of(format_table(of), "guard: ")
-    assert "0.2500 ± 0.5000" in line
+    assert "0.2500 ± 0.9800 (95 %)" in line
     assert "expert 2" in line
     assert ("(1,234 rows)" in line) == ("constant" in changes)
 
@@ -167,12 +234,13 @@ def test_a_guard_that_leaves_the_router_adds_a_line_and_no_row() -> None:
     assert "guarded" not in text
     line = line_of(text, "guard: ")
     assert "over expert 2 alone" in line
-    assert "+0.1156 ± 0.0382" in line
+    assert "+0.1156 ± 0.0749 (95 %)" in line
+    assert "fold" not in line
 
 
 def test_why_everything_goes_to_one_expert() -> None:
     for gain, said in (
-        (-0.5, "the router costs 0.5000 ± 0.2500 more per input (10 rows)"),
+        (-0.5, "the router costs 0.5000 ± 0.4900 (95 %) more per input (10 rows)"),
         (0.0, "costs no less (10 rows)"),
     ):
         found = guarded(gain, 0.25, constant="expert 2")
@@ -188,12 +256,24 @@ def test_a_cross_validated_run_speaks_of_held_out_rows() -> None:
     ):
         text = format_table(metrics(ROUTER, guarded=found, evaluation="cross_validate"))
         assert text.startswith("every row, held out once")
-        assert (
-            "router, guarded" in text
-        )  # its loss is another one, though the guard of all rows may leave the router as it is
+        # Its loss is another one, though the guard of all rows may leave the router as it is.
+        by_fold = not found.changes_decisions
+        name = "router, guarded by fold" if by_fold else "router, guarded"
+        assert text.splitlines()[3].startswith(f"{name}  ")
+        assert (f"which the row “{name}” and the verdict show" in line_of(text, "guard: ")) == by_fold
         assert "on held-out rows" in line_of(text, "guard: ")
         assert "held-out rows" in line_of(text, "verdict: ")
         assert not re.search("validation|test split", text)
+
+
+def test_a_guarded_row_only_where_it_differs() -> None:
+    """The router sends everything to expert 2 already, which the guard falls back to."""
+    found = metrics([1, 1, 1, 1])
+    same = guarded(0.0, 0.25, constant="expert 2", **{name: getattr(found, name) for name in vars(SECOND)})
+    text = format_table(replace(found, guarded=same))
+    assert "guarded" not in text
+    assert text.splitlines()[3] == text.splitlines()[1]
+    assert "everything to expert 2" in line_of(text, "guard: ")
 
 
 def test_simple_routers_stand_beside_the_best_single_expert() -> None:

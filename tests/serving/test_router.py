@@ -48,6 +48,24 @@ DIGITS = ["router.width=4", "recipe.batch_size=128", "recipe.optimizer.lr=0.01"]
 LIVELY = ["checkpoint=best", "router.dropout=0", "recipe.optimizer.lr=0.03", "recipe.epochs=4"]
 
 
+def test_expected_errors_of_other_methods(tmp_path: Path) -> None:
+    """one_vs_all learns whole costs; with listed prices the error is the rest. Nothing is told if prices are in the costs."""
+    one = untrained(
+        tmp_path, "method=one_vs_all", "cost=error_plus_cost", "cost.prices=[0.1,0.2,0.3]", "cost.scale=0.5"
+    )
+    router = Router.load(one.path)
+    [choice] = router.route(query_rows("x", "y", "flag")[:1])
+    assert choice.expected_costs is not None
+    wanted = {
+        name: cost - 0.5 * price
+        for (name, cost), price in zip(choice.expected_costs.items(), (0.1, 0.2, 0.3), strict=True)
+    }
+    assert choice.expected_errors == pytest.approx(wanted)
+    router.description = replace(router.description, prices=None)  # as l2d.fit(X, costs) leaves it
+    [choice] = router.route(query_rows("x", "y", "flag")[:1])
+    assert (choice.expected_errors, choice.expected_prices) == (None, None)
+
+
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     return trained(tmp_path_factory.mktemp("digits"), Digits().load(Path()).test_inputs.numpy(), *DIGITS)

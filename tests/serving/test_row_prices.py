@@ -54,6 +54,21 @@ def test_a_router_expects_prices(run: Path) -> None:
     assert (short.expert, long.expert) == ("large", "small")  # .4 more often right is worth .008 dollars
 
 
+def test_a_router_expects_errors(run: Path) -> None:
+    """The expected cost is the error plus the price over 2 cents, within a budget times its factor."""
+    query = [{"x": 0.5, "length": 5.0}]
+    for router in (Router.load(run), Router.load(run).at(budget=0.0012)):
+        [choice] = router.route(query)
+        assert choice.expected_errors is not None
+        assert choice.expected_prices is not None
+        assert choice.expected_costs is not None
+        for name, cost in choice.expected_costs.items():
+            price = router.description.factor * choice.expected_prices[name] / 0.02
+            assert choice.expected_errors[name] == pytest.approx(cost - price, abs=1e-5)
+        assert 0.05 < choice.expected_errors["large"] < 0.15
+    assert str(router.operating_point).startswith("budget $0.0012 per query: ")
+
+
 def test_a_budget_is_kept_on_new_queries(run: Path) -> None:
     router = Router.load(run)
     inside = router.at(budget=0.0012, confidence=0.95)

@@ -29,9 +29,14 @@ def test_neighbours_decide_by_costs() -> None:
 
 def test_a_large_table_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baselines, "SEARCHED", 100)
-    kept = []
+    kept = list[FitRows]()
     fit = Neighbours.fit
-    monkeypatch.setattr(Neighbours, "fit", lambda self, rows: (fit(self, rows), kept.append(rows))[0])
+
+    def noted(self: Neighbours, rows: FitRows) -> None:
+        kept.append(rows)
+        fit(self, rows)
+
+    monkeypatch.setattr(Neighbours, "fit", noted)
     x = torch.linspace(-1, 1, 200)[:, None]
     costs = torch.cat([(x > 0).double(), (x <= 0).double()], dim=1)
     assert best_of_neighbours(x, costs, torch.tensor([[-0.5], [0.5]])).tolist() == [0, 1]

@@ -19,6 +19,7 @@ from l2d.core.costs import paid
 from l2d.core.guard import fit_guard, paired
 from l2d.core.results import Score
 from l2d.data.folds import with_test_fold
+from l2d.routing import build
 from l2d.routing.build import make_splits
 from l2d.runs.folder import RunFolder
 from l2d.training import cross_validation, score, walk
@@ -217,6 +218,46 @@ def test_the_folder_says_how_a_table_was_judged(file: Path, tmp_path: Path) -> N
     assert folder_of(config(file, tmp_path, "evaluation=holdout")) != folder_of(config(file, tmp_path))
 
 
+@pytest.mark.parametrize("at", [1, 3, 6])
+def test_a_run_that_is_refused_leaves_nothing(
+    at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever fold finds the wrong key, or the last training; a folder beside it stays."""
+    cfg = config(file, tmp_path / "runs")
+    plain, begun = build.assemble_rows, list[int]()
+
+    def refusing(*given: Any, **more: Any) -> Any:
+        begun.append(1)
+        if len(begun) == at:
+            raise ParameterError("cost.prices", "no price for b")
+        return plain(*given, **more)
+
+    monkeypatch.setattr(cross_validation, "assemble_rows", refusing)
+    with pytest.raises(ParameterError, match=r"^cost\.prices: no price for b$"):
+        train(cfg)
+    assert not [*(tmp_path / "runs").rglob("seed=*")]
+    assert not folder_of(cfg).parent.exists()
+    other = folder_of(cfg).parent / "seed=1"
+    other.mkdir(parents=True)
+    begun.clear()
+    with pytest.raises(ParameterError):
+        train(cfg)
+    assert [*(tmp_path / "runs").rglob("seed=*")] == [other]
+
+
+def test_a_fold_that_has_begun_is_kept(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its router diverged, say: whoever looks for the reason finds its folder."""
+    cfg = config(file, tmp_path, "method=mild")
+
+    def diverging(*_: Any, **__: Any) -> Any:
+        raise L2DError("training diverged")
+
+    monkeypatch.setattr(walk, "run_epochs", diverging)
+    with pytest.raises(L2DError, match="diverged"):
+        train(cfg)
+    assert (folder_of(cfg) / "folds" / "1" / "config.yaml").exists()
+
+
 def test_other_data_are_not_mixed_with_finished_folds(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,8 +300,9 @@ def test_the_run_is_locked_while_its_folds_are_trained(
 
 
 def test_folds_count_by_their_rows() -> None:
-    small, large = Score(1.0, 0.5, 0.5, [1.0, 0.0]), Score(0.0, 0.0, 0.0, [0.0, 1.0])
-    assert mean_score([small, large], [1, 3]) == Score(0.25, 0.125, 0.125, [0.25, 0.75])
+    small, large = Score(1.0, 0.5, 0.5, [1.0, 0.0], 0.8), Score(0.0, 0.0, 0.0, [0.0, 1.0], 0.2)
+    assert mean_score([small, large], [1, 3]) == Score(0.25, 0.125, 0.125, [0.25, 0.75], 0.25)  # √(0.8² + (3·0.2)²) / 4
+    assert mean_score([replace(small, standard_error=None), large], [1, 3]).standard_error is None
 
 
 @pytest.mark.slow

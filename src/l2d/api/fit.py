@@ -76,8 +76,8 @@ def fit(
     Args:
         X: The inputs: numbers [n, features] as an array, a tensor or a DataFrame; images as uint8 [n, height, width, channels]; or
             a list of texts.
-        costs: [n, p], what each of the p experts would cost on each input, 0 or more; NaN where it was not asked. Give this, or
-            `errors` and `prices`.
+        costs: [n, p], what each of the p experts would cost on each input, 0 or more; NaN where it was not asked. Rows without any
+            outcome are left out, and a line says how many. Give this, or `errors` and `prices`.
         errors: [n, p], how wrong each expert is: 0 or 1, or a loss; NaN where it was not asked.
         prices: In units of one error: [p], or by the experts' names, {"small": 0.1, "large": 0.3}; [n, p] where they differ between
             inputs.
@@ -114,9 +114,6 @@ def fit(
     """
     refuse_bad_cells("costs" if errors is None else "errors", costs if errors is None else errors)
     wrong, _ = read_outcomes(costs, errors, None, gaps=True)
-    if (nothing := wrong.isnan().all(dim=1)).any():
-        where = f"row {int(nothing.nonzero()[0])}, counted from 0, has no outcome of any expert; leave such rows out"
-        raise ParameterError("costs" if errors is None else "errors", where)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     listed_prices = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
     _, paid = read_outcomes(costs, errors, listed_prices, gaps=True)

@@ -75,8 +75,13 @@ def imported_outcomes(options: argparse.Namespace) -> RecordedOutcomes:
 
 def summary_of(out: Path, columns: Columns) -> str:
     """How often each model is right, and the command that trains a router."""
-    shares = {name: sum(cells) / len(cells) for name, cells in columns.items() if name.startswith("correct_")}
-    right = ", ".join(f"{name.removeprefix('correct_')} {share:.1%}" for name, share in shares.items())
+    known = {
+        name: [cell for cell in cells if cell is not None]
+        for name, cells in columns.items()
+        if name.startswith("correct_")
+    }
+    shares = {name.removeprefix("correct_"): sum(cells) / max(1, len(cells)) for name, cells in known.items()}
+    right = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
     words = ["l2d train dataset=table", quote(f"dataset.path={given_to_hydra(str(out))}"), "dataset.text=prompt"]
     words += [f"dataset.category={name}" for name in ("subject", "task") if name in columns]
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []

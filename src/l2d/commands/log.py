@@ -10,8 +10,9 @@ from l2d.utils.text import counted
 from l2d.utils.user_errors import OneLineParser, answering
 
 ABOUT = "Work with the log of l2d serve."
-EXPORT = """Write the decisions that have an outcome as a table with a row for each: id, prompt (or the features f_1, f_2, …),
-expert, correct (or loss), price, latency, propensity, time (seconds since 1970).
+EXPORT = """Write the decisions that have an outcome as a table with a row for each: id, prompt (or the numbers that the router saw:
+f_NAME of its columns, prompt_1, prompt_2, … of a text), expert, correct (or loss), price, latency, propensity, time (seconds
+since 1970). l2d train dataset=log and l2d evaluate --log read the log itself, or this table.
 
 Rows whose expert no policy chose are left out, since they have no propensity: the client named the expert, the conversation
 had it already, or the chosen expert failed and another one answered. --all keeps them, with an empty propensity."""
@@ -24,7 +25,7 @@ def make_log_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="l2d log", description=ABOUT, epilog=EXAMPLES)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     export = actions.add_parser("export", help="write the log as a table", description=EXPORT)
-    export.add_argument("log", metavar="LOG", type=Path, help="the SQLite file of l2d serve --log")
+    export.add_argument("log", metavar="LOG", help="the SQLite file or the PostgreSQL URL of l2d serve --log")
     export.add_argument("--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write")
     export.add_argument("--run", help="only decisions of this run, named as the server named it")
     export.add_argument("--all", action="store_true", dest="every", help="also rows without a propensity")
@@ -37,14 +38,15 @@ def main(arguments: Sequence[str]) -> None:
         if options.out.suffix.lower() not in (".csv", ".parquet"):
             raise ParameterError("--out", "must end in .csv or .parquet", options.out)
         from l2d.data.sheet import write_sheet
-        from l2d.serving.server.log_export import read_long_form
+        from l2d.serving.server.databases import log_address
+        from l2d.serving.server.log_export import NUMBER, TEXT, read_long_form
 
-        found = read_long_form(options.log.expanduser(), options.run, options.every)
+        found = read_long_form(log_address(options.log), options.run, options.every)
         write_sheet(options.out, found.columns)
         if found.left_out:
             print(
                 f"left out: {counted(found.left_out, 'row')} without a propensity (--all keeps them)", file=sys.stderr
             )
-        if not {"prompt", "f_1"} & found.columns.keys():
+        if not any(name.startswith((TEXT, NUMBER)) for name in found.columns):
             print("the log kept no inputs (--keep none), so nothing can be trained from it", file=sys.stderr)
         print(f"{options.out}: {counted(len(found.columns['id']), 'row')}")

@@ -26,12 +26,15 @@ needs that encoder.) Nothing in RUN can run code: only classes of l2d are built,
 EPILOG = """the CSV has a line per query. First come all columns of --file, except those that have a name from below; then
   row                  the query's number, from 1; in a file, 1 is the first row below the header
   expert               the chosen expert
+  expected_price       of the chosen expert, in the unit of the prices in training
+  expected_error       of the chosen expert
 and, for each expert,
   posterior_NAME       p̂(NAME|query). method=mild and tdef: the expert's share of the expected reward. method=ce and its relatives:
                        the probability that the expert is the cheapest
   expected_cost_NAME   expected error plus price, with --budget times its factor (method=cost_regression, plugin, one_vs_all and
                        their relatives)
-Columns that the method does not estimate are left out. The run's own rule decides (decision=argmax or posterior), then its guard.
+Columns that the method does not estimate are left out, and the price if all are 0. The run's own rule decides
+(decision=argmax or posterior), then its guard.
 
 examples:
   l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text "Solve for x: 3x + 4 = 19."
@@ -181,30 +184,44 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     estimated["expected_cost"] = [choice.expected_costs for choice in choices]
     estimated = {kind: found for kind, found in estimated.items() if any(found)}
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
-    header = ["row", "expert", *names]
+    chosen = {"expected_price": chosen_prices(choices), "expected_error": chosen_errors(choices)}
+    chosen = {name: values for name, values in chosen.items() if values}
+    header = ["row", "expert", *chosen, *names]
     kept = {"given_expert" if name == "expert" else name: cells for name, cells in columns.items()}
     kept = {name: cells for name, cells in kept.items() if name not in header}
     writer.writerow([*kept, *header])
     for place, (choice, *found) in enumerate(zip(choices, *estimated.values(), strict=True), start=1):
         given = [cells[place - 1] for cells in kept.values()]
+        own = [f"{values[place - 1]:.6g}" for values in chosen.values()]
         cells = [f"{values[name]:.6g}" if values else "" for values in found for name in experts]
-        writer.writerow([*given, place, choice.expert, *cells])
+        writer.writerow([*given, place, choice.expert, *own, *cells])
     return content.getvalue()
+
+
+def chosen_prices(choices: "Sequence[Choice]") -> list[float]:
+    """What the chosen experts are expected to cost; nothing if that is not known, or if all are free."""
+    found = [choice.expected_prices[choice.expert] for choice in choices if choice.expected_prices is not None]
+    return found if len(found) == len(choices) and any(found) else []
+
+
+def chosen_errors(choices: "Sequence[Choice]") -> list[float]:
+    """How often the chosen experts are expected to err; nothing if that is not known."""
+    found = [choice.expected_errors[choice.expert] for choice in choices if choice.expected_errors is not None]
+    return found if len(found) == len(choices) else []
 
 
 def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     """How many queries went to each expert and, if they are known, their mean price and expected error."""
     counts, n = Counter(choice.expert for choice in choices), len(choices)
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
-    paid = [choice.expected_prices[choice.expert] for choice in choices if choice.expected_prices is not None]
-    if n and len(paid) == n and any(paid):
-        price = sum(paid) / n
-        said.append(f"mean price {price:.4g}")
-        expected = [choice.expected_costs[choice.expert] for choice in choices if choice.expected_costs is not None]
-        counted = router.description.factor * price * router.price_scale
+    if paid := chosen_prices(choices):
+        price, worth = sum(paid) / n, router.unit.error_price
+        said.append(f"mean price {'' if worth is None else '$'}{price:.4g}")
         # An optimist's word: of several estimates the router takes the least.
-        own = f"error by the router's own estimates {sum(expected) / n - counted:.4f}" if len(expected) == n else ""
-        said += [own] if own and router.operating_point is None else []
+        if (expected := chosen_errors(choices)) and router.operating_point is None:
+            error = sum(expected) / n
+            loss = "" if worth is None else f" (with the price {router.unit.dollars(error * worth + price)} a query)"
+            said.append(f"error by the router's own estimates {error:.4f}{loss}")
     return "; ".join(said)
 
 

@@ -1,9 +1,11 @@
 """l2d serve RUN: a trained router as a service, and a gateway to its experts."""
 
 import argparse
+import json
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,15 @@ from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 if TYPE_CHECKING:  # they import torch
     from l2d.serving.server.service import RouterService, ServedRun
 
+MANY = (("threads", 1, 1024), ("workers", 1, 1024))
+ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
+UVICORN = {
+    "log_level": "warning",
+    "access_log": False,
+    "timeout_graceful_shutdown": 30,
+    "lifespan": "on",
+    "server_header": False,
+}
 ADMIN, API = "L2D_ADMIN_TOKEN", "L2D_API_TOKEN"
 DESCRIPTION = """Serve the router of a finished run over HTTP: POST /v1/route decides, POST /v1/outcomes tells how it went. With
 --upstreams it is also a gateway for OpenAI clients: POST /v1/chat/completions with the model l2d.
@@ -29,6 +40,7 @@ examples:
   l2d serve runs/queries/own/table/error/cost_regression/1a2b3c4d/seed=0
   l2d serve RUN --upstreams upstreams.yaml --explore 0.05 --log log.sqlite
   l2d serve RUN --upstreams upstreams.yaml --shadow large
+  l2d serve RUN --workers 4 --log postgresql://l2d@db.internal/l2d
   curl localhost:8080/v1/route -H 'content-type: application/json' -d '{{"text": "What is 2 + 2?"}}'"""
 
 
@@ -39,7 +51,8 @@ def make_serve_parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--upstreams", metavar="FILE", type=Path, help="YAML: base_url, model, … of each expert")
     log = parser.add_argument_group("log")
-    log.add_argument("--log", metavar="FILE", type=Path, default=Path("l2d_log.sqlite"), help="default: l2d_log.sqlite")
+    where = "an SQLite file, or postgresql://USER@HOST/NAME (default: l2d_log.sqlite)"
+    log.add_argument("--log", metavar="LOG", default="l2d_log.sqlite", help=where)
     kept = "what the log keeps of inputs (default: features, the numbers that the router saw)"
     log.add_argument("--keep", choices=("text", "features", "none"), default="features", help=kept)
     steps = parser.add_argument_group("safe steps")
@@ -52,6 +65,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
     steps.add_argument("--drift-limit", metavar="SHARE", type=float, help=far)
     add_decision_flags(parser)
     limits = parser.add_argument_group("limits")
+    limits.add_argument("--workers", type=int, default=1, help="processes that share the port and the log (default: 1)")
     limits.add_argument("--threads", type=int, default=1, help="of torch, for a decision (default: 1)")
     limits.add_argument("--batch", type=int, default=64, help="most queries in one forward pass (default: 64)")
     limits.add_argument("--body-limit", metavar="MB", type=float, default=8.0, help="largest body (default: 8 MB)")
@@ -59,7 +73,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
 
 
 def check_numbers_given(options: argparse.Namespace) -> None:
-    for name, least, most in (("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("threads", 1, 1024)):
+    for name, least, most in (("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), *MANY):
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise ParameterError(f"--{name.replace('_', '-')}", f"must be from {least} to {most}", value)
@@ -84,9 +98,11 @@ def served_run(options: argparse.Namespace) -> "ServedRun":
     return ServedRun(warmed_up(load_router(options)), str(options.run))
 
 
-def make_service(options: argparse.Namespace) -> "RouterService":
+def make_service(options: argparse.Namespace, swaps: int | None = None) -> "RouterService":
+    """swaps: see RouterService."""
     tokens = {"api_token": read_token(API), "admin_token": read_token(ADMIN)}
     run = served_run(options)
+    from l2d.serving.server.databases import log_address
     from l2d.serving.server.outcome_log import OutcomeLog
     from l2d.serving.server.service import RouterService, ServeSettings, check_settings
     from l2d.serving.server.upstreams import read_upstreams
@@ -108,48 +124,95 @@ def make_service(options: argparse.Namespace) -> "RouterService":
     def load(folder: Path) -> "ServedRun":
         return served_run(argparse.Namespace(**{**vars(options), "run": folder}))
 
-    return RouterService(run, OutcomeLog(options.log.expanduser()), settings, load)
+    return RouterService(run, OutcomeLog(log_address(options.log)), settings, load, swaps=swaps)
+
+
+def swaps_in_log(options: argparse.Namespace) -> int:
+    from l2d.serving.server.databases import log_address
+    from l2d.serving.server.outcome_log import OutcomeLog
+
+    log = OutcomeLog(log_address(options.log))
+    try:
+        return log.last_swap().result()[0]
+    finally:
+        log.close()
+
+
+def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
+    options = make_serve_parser().parse_args(arguments)
+    check_numbers_given(options)
+    from l2d.runs.folder import RunFolder
+
+    RunFolder(options.run.expanduser()).config()  # before anything slow is imported
+    return options
+
+
+def make_app_of(options: argparse.Namespace, swaps: int | None = None) -> Any:
+    """The app of one process."""
+    import sklearn
+    import torch
+
+    torch.set_num_threads(options.threads)
+    sklearn.set_config(skip_parameter_validation=True, assume_finite=True)
+    from l2d.serving.server.app import make_app
+
+    return make_app(make_service(options, swaps))
+
+
+def make_worker_app() -> Any:
+    """The app of one process of several, which have the command's arguments in their environment."""
+    return make_app_of(serve_options(json.loads(os.environ[ARGUMENTS])), int(os.environ[SWAPS]))
 
 
 def main(arguments: Sequence[str]) -> None:
     with answering("stopped"):
-        options = make_serve_parser().parse_args(arguments)
-        check_numbers_given(options)
-        from l2d.runs.folder import RunFolder
-
-        RunFolder(options.run.expanduser()).config()  # before anything slow is imported
+        options = serve_options(arguments)
         with from_extra("serve", "l2d serve"):
             import fastapi  # noqa: F401
             import httpx  # noqa: F401
             import prometheus_client  # noqa: F401
             import uvicorn
-        import sklearn
-        import torch
+        if options.workers == 1:
+            serve(uvicorn, make_app_of(options), options)
+        else:
+            serve_together(uvicorn, options, arguments)
 
-        torch.set_num_threads(options.threads)
-        sklearn.set_config(skip_parameter_validation=True, assume_finite=True)  # a fifth of the time of a decision
-        from l2d.serving.server.app import make_app
 
-        service = make_service(options)
-        try:
-            serve(uvicorn, make_app(service), options)
-        finally:
-            service.log.close()
+def serve_together(uvicorn: Any, options: argparse.Namespace, arguments: Sequence[str]) -> None:
+    """Several processes, which uvicorn starts again if they die. What is wrong with the arguments is said before."""
+    if options.port == 0:
+        raise ParameterError("--port", "must be a port that all workers can share", 0)
+    service = make_service(options)
+    service.log.close()
+    with open_door(options) as door:  # only to see whether it opens: uvicorn opens it itself
+        announce(options, *door.getsockname()[:2])
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {ARGUMENTS: json.dumps(list(arguments)), SWAPS: str(service.swaps)}
+        os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
+        app = f"{__name__}:{make_worker_app.__name__}"
+        listen = {"host": options.host, "port": options.port, "workers": options.workers}
+        uvicorn.run(app, factory=True, **listen, **UVICORN)
+
+
+def open_door(options: argparse.Namespace) -> socket.socket:
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    try:
+        return socket.create_server((options.host, options.port), family=family)
+    except OSError as error:
+        raise ParameterError("--port", f"cannot listen on {options.host} ({error.strerror})", options.port) from error
+
+
+def announce(options: argparse.Namespace, host: str, port: int) -> None:
+    from l2d.serving.server.databases import without_password
+
+    log = without_password(options.log)
+    print(f"l2d serves {options.run} on http://{host}:{port}; log: {log}", file=sys.stderr, flush=True)
 
 
 def serve(uvicorn: Any, app: Any, options: argparse.Namespace) -> None:
     """Until SIGTERM or Ctrl-C. Requests that have begun are answered first."""
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=30, lifespan="on", server_header=False
-    )
-    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    try:
-        door = socket.create_server((options.host, options.port), family=family)
-    except OSError as error:
-        raise ParameterError("--port", f"cannot listen on {options.host} ({error.strerror})", options.port) from error
-    with door:
+    with open_door(options) as door:
         # asyncio sets it for sockets that it makes itself; without it every answer waits 40 ms for an acknowledgement
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        host, port = door.getsockname()[:2]
-        print(f"l2d serves {options.run} on http://{host}:{port}; log: {options.log}", file=sys.stderr, flush=True)
-        uvicorn.Server(config).run(sockets=[door])
+        announce(options, *door.getsockname()[:2])
+        uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[door])

@@ -19,7 +19,7 @@ from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.runs.summary import format_line, format_table
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.text import say
+from l2d.utils.text import Unit, say
 
 COMMAND = HydraCommand(
     name="train",
@@ -76,7 +76,9 @@ def train_job(cfg: Any) -> None:
         with ended_by_signals():
             metrics = train_and_judge(experiment, run)
         if metrics is not None and is_first_process():
-            say(f"{format_line(metrics)}  {run.path}" if in_a_sweep() else f"\n{format_table(metrics)}\n\n{run.path}")
+            unit = Unit.of(experiment.plain)
+            alone = f"\n{format_table(metrics, unit)}\n\n{run.path}"
+            say(f"{format_line(metrics, unit)}  {run.path}" if in_a_sweep() else alone)
         say_what_next(experiment, run)
 
 
@@ -118,7 +120,7 @@ def what_next(
     swept = [text for text in overrides if not ONE_RUN.match(text)]
     own = [] if config_dir is None else ["--config-dir", config_dir]
     again = shlex.join(["l2d", "train", *own, "-m", *swept, f"method={others}", "seed=0,1,2"])
-    priced = any(metrics.prices) and experiment.plain["cost"].get("prices")  # listed, not a column
+    priced = any(metrics.prices)
     look = "curve" if metrics.capabilities.takes_prices_later and priced else "report"
     commands = {
         LOOKS[look]: f"l2d {look} {shlex.quote(str(folder))}",

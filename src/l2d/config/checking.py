@@ -19,14 +19,16 @@ COMPONENTS = ("dataset", "experts", "cost", "method", "router", "logger")
 METADATA = ("name", "about", "reads")
 # Arguments that the run adds to a component, by the last part of its key.
 ADDED = {
-    "method": ("costs", "num_classes", "decision", "largest_cost"),
+    "method": ("costs", "num_classes", "decision", "largest_cost", "mean_costs"),
     "router": ("mean", "std", "num_outputs", "head"),
     "network": ("mean", "std", "num_outputs", "head"),
     "logger": ("info",),
     "optimizer": ("params",),
 }
 # The rooms whose classes a config may name, and our own optimizer.
-OWN_CLASSES = re.compile(r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|learning\.muon\.Muon)")
+OWN_CLASSES = re.compile(
+    r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|learning\.muon\.Muon|serving\.server\.log_dataset\.ServerLog)"
+)
 METHOD = "l2d.methods.method.Method"
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
 OPTIMIZER_KINDS = {"lr": Positive, "weight_decay": NonNegative}

@@ -12,7 +12,7 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.identity import identity_hash, without_class_paths
 
 # Raise it when a change of code changes the result of the same config, so that old runs are not reused.
-RESULTS_VERSION = 3
+RESULTS_VERSION = 4
 NAMED = ("dataset", "setup", "experts", "cost", "method")
 # Keys that cannot change a result.
 IRRELEVANT = ("logger", "data_dir", "runs_dir", "progress", "force", "dry_run", "stop_after")
@@ -80,9 +80,9 @@ def _listed(value: Any) -> list[Any]:
 
 
 def absolute(key: str, value: Any) -> Any:
-    """A path, or several, made absolute. A model's name is unchanged unless there is such a folder."""
-    if value is None:
-        return None
+    """A path, or several, made absolute. A URL is unchanged, and a model's name unless there is such a folder."""
+    if value is None or "://" in str(value):
+        return value
     if isinstance(value, list):
         return [absolute(key, one) for one in value]
     path = Path(str(value)).expanduser()

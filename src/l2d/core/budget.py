@@ -14,6 +14,7 @@ from l2d.core.decisions import argmax_last
 from l2d.core.guard import Guard, HeldOut, fit_guard, paired
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import stream
+from l2d.utils.text import Z
 
 FACTORS = 300  # that are tried, from 1 to where every row goes to the cheapest expert
 RESAMPLES = 1_000
@@ -29,6 +30,7 @@ class OperatingPoint:
     factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
     overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
     its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
+    currency: the sign of the money, if it has one.
     """
 
     budget: float
@@ -40,13 +42,14 @@ class OperatingPoint:
     error_se: float
     guard: Guard
     rows: int
+    currency: str = ""
 
     def __str__(self) -> str:
-        low, high = self.spend_interval
+        spend, low, high = (f"{self.currency}{amount:.4g}" for amount in (self.spend, *self.spend_interval))
         return (
-            f"budget {self.budget:g} per query: prices are multiplied by {self.factor:.4g}; expected spend {self.spend:.4g} (95 %"
-            f" interval {low:.4g} to {high:.4g}); chance of overspending {self.overspend:.0%}; error rate {self.error:.4f} ±"
-            f" {self.error_se:.4f} ({self.rows:,} rows that the router did not see)"
+            f"budget {self.currency}{self.budget:g} per query: prices are multiplied by {self.factor:.4g}; expected spend {spend}"
+            f" (95 % interval {low} to {high}); chance of overspending {self.overspend:.0%}; error rate {self.error:.4f} ±"
+            f" {Z * self.error_se:.4f} (95 %; {self.rows:,} rows that the router did not see)"
         )
 
 
@@ -137,11 +140,12 @@ def keep_within(
     confidence: float | None,
     names: tuple[str, ...],
     unit: float = 1.0,
+    currency: str = "",
 ) -> OperatingPoint:
     """The least factor on the prices [p] that keeps the mean spend within the budget, both in units of one error. prices: None if
     each row has its own, which the held-out rows say.
 
-    unit: what one error costs, in the money that the result is told in.
+    unit: what one error costs, in the money that the result is told in. currency: the sign of that money.
     confidence: with .95, the chance of overspending is at most 5 %: a smaller budget is aimed at. None: aim at the budget itself;
     then the chance is about one half where the budget binds.
     """
@@ -194,6 +198,7 @@ def keep_within(
         error_se=error_se or 0.0,
         guard=guard,
         rows=len(decisions),
+        currency=currency,
     )
 
 

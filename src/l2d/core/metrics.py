@@ -14,10 +14,10 @@ from l2d.core.rho import cheapest_counts
 
 def score(decisions: Tensor, costs: Tensor, prices: Tensor) -> Score:
     """decisions int [N], costs [N, p] of the same rows, prices β [p] or, if they differ between rows, [N, p]."""
-    cost = paid(costs.double(), decisions).mean()
+    cost, error = paired(paid(costs.double(), decisions))
     price = paid(prices.double().expand_as(costs), decisions).mean()
     ratios = torch.bincount(decisions, minlength=costs.shape[1]).double() / len(decisions)
-    return Score(float(cost), float(cost - price), float(price), ratios.tolist())
+    return Score(cost, cost - float(price), float(price), ratios.tolist(), error)
 
 
 def best_single(train_costs: Tensor) -> int:
@@ -32,11 +32,11 @@ def baselines(train_costs: Tensor, costs: Tensor, prices: Tensor, *, from_log: b
     def always(k: int) -> Score:
         return score(torch.full((len(costs),), k), costs, prices)
 
-    cost, price, p = costs.double().mean(), prices.double().mean(), costs.shape[1]
+    (cost, error), price, p = paired(costs.double().mean(dim=1)), float(prices.double().mean()), costs.shape[1]
     return Baselines(
         oracle=None if from_log else score(cheapest(costs), costs, prices),
         best_single=always(best_single(train_costs)),
-        random=Score(float(cost), float(cost - price), float(price), [1 / p] * p),
+        random=Score(cost, cost - price, price, [1 / p] * p, error),
         majority=None if from_log else always(int(cheapest_counts(train_costs).argmax())),
     )
 
@@ -128,7 +128,9 @@ def routing_metrics(
         collapsed_expert=None if compared.oracle is None else collapsed_expert(router.ratios, compared.oracle.ratios),
         prices=mean_prices.tolist(),
         experts=[
-            ExpertAlone(name, error_rate=float(cost - price), price=float(price))
-            for name, cost, price in zip(names, costs.double().mean(dim=0), mean_prices, strict=True)
+            ExpertAlone(name, error_rate=cost - price, price=price, standard_error=error)
+            for name, (cost, error), price in zip(
+                names, map(paired, costs.double().T), mean_prices.tolist(), strict=True
+            )
         ],
     )

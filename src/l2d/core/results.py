@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal
 from l2d.utils.errors import L2DError
 
 # Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 
 class _Strict:
@@ -26,6 +26,7 @@ class Score(_Strict):
     error_rate: float
     mean_price: float
     ratios: list[float]  # the share of the inputs sent to each expert
+    standard_error: float | None  # of the deferral loss, over rows; None: one row
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class ExpertAlone(_Strict):
     name: str
     error_rate: float
     price: float
+    standard_error: float | None  # of the sum of both, over rows; None: one row
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class RoutingMetrics(Score):
 class RunMetrics(RoutingMetrics):
     """The content of metrics.json; scores are of the test split unless they say otherwise."""
 
-    schema_version: Literal[4]
+    schema_version: Literal[5]
     capabilities: Capabilities
     evaluation: Literal["holdout", "cross_validate"]  # cross_validate: every row is a test row of one of five folds
     validation: Score  # cross_validate: the mean over the folds

@@ -15,11 +15,12 @@ class Cost:
     """A subclass sets each expert's price. noise, noise_kind: on the training split's costs only, see core/costs.py: noisy.
 
     by_row: each row has its own prices, so the prices of a new row are unknown. from_rows: the prices follow from the training
-    rows, so folds would have different ones.
+    rows, so folds would have different ones. scale: what prices are multiplied by, if there are some.
     """
 
     by_row: ClassVar[bool] = False
     error_price: float | None = None
+    scale: float | None = None
     from_rows: ClassVar[bool] = False
 
     def __init__(self, *, noise: NonNegative, noise_kind: NoiseKind) -> None:
@@ -33,8 +34,12 @@ class Cost:
         self.error_price = error_price
 
     def check_panel(self, panel: Panel) -> None:
-        """Refuse experts without what the prices are made from, and losses that are no share of an error's price."""
+        """Refuse experts without what the prices are made from, losses that are no share of an error's price, and prices of a log
+        in another unit."""
         if self.error_price is None:
+            if self.scale == 1 and panel.price_scale not in (None, 0, 1):
+                before = f"the run that wrote this log counted a wrong answer as {1 / (panel.price_scale or 1):g}"
+                raise ParameterError("error_price", f"missing; {before}; say so again, or give another value")
             return
         for k, name in enumerate(panel.names):
             largest = largest_known(panel.train.errors[:, k])

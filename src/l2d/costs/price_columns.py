@@ -13,6 +13,7 @@ class PriceColumns(Cost):
     """c_k = 1[g_k(x) ≠ y] + scale·(β_k(x) + latency_price·t_k(x)), from the row's columns price_NAME and latency_NAME."""
 
     by_row = True
+    scale: float
 
     def __init__(
         self,

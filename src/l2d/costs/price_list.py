@@ -15,13 +15,16 @@ from l2d.utils.parameters import NoiseKind, NonNegative, Positive, PriceNames
 class PriceList(Cost):
     """c_k = 1[g_k(x) ≠ y] + scale·β_k.
 
-    prices: one per expert, in their order or by name; or coverage: each expert's share of the classes.
+    prices: one per expert, in their order or by name; coverage: each expert's share of the classes; or logged: what each cost in a
+    log, on average.
     """
+
+    scale: float
 
     def __init__(
         self,
         *,
-        prices: Literal["coverage"] | list[NonNegative] | PriceNames,
+        prices: Literal["coverage", "logged"] | list[NonNegative] | PriceNames,
         scale: NonNegative,
         error_price: Positive | None,
         noise: NonNegative,
@@ -35,6 +38,8 @@ class PriceList(Cost):
         return self.scale * torch.tensor(self._listed(panel), dtype=torch.float64)
 
     def _listed(self, panel: Panel) -> list[float]:
+        if self.listed == "logged":
+            return logged_prices(panel)
         if isinstance(self.listed, str):
             if panel.coverage is None:
                 raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
@@ -57,3 +62,20 @@ def price_list(prices: Sequence[float] | Mapping[str, float], names: Sequence[st
         problem = f"expected {len(names)} prices, one per expert ({experts}); got {len(prices)}"
         raise ParameterError("prices", problem, list(prices))
     return [float(price) for price in prices]
+
+
+def logged_prices(panel: Panel) -> list[float]:
+    """What each expert cost on the rows on which it was asked: its price, if that was always the same, else the mean. Of all
+    rows, so that folds have the same prices."""
+    both = panel.train.followed_by(panel.test)
+    if both.prices is None:
+        raise ParameterError("prices", "these data have no prices; use cost=error, or list them", "logged")
+    found = []
+    for name, column in zip(panel.names, both.prices.T, strict=True):
+        known = column[~column.isnan()]
+        if not len(known):
+            raise ParameterError(
+                "prices", f"{name} was never asked, so its price is not known; list the prices", "logged"
+            )
+        found.append(float(known[0] if (known == known[0]).all() else known.mean()))
+    return found

@@ -45,6 +45,7 @@ class Panel:
 
     coverage [p], knows bool [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have
     classes of their own. learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere.
+    price_scale: what the run that wrote a log multiplied prices by, if it is known.
     """
 
     names: tuple[str, ...]
@@ -53,6 +54,7 @@ class Panel:
     coverage: tuple[float, ...] | None = None
     knows: Tensor | None = None
     learned: bool = False
+    price_scale: float | None = None
 
 
 @dataclass(frozen=True)

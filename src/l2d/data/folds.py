@@ -55,6 +55,8 @@ def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]
         texts=None if whole.texts is None else whole.texts[0],
         seen=whole.seen,
     )
+    if panel is not None and found.panel is not None:
+        found = replace(found, panel=replace(panel, train=found.panel.train, test=found.panel.test))
     return found, test
 
 

@@ -1,6 +1,8 @@
 """From the objects in a notebook to the arrays that a run learns from."""
 
+import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from l2d.data.arrays import Answers, Arrays, Panel, Seen
 from l2d.data.inputs import Embed, array_inputs, text_inputs
 from l2d.data.splits import groups_of_equal_texts
 from l2d.utils.errors import ParameterError
+from l2d.utils.text import counted
 
 Matrix = Any  # a NumPy array, a tensor, a DataFrame or nested lists
 
@@ -157,14 +160,31 @@ def read_labels(labels: Any, n: int) -> tuple[Tensor, int]:
     return torch.from_numpy(numbers.astype(np.int64)), len(classes)
 
 
+def rows_with_outcomes(answers: Answers) -> Tensor:
+    """Those on which some expert was asked; says how many others there are, as a table does."""
+    asked = ~answers.errors.isnan().all(dim=1)
+    if not asked.any():
+        raise ParameterError("costs, errors", "no row has an outcome of any expert")
+    if left_out := int((~asked).sum()):
+        print(f"left out {counted(left_out, 'row')} without any outcome", file=sys.stderr)
+    return asked.nonzero().flatten()
+
+
 def make_arrays(
     inputs: Tensor, seen: Seen, groups: Tensor | None, names: tuple[str, ...], answers: Answers, labels: Any
 ) -> Arrays:
-    """All rows are training rows; there are no test rows."""
+    """All rows with an outcome are training rows; there are no test rows."""
     n = len(inputs)
     if len(answers.errors) != n:
         raise ParameterError("costs, errors", f"{len(answers.errors):,} rows, but X has {n:,}")
     classes, num_classes = read_labels(labels, n)
+    rows = rows_with_outcomes(answers)
+    if len(rows) < n:
+        inputs, groups, answers = inputs[rows], None if groups is None else groups[rows], answers[rows]
+        classes, num_classes = read_labels(None if labels is None else as_array(labels)[rows.numpy()], len(rows))
+        if answers.propensities is not None:  # as in a table: they are chances among all rows
+            print("propensities are estimated anew, since rows were left out", file=sys.stderr)
+            answers = replace(answers, propensities=None)
     none = torch.arange(0)
     return Arrays(
         inputs,

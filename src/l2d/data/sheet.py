@@ -16,7 +16,7 @@ from l2d.utils.text import listed
 
 KINDS = (".csv", ".parquet", ".jsonl")
 OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
-COUNTED = "(row 1 is the first below the header)"
+COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
 EMPTY = ("", "nan")
 NOTHING = ("na", "n/a", "null", "none", "-")  # in a column of numbers: refused, since they may mean anything
 TEXT = ("string", "large_string")  # types of pyarrow
@@ -49,10 +49,21 @@ class Sheet:
     def names(self) -> list[str]:
         return list(self.columns)
 
+    @property
+    def column(self) -> str:
+        """What a column is called in messages: lines of JSON have keys."""
+        return "key" if self.path.suffix.lower() == ".jsonl" else "column"
+
+    @property
+    def counted(self) -> str:
+        """How rows are numbered in messages."""
+        return COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
+
     def check_column(self, parameter: str, column: str) -> None:
         """parameter: the key by which the user named the column."""
         if column not in self.columns:
-            raise ParameterError(parameter, f"no such column in {self.path}; there are {listed(self.names)}", column)
+            problem = f"no such {self.column} in {self.path}; there are {listed(self.names)}"
+            raise ParameterError(parameter, problem, column)
 
     def numbers(self, column: str, *, gaps: bool = False) -> np.ndarray:
         """float64 [n]; false and no are 0, true and yes are 1. gaps: cells may be empty, NaN then."""
@@ -89,7 +100,7 @@ class Sheet:
         if column not in self._texts:
             cells = self._filled(column)
             if str(cells.type) not in TEXT:
-                raise L2DError(f"{self.path}: column {column}: not text but {cells.type}")
+                raise L2DError(f"{self.path}: {self.column} {column}: not text but {cells.type}")
             self._texts[column] = [str(cell) for cell in cells.to_pylist()]
         return self._texts[column]
 
@@ -97,6 +108,12 @@ class Sheet:
         """The cells of a column; empty ones are refused."""
         self.refuse(column, "empty", missing(self.columns[column]))
         return self.columns[column]
+
+    def looks_numeric(self, column: str) -> bool:
+        """Whether all cells that are not empty are numbers."""
+        cells = self.columns[column]
+        empty = missing(cells)
+        return not empty.all() and bool((empty | ~np.isnan(floats(cells))).all())
 
     def is_numeric(self, column: str) -> bool:
         """Whether all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
@@ -121,13 +138,6 @@ class Sheet:
         words = pc.sum(pc.match_substring(cells, " ")).as_py() or 0
         return bool(min(pc.count_distinct(cells).as_py(), words) > len(cells) / 2)
 
-    def all_differ(self, column: str) -> bool:
-        """Whether no two rows have the same cell, and none is empty."""
-        import pyarrow.compute as pc
-
-        cells = self.columns[column]
-        return bool(pc.count_distinct(cells).as_py() == len(cells))
-
     def refuse(self, column: str, what: str, bad: np.ndarray) -> None:
         """Raise if any of `bad` [n] is true."""
         if not bad.any():
@@ -137,8 +147,8 @@ class Sheet:
         cell = self.columns[column][int(found[0])].as_py()
         first = "" if cell is None else str(cell)
         said = f", the first is {first[:40]!r}" if first.strip() else ""
-        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {COUNTED}"
-        raise L2DError(f"{self.path}: column {column}: {what} {where}")
+        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {self.counted}"
+        raise L2DError(f"{self.path}: {self.column} {column}: {what} {where}")
 
 
 def missing(cells: Any) -> np.ndarray:
@@ -221,7 +231,7 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     release_unused()  # reading took more than twice the file's size
     _check_header(path, table.column_names)
     if not table.num_rows:
-        raise L2DError(f"{path}: no rows below the header")
+        raise L2DError(f"{path}: no rows{' below the header' if kind == '.csv' else ''}")
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
         if not name.startswith("__index_level_"):  # written by pandas, like dictionaries

@@ -53,6 +53,7 @@ class Method(nn.Module):
         num_classes: int,  # noqa: ARG002 (for methods that need it)
         decision: str,
         largest_cost: float | None = None,  # noqa: ARG002
+        mean_costs: Tensor | None = None,  # noqa: ARG002
     ) -> None:
         super().__init__()
         check_costs(costs, ~costs.isnan() if self.learns_from_logs else None)

@@ -35,7 +35,8 @@ class OneVsAll(Method):
 
     rule: argmax decides for the highest score, so for the least expected cost. threshold: the expert with the least mean training
     cost if its confidence reaches `threshold`, else the most confident. cascade: the first expert in `order` whose confidence
-    reaches it, else the most confident. order: experts numbered from 1; null: by mean training cost, the best first.
+    reaches it, else the most confident. order: experts numbered from 1; null: by mean training cost, the best first. mean_costs
+    [p]: those of a log, whose known costs alone would favour experts that were asked easy queries.
 
     The paper's appendix ("Discussion on Alternative Baselines") objects to the last two: it is unclear how to set thresholds if
     experts differ in cost and skill, a cascade depends on a fixed order, and prices that differ between inputs are ignored. Here
@@ -61,13 +62,15 @@ class OneVsAll(Method):
         threshold: Share,
         order: list[Count] | None,
         largest_cost: float | None = None,
+        mean_costs: Tensor | None = None,
     ) -> None:
         super().__init__(costs=costs, num_classes=num_classes, decision=decision)
         p = costs.shape[1]
         if order is not None and sorted(order) != list(range(1, p + 1)):
             raise ParameterError("order", f"must name each expert from 1 to {p} once", list(order))
         self.rule, self.threshold = rule, threshold
-        by_cost = 1 + costs.double().nanmean(dim=0).argsort(stable=True)
+        means = costs.double().nanmean(dim=0) if mean_costs is None else mean_costs
+        by_cost = 1 + means.argsort(stable=True)
         self.register_buffer("order", by_cost if order is None else torch.tensor(order))
         self.register_buffer("best", by_cost[:1])
         self.register_buffer("reward_scale", torch.tensor(complement_scale(costs, largest_cost)))

@@ -80,9 +80,9 @@ class Splits:
 
     train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
     of the training rows, before noise. propensities: how those of a log are known; None if all costs are. categories,
-    train_categories: of the test rows, and of the training rows before resampling. ids: of the test rows. evidence: for
-    methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of its prices. cache: of
-    the experts' predictions. expert_seconds: how long making or reading them took.
+    train_categories: of the test rows, and of the training rows before resampling. ids, train_ids: of the test rows, and of all
+    others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of
+    its prices. cache: of the experts' predictions. expert_seconds: how long making or reading them took.
     """
 
     train: Split
@@ -102,6 +102,7 @@ class Splits:
     cost_facts: ExtremeShares | None
     cache: Cache
     expert_seconds: float
+    train_ids: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,7 @@ def assemble(
         cost_facts=facts,
         cache=known,
         expert_seconds=expert_seconds,
+        train_ids=arrays.train_ids,
     )
 
 

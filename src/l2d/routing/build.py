@@ -132,14 +132,22 @@ def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> Deferra
         )
 
 
-def make_method(experiment: Experiment, costs: Tensor, num_classes: int, largest_cost: float | None = None) -> Method:
-    """costs [N, p], num_classes: of the training split. largest_cost: before noise, if there is some."""
+def make_method(
+    experiment: Experiment,
+    costs: Tensor,
+    num_classes: int,
+    largest_cost: float | None = None,
+    mean_costs: Tensor | None = None,
+) -> Method:
+    """costs [N, p], num_classes: of the training split. largest_cost: before noise, if there is some. mean_costs [p]: if the costs
+    are those of a log, which knows only some."""
     method: Method = make(
         experiment.method,
         costs=costs,
         num_classes=num_classes,
         decision=experiment.settings.decision,
         largest_cost=largest_cost,
+        mean_costs=mean_costs,
     )
     return method
 
@@ -152,7 +160,8 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         raise ParameterError("checkpoint", problem, settings.checkpoint)
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
     train = splits.train
-    method = make_method(experiment, train.costs, splits.num_classes, splits.largest_cost)
+    means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
+    method = make_method(experiment, train.costs, splits.num_classes, splits.largest_cost, means)
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)

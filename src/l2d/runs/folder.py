@@ -2,8 +2,9 @@
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -156,6 +157,12 @@ class RunFolder:
     def clear(self) -> None:
         """Delete everything but the lock."""
         clear_folder(self.path, first="metrics.json", keep=[LOCK])
+
+    def remove(self) -> None:
+        """Delete the folder, and the one above it if it held no other seed."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         write_text(self.path / "config.yaml", yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))

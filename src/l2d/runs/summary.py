@@ -1,46 +1,78 @@
 """A run's result as a table and as a picture, from the content of metrics.json alone."""
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2d.core.results import Estimate, GuardEvidence, RunMetrics, Score
-from l2d.utils.text import aligned, counted
+from l2d.core.results import Estimate, ExpertAlone, GuardEvidence, RunMetrics, Score
+from l2d.utils.text import Unit, Z, aligned, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SURE = 2  # standard errors that a gain on the test split must exceed to count
 ENOUGH = 30  # test rows for a verdict
 FEW = 3  # categories shown at each end: the largest gains and the smallest
+MOST_EXPERTS = 8  # that have a row each
+BEST_EXPERTS = 3  # that have one if there are more
+ERRORS = Unit()  # losses in units of one error
+SURE = "(95 %)"  # after each ±
 
 
-def result_table(metrics: RunMetrics) -> tuple[list[str], list[list[str]]]:
+def result_table(metrics: RunMetrics, unit: Unit = ERRORS) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is compared with."""
     baselines = metrics.baselines
     scores: dict[str, Score] = {
         "router": metrics,
-        **({"router, guarded": metrics.guarded} if shows_guarded(metrics) else {}),
+        **({guarded_name(metrics): metrics.guarded} if shows_guarded(metrics) else {}),
         **({"oracle": oracle} if (oracle := baselines.oracle) else {}),
         "best single expert": baselines.best_single,
+        **{f"always {name}": score for name, score in other_experts(metrics).items()},
         **({"nearest neighbours": near} if (near := baselines.nearest_neighbours) else {}),
         **({"per-category table": table} if (table := baselines.category_table) else {}),
         "random expert": baselines.random,
         **({"always the majority expert": majority} if (majority := baselines.majority) else {}),
     }
     judged = "every row, held out once" if cross_validated(metrics) else "test split"
-    header = [judged, "deferral loss", "error rate", "mean price", *(expert.name for expert in metrics.experts)]
-    return header, [
-        [name, *_fixed(row.deferral_loss, row.error_rate, row.mean_price), *(f"{ratio:.1%}" for ratio in row.ratios)]
+    header = [judged, "deferral loss", SURE.strip("()"), "error rate", "mean price"]
+    return [*header, *(expert.name for expert in metrics.experts)], [
+        [
+            name,
+            unit.told(row.deferral_loss),
+            unit.plus_minus(row.standard_error).strip(),
+            f"{row.error_rate:.4f}",
+            unit.told(row.mean_price),
+            *(f"{ratio:.1%}" for ratio in row.ratios),
+        ]
         for name, row in scores.items()
     ]
 
 
+def other_experts(metrics: RunMetrics) -> dict[str, Score]:
+    """What always asking each expert but the best single one comes to, the cheapest first; of many only the first few."""
+    best = metrics.baselines.best_single.ratios.index(1.0)
+    found = {k: always_asking(metrics.experts, k) for k in range(len(metrics.experts)) if k != best}
+    cheapest = sorted(found, key=lambda k: found[k].deferral_loss)
+    shown = cheapest if len(metrics.experts) <= MOST_EXPERTS else cheapest[:BEST_EXPERTS]
+    return {metrics.experts[k].name: found[k] for k in shown}
+
+
+def always_asking(experts: Sequence[ExpertAlone], k: int) -> Score:
+    """The score of always asking expert k."""
+    one, ratios = experts[k], [float(j == k) for j in range(len(experts))]
+    return Score(one.error_rate + one.price, one.error_rate, one.price, ratios, one.standard_error)
+
+
 def shows_guarded(metrics: RunMetrics) -> bool:
-    """Also if only the guards of some folds change decisions: the verdict goes by these."""
-    differs = cross_validated(metrics) and metrics.guarded.deferral_loss != metrics.deferral_loss
-    return metrics.guarded.changes_decisions or differs
+    """Whether the guard, or those of some folds, changes what is chosen on the rows that judge the router."""
+    guarded = metrics.guarded
+    differs = (guarded.deferral_loss, guarded.ratios) != (metrics.deferral_loss, metrics.ratios)
+    return differs and (guarded.changes_decisions or cross_validated(metrics))
+
+
+def guarded_name(metrics: RunMetrics) -> str:
+    return "router, guarded" if metrics.guarded.changes_decisions else "router, guarded by fold"
 
 
 def cross_validated(metrics: RunMetrics) -> bool:
@@ -48,35 +80,38 @@ def cross_validated(metrics: RunMetrics) -> bool:
     return metrics.evaluation == "cross_validate"
 
 
-def _fixed(*values: float) -> list[str]:
-    return [f"{value:.4f}" for value in values]
-
-
-def format_line(metrics: RunMetrics) -> str:
+def format_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     """The result of one run among many."""
-    guarded = f", guarded {metrics.guarded.deferral_loss:.4f}" if metrics.guarded.changes_decisions else ""
+    guarded = f", guarded {unit.told(metrics.guarded.deferral_loss)}" if metrics.guarded.changes_decisions else ""
     oracle = metrics.baselines.oracle
-    best = "" if oracle is None else f", oracle {oracle.deferral_loss:.4f}"
-    single = f"best single expert {metrics.baselines.best_single.deferral_loss:.4f}"
-    return f"deferral loss {metrics.deferral_loss:.4f}{guarded} ({single}{best})"
+    best = "" if oracle is None else f", oracle {unit.told(oracle.deferral_loss)}"
+    single = f"best single expert {unit.told(metrics.baselines.best_single.deferral_loss)}"
+    return f"deferral loss {unit.told(metrics.deferral_loss)}{guarded} ({single}{best})"
 
 
-def format_table(metrics: RunMetrics) -> str:
+def format_table(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     """The table as aligned text, with notes beneath it."""
-    lines = aligned(*result_table(metrics)).splitlines()
+    lines = [line.rstrip() for line in aligned(*result_table(metrics, unit)).splitlines()]
     lines.insert(4 if shows_guarded(metrics) else 3, lines[1])
+    if (hidden := len(metrics.experts) - 1 - len(other_experts(metrics))) > 0:
+        lines.append(f"not shown: {counted(hidden, 'expert')} that would cost more alone")
     kept, epochs = metrics.kept_epoch, metrics.epochs
+    if unit.error_price is not None:
+        lines.append(
+            f"losses and prices are dollars a query; a wrong answer costs ${unit.error_price:g} (cost.error_price)"
+        )
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
     if metrics.rho:
         lines.append(f"ρ: {', '.join(f'{value:.4g}' for value in metrics.rho)}")
-    lines += [*log_lines(metrics), *collapse_warning(metrics), guard_line(metrics), verdict_line(metrics)]
+    lines += [*log_lines(metrics, unit), *collapse_warning(metrics)]
+    lines += [guard_line(metrics, unit), verdict_line(metrics, unit)]
     if (found := metrics.extreme) is not None:
         lines.append(
             f"cost=extreme: prices {', '.join(f'{price:g}' for price in found.prices)}; the oracle gives {found.expert}"
             f" {found.share_train:.1%} of the training rows (target {found.target:.0%}) and {found.share_test:.1%} of the test rows"
         )
-    return "\n".join([*lines, *category_lines(metrics)])
+    return "\n".join([*lines, *category_lines(metrics, unit)])
 
 
 def collapse_warning(metrics: RunMetrics) -> list[str]:
@@ -98,40 +133,40 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
     ]
 
 
-def log_lines(metrics: RunMetrics) -> list[str]:
+def log_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
     """How a log, which does not know every cost, judges the router."""
     log = metrics.log
     if log is None:
         return []
     asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=True))
     known = "given" if log.propensities == "given" else "estimated from the inputs, since the log has none"
-    values = [_interval("doubly robust", log.router.doubly_robust), _interval("SNIPS", log.router.snips)]
-    values.append(_interval("direct", log.router.direct))
+    estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}
+    values = [f"{name} {_estimated(found, unit)}" for name, found in estimates.items()]
     return [
         f"from a log: asked on {asked} of the rows; propensities {known}. All losses above are doubly robust estimates.",
-        f"value of the router, 95 % intervals: {'; '.join(values)}",
-        f"the log's own choices cost {_interval('', log.policy)}",
+        f"value of the router, ± 95 %: {'; '.join(values)}",
+        f"the log's own choices cost {_estimated(log.policy, unit)} {SURE}",
     ]
 
 
-def _interval(name: str, found: Estimate | None) -> str:
+def _estimated(found: Estimate | None, unit: Unit) -> str:
     if found is None:
-        return f"{name} unknown, since the log never asked the expert that the router chooses"
-    half = "" if found.standard_error is None else f" ± {1.96 * found.standard_error:.4f}"
-    return f"{name} {found.value:.4f}{half}".strip()
+        return "unknown, since the log never asked the expert that the router chooses"
+    return unit.told(found.value) + unit.plus_minus(found.standard_error)
 
 
-def guard_line(metrics: RunMetrics) -> str:
+def guard_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
-    error, where = _plus_minus(seen), "held-out rows" if cross_validated(metrics) else "validation"
-    gain = f"{seen.gain:+.4f}{error} per input"
+    where = "held-out rows" if cross_validated(metrics) else "validation"
+    gain = f"{unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input"
     if guarded.constant is not None:
         return (
-            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(seen)}"
+            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(seen, unit)}"
             f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
         )
     if guarded.offsets is None:
-        return f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
+        same = f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
+        return f"{same}{_by_fold(metrics)}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
     return (
@@ -140,17 +175,25 @@ def guard_line(metrics: RunMetrics) -> str:
     )
 
 
-def _no_gain(seen: GuardEvidence) -> str:
+def _by_fold(metrics: RunMetrics) -> str:
+    """Why there is a guarded row although the guard of all rows does nothing."""
+    if not shows_guarded(metrics):
+        return ""
+    shown = f"the row “{guarded_name(metrics)}” and the verdict show"
+    return f"; guards that were fitted to four folds changed some choices on the fifth, which {shown}"
+
+
+def _no_gain(seen: GuardEvidence, unit: Unit) -> str:
     if seen.standard_error is None:
         return "there are too few rows to tell"
     return (
-        f"the router costs {-seen.gain:.4f}{_plus_minus(seen)} more per input"
+        f"the router costs {unit.told(-seen.gain)}{_plus_minus(seen, unit)} more per input"
         if seen.gain < 0
         else "the router costs no less"
     )
 
 
-def verdict_line(metrics: RunMetrics) -> str:
+def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     """Whether routing pays, with the guard, as the router will be used."""
     guarded, seen = metrics.guarded, metrics.guarded.test
     if metrics.rows.test < ENOUGH:
@@ -159,12 +202,13 @@ def verdict_line(metrics: RunMetrics) -> str:
     first, then = ("held-out rows", "held-out rows") if cross_validated(metrics) else ("validation", "the test split")
     if guarded.constant is not None:
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}."
-    found = f"On {then} it costs {abs(seen.gain):.4f}{_plus_minus(seen)} {{}} per input than {seen.best_constant} alone"
+    gain = f"{unit.told(abs(seen.gain))}{_plus_minus(seen, unit)}"
+    found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:
         before = "The guard keeps the router" if cross_validated(metrics) else "Routing gained on validation"
         same = f"On {then} it costs the same as {seen.best_constant} alone"
         return f"verdict: unclear. {before}. {found.format('more') if seen.gain < 0 else same}."
-    if seen.standard_error is None or seen.gain <= SURE * seen.standard_error:
+    if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."
     alone = guarded.deferral_loss + seen.gain
     oracle = metrics.baselines.oracle
@@ -172,12 +216,11 @@ def verdict_line(metrics: RunMetrics) -> str:
     return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}."
 
 
-def _plus_minus(seen: GuardEvidence) -> str:
-    """The standard error of a gain; one row has none."""
-    return "" if seen.standard_error is None else f" ± {seen.standard_error:.4f}"
+def _plus_minus(seen: GuardEvidence, unit: Unit) -> str:
+    return "" if seen.standard_error is None else f"{unit.plus_minus(seen.standard_error)} {SURE}"
 
 
-def category_lines(metrics: RunMetrics) -> list[str]:
+def category_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
     """Categories by the router's gain over the best single expert, largest first; if there are many, the first and last few."""
     found = metrics.by_category or {}
     if len(found) < 2:
@@ -187,9 +230,9 @@ def category_lines(metrics: RunMetrics) -> list[str]:
         [
             name,
             str(row.rows),
-            *_fixed(row.deferral_loss, row.best_single),
-            *([] if row.oracle is None else _fixed(row.oracle)),
-            f"{gains[name]:+.4f}",
+            *map(unit.told, (row.deferral_loss, row.best_single)),
+            *([] if row.oracle is None else [unit.told(row.oracle)]),
+            unit.told(gains[name], "+"),
         ]
         for name, row in sorted(found.items(), key=lambda item: -gains[item[0]])
     ]

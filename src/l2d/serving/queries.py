@@ -58,7 +58,7 @@ def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Ten
     for column in columns:
         if column not in sheet.columns:
             there = listed(sheet.names)
-            raise L2DError(f"{path}: no column {column}; this router sees {about.sees}; there are {there}")
+            raise L2DError(f"{path}: no {sheet.column} {column}; this router sees {about.sees}; there are {there}")
     return sheet_inputs(sheet, seen, about.shape, embed), ids_of(sheet)
 
 

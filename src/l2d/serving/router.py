@@ -24,6 +24,7 @@ from l2d.serving.rebuild import RebuiltRun, rebuild_run
 from l2d.serving.saved import read_validation, save_router
 from l2d.serving.score import Comparison, RouterScore, compare_decisions, score_decisions
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import Unit
 
 if TYPE_CHECKING:
     from l2d.utils.picture import Picture
@@ -36,7 +37,8 @@ class Choice:
     """The expert for one query; p̂ and expected cost of each expert by name, None if the method does not estimate them. The cost is
     error plus price, which counts times the factor of a budget. id: of the row, if its file has an id column. guard: how the guard
     changed this choice, None if it did not. ranking: all experts, the chosen one first, the others as the router prefers them.
-    expected_prices: by name, in the unit of the prices in training; None if the router learned them together with the errors."""
+    expected_prices: by name, in the unit of the prices in training; None if the router learned them together with the errors.
+    expected_errors: by name, None if they are not known apart from the prices."""
 
     expert: str
     posterior: dict[str, float] | None
@@ -45,6 +47,7 @@ class Choice:
     guard: str | None = None
     ranking: tuple[str, ...] = ()
     expected_prices: dict[str, float] | None = None
+    expected_errors: dict[str, float] | None = None
 
 
 class Router:
@@ -186,7 +189,8 @@ class Router:
         if self.held_out is None:
             raise ParameterError("budget", f"the run kept no rows to find it on; {RETRAIN}")
         prices = None if self.description.prices is None else torch.tensor(self.description.prices)
-        point = keep_within(self.held_out, prices, budget, confidence, self.experts, 1 / self.price_scale)
+        currency = "" if self.unit.error_price is None else "$"
+        point = keep_within(self.held_out, prices, budget, confidence, self.experts, 1 / self.price_scale, currency)
         if prices is None:
             self.method.rescale(point.factor)
         else:
@@ -199,6 +203,11 @@ class Router:
     def price_scale(self) -> float:
         """What prices were multiplied by in training, to be in units of one error."""
         return float(self.config["cost"].get("scale", 1.0))
+
+    @property
+    def unit(self) -> Unit:
+        """What losses and prices are told in."""
+        return Unit.of(self.config)
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
@@ -304,6 +313,7 @@ class Router:
             posterior = self.method.posterior(outputs) if self.method.has_posterior else None
             expected = self.method.expected_costs(outputs)
             prices = self._expected_prices(outputs)
+            errors = self._expected_errors(outputs, expected, prices)
         return [
             Choice(
                 self.experts[order[0]],
@@ -312,13 +322,15 @@ class Router:
                 guard=self._changed(before, order[0]),
                 ranking=tuple(self.experts[k] for k in order),
                 expected_prices=paid,
+                expected_errors=wrong,
             )
-            for order, before, shares, costs, paid in zip(
+            for order, before, shares, costs, paid, wrong in zip(
                 self._orders(outputs, decisions),
                 own.tolist(),
                 self._by_name(posterior, len(outputs)),
                 self._by_name(expected, len(outputs)),
                 self._by_name(prices, len(outputs)),
+                self._by_name(errors, len(outputs)),
                 strict=True,
             )
         ]
@@ -332,6 +344,13 @@ class Router:
             self.method.expected_prices(outputs) if listed is None else torch.tensor(listed).expand(len(outputs), -1)
         )
         return None if found is None else found / self.price_scale
+
+    def _expected_errors(self, outputs: Tensor, costs: Tensor | None, prices: Tensor | None) -> Tensor | None:
+        """[n, p]. Without prices of its own, a router may have learned whole costs, which its method takes for errors."""
+        if prices is None:
+            return None
+        found = self.method.expected_errors(outputs)
+        return costs - prices * self.price_scale if found is None and costs is not None else found
 
     def _orders(self, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
         """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""

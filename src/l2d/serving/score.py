@@ -10,11 +10,11 @@ from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
 from l2d.core.guard import paired
+from l2d.utils.text import Z
 
 if TYPE_CHECKING:
     from l2d.utils.picture import Picture
 
-Z = 1.959964  # of a 95 % interval
 INTERVALS = ("interval", "gain_interval")
 
 

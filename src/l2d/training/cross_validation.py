@@ -1,7 +1,9 @@
 """Judges a router on every row: five routers, each on the fifth of the rows that it did not see; then one router of all rows."""
 
+import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -28,7 +30,7 @@ from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, Scored, about_the_log, about_the_routing, about_the_run, held_out, hold
 from l2d.training.walk import Source, holding, is_main_process, train
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import counted, say
 
@@ -61,7 +63,23 @@ def train_and_judge(
             if experiment.settings.force:
                 run.clear()
             run.check_data(data_fingerprint(experiment))  # finished folds are of the same rows
-        return train_folds(replace(experiment, settings=replace(experiment.settings, force=False)), run, tell)
+        with gone_if_refused(run):
+            return train_folds(replace(experiment, settings=replace(experiment.settings, force=False)), run, tell)
+
+
+@contextmanager
+def gone_if_refused(run: RunFolder) -> Iterator[None]:
+    """The folder must be there before the first fold is assembled. If a fold is then refused before its training begins, the same
+    command would be refused again: nothing is left that looks like a run."""
+    try:
+        yield
+    except Busy:
+        raise
+    except L2DError:
+        begun = [file.parent for file in [*run.path.glob("config.yaml"), *run.folds.glob("*/config.yaml")]]
+        if is_main_process() and all(RunFolder(part).finished for part in begun):
+            run.remove()
+        raise
 
 
 def train_folds(experiment: Experiment, run: RunFolder, tell: Callable[[str], None]) -> RunMetrics | None:
@@ -229,12 +247,15 @@ def guarded_by_the_others(method: Method, folds: Sequence[Fold], best: int) -> T
 
 
 def mean_score(scores: Sequence[Score], rows: Sequence[int]) -> Score:
-    """rows: how many each score is of. Folds that keep equal texts together have different numbers."""
+    """rows: how many each score is of. Folds that keep equal texts together have different numbers. The squared standard error of
+    the mean is Σ (n_i·s_i)² / (Σ n_i)²."""
 
     def mean(name: str) -> Any:
         return np.average([getattr(one, name) for one in scores], axis=0, weights=rows).tolist()
 
-    return Score(mean("deferral_loss"), mean("error_rate"), mean("mean_price"), mean("ratios"))
+    sums = [n * one.standard_error for n, one in zip(rows, scores, strict=True) if one.standard_error is not None]
+    error = math.hypot(*sums) / sum(rows) if len(sums) == len(scores) else None
+    return Score(mean("deferral_loss"), mean("error_rate"), mean("mean_price"), mean("ratios"), error)
 
 
 def mean_simple(folds: Sequence[RunMetrics]) -> dict[str, Score]:

@@ -1,6 +1,7 @@
 """The steps of a run: assemble, build, fit, score, write."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -226,13 +227,18 @@ def write(
     experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, scored: Scored, timing: dict[str, Any]
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
-    write_atomically(run.path / "deferral.png", partial(write_run_picture, scored.metrics))
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
     if splits.train.source.ndim == 2 and splits.train.source.is_floating_point():  # images are not copied for it
         weights |= summary_tensors(splits.train.inputs)
-    write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
+    picture = run.path / "deferral.png"
+    with ThreadPoolExecutor(1) as pool:  # drawing does not wait for the disk
+        drawn = pool.submit(write_atomically, picture, partial(write_run_picture, scored.metrics))
+        write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
+        drawn.result()
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
+    if splits.propensities is not None and splits.train_ids is not None:  # l2d evaluate leaves these rows of the log out
+        arrays["train_ids"] = splits.train_ids
     run.finish(scored.metrics.as_json(), arrays, timing)
 
 

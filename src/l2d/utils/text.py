@@ -1,11 +1,14 @@
 """Plain text for a terminal."""
 
+import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 SHOWN = 12  # names or rows in a message
+Z = 1.959964  # standard errors on each side of a 95 % interval
 # ANSI styles by the beginning of a line; the first match counts.
 STYLES = {
     "router": "1",  # bold
@@ -37,6 +40,32 @@ def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
     """The first few items, as text."""
     more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Tells losses and their prices, which are in units of one error; in dollars if it is known what an error costs."""
+
+    error_price: float | None = None
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Unit":
+        """As the resolved config of a run says."""
+        return cls(config["cost"].get("error_price"))
+
+    def told(self, loss: float, sign: str = "") -> str:
+        """sign: "+" shows that of gains too."""
+        return f"{loss:{sign}.4f}" if self.error_price is None else self.dollars(loss * self.error_price, sign)
+
+    def dollars(self, amount: float, sign: str = "") -> str:
+        """Four digits more than the price of an error begins with, at least cents."""
+        digits = max(2, 4 - math.floor(math.log10(self.error_price or 1.0)))
+        number = f"{amount:{sign}.{digits}f}"
+        return f"{number[0]}${number[1:]}" if number[0] in "+-" else f"${number}"
+
+    def plus_minus(self, standard_error: float | None) -> str:
+        """Half of the 95 % interval of a loss; nothing if there is only one row."""
+        return "" if standard_error is None else f" ± {self.told(Z * standard_error)}"
 
 
 def say(text: str) -> None:

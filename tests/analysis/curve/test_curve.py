@@ -2,23 +2,25 @@
 
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from safetensors.numpy import save_file
 from tests.metrics_example import example_score
 from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
 from l2d.analysis.curve.groups import find_groups
-from l2d.analysis.curve.measure import HELD_OUT, WEIGHTS, measure_group
+from l2d.analysis.curve.measure import HELD_OUT, HELD_OUT_PRICES, WEIGHTS, measure_group
 from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, gains_lines, gains_table, reached_line
 from l2d.analysis.curve.trace import Curve, trace_curve
 from l2d.analysis.report.read import read_cells
+from l2d.core.guard import HeldOut
 from l2d.core.results import read_metrics
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.methods.priced import CostRegression, Plugin
@@ -213,7 +215,7 @@ def test_a_cascade_of_a_run_with_prices_leaves_them_out(runs: Path) -> None:
     metrics = read_metrics(folder / "metrics.json")
     write_json(folder / "metrics.json", replace(metrics, method_buffers={"reward_scale": 2.0}).as_json())
     found = measure_group(next(group for group in find_groups(read_cells(runs)) if group.names[4] == "mild"))
-    assert found.chances[0][0] == pytest.approx(0.5)
+    assert found.chances[0].estimates == pytest.approx(0.5)
 
 
 def test_the_picture(runs: Path) -> None:
@@ -334,7 +336,7 @@ def test_the_figures_of_benchmarks(runs: Path) -> None:
 
 
 def test_a_price_of_0_is_a_price() -> None:
-    summary = {"strong": "a", "price_to_reach": {"router": 0.0, "mixture": None}}
+    summary = {"strong": "a", "price_to_reach": {"router": 0.0, "mixture": None}, "error_price": None}
     assert reached_line(Curve([], summary)).endswith(": router 0.0000; random mixtures never")
 
 
@@ -458,10 +460,12 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
 
 def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
     """By what the run keeps for the guard at other prices: here, of the same six queries, the first one twice."""
-    assert (weights.FILE, tuple(f"{weights.HELD_OUT}.{name}" for name in ("expected", "errors"))) == (WEIGHTS, HELD_OUT)
+    names = [f"{weights.HELD_OUT}.{field.name}" for field in fields(HeldOut)]
+    assert weights.FILE == WEIGHTS
+    assert {*HELD_OUT, *HELD_OUT_PRICES} <= {*names}
     folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
     rows = [0, 0, 1, 2, 3, 4, 5]
-    save_file(dict.fromkeys(HELD_OUT, ERRORS[rows]), folder / WEIGHTS)
+    keep(folder, expected=ERRORS[rows], errors=ERRORS[rows], mean_errors=ERRORS.mean(axis=0))
     curve = curves(tmp_path)["cost_regression"]
     for mark in curve.of("repriced"):
         chosen = [min(range(3), key=lambda k: ERRORS[row, k] + mark.at * PRICES[k]) for row in rows]
@@ -471,8 +475,121 @@ def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
     assert {mark.validation_price for mark in curves(tmp_path)["cost_regression"].of("repriced")} == {None}
     (folder / WEIGHTS).write_bytes(b"cut")
     assert {mark.validation_price for mark in curves(tmp_path)["cost_regression"].of("repriced")} == {None}
-    folder = write_run(
-        tmp_path / "by row", 1.0, [0] * 6, method="cost_regression", prices=np.tile(PRICES, (6, 1)), expected=ERRORS
+
+
+def keep(folder: Path, **held: Any) -> None:
+    """What a run keeps for guards at other prices."""
+    save_file({f"held_out.{name}": np.ascontiguousarray(value) for name, value in held.items()}, folder / WEIGHTS)
+
+
+def best_single(at: float | None) -> int:
+    return int((ERRORS.mean(axis=0) + (at or 0) * PRICES).argmin())
+
+
+def test_what_would_be_deployed(tmp_path: Path) -> None:
+    """Estimates upside down never pay: everything goes to the best single model of each multiple. True ones always do."""
+    for name, expected in (("bad", 1 - ERRORS), ("good", ERRORS)):
+        folder = write_run(tmp_path / name, 1.0, [0] * 6, method="cost_regression", expected=expected)
+        keep(folder, expected=expected, errors=ERRORS, mean_errors=ERRORS.mean(axis=0))
+    bad, good = (curves(tmp_path / name)["cost_regression"] for name in ("bad", "good"))
+    assert len(bad.of("guarded")) == len(bad.of("repriced"))
+    for mark in bad.of("guarded"):
+        k = best_single(mark.at)
+        assert mark.point == (PRICES[k], pytest.approx(ERRORS[:, k].mean()))
+        assert (mark.validation_price, mark.validation_error) == mark.point
+    assert [mark.point for mark in good.of("guarded")] == [mark.point for mark in good.of("repriced")]
+    label = "cost_regression, one run for all prices"
+    assert f"{label}: its points are in curve.csv; the guard changes no point" in curve_text(good)
+    assert "cost_regression, guarded" not in good.summary["auc"]
+    text, differ = (
+        curve_text(bad),
+        [a.point != b.point for a, b in zip(bad.of("guarded"), bad.of("repriced"), strict=True)],
     )
-    save_file(dict.fromkeys(HELD_OUT, ERRORS[rows]), folder / WEIGHTS)
-    assert curves(tmp_path / "by row")["cost_regression"].of("repriced") == []
+    assert f"; the guard changes {sum(differ)} of its {len(differ)} points, to one model for all" in text
+    assert bad.summary["auc"]["cost_regression, guarded"] > bad.summary["auc"]["cost_regression"]
+    assert f"{label}, guarded never" not in text
+    drawn = {line.get_label() for line in curve_figure(bad).axes[0].lines}
+    assert f"{label}, guarded" in drawn
+    assert f"{label}, guarded" not in {line.get_label() for line in curve_figure(good).axes[0].lines}
+
+
+def test_the_guard_goes_by_rows_that_the_router_did_not_see(tmp_path: Path) -> None:
+    """There it is bad, though it is perfect on the test rows; the best single model is that of the training rows."""
+    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    keep(folder, expected=1 - ERRORS, errors=ERRORS, mean_errors=np.array([1.0, 0.0, 1.0]))
+    found = {mark.at: mark.point for mark in curves(tmp_path)["cost_regression"].of("guarded")}
+    assert found[min(at or 0 for at in found)] == (0.6, 0.5)
+
+
+def test_the_guard_of_each_scale(runs: Path) -> None:
+    """As the runs decided with it; a row only where it differs."""
+    assert curves(runs)["mild"].of("guarded") == []
+    for folder in runs.rglob("seed=*"):
+        with np.load(folder / "test.npz") as saved:
+            kept = dict(saved)
+        scale = yaml.safe_load((folder / "config.yaml").read_text())["cost"]["scale"]
+        np.savez(folder / "test.npz", guarded=np.zeros(6, dtype=int) if scale == 1 else kept["decisions"], **kept)
+    curve = curves(runs)["mild"]
+    assert [(mark.at, mark.name) for mark in curve.of("guarded")] == [(0, ""), (1, ""), (3, "")]
+    rows = [line for line in curve_text(curve).splitlines() if line.startswith("router, guarded, cost.scale=")]
+    assert [row.split()[2:5] for row in rows] == [["cost.scale=1", "1.0000", "0.1667"]]
+    assert curve.summary["auc"]["router, guarded"] < curve.summary["auc"]["router"]
+    assert "router, guarded" in {line.get_label() for line in curve_figure(curve).axes[0].lines}
+
+
+def test_prices_of_rows_are_a_curve(tmp_path: Path) -> None:
+    """Decided by expected prices times λ, paid by the true ones. The first model is never wrong, the second always. Expected prices of
+    the first are 1 and 2.9, true ones 2 and 4, the second is free: the rows leave the first model at λ = 1 and 1/2.9."""
+    errors, told, paid = (
+        np.array([[0.0, 1.0]] * 2),
+        np.array([[1.0, 0.0], [2.9, 0.0]]),
+        np.array([[2.0, 0.0], [4.0, 0.0]]),
+    )
+    folder = write_run(
+        tmp_path, 2.0, [1, 1], method="cost_regression", errors=errors, prices=paid, expected=errors,
+        scores=np.concatenate([errors, 2 * told], axis=1),
+    )  # fmt: skip
+    curve = curves(tmp_path)["cost_regression"]
+    assert curve.of("guarded") == []  # it kept no rows for that
+    for mark in curve.of("repriced"):
+        first = np.array([1.0, 2.9]) * (mark.at or 0) < 1
+        assert mark.price == pytest.approx((paid[:, 0] * first).mean())
+        assert mark.error == pytest.approx((~first).mean())
+    assert len({mark.point for mark in curve.of("repriced")}) == 3
+    means = {"mean_errors": errors.mean(axis=0), "mean_prices": 2 * paid.mean(axis=0)}
+    keep(folder, expected=errors, errors=errors, expected_prices=2 * told, prices=2 * paid, **means)
+    curve = curves(tmp_path)["cost_regression"]
+    for mark, guarded in zip(curve.of("repriced"), curve.of("guarded"), strict=True):
+        assert (mark.validation_price, mark.validation_error) == mark.point
+        # In all, rows 1 and 2 at models 1 and 2 cost 1 + 2λ, model 1 alone 6λ and model 2 alone 2.
+        at = mark.at or 0
+        keeps = 1 / 2.9 < at < 1 and 1 + 2 * at < min(6 * at, 2)
+        assert guarded.point == (mark.point if keeps else (3, 0) if 3 * at < 1 + 1e-9 else (0, 1))
+
+
+def test_in_dollars(tmp_path: Path) -> None:
+    """A wrong answer costs 2: the loss is price plus twice the error."""
+    write_run(tmp_path, 0.5, [0, 1, 2, 0, 1, 2], method="cost_regression", expected=ERRORS, error_price=2.0)
+    text = curve_text(curves(tmp_path)["cost_regression"])
+    lines = [re.split(" {2,}", line) for line in text.splitlines()]
+    assert "(prices $1, $0.6, $0.1): 1 scale" in text
+    assert ["held-out rows", "price", "error", "loss a query", "std", "seeds"] in lines
+    assert ["router, cost.error_price=2", "$0.5667", "0.0000", "$0.5667", "-", "1"] in lines
+    assert ["always model 0", "$1.0000", "0.1667", "$1.3333", "-", "1"] in lines
+    assert "accuracy gained on model 0 at its price, $1: " in text
+    assert re.search(r"is reached: random mixtures \$0\.\d{4}; ", text)
+
+
+def test_nothing_is_said_of_curves_that_are_not_there() -> None:
+    """A run on a log, whose method expects no prices of rows: one point, and no oracle."""
+    found = {
+        "strong": "a",
+        "aiq": {"mixture": 0.5},
+        "gain_at_budget": {"mixture": 0.0},
+        "budget": 1.0,
+        "error_price": None,
+    }
+    found |= {"gap_closed": {"mixture": None}, "price_saved": {"mixture": 0.0}}
+    lines = gains_lines(found)
+    assert lines[1:] == ["no curve of a router: gains and savings need one"]
+    assert not any(line.rstrip().endswith(":") for line in lines)

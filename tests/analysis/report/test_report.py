@@ -202,7 +202,7 @@ def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
 
 
 def test_seeds_are_averaged(runs: Path) -> None:
-    alike = [ExpertAlone("expert", error_rate=0.6, price=0.5)] * 3
+    alike = [ExpertAlone("expert", error_rate=0.6, price=0.5, standard_error=0.1)] * 3
     write_run(runs, "svhn/I/synthetic/error/ce/dddd", 0, 0.1)
     write_run(runs, "svhn/I/synthetic/error/ce/dddd", 1, 0.1, experts=alike, calibration=[[1.0, 0.25, 0.5]])
     write_run(runs, "svhn/I/synthetic/error/ce/dddd", 2, 0.1, experts=alike, calibration=None)

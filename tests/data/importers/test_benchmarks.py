@@ -143,16 +143,16 @@ def test_llmrouter(tmp_path: Path) -> None:
     }
     found = llmrouter_outcomes(files, put(tmp_path / "default_llm.json", models))
     prices = {name: found.columns.pop(name) for name in ("price_a", "price_b")}
-    assert prices == {"price_a": pytest.approx([7e-4] * 3), "price_b": pytest.approx([5e-5] * 3)}
+    assert prices == {"price_a": pytest.approx([7e-4] * 4), "price_b": [*[pytest.approx(5e-5)] * 3, None]}
     assert found.columns == {
-        "id": ["train/gsm8k/2 + 2?", "train/gsm8k/3?", "test/gsm8k/2 + 2?"],
-        "prompt": ["2 + 2?", "3?", "2 + 2?"],
-        "task": ["gsm8k"] * 3,
-        "split": ["train", "train", "test"],
-        "correct_a": [1, 1, 0],
-        "correct_b": [0, 0.5, 1],
+        "id": ["train/gsm8k/2 + 2?", "train/gsm8k/3?", "test/gsm8k/2 + 2?", "test/gsm8k/4?"],
+        "prompt": ["2 + 2?", "3?", "2 + 2?", "4?"],
+        "task": ["gsm8k"] * 4,
+        "split": ["train", "train", "test", "test"],
+        "correct_a": [1, 1, 0, 1],
+        "correct_b": [0, 0.5, 1, None],
     }
-    assert found.notes == ["1 questions are left out: not all models were asked them"]
+    assert found.notes == ["1 question not asked of all models: their cells are empty, so the table is read as a log"]
     assert "price_a" not in llmrouter_outcomes(files).columns
 
 
@@ -218,6 +218,12 @@ def test_routerbench(tmp_path: Path, suffix: str) -> None:
     }
 
 
+def test_models_that_routerbench_did_not_ask(tmp_path: Path) -> None:
+    gaps = WIDE.replace("mbpp,1.0,0.0,", "mbpp,1.0,,").replace("0.02,0.0001,", "0.02,,")
+    found = routerbench_outcomes([put(tmp_path / "gaps.csv", gaps)]).columns
+    assert (found["correct_org/b"], found["price_org/b"]) == ([None, 1], [None, 0.0002])
+
+
 def test_several_files_of_routerbench(tmp_path: Path) -> None:
     files = [put(tmp_path / f"mbpp_{split}.csv", WIDE) for split in ("train", "test")]
     found = routerbench_outcomes(files).columns
@@ -249,6 +255,7 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
             r"column gpt-4: not between 0 \(wrong\) and 1 \(right\) in 1 of 2 rows: 1",
         ),
         (WIDE.replace("0.0001", "-1"), r"column org/b\|total_cost: negative in 1 of 2 rows: 1"),
+        (WIDE.replace("0.0001", ""), r"column org/b\|total_cost: empty although org/b is not, in 1 of 2 rows: 1"),
         (WIDE.replace("['Write code.']", "[]"), r"column prompt: empty in rows 1"),
     ],
 )
@@ -320,15 +327,15 @@ def test_llmrouterbench(tmp_path: Path) -> None:
     saved(tmp_path, 3, result("b", record(0, 1.0), dataset="bbh"))
     found = llmrouterbench_outcomes([tmp_path])
     assert found.columns == {
-        "id": ["aime/hybrid/0", "aime/hybrid/1", "bbh/hybrid/0"],
-        "prompt": ["Question: 0?", "Question: 1?", "Question: 0?"],
-        "task": ["aime", "aime", "bbh"],
-        "correct_a": [1, 0, 1],
-        "correct_b": [0, 0.5, 1],
-        "price_a": [0.02, 0.001, 0.001],
-        "price_b": [0.001, 0, 0.001],
+        "id": ["aime/hybrid/0", "aime/hybrid/1", "aime/hybrid/2", "bbh/hybrid/0"],
+        "prompt": ["Question: 0?", "Question: 1?", "Question: 2?", "Question: 0?"],
+        "task": ["aime", "aime", "aime", "bbh"],
+        "correct_a": [1, 0, 1, 1],
+        "correct_b": [0, 0.5, None, 1],
+        "price_a": [0.02, 0.001, 0.001, 0.001],
+        "price_b": [0.001, 0, None, 0.001],
     }
-    assert [note[:30] for note in found.notes] == ["1 questions are left out: not ", "1 answers have no score and co"]
+    assert [note[:30] for note in found.notes] == ["1 question not asked of all mo", "1 answers have no score and co"]
 
 
 def test_results_without_cost_have_no_prices(tmp_path: Path) -> None:
@@ -369,7 +376,7 @@ def test_the_first_of_repeated_outcomes_is_kept() -> None:
 
 
 def test_questions_in_common_are_needed() -> None:
-    with pytest.raises(L2DError, match="no question was asked of all 2 models: a, b"):
+    with pytest.raises(L2DError, match="no question of a was asked of another model too; its ids are k"):
         outcome_table([Outcome("k", "q", "a", 1.0), Outcome("l", "q", "b", 1.0)])
     with pytest.raises(L2DError, match="two models or more; there are none"):
         outcome_table([])

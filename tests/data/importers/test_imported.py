@@ -44,19 +44,19 @@ def two(tmp_path: Path, first: list[dict[str, Any]], second: list[dict[str, Any]
 
 
 def test_harness(tmp_path: Path) -> None:
-    """Joined by doc_id, in the first one's order; what only one was asked is left out, and noted."""
+    """Joined by doc_id, in the first one's order; what only one was asked stays empty for the other, and is noted."""
     files = two(tmp_path, [sample(i) for i in (3, 0, 1, 5)], [sample(i, acc=i % 2 == 0) for i in (0, 1, 2, 3)])
     # as Windows writes it, with a blank line
     files[1][1].write_bytes(files[1][1].read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
     found = harness_outcomes(files)
     assert found.columns == {
-        "id": ["3", "0", "1"],
-        "prompt": [f"question {i}\nAnswer:" for i in (3, 0, 1)],
-        "answer": ["1", "0", "1"],
-        "correct_a": [1, 1, 0],
-        "correct_b": [0, 1, 0],
+        "id": ["3", "0", "1", "5", "2"],
+        "prompt": [f"question {i}\nAnswer:" for i in (3, 0, 1, 5, 2)],
+        "answer": ["1", "0", "1", "1", "0"],
+        "correct_a": [1, 1, 0, 0, None],
+        "correct_b": [0, 1, 0, None, 1],
     }
-    assert [note.split(":")[0] for note in found.notes] == ["2 questions are left out"]
+    assert [note.split(":")[0] for note in found.notes] == ["2 questions not asked of all models"]
 
 
 def test_harness_as_older_versions_wrote_it(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_chat_templates_may_differ(tmp_path: Path) -> None:
     reworded = sample(0, arguments={"gen_args_0": {"arg_0": "<user>question 0", "arg_1": "A"}})
     found = harness_outcomes(two(tmp_path, [sample(0)], [reworded]))
     assert found.columns["prompt"] == ["question 0\nAnswer:"]
-    assert found.notes == ["1 prompts differ from model to model (chat templates?); those of a are kept"]
+    assert found.notes == ["1 prompts differ from model to model (chat templates?); those of the first model are kept"]
     other = {**reworded, "doc": {"question": "another"}}
     with pytest.raises(L2DError, match=r"^id 0: a and b were asked different questions"):
         harness_outcomes(two(tmp_path, [sample(0)], [other]))
@@ -174,7 +174,7 @@ def test_answers_that_are_not_all_known_are_left_out(tmp_path: Path) -> None:
         ([json.dumps({**sample(0), "arguments": {}})], r"a\.jsonl: line 1: no prompt"),
         ([json.dumps({**sample(0), "acc": 3})], r"a\.jsonl: line 1: acc is 3; must be between"),
         ([json.dumps({**sample(0), "acc": ["x", "y"]})], r"a\.jsonl: line 1: acc is"),
-        ([json.dumps(sample(9))], r"no id is common to all models \(a: 9; b: 0\)"),
+        ([json.dumps(sample(9))], r"no question of a was asked of another model too; its ids are 9$"),
     ],
 )
 def test_what_harness_refuses(tmp_path: Path, lines: list[str], words: str) -> None:
@@ -238,7 +238,6 @@ def test_responses_beside_outcomes_are_left_out(tmp_path: Path) -> None:
         ("question,a,b\nq,True,True\n", r"no column prompt; there are question, a, b"),
         ("prompt,a,b\nq,True,maybe\n", r"column b: not a number, nor true, false, yes or no in 1 of 1 rows"),
         ("prompt,a,b\nq,True,0.5\n", r"column b: neither True nor False"),
-        ("prompt,a,b\nq,True,\n", r"column b: empty"),
         ("prompt,a,b\nq,True\n", r"Row #2: Expected 3 columns"),
         ("", "Empty CSV file"),
     ],
@@ -269,3 +268,20 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=str(file)) as caught:
             harness_outcomes([("a", good), ("b", file)])
         assert caught.value.filename is not None
+
+
+def test_models_that_routellm_did_not_ask(tmp_path: Path) -> None:
+    (tmp_path / "r.csv").write_text("prompt,a,b\nq,True,\nr,False,True\n")
+    found = routellm_outcomes([tmp_path / "r.csv"]).columns
+    assert (found["correct_a"], found["correct_b"]) == ([1, 0], [None, 1])
+
+
+def test_a_question_need_not_be_common_to_all(tmp_path: Path) -> None:
+    """b shares a question with each of the others, which share none with each other. The prompt is that of the first asked."""
+    files = two(tmp_path, [sample(0)], [sample(0), sample(1)])
+    found = harness_outcomes([*files, ("c", write(tmp_path / "c.jsonl", [sample(1)]))])
+    assert found.columns["prompt"] == ["question 0\nAnswer:", "question 1\nAnswer:"]
+    assert [found.columns[f"correct_{name}"] for name in "abc"] == [[1, None], [1, 0], [None, 0]]
+    other = sample(1, doc={"question": "another"}, arguments={"gen_args_0": {"arg_0": "other", "arg_1": "A"}})
+    with pytest.raises(L2DError, match=r"^id 1: b and c were asked different questions"):
+        harness_outcomes([*files, ("c", write(tmp_path / "c.jsonl", [other]))])

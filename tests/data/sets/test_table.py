@@ -780,7 +780,10 @@ def test_the_latest_rows_are_for_testing(
     arrays = load(write(tmp_path, cells), split_by="when")
     assert sorted(arrays.test_inputs.flatten().tolist()) == [0, 1]
     assert sorted(arrays.train_inputs.flatten().tolist()) == list(range(2, 10))
-    assert "from the 8 earlier rows to the 2 later ones: a 0.5000 to 0.5000" in capsys.readouterr().err
+    assert (
+        "from the 8 earlier rows to the 2 later ones, ± 95 %: a 0.5000 to 0.5000 (+0.0000 ± 1.0476)"
+        in capsys.readouterr().err
+    )
 
 
 def test_rows_of_one_text_are_on_one_side_of_the_time(tmp_path: Path) -> None:
@@ -801,24 +804,27 @@ def test_a_split_of_its_own_and_one_by_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 def test_ids_are_no_features(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """If their name says so and every row has another one; in a Parquet file they may be numbers written as text."""
+    """If their name says so, whether they repeat or not; in a Parquet file they may be numbers written as text."""
     numbers = [7 * i + 1000 for i in range(10)]
     ids: Cells = {
         "request_id": numbers,
         "Query_ID": [str(one) for one in numbers],
         "uuid": numbers,
         "row_uuid": numbers,
+        "customer_id": [1, *range(1, 10)],
     }
     words: Cells = {"trace_id": [f"t-{i}" for i in range(10)]}
-    others: Cells = {"user_id": [1, *range(1, 10)], "valid": numbers, "id_card": numbers}
+    words["order_id"] = [*map(str, range(9)), "none yet"]
+    others: Cells = {"valid": numbers, "id_card": numbers}
     path = write(tmp_path, {**without("y"), **ids, **words, **others}, name)
     assert load(path).seen.features == ("x", *others)
     said = capsys.readouterr().err
-    assert "not used: id, note, request_id, Query_ID, uuid, row_uuid, trace_id" in said
-    for column in (*ids, *words):
-        assert (f"; {column} differs in every row" in said) is (column in ids)
+    assert "not used: id, note, request_id, Query_ID, uuid, row_uuid, customer_id, trace_id, order_id" in said
+    [line] = [line for line in said.splitlines() if "by name an id" in line]
+    told = f"the router does not see {', '.join(ids)}, by name an id; to use one, list it in dataset.features"
+    assert line == f"{path}: {told}"
     assert load(path, features=["x", "request_id"]).seen.features == ("x", "request_id")
-    assert "differs in every row" not in capsys.readouterr().err
+    assert "by name an id" not in capsys.readouterr().err
 
 
 def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -827,7 +833,8 @@ def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: pytest
     cells = {**GOOD, **words, "answer_a": [f"it is {i}" for i in range(10)]}
     path = write(tmp_path, {**cells, "query": [f"what is {i}" for i in range(10)]})
     load(path)
-    assert "; query looks like text: read it with dataset.text=query" in capsys.readouterr().err
+    told = "the router does not see query, which looks like text; read it with dataset.text=query"
+    assert f"{path}: {told}" in capsys.readouterr().err.splitlines()
     for named in ({"features": ["x"]}, {"text": "query"}, {"encoder": None}):
         load(path, **named)
         assert "looks like text" not in capsys.readouterr().err

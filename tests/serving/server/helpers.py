@@ -46,12 +46,14 @@ def lively_router(run: Path) -> Router:
     return router
 
 
-def make_service(run: Path | Router, log: Path, seed: int = 0, **settings: Any) -> RouterService:
+def make_service(
+    run: Path | Router, log: Path | str, seed: int = 0, swaps: int | None = None, **settings: Any
+) -> RouterService:
     router = Router.load(run) if isinstance(run, Path) else run
     name = str(run) if isinstance(run, Path) else "run"
     rng = random.Random(seed)
     load = lambda folder: ServedRun(Router.load(folder), str(folder))  # noqa: E731
-    return RouterService(ServedRun(router, name), OutcomeLog(log), ServeSettings(**settings), load, rng)
+    return RouterService(ServedRun(router, name), OutcomeLog(log), ServeSettings(**settings), load, rng, swaps)
 
 
 @contextlib.contextmanager
@@ -94,8 +96,8 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 
 class FakeUpstream:
-    """An OpenAI server of raw bytes. behaviour: answer, slow, hang, garbage, cut (in the middle of its answer), closed (before it),
-    empty, or a status. seen: the bodies and the headers of requests."""
+    """An OpenAI server of raw bytes. behaviour: answer, slow, hang, stall (in the middle of a stream), garbage, cut (in the middle
+    of its answer), closed (before it), empty, or a status. seen: the bodies and the headers of requests."""
 
     def __init__(self, name: str) -> None:
         self.name, self.behaviour = name, "answer"
@@ -176,6 +178,8 @@ class FakeUpstream:
             await writer.drain()
             if self.behaviour == "cut" and place == 1:
                 return
+            if self.behaviour == "stall" and place == 1:
+                await asyncio.sleep(60)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
 

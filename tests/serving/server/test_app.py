@@ -1,6 +1,8 @@
 """Around the endpoints: tokens, limits, metrics, and the swap to another run."""
 
+import json
 import shutil
+import sqlite3
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tests.serving.finished import CELLS, Untrained, untrained
 from tests.serving.server.helpers import EXPERTS, PROMPTS, asking, listening, make_service, message_of, text_run
@@ -17,9 +22,10 @@ from tests.serving.server.helpers import EXPERTS, PROMPTS, asking, listening, ma
 from l2d.core.guard import Guard
 from l2d.serving.exported import FILE, read_weights, write_weights
 from l2d.serving.router import Router
-from l2d.serving.server import app
+from l2d.serving.server import app, databases
+from l2d.serving.server.bodies import OutcomeBody, ReloadBody, RouteBody
 from l2d.serving.server.service import ServedRun, ServeSettings, check_settings, warmed_up
-from l2d.utils.errors import ParameterError
+from l2d.utils.errors import L2DError, ParameterError
 
 ADMIN = {"authorization": "Bearer admin"}
 
@@ -88,7 +94,7 @@ def test_reload(client: TestClient, run: Untrained, other: Path) -> None:
     assert costs != pytest.approx(before.expected_costs, rel=1e-5)
     shown = client.get("/metrics").text
     assert f'l2d_run{{run="{other}"}} 1.0' in shown
-    assert str(run.path) not in shown
+    assert f'l2d_run{{run="{run.path}"}} 0.0' in shown
 
 
 def test_a_reload_that_is_refused(client: TestClient, run: Untrained, other: Path, tmp_path: Path) -> None:
@@ -181,6 +187,54 @@ def test_a_body_that_does_not_come(run: Untrained, tmp_path: Path, monkeypatch: 
 
     with listening(make_service(run.path, tmp_path / "log.sqlite")) as url:
         assert httpx.post(f"{url}/v1/route", content=trickling()).status_code == 408
+
+
+KEYS = st.sampled_from(
+    [*RouteBody.model_fields, *OutcomeBody.model_fields, *ReloadBody.model_fields, "outcomes", "model", "role"]
+)
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(max_size=9)
+    | st.sampled_from(["l2d", "user"])
+)
+ANY_JSON = st.recursive(
+    LEAVES, lambda part: st.lists(part, max_size=3) | st.dictionaries(KEYS, part, max_size=4), max_leaves=9
+)
+
+
+@given(path=st.sampled_from(["/v1/route", "/v1/outcomes", "/v1/chat/completions", "/admin/reload"]), body=ANY_JSON)
+@hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
+def test_no_json_makes_it_fail(client: TestClient, path: str, body: Any) -> None:
+    found = client.post(path, json=body, headers=ADMIN)
+    assert found.status_code < 500
+    if found.status_code != 200:
+        message_of(found)
+
+
+def test_a_log_that_cannot_be_written_keeps_the_old_run(
+    run: Untrained, other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reload is recorded before it is done, since training must know what the new run saw. And no server starts then."""
+    monkeypatch.setattr(databases, "WAIT", 0.05)
+    log = tmp_path / "log.sqlite"
+    with asking(make_service(run.path, log, admin_token="admin")) as client:
+        blocking = sqlite3.connect(log, isolation_level=None)
+        blocking.execute("BEGIN IMMEDIATE")
+        found = client.post("/admin/reload", json={"run": str(other)}, headers=ADMIN)
+        assert (found.status_code, "log" in message_of(found)) == (503, True)
+        with pytest.raises(L2DError, match=r"log.sqlite: cannot be used as a log \(database is locked\)"):
+            make_service(run.path, log)
+        blocking.execute("COMMIT")
+        assert client.get("/ready").json()["run"] == str(run.path)
+        assert client.post("/admin/reload", json={"run": str(other)}, headers=ADMIN).status_code == 200
+        assert client.get("/ready").json()["run"] == str(other)
+        runs = dict(blocking.execute("SELECT name, about FROM runs").fetchall())
+        blocking.close()
+    assert {*runs} == {str(run.path), str(other)}
+    assert json.loads(runs[str(other)])["seen"]["text"] == "prompt"
 
 
 def test_unknown_paths_and_methods(client: TestClient) -> None:

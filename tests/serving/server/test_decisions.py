@@ -108,6 +108,8 @@ def test_rows_of_features(tmp_path: Path) -> None:
         alone = client.post("/v1/route", json={"features": [float(rows[0][name]) for name in columns]}).json()
         assert alone["ranking"] == found[0]["ranking"]
         assert "text" in message_of(client.post("/v1/route", json={"text": "hello"}))
+        both = {"text": "hello", "features": rows[0]}  # the text would be left unread
+        assert "text and features: this router sees" in message_of(client.post("/v1/route", json=both))
         assert "x" in message_of(client.post("/v1/route", json={"features": {"y": 1, "flag": 0}}))
 
 
@@ -180,6 +182,10 @@ def test_long_texts_lose_their_middle() -> None:
         ({"inputs": []}, 422, "inputs"),
         ({"inputs": [{"text": "a"}] * 1001}, 422, "inputs"),
         ({"inputs": [{"text": 1}]}, 422, "inputs.0.text"),
+        ({"inputs": [{"text": "a"}], "text": "a"}, 422, "inputs, text: give one query, or many as inputs"),
+        ({"text": "a", "features": {"prompt": "b"}}, 422, "text and features: this router sees the text prompt"),
+        ({"text": "a", "messages": [{"role": "user", "content": "a"}]}, 422, "text and messages"),
+        ({"text": "a", "image": "b"}, 422, "text and image"),
         ({"messages": [{"role": "user", "content": "a"}] * 10_000}, 422, f"at most {MOST_MESSAGES}"),
         ({"messages": ["a"]}, 422, "messages.0"),
         ({"messages": "a"}, 422, "messages"),

@@ -81,7 +81,7 @@ def bot(service: RouterService) -> Iterator[openai.OpenAI]:
 
 
 def logged(service: RouterService) -> list[dict[str, Any]]:
-    database = sqlite3.connect(service.log.file)
+    database = sqlite3.connect(service.log.name)
     database.row_factory = sqlite3.Row
     found = [dict(row) for row in database.execute("SELECT * FROM decisions ORDER BY number")]
     database.close()
@@ -208,11 +208,62 @@ def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream]) ->
     assert client.post("/v1/chat/completions", json=CHAT).status_code == 504
 
 
-def test_a_cut_stream_is_an_error_of_the_client(
-    bot: openai.OpenAI, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("behaviour", "place"),
+    [("slow", 0), ("503", 1), ("429", 1), ("hang", 1), ("closed", 1), ("garbage", 1), ("empty", 1)],
+)
+def test_the_real_client_notices_nothing(
+    bot: openai.OpenAI,
+    servers: dict[str, FakeUpstream],
+    ranking: tuple[str, ...],
+    behaviour: str,
+    place: int,
+    stream: bool,
 ) -> None:
-    """Else a short answer would pass for a whole one."""
-    servers[ranking[0]].behaviour = "cut"
+    """Of an expert that fails: it gets the next one's answer."""
+    servers[ranking[0]].behaviour = behaviour
+    if stream:
+        parts = bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
+        said = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+    else:
+        said = bot.chat.completions.create(model="l2d", messages=MESSAGES).choices[0].message.content or ""
+    assert said == f"I am {ranking[place]}"
+
+
+@pytest.mark.parametrize("behaviour", ["500", "hang", "closed", "garbage"])
+def test_the_real_client_hears_that_nobody_answered(
+    bot: openai.OpenAI, servers: dict[str, FakeUpstream], behaviour: str
+) -> None:
+    for server in servers.values():
+        server.behaviour = behaviour
+    with pytest.raises(openai.InternalServerError, match="no expert answered: ") as caught:
+        bot.chat.completions.create(model="l2d", messages=MESSAGES)
+    assert caught.value.status_code == (504 if behaviour == "hang" else 502)
+    for server in servers.values():
+        server.behaviour = "answer"
+    assert bot.chat.completions.create(model="l2d", messages=MESSAGES).choices  # the server goes on
+
+
+def test_the_real_client_needs_the_token(run: Untrained, upstreams: dict[str, Upstream], tmp_path: Path) -> None:
+    """Which is its api_key."""
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams, api_token="right")
+    with listening(service) as url:
+        for key, works in (("wrong", False), ("right", True)):
+            with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as bot:
+                if works:
+                    assert bot.chat.completions.create(model="l2d", messages=MESSAGES).choices
+                    continue
+                with pytest.raises(openai.AuthenticationError, match="the token is missing or wrong"):
+                    bot.chat.completions.create(model="l2d", messages=MESSAGES)
+
+
+@pytest.mark.parametrize("behaviour", ["cut", "stall"])
+def test_a_cut_stream_is_an_error_of_the_client(
+    bot: openai.OpenAI, servers: dict[str, FakeUpstream], ranking: tuple[str, ...], behaviour: str
+) -> None:
+    """Else a short answer would pass for a whole one. So is one that stops coming."""
+    servers[ranking[0]].behaviour = behaviour
     words = (
         part.choices[0].delta.content
         for part in bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)

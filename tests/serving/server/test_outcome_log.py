@@ -17,7 +17,7 @@ from tests.serving.server.helpers import PROMPTS, asking, make_service, message_
 
 from l2d.commands import log as log_command
 from l2d.serving.router import Router
-from l2d.serving.server import outcome_log
+from l2d.serving.server import databases
 from l2d.serving.server.outcome_log import (
     LoggedDecision,
     OutcomeLog,
@@ -78,6 +78,7 @@ def test_outcomes_are_recorded_once(run: Untrained, tmp_path: Path) -> None:
         ({"cost": -1}, 422, "cost: must be at least 0"),
         ({"correct": True, "price": "much"}, 422, "price: must be a number"),
         ({"correct": True, "decision_id": 3}, 422, "decision_id: must be a string"),
+        ({"correct": True, "decision_id": "a\0b"}, 422, "decision_id"),
         ({"correct": True, "reward": 3}, 422, "reward: unknown key"),
     ],
     ids=str,
@@ -146,7 +147,7 @@ def test_a_locked_database_is_answered_with_503(
     run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is recorded; when it is free again, all goes on."""
-    monkeypatch.setattr(outcome_log, "WAIT", 0.05)
+    monkeypatch.setattr(databases, "WAIT", 0.05)
     with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
         id = route(client)
         assert client.get("/ready").status_code == 200
@@ -212,7 +213,9 @@ def test_what_is_kept(run: Untrained, tmp_path: Path, keep: str, columns: tuple[
         assert row["text"] == PROMPTS[0]
         with asking(make_service(run.path, tmp_path / "log.sqlite", keep=keep)) as client:
             assert client.post("/v1/route", json={"features": {"prompt": PROMPTS[1]}}).status_code == 200
-        assert rows(tmp_path / "log.sqlite", "decisions")[1]["text"] == PROMPTS[1]
+            assert client.post("/v1/route", json={"text": "a\0b"}).status_code == 200
+        texts = [row["text"] for row in rows(tmp_path / "log.sqlite", "decisions")]
+        assert texts[1:] == [PROMPTS[1], "a\N{REPLACEMENT CHARACTER}b"]  # no database refuses that
     if keep == "features":
         expected = Router.load(run.path).inputs_of(PROMPTS[:1])[0].numpy()
         assert (np.frombuffer(row["features"], "<f4") == expected).all()
@@ -258,8 +261,8 @@ def test_the_long_form_with_features_and_losses(run: Untrained, tmp_path: Path) 
     table = pq.read_table(out).to_pydict()
     expected = Router.load(run.path).inputs_of(PROMPTS[:2]).numpy()
     width = expected.shape[1]
-    assert list(table)[1 : width + 1] == [f"f_{place}" for place in range(1, width + 1)]
-    assert (expected == np.array([table[f"f_{place}"] for place in range(1, width + 1)], dtype=np.float32).T).all()
+    assert list(table)[1 : width + 1] == [f"prompt_{place}" for place in range(1, width + 1)]
+    assert (expected == np.array([table[f"prompt_{place}"] for place in range(1, width + 1)], dtype=np.float32).T).all()
     assert table["loss"] == [0.0, 0.25]
     assert "correct" not in table
 

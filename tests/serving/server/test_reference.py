@@ -59,4 +59,4 @@ def test_options() -> None:
     for option in known - {"-h", "--help", "--port", "--batch", "--trust"}:
         assert option in PAGE + "--confidence", option
     for option in re.findall(r"`(--[a-z-]+)", PAGE):
-        assert option in {*known, "--all"}, option
+        assert option in {*known, "--all", "--run"}, option  # of l2d log and l2d evaluate

@@ -1,6 +1,5 @@
 """The decisions and the estimates of a group's runs on the test split."""
 
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -8,15 +7,38 @@ from dataclasses import dataclass
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from l2d.analysis.curve.groups import CurveGroup
+from l2d.analysis.curve.groups import SCALE, CurveGroup
 from l2d.analysis.curve.points import Floats, Ints, chances_of
 from l2d.analysis.report.read import FinishedCell
 from l2d.core.results import RunMetrics
 from l2d.utils.errors import L2DError
 
-# As in l2d.serving.exported, which imports torch: the file of the weights, and in it the validation estimates and errors.
-WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors")
-Estimates = dict[int, tuple[Floats, Floats]]  # by seed: estimates and true errors, [N, p] each
+# As in l2d.serving.exported, which imports torch: the file of the weights, and in it what a HeldOut of core/guard.py keeps.
+WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors", "held_out.mean_errors")
+READ = ("costs", "prices", "scores", "posterior", "decisions", "guarded", "expected_errors")  # of test.npz
+HELD_OUT_PRICES = ("held_out.expected_prices", "held_out.prices", "held_out.mean_prices")
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """N rows. estimates: of the errors, or of the chances of being right [N, p]. errors [N, p]. told, prices: to decide by and to
+    pay, those of the list, [p] or [N, p]."""
+
+    estimates: Floats
+    errors: Floats
+    told: Floats
+    prices: Floats
+
+
+@dataclass(frozen=True)
+class Kept(Estimated):
+    """The rows that a guard is fitted to, and the means [p] that choose the best single model."""
+
+    mean_errors: Floats
+    mean_prices: Floats
+
+
+Estimates = dict[int, Estimated]  # by seed
 
 
 @dataclass(frozen=True)
@@ -27,7 +49,9 @@ class MeasuredRun:
     prices: Floats  # times its scale; [p] or [N, p]
     decisions: Ints
     scores: Floats
+    guarded: Ints | None  # decisions with the guard, if the run kept them
     expected: Floats | None  # estimated errors [N, p]; None if the run has none
+    told: Floats | None  # estimated prices [N, p], times its scale, if they differ between rows
     preference: Floats  # what it decides by [N, p]
     metrics: RunMetrics
 
@@ -40,7 +64,7 @@ class MeasuredGroup:
     models: list[str]
     chances: Estimates  # P(correct), for a cascade
     expected: dict[str, Estimates]  # errors, by method
-    held_out: dict[str, Estimates]  # the same on validation rows
+    held_out: dict[str, dict[int, Kept]]  # the same on validation rows
 
     @property
     def from_log(self) -> bool:
@@ -58,15 +82,17 @@ def measure_group(group: CurveGroup) -> MeasuredGroup:
     if not max(runs):
         raise L2DError(f"{group.name}: cost.scale=0 alone does not say what models cost; train with cost.scale=1")
     dearest = next(iter(runs[max(runs)].values()))
-    expected = {name: estimates for name, cell in group.repriced.items() if (estimates := expected_errors(cell))}
+    prices = dearest.prices / max(runs)
+    found = {name: expected_errors(cell, prices) for name, cell in group.repriced.items()}
+    expected = {name: estimates for name, estimates in found.items() if estimates}
     return MeasuredGroup(
         runs=runs,
         errors=errors_by_seed(group, runs),
-        prices=dearest.prices / max(runs),
+        prices=prices,
         models=[expert.name for expert in dearest.metrics.experts],
-        chances={} if group.cascade is None else chances_by_seed(group.cascade),
+        chances={} if group.cascade is None else chances_by_seed(group.cascade, prices),
         expected=expected,
-        held_out={name: validation_estimates(group.repriced[name], seeds) for name, seeds in expected.items()},
+        held_out={name: validation_estimates(group.repriced[name], seeds, prices) for name, seeds in expected.items()},
     )
 
 
@@ -88,43 +114,62 @@ def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
     file, metrics = cell.run_folder(seed) / "test.npz", cell.runs[seed]
     try:
         with np.load(file) as saved:
-            arrays = {name: saved[name].astype(np.float64) for name in saved.files if name != "ids"}
+            arrays = {name: saved[name].astype(np.float64) for name in READ if name in saved}
     except Exception as error:  # of zipfile, zlib and numpy
         raise L2DError(f"{file}: unreadable ({type(error).__name__}); force=true re-runs it") from error
     prices, expected = arrays["prices"], arrays.get("expected_errors")
     decided_by = "posterior" if metrics.decision == "posterior" else "scores"
     # Where prices differ between rows, the router decides by those that it expects: the last of its outputs.
-    told = prices if prices.ndim == 1 or expected is None else arrays["scores"][:, -prices.shape[1] :]
-    preference = arrays[decided_by] if expected is None else -(expected + told)
+    told = None if prices.ndim == 1 or expected is None else arrays["scores"][:, -prices.shape[1] :]
+    preference = arrays[decided_by] if expected is None else -(expected + (prices if told is None else told))
     errors = np.round(arrays["costs"] - prices, 12) + 0.0  # without rounding errors, and no negative zero
-    decisions = arrays["decisions"].astype(np.int64)
-    return MeasuredRun(errors, prices, decisions, arrays["scores"], expected, preference, metrics)
+    decisions, guarded = arrays["decisions"].astype(np.int64), arrays.get("guarded")
+    return MeasuredRun(
+        errors,
+        prices,
+        decisions,
+        arrays["scores"],
+        None if guarded is None else guarded.astype(np.int64),
+        expected,
+        told,
+        preference,
+        metrics,
+    )
 
 
-def chances_by_seed(cell: FinishedCell) -> Estimates:
-    return {
-        seed: (chances_of(run.scores, float(run.metrics.method_buffers["reward_scale"]), run.prices), run.errors)
-        for seed, run in read_runs(cell).items()
-    }
+def chances_by_seed(cell: FinishedCell, prices: Floats) -> Estimates:
+    """prices: the list's."""
+    found = {}
+    for seed, run in read_runs(cell).items():
+        chances = chances_of(run.scores, float(run.metrics.method_buffers["reward_scale"]), run.prices)
+        found[seed] = Estimated(chances, run.errors, prices, prices)
+    return found
 
 
-def expected_errors(cell: FinishedCell) -> Estimates:
-    runs = read_runs(cell).items()
-    if any(run.prices.ndim == 2 for _, run in runs):
-        print(
-            f"{cell.folder}: prices differ between rows: one point, no curve; l2d route --budget finds others",
-            file=sys.stderr,
-        )
-        return {}
-    return {seed: (run.expected, run.errors) for seed, run in runs if run.expected is not None}
+def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
+    """prices: the list's. If they differ between rows, a run decides by those that it expects.
+    One that expects none is left out."""
+    found = {}
+    for seed, run in read_runs(cell).items():
+        if run.expected is not None and prices.ndim == 1:
+            found[seed] = Estimated(run.expected, run.errors, prices, prices)
+        elif run.expected is not None and run.told is not None and (scale := scale_in(cell)):
+            found[seed] = Estimated(run.expected, run.errors, run.told / scale, run.prices / scale)
+    return found
 
 
-def validation_estimates(cell: FinishedCell, seeds: Iterable[int]) -> Estimates:
-    """The validation rows that runs keep for the guard at other prices."""
-    found: Estimates = {}
+def scale_in(cell: FinishedCell) -> float:
+    return float(cell.settings.get(SCALE, 1.0))
+
+
+def validation_estimates(cell: FinishedCell, seeds: Iterable[int], prices: Floats) -> dict[int, Kept]:
+    """The validation rows that runs keep for the guard at other prices. prices: the list's."""
+    found: dict[int, Kept] = {}
+    wanted = HELD_OUT if prices.ndim == 1 else (*HELD_OUT, *HELD_OUT_PRICES)
     for seed in seeds:
         with suppress(OSError, SafetensorError), safe_open(cell.run_folder(seed) / WEIGHTS, framework="np") as saved:
-            if {*HELD_OUT} <= {*saved.keys()}:
-                expected, errors = (saved.get_tensor(name).astype(np.float64) for name in HELD_OUT)
-                found[seed] = expected, errors
+            if {*wanted} <= {*saved.keys()}:
+                expected, errors, mean, *priced = (saved.get_tensor(name).astype(np.float64) for name in wanted)
+                told, paid, means = (part / scale_in(cell) for part in priced) if priced else (prices, prices, prices)
+                found[seed] = Kept(expected, errors, told, paid, mean, means)
     return found

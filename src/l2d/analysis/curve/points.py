@@ -47,6 +47,13 @@ def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
     return (errors + multiplier * prices).argmin(axis=1)
 
 
+def guarded_decisions(decisions: Ints, seen: Ints, costs: Floats, best: int) -> Ints:
+    """All to the model `best` unless the router, which chose `seen` [M] on rows that it did not learn from, costs less there.
+    costs [M, p]: error + λ·price of these rows."""
+    gain = (costs[:, best] - costs[np.arange(len(costs)), seen]).mean()
+    return decisions if gain > 0 and len(costs) > 1 else np.full_like(decisions, best)
+
+
 def cascade_decisions(chances: Floats, prices: Floats, threshold: float) -> Ints:
     """The cheapest model whose chance of being right reaches the threshold, else the surest model. chances [N, p]."""
     means = np.atleast_2d(prices).mean(axis=0)

@@ -7,9 +7,9 @@ from dataclasses import astuple, fields
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
-from l2d.analysis.curve.trace import REACHED, Curve, Mark
+from l2d.analysis.curve.trace import GUARDED, REACHED, Curve, Mark, points_by_curve
 from l2d.config.identity import NAMED
-from l2d.utils.text import aligned
+from l2d.utils.text import Unit, aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,8 +28,9 @@ COLOURS = ("tab:red", "tab:purple", "tab:brown")  # of repriced methods, in turn
 
 
 def curve_label(kind: str) -> str:
-    """The label of a kind of mark, or of a repriced method."""
-    return LABELS.get(kind, f"{kind}, one run for all prices")
+    """The label of a kind of mark, or of a repriced method; guarded or not."""
+    name = kind.removesuffix(GUARDED)
+    return LABELS.get(name, f"{name}, one run for all prices") + kind[len(name) :]
 
 
 def curve_csv(curve: Curve) -> str:
@@ -40,28 +41,52 @@ def curve_csv(curve: Curve) -> str:
 
 
 def curve_text(curve: Curve) -> str:
-    found, two = curve.summary, curve.summary["apgr"] is not None
-    rows = [[f"router, cost.scale={mark.at:g}", *_cells(mark, two)] for mark in curve.of("router")]
-    rows += [[f"always {mark.name}", *_cells(mark, two)] for mark in curve.of("single")]
+    found, two, unit = curve.summary, curve.summary["apgr"] is not None, Unit(curve.summary["error_price"])
+    guarded = {mark.at: mark for mark in curve.of("guarded") if not mark.name}
+    rows = []
+    for mark in curve.of("router"):
+        at = f"cost.scale={mark.at:g}" if unit.error_price is None else f"cost.error_price={unit.error_price:g}"
+        rows.append([f"router, {at}", *_cells(mark, two, unit)])
+        if mark.at in guarded and guarded[mark.at].point != mark.point:
+            rows.append([f"router, guarded, {at}", *_cells(guarded[mark.at], two, unit)])
+    rows += [[f"always {mark.name}", *_cells(mark, two, unit)] for mark in curve.of("single")]
     title, scales = " ".join(found[key] for key in NAMED), len(found["scales"])
-    prices = ", ".join(f"{model['price']:.4g}" for model in found["models"])  # groups may differ in nothing else
+    sign = "" if unit.error_price is None else "$"
+    prices = ", ".join(f"{sign}{model['price']:.4g}" for model in found["models"])  # groups may differ in nothing else
+    loss = ["loss a query"] if unit.error_price is not None else []
     lines = [
         f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
-        aligned(["held-out rows", "price", "error", "std", "seeds", *(["APGR"] if two else [])], rows),
+        aligned(["held-out rows", "price", "error", *loss, "std", "seeds", *(["APGR"] if two else [])], rows),
         areas_line(found),
         reached_line(curve),
         *gains_lines(found),
     ]
     for name, run in found["repriced"].items():
         own = run in found["runs"].values()
-        lines.append(f"{curve_label(name)}: {'its points are in curve.csv' if own else run}")
+        where = "its points are in curve.csv" if own else run
+        lines.append(f"{curve_label(name)}: {where}{guard_said(curve, name)}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
 
 
-def _cells(mark: Mark, two: bool) -> list[str]:
+def guard_said(curve: Curve, method: str) -> str:
+    """At how many multiples of the prices the guard would send everything to one model."""
+    own = {mark.at: mark.point for mark in curve.of("repriced") if mark.name == method}
+    guarded = {mark.at: mark.point for mark in curve.of("guarded") if mark.name == method}
+    changed = sum(own[at] != point for at, point in guarded.items())
+    told = f"changes {changed} of its {len(own)} points, to one model for all" if changed else "changes no point"
+    return f"; the guard {told}" if guarded else ""
+
+
+def _cells(mark: Mark, two: bool, unit: Unit) -> list[str]:
     spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
     gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
-    return [f"{mark.price:.4f}", f"{mark.error:.4f}", spread, str(mark.seeds), *gap]
+    loss = [] if unit.error_price is None else [unit.dollars(mark.price + mark.error * unit.error_price)]
+    return [_price(mark.price, unit), f"{mark.error:.4f}", *loss, spread, str(mark.seeds), *gap]
+
+
+def _price(price: float, unit: Unit) -> str:
+    """Curves have the prices of the list: dollars, if it is known what an error costs."""
+    return f"{price:.4f}" if unit.error_price is None else unit.dollars(price)
 
 
 def areas_line(found: dict[str, Any]) -> str:
@@ -71,8 +96,9 @@ def areas_line(found: dict[str, Any]) -> str:
 
 
 def reached_line(curve: Curve) -> str:
+    unit = Unit(curve.summary["error_price"])
     reached = "; ".join(  # labels have commas
-        f"{curve_label(kind)} {'never' if price is None else f'{price:.4f}'}"
+        f"{curve_label(kind)} {'never' if price is None else _price(price, unit)}"
         for kind, price in curve.summary["price_to_reach"].items()
         if kind != "cascade" or curve.of(kind)
     )
@@ -96,9 +122,13 @@ def gains_lines(found: Mapping[str, Any]) -> list[str]:
         for kind, share in told["price_saved"].items()
     )
     areas = "; ".join(f"{curve_label(kind)} {value:.4f}" for kind, value in found["aiq"].items() if value is not None)
+    lines = [f"AIQ, mean accuracy on the hull of the points: {areas or 'none, all prices are equal'}"]
+    if not shown:
+        return [*lines, "no curve of a router: gains and savings need one"]
+    budget = f"{'' if found['error_price'] is None else '$'}{found['budget']:.4g}"
     return [
-        f"AIQ, mean accuracy on the hull of the points: {areas or 'none, all prices are equal'}",
-        f"accuracy gained on {strong} at its price, {found['budget']:.4g}: {gains or 'none, all points are dearer'}",
+        *lines,
+        f"accuracy gained on {strong} at its price, {budget}: {gains or 'none, all points are dearer'}",
         f"price saved at {strong}'s accuracy: {saved}",
     ]
 
@@ -130,19 +160,24 @@ def curve_figure(curve: Curve) -> "Figure":
     from matplotlib.figure import Figure
 
     picture = Figure(figsize=(8, 5.5), layout="constrained")
-    axes, summary = picture.subplots(), curve.summary
+    axes, summary, drawn = picture.subplots(), curve.summary, points_by_curve(curve.marks)
     for kind, style in STYLES.items():
         if marks := curve.of(kind):
             axes.plot(*_xy(marks), label=LABELS[kind], **style)
     for method, colour in zip(sorted(summary["repriced"]), cycle(COLOURS), strict=False):
         marks = [mark for mark in curve.of("repriced") if mark.name == method]
         axes.plot(*_xy(marks), color=colour, label=curve_label(method))
+        if (name := f"{method}{GUARDED}") in drawn:
+            marks = [mark for mark in curve.of("guarded") if mark.name == method]
+            axes.plot(*_xy(marks), color=colour, linestyle=":", marker=".", label=curve_label(name))
     _draw_router(axes, curve)
     _draw_models(axes, curve.of("single"))
     seeds = sorted({mark.seeds for mark in curve.of("router")})
     many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {many}"
     axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
+    if summary["error_price"] is not None:
+        axes.set(xlabel="mean price per query, $")
     axes.legend()
     return picture
 
@@ -157,6 +192,9 @@ def _draw_router(axes: Any, curve: Curve) -> None:
     yerr, xerr = [100 * (mark.error_std or 0.0) for mark in router], [mark.price_std or 0.0 for mark in router]
     label = f"router ({curve.summary['method']})"
     axes.errorbar(*_xy(router), yerr, xerr, marker="o", markersize=4, capsize=2, color="tab:blue", label=label)
+    if (name := f"router{GUARDED}") in points_by_curve(curve.marks):
+        guarded = [mark for mark in curve.of("guarded") if not mark.name]
+        axes.plot(*_xy(guarded), color="tab:blue", linestyle=":", marker="o", markerfacecolor="none", label=name)
 
 
 def _draw_models(axes: Any, models: Sequence[Mark]) -> None:

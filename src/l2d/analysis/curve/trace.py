@@ -1,7 +1,7 @@
 """A group's curve: the router's points over seeds, what they are compared with, and the numbers that sum them up."""
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,13 +10,14 @@ import numpy as np
 from l2d.analysis.curve import points
 from l2d.analysis.curve.gains import benchmark_figures
 from l2d.analysis.curve.groups import CurveGroup
-from l2d.analysis.curve.measure import Estimates, MeasuredGroup, MeasuredRun
+from l2d.analysis.curve.measure import Estimated, Kept, MeasuredGroup, MeasuredRun
 from l2d.analysis.curve.points import Floats, Ints, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
 from l2d.config.identity import NAMED
 from l2d.core.results import Score
 
 REACHED = 0.95  # of the strong model's accuracy
+GUARDED = ", guarded"  # ends the name of a curve
 THRESHOLDS = np.linspace(0, 1, 101)
 Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and prices, at a threshold or λ
 
@@ -25,8 +26,8 @@ Decide = Callable[[Floats, Floats, float], Ints]  # by estimates [N, p] and pric
 class Mark:
     """A point of the curve, mean over seeds."""
 
-    kind: str  # router, single, mixture, cascade, repriced, oracle
-    name: str  # of a model, or of the method that was repriced
+    kind: str  # router, single, mixture, cascade, repriced, guarded, oracle
+    name: str  # of a model, or of the method that was repriced; none if the router is guarded
     at: float | None  # cost.scale, threshold or λ
     price: float
     error: float
@@ -57,14 +58,18 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
     by_model = zip(measured.models, zip(*by_seed, strict=True), strict=True)
     models = [mean_mark("single", name, None, found) for name, found in by_model]
     hull = lower_hull(mark.point for mark in models)
-    known = {} if measured.from_log else {seed: (errors, errors) for seed, errors in measured.errors.items()}
+    known = {seed: Estimated(errors, errors, prices, prices) for seed, errors in measured.errors.items()}
     marks = [
         *(router_mark(measured, scale) for scale in measured.runs),
+        *guarded_router(measured),
         *models,
         *(Mark("mixture", "", None, price, error, len(measured.errors)) for price, error in hull),
-        *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances, prices),
+        *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances),
         *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
-        *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known, prices),
+        *(mark for method in measured.expected for mark in guarded_marks(measured, method)),
+        *estimated(
+            "oracle", "", points.multipliers(prices), points.least_decisions, {} if measured.from_log else known
+        ),
     ]
     return Curve(marks, summarise_curve(group, measured, marks))
 
@@ -74,11 +79,11 @@ def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point], **
     return Mark(kind, name, at, price, error, len(found), price_std, error_std, **more)
 
 
-def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Estimates, prices: Floats) -> list[Mark]:
+def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Mapping[int, Estimated]) -> list[Mark]:
     """The mean point at each value of the grid."""
 
     def at(value: float) -> list[Point]:
-        return [points.point(decide(estimates, prices, value), errors, prices) for estimates, errors in known.values()]
+        return [points.point(decide(one.estimates, one.told, value), one.errors, one.prices) for one in known.values()]
 
     return [mean_mark(kind, name, value, at(value)) for value in grid.tolist() if known]
 
@@ -87,15 +92,55 @@ def repriced_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     """One run's points at all prices, and where each lies on the validation rows."""
     known, held, prices = measured.expected[method], measured.held_out[method], measured.prices
 
-    def marks(of: Estimates) -> list[Mark]:
-        return estimated("repriced", method, points.multipliers(prices), points.least_decisions, of, prices)
+    def marks(of: Mapping[int, Estimated]) -> list[Mark]:
+        return estimated("repriced", method, points.multipliers(prices), points.least_decisions, of)
 
-    if held.keys() != known.keys() or prices.ndim == 2:  # prices by row are those of the test rows
-        return marks(known)
+    return with_validation(marks(known), marks(held) if held.keys() == known.keys() else [])
+
+
+def with_validation(marks: Sequence[Mark], there: Sequence[Mark]) -> list[Mark]:
+    """there: the same marks on validation rows, if there are some."""
+    if not there:
+        return list(marks)
     return [
-        replace(mark, validation_price=there.price, validation_error=there.error)
-        for mark, there in zip(marks(known), marks(held), strict=True)
+        replace(mark, validation_price=other.price, validation_error=other.error)
+        for mark, other in zip(marks, there, strict=True)
     ]
+
+
+def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
+    """The same with the guard at each multiple of the prices: where the router does not cost less on validation rows, everything
+    goes to the best single model. Offsets are left out, as within a budget. None without validation rows."""
+    known, held = measured.expected[method], measured.held_out[method]
+    if held.keys() != known.keys():
+        return []
+    grid = points.multipliers(measured.prices).tolist()
+
+    def marks(of: Mapping[int, Estimated]) -> list[Mark]:
+        return [
+            mean_mark("guarded", method, at, [guarded_point(of[seed], held[seed], at) for seed in of]) for at in grid
+        ]
+
+    return with_validation(marks(known), marks(held))
+
+
+def guarded_point(rows: Estimated, kept: Kept, multiplier: float) -> Point:
+    chosen, seen = (points.least_decisions(one.estimates, one.told, multiplier) for one in (rows, kept))
+    best = int((kept.mean_errors + multiplier * kept.mean_prices).argmin())
+    decisions = points.guarded_decisions(chosen, seen, kept.errors + multiplier * kept.prices, best)
+    return points.point(decisions, rows.errors, rows.prices)
+
+
+def guarded_router(measured: MeasuredGroup) -> list[Mark]:
+    """What the runs at each scale would do with their guards; none if some run did not keep that."""
+    found = []
+    for scale, runs in measured.runs.items():
+        own = [(run.guarded, run.errors) for run in runs.values() if run.guarded is not None]
+        if len(own) < len(runs):
+            return []
+        at = [points.point(guarded, errors, measured.prices) for guarded, errors in own]
+        found.append(mean_mark("guarded", "", scale, at))
+    return found
 
 
 def router_mark(measured: MeasuredGroup, scale: float) -> Mark:
@@ -137,14 +182,22 @@ def area_by_seed(measured: MeasuredGroup) -> list[float]:
 
 
 def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
-    """The points of the router, the mixtures, the cascade (perhaps none), each repriced method and the oracle."""
+    """The points of the router, the mixtures, the cascade (perhaps none), each repriced method and the oracle; and of what is
+    guarded, if the guard changes some point."""
     found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
     for mark in marks:
         if mark.kind != "single":
-            found.setdefault(mark.name or mark.kind, []).append(mark.point)
-    if len(found["router"]) == 1:
-        del found["router"]  # a single point is no curve
+            found.setdefault(curve_key(mark), []).append(mark.point)
+    for name in [name for name in found if name.endswith(GUARDED)]:
+        if found[name] == found[name.removesuffix(GUARDED)]:
+            del found[name]
+    if len(found["router"]) == 1:  # a single point is no curve
+        found = {name: own for name, own in found.items() if name.removesuffix(GUARDED) != "router"}
     return found
+
+
+def curve_key(mark: Mark) -> str:
+    return f"{mark.name or 'router'}{GUARDED}" if mark.kind == "guarded" else mark.name or mark.kind
 
 
 def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[Mark]) -> dict[str, Any]:
@@ -162,6 +215,7 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "seeds": sorted(measured.errors),
         "cascade": None if group.cascade is None else str(group.cascade.folder),
         "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
+        "error_price": error_price_of(group),
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in singles],
         "strong": measured.models[strong],
@@ -172,3 +226,9 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         **benchmark_figures(drawn, models, ends),
         "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
     }
+
+
+def error_price_of(group: CurveGroup) -> float | None:
+    """What a wrong answer costs in dollars, if all cells say the same."""
+    found = {cell.config["cost"].get("error_price") for cell in group.cells.values()}
+    return found.pop() if len(found) == 1 else None

@@ -1,7 +1,7 @@
 """A finished run's router as the bound sees it: linear scores Wφ(x) on the penultimate features of its training split."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ from l2d.utils.errors import L2DError
 
 @dataclass(frozen=True)
 class LinearRouter:
-    """features φ [m, d] and head W [p, d] in float64 with scores = φ W^T [m, p]; costs [m, p]. All of the training split."""
+    """features φ [m, d] and head W [p, d] in float64 with scores = φ W^T [m, p]; costs [m, p]. All of the training split.
+    from_log: costs of experts that were not asked are estimates."""
 
     features: Tensor
     head: Tensor
     costs: Tensor
     method: Method
+    from_log: bool = False
 
     @property
     def scores(self) -> Tensor:
@@ -50,7 +52,14 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
     router = Router.load(run, "cuda" if on_gpu(experiment.trainer.accelerator) else "cpu", trust=trust)
     check_linear(router.network, router.method, len(router.experts))
     folder.check_data(data_fingerprint(experiment))
-    return as_linear(router.network, router.method, splits_of_router(experiment).train)
+    splits = splits_of_router(experiment)
+    if splits.train.costs.isnan().any():
+        unknown = f"a log, and method={experiment.method.name} learns only from the costs that it knows"
+        raise L2DError(
+            f"{run}: {unknown}; the bound needs every cost, as methods complete them that need them too (mild, tdef)"
+        )
+    found = as_linear(router.network, router.method, splits.train)
+    return replace(found, from_log=splits.propensities is not None)
 
 
 def check_linear(network: nn.Module, method: Method, p: int) -> None:

@@ -17,7 +17,7 @@ from l2d.core.rho import rho_shares
 from l2d.methods.method import Method
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
-from l2d.utils.text import aligned
+from l2d.utils.text import Z, aligned
 
 MONTE_CARLO, BY_EXPERT, ONE_NORM = "Theorem 4.1", "Corollary 4.2, X_j", "Corollary 4.2, X"
 FIRST = "Theorem 4.1, first inequality"
@@ -227,7 +227,7 @@ def _informative(report: BoundReport) -> str:
 
 
 def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
-    estimate = f"{report.rademacher[MONTE_CARLO]:.4g} ± {report.rademacher_error:.1g}"
+    estimate = f"{report.rademacher[MONTE_CARLO]:.4g} ± {Z * report.rademacher_error:.1g}, 95 %"
     lines = [
         f"Proven, with probability {1 - report.delta:g}: the rows above, for a linear router whose features and norm F were fixed"
         " before S was seen. If ρ was chosen on S (rule: theory counts m_k there), only the rows uniform in ρ hold, for all"
@@ -236,6 +236,10 @@ def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
         " mean over samples.",
         "Not covered: features and F that were learned from S. For a trained network the numbers are diagnostics, not guarantees.",
     ]
+    if router.from_log:
+        lines.append(
+            "From a log: costs of experts that were not asked are estimates, and nothing is proven about these."
+        )
     if float(report.rho.max() - report.rho.min()) > 0:
         lines.append(
             f"ρ is unequal: argmax may lose up to {worst_regret(report.rho):.4f}·C(x) at surrogate regret 0"

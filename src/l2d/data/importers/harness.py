@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from l2d.data.importers.recorded import Columns, RecordedOutcomes, json_lines, share_right
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, asked_of_some, json_lines, share_right
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
@@ -88,30 +88,37 @@ def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
 
 
 def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcomes:
-    """The questions that all models were asked, in the first model's order. models: samples by id, by model."""
-    (name, first), *others = models.items()
-    keys = [key for key in first if all(key in samples for samples in models.values())]
-    if not keys:
-        ids = "; ".join(f"{model}: {listed(list(samples), 3)}" for model, samples in models.items())
-        raise L2DError(f"no id is common to all models ({ids})")
-    notes = []
-    if left_out := len(set().union(*models.values())) - len(keys):
-        notes.append(f"{left_out:,} questions are left out: not all models were asked them")
-    reworded = [(key, other) for other, samples in others for key in keys if samples[key].prompt != first[key].prompt]
-    for key, other in reworded:
-        if first[key].doc is None or models[other][key].doc != first[key].doc:
-            raise L2DError(f"id {key}: {name} and {other} were asked different questions")
-    if reworded:
+    """The questions in the order in which they first come; None where a model was not asked. models: samples by id, by model."""
+    asked: dict[str, dict[str, HarnessSample]] = {}
+    for model, samples in models.items():
+        for key, sample in samples.items():
+            asked.setdefault(key, {})[model] = sample
+    notes = asked_of_some(list(models), asked)
+    if reworded := sum(_reworded(key, answers) for key, answers in asked.items()):
         notes.append(
-            f"{len(reworded):,} prompts differ from model to model (chat templates?); those of {name} are kept"
+            f"{reworded:,} prompts differ from model to model (chat templates?); those of the first model are kept"
         )
-    columns: Columns = {"id": keys, "prompt": [first[key].prompt for key in keys]}
+    first = [next(iter(answers.values())) for answers in asked.values()]
+    columns: Columns = {"id": list(asked), "prompt": [one.prompt for one in first]}
     for part in ("subject", "answer"):
-        cells = [getattr(first[key], part) for key in keys]
+        cells = [getattr(one, part) for one in first]
         if None not in cells:
             columns[part] = cells
-    columns |= {f"correct_{model}": [samples[key].correct for key in keys] for model, samples in models.items()}
+    for model in models:
+        columns[f"correct_{model}"] = [
+            answers[model].correct if model in answers else None for answers in asked.values()
+        ]
     return RecordedOutcomes(columns, notes)
+
+
+def _reworded(key: str, answers: Mapping[str, HarnessSample]) -> int:
+    """How many models were asked in other words than the first. Another document under the same id is refused."""
+    (name, first), *others = answers.items()
+    found = [(other, sample) for other, sample in others if sample.prompt != first.prompt]
+    for other, sample in found:
+        if first.doc is None or sample.doc != first.doc:
+            raise L2DError(f"id {key}: {name} and {other} were asked different questions")
+    return len(found)
 
 
 def model_of_file(file: Path) -> str:

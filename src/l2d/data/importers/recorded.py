@@ -3,14 +3,16 @@ price_NAME."""
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from l2d.utils.errors import L2DError
-from l2d.utils.text import listed
+from l2d.utils.text import counted, listed
 
 SPLITS = {"train": "train", "test": "test", "validation": "validation", "valid": "validation", "val": "validation"}
 NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(?:[-_.].*)?")
@@ -39,8 +41,8 @@ class Outcome:
 
 
 def outcome_table(outcomes: Iterable[Outcome]) -> RecordedOutcomes:
-    """The questions that all models were asked, in the order of their first outcome. Prices, tasks and splits are columns if every
-    outcome has one."""
+    """The questions in the order of their first outcome; None where a model was not asked. Prices, tasks and splits are columns if
+    every outcome has one."""
     by_key: dict[str, dict[str, Outcome]] = {}
     models: dict[str, None] = {}  # in the order in which they come
     repeated = 0
@@ -51,26 +53,38 @@ def outcome_table(outcomes: Iterable[Outcome]) -> RecordedOutcomes:
         known.setdefault(one.model, one)
     if len(models) < 2:
         raise L2DError(f"needs the outcomes of two models or more; there are {listed(list(models)) or 'none'}")
-    asked = {key: answers for key, answers in by_key.items() if len(answers) == len(models)}
-    if not asked:
-        raise L2DError(f"no question was asked of all {len(models)} models: {listed(list(models))}")
-    notes = []
-    if repeated:
-        notes.append(f"{repeated:,} outcomes are left out: a question and a model that came before")
-    if left_out := len(by_key) - len(asked):
-        notes.append(f"{left_out:,} questions are left out: not all models were asked them")
-    first = [next(iter(answers.values())) for answers in asked.values()]
-    columns: Columns = {"id": list(asked), "prompt": [one.prompt for one in first]}
+    notes = [f"{repeated:,} outcomes are left out: a question and a model that came before"] if repeated else []
+    notes += asked_of_some(list(models), by_key)
+    first = [next(iter(answers.values())) for answers in by_key.values()]
+    columns: Columns = {"id": list(by_key), "prompt": [one.prompt for one in first]}
     for name in ("task", "split"):
         cells = [getattr(one, name) for one in first]
         if None not in cells:
             columns[name] = cells
-    for model in models:
-        columns[f"correct_{model}"] = [answers[model].correct for answers in asked.values()]
-    prices = {f"price_{model}": [answers[model].price for answers in asked.values()] for model in models}
-    if all(None not in cells for cells in prices.values()):
-        columns |= prices
+    by_model = {model: [answers.get(model) for answers in by_key.values()] for model in models}
+    for model, found in by_model.items():
+        columns[f"correct_{model}"] = [None if one is None else one.correct for one in found]
+    if all(one.price is not None for answers in by_key.values() for one in answers.values()):
+        for model, found in by_model.items():
+            columns[f"price_{model}"] = [None if one is None else one.price for one in found]
     return RecordedOutcomes(columns, notes)
+
+
+def asked_of_some(models: Sequence[str], questions: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """A note on the questions that not all models were asked. questions: by key, then by model. A model that shares none with
+    another is refused: it was asked something else, or its keys are of another kind."""
+    for model in models:
+        own = [key for key, answers in questions.items() if model in answers]
+        if not any(len(questions[key]) > 1 for key in own):
+            raise L2DError(f"no question of {model} was asked of another model too; its ids are {listed(own, 3)}")
+    some = sum(len(answers) < len(models) for answers in questions.values())
+    told = f"{counted(some, 'question')} not asked of all models: their cells are empty, so the table is read as a log"
+    return [told] if some else []
+
+
+def known_or_none(values: np.ndarray) -> list[float | None]:
+    """A column of numbers with None where a cell is empty, NaN."""
+    return [None if np.isnan(value) else value for value in values.tolist()]
 
 
 def share_right(value: object, key: str, where: str) -> float:

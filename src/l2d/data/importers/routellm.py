@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2d.data.importers.recorded import Columns, RecordedOutcomes
+import numpy as np
+
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, known_or_none
 from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -33,7 +35,7 @@ def _responses(file: Path, one_of_several: bool) -> Columns:
         part["id"] = [f"{file.stem}/{row}" for row in part["id"]]
         part["subject"] = [file.stem] * len(sheet)
     for name in names:
-        values = sheet.numbers(name)
-        sheet.refuse(name, "neither True nor False", (values != 0) & (values != 1))
-        part[f"correct_{name}"] = values.tolist()
+        values = sheet.numbers(name, gaps=True)
+        sheet.refuse(name, "neither True nor False", (values != 0) & (values != 1) & ~np.isnan(values))
+        part[f"correct_{name}"] = known_or_none(values)
     return part

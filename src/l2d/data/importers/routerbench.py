@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from l2d.data.importers.recorded import Columns, RecordedOutcomes, check_splits, task_and_split
+import numpy as np
+
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, check_splits, known_or_none, task_and_split
 from l2d.data.sheet import Sheet, read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -50,13 +52,18 @@ def _scored(file: Path, one_of_several: bool) -> Columns:
     if split := task_and_split(file)[1]:
         part["split"] = [split] * len(sheet)
     for model in models:
-        right = sheet.numbers(model)
+        right = sheet.numbers(model, gaps=True)
         sheet.refuse(model, "not between 0 (wrong) and 1 (right)", (right < 0) | (right > 1))
-        part[f"correct_{model}"] = right.tolist()
+        part[f"correct_{model}"] = known_or_none(right)
     for model in models:
-        price = sheet.numbers(f"{model}{PRICE}")
+        price = sheet.numbers(f"{model}{PRICE}", gaps=True)
+        sheet.refuse(
+            f"{model}{PRICE}",
+            f"empty although {model} is not,",
+            np.isnan(price) & ~np.isnan(sheet.numbers(model, gaps=True)),
+        )
         sheet.refuse(f"{model}{PRICE}", "negative", price < 0)
-        part[f"price_{model}"] = price.tolist()
+        part[f"price_{model}"] = known_or_none(price)
     return part
 
 

@@ -54,7 +54,14 @@ def _graded(found: RecordedOutcomes) -> list[str]:
     """A note on tasks whose scores are no shares of a few tries."""
     tasks = found.columns.get("task", [])
     scores = [cells for name, cells in found.columns.items() if name.startswith("correct_")]
-    odd = sorted({task for cells in scores for task, cell in zip(tasks, cells, strict=False) if not _is_tenth(cell)})
+    odd = sorted(
+        {
+            task
+            for cells in scores
+            for task, cell in zip(tasks, cells, strict=False)
+            if cell is not None and not _is_tenth(cell)
+        }
+    )
     named = " ".join(odd)
     return [f"scores are not shares of {TRIES} tries in {named}: if any above 0 is right, --probability {named}"][
         : len(odd)

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY
-from l2d.data.sheet import COUNTED, Sheet
+from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
@@ -82,7 +82,7 @@ def _first_answers(
             row = int(differ[0])
             before = int(chosen[inverse[row]])
             same = f"rows {before + 1:,} and {row + 1:,} have the same id and expert, {names[int(place[row]) % len(names)]}"
-            raise L2DError(f"{sheet.path}: {same}, but {column} is {words[before]} and {words[row]} {COUNTED}")
+            raise L2DError(f"{sheet.path}: {same}, but {column} is {words[before]} and {words[row]} {sheet.counted}")
     return answered, chosen
 
 

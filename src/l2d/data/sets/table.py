@@ -30,7 +30,7 @@ from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
-from l2d.utils.text import counted, listed
+from l2d.utils.text import Z, counted, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,12 +42,11 @@ AFTERWARDS = (
     *(f"{outcome}_" for outcome in OUTCOMES),
 )
 LONGEST_ID = 100
-ID = re.compile(r".+_id|(.+_)?uuid", re.IGNORECASE)  # names of columns that may only number the rows
+ID = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
 
 
-def is_id(sheet: Sheet, column: str) -> bool:
-    """Whether it is called request_id or the like, and differs in every row. (A column called id is one, whatever it holds.)"""
-    return ID.fullmatch(column) is not None and sheet.all_differ(column)
+def is_id(column: str) -> bool:
+    return ID.fullmatch(column) is not None
 
 
 def asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
@@ -82,8 +81,9 @@ def drift_line(errors: Tensor, train: Tensor, test: Tensor, names: list[str]) ->
             continue
         before, after = (float(part.mean()) for part in known)
         error = sum(float(part.var()) / len(part) for part in known) ** 0.5
-        told.append(f"{name} {before:.4f} to {after:.4f} ({after - before:+.4f} ± {error:.4f})")
-    return f"mean error from the {len(train):,} earlier rows to the {len(test):,} later ones: {', '.join(told)}"
+        told.append(f"{name} {before:.4f} to {after:.4f} ({after - before:+.4f} ± {Z * error:.4f})")
+    rows = f"mean error from the {len(train):,} earlier rows to the {len(test):,} later ones"
+    return f"{rows}, ± 95 %: {', '.join(told)}"
 
 
 class Table:
@@ -287,9 +287,8 @@ class Table:
         if self.experts is not None and not all(name.startswith(f"{self.outcome}_") for name in self.experts):
             problem = "missing; name them, since outcomes of experts that are not listed would count as features"
             raise ParameterError("features", problem)
-        others = [name for name in sheet.names if name not in roles and name.lower() != "id"]
+        others = [name for name in sheet.names if name not in roles and not is_id(name)]
         free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
-        free = [name for name in free if not is_id(sheet, name)]
         if telling := [name for name in free if name.lower() in GIVES_AWAY]:
             problem = f"the router would see column {telling[0]}; say label={telling[0]}, or list the features"
             raise ParameterError("features", problem)
@@ -306,18 +305,22 @@ class Table:
         seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
         seen += f"; prices: {listed(prices)} (they count with cost=columns)" if prices else ""
         seen += f"; beside the outcomes: {listed(beside)}" if beside else ""
-        if not self._texts and self.features is None:
-            seen += self._overlooked(sheet, [name for name in rest if not name.lower().startswith(AFTERWARDS)])
         if self.split is None and groups is not None and (again := len(groups) - len(groups.unique())):
             seen += f"; {counted(again, 'row')} with the text of an earlier row, on the same side of the split"
         rows = counted(len(sheet), "row")
         print(f"{sheet.path}: {rows}; experts: {kinds}; the router sees: {seen}", file=sys.stderr)
+        if not self._texts and self.features is None:
+            for line in self._overlooked(sheet, [name for name in rest if not name.lower().startswith(AFTERWARDS)]):
+                print(f"{sheet.path}: {line}", file=sys.stderr)
 
-    def _overlooked(self, sheet: Sheet, unused: list[str]) -> str:
+    def _overlooked(self, sheet: Sheet, unused: list[str]) -> list[str]:
         """How to use columns that the router does not see if none is named: ids that are numbers, and a text."""
-        ids = [name for name in unused if is_id(sheet, name) and sheet.is_numeric(name)]
-        said = "".join(
-            f"; {name} differs in every row, like an id: to use it, list it in dataset.features" for name in ids
-        )
+        ids = [name for name in unused if is_id(name) and name.lower() != "id" and sheet.looks_numeric(name)]
         prose = [name for name in unused if self.encoder is not None and sheet.is_prose(name)]
-        return said + "".join(f"; {name} looks like text: read it with dataset.text={name}" for name in prose[:1])
+        said = [f"the router does not see {listed(ids)}, by name an id; to use one, list it in dataset.features"][
+            : len(ids)
+        ]
+        return said + [
+            f"the router does not see {name}, which looks like text; read it with dataset.text={name}"
+            for name in prose[:1]
+        ]

@@ -33,6 +33,7 @@ from l2d.serving.server.bodies import (
 from l2d.serving.server.decisions import Overloaded
 from l2d.serving.server.gateway import AllFailed, Gateway
 from l2d.serving.server.outcome_log import LogUnavailable, OutcomeRefused, ReportedOutcome
+from l2d.serving.server.page import about_asking, add_page
 from l2d.serving.server.service import Decision, ReloadRefused, RouterService, price_of
 from l2d.utils.errors import L2DError, unknown
 from l2d.utils.parameters import SENTENCES
@@ -57,7 +58,9 @@ def make_app(service: RouterService) -> "Boundary":
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
+        following = asyncio.create_task(service.keep_following())
         yield
+        following.cancel()
         await service.batcher.stop()
         await gateway.close()
         await asyncio.to_thread(service.log.close)  # here: after SIGTERM uvicorn does not come back
@@ -67,6 +70,7 @@ def make_app(service: RouterService) -> "Boundary":
     add_decisions(app, service)
     add_gateway(app, service, gateway)
     add_operation(app, service)
+    add_page(app, service)
     paths = {route.path for route in app.routes if hasattr(route, "path")}
     return Boundary(app, service, paths)
 
@@ -91,6 +95,7 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
                 "run": service.current.name,
                 "sees": router.sees,
                 "guard": router.guard_note,
+                **about_asking(service),
                 "experts": [
                     {
                         "name": name,

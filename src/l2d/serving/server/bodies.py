@@ -20,6 +20,12 @@ MOST_INPUTS = 1_000
 MOST_MESSAGES = 2_000
 MOST_OUTCOMES = 10_000
 MOST_PIXELS = 16_000_000
+QUERY = ("text", "messages", "features", "image")
+READ = {
+    "image": [{"image"}],
+    "text": [{"text"}, {"messages"}, {"features"}],
+    "row": [{"features"}],
+}  # by kind of router
 
 Message = dict[str, Any]
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
@@ -56,10 +62,16 @@ class RouteBody(QueryBody):
     raw: bool = False
 
 
+class PreviewBody(QueryBody):
+    """One query, and prices to decide by."""
+
+    prices: dict[str, Price] | list[Price] | None = None
+
+
 class OutcomeBody(StrictBody):
     """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds."""
 
-    decision_id: Annotated[str, Field(min_length=1, max_length=64)]
+    decision_id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
     correct: Annotated[float, BeforeValidator(number_of), Field(ge=0, le=1)] | None = None
     cost: Price | None = None
     price: Price | None = None
@@ -84,21 +96,33 @@ class ReloadBody(StrictBody):
     force: bool = False
 
 
+def queries_of(body: RouteBody) -> Sequence[QueryBody]:
+    if body.inputs is None:
+        return [body]
+    if beside := [name for name in QUERY if getattr(body, name) is not None]:
+        raise L2DError(f"inputs, {beside[0]}: give one query, or many as inputs")
+    return body.inputs
+
+
 def read_query(body: QueryBody, about: RouterDescription) -> Any:
-    """As `Router.route` takes it. Raises L2DError if the router sees something else."""
+    """As `Router.route` takes it. Raises L2DError if the router sees something else, or not all of it."""
+    given = [name for name in QUERY if getattr(body, name) is not None]
+    beside_text = about.kind == "row" and about.seen.text is not None
+    read = [*READ[about.kind], *([{"features", "text"}, {"features", "messages"}] if beside_text else [])]
+    if {*given} not in read:
+        raise L2DError(f"{' and '.join(given) or 'no query'}: this router sees {about.sees}")
     text: Any = body.text if body.messages is None else last_question(body.messages)
     by_column = body.features if isinstance(body.features, dict) else {}
-    if about.kind == "image" and body.image is not None:
+    if about.kind == "image":
+        assert body.image is not None
         return read_image(body.image, about.shape, about.seen.white)
-    if about.kind == "text":
-        text = by_column.get(str(about.seen.text)) if text is None else text
-        if isinstance(text, str):
-            return without_the_middle(text)
-    elif about.kind == "row" and body.features is not None:
-        beside = text is not None and about.seen.text is not None and isinstance(body.features, dict)
+    if about.kind == "row":
+        beside = text is not None and isinstance(body.features, dict)
         return {**by_column, str(about.seen.text): without_the_middle(text)} if beside else body.features
-    given = [name for name in ("text", "messages", "features", "image") if getattr(body, name) is not None]
-    raise L2DError(f"{' and '.join(given) or 'no query'}: this router sees {about.sees}")
+    text = by_column.get(str(about.seen.text)) if text is None else text
+    if not isinstance(text, str):
+        raise L2DError(f"features: this router sees {about.sees}")
+    return without_the_middle(text)
 
 
 def last_question(messages: Sequence[Message]) -> str:

@@ -1,6 +1,6 @@
 """The log in its long form, which training and off-policy estimates take: a row for each decision that has an outcome."""
 
-import sqlite3
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,80 +8,123 @@ from typing import Any
 
 import numpy as np
 
+from l2d.data.arrays import Seen
+from l2d.serving.server.databases import connect, without_password
 from l2d.utils.errors import L2DError
 
 JOINED = """
 SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, o.correct, o.loss,
        coalesce(o.price, d.price) AS price, coalesce(o.latency, d.latency) AS latency,
-       CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run
-FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id ORDER BY d.number
+       CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run, r.about
+FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS r ON r.name = d.run ORDER BY d.number
 """
+TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
+EMBEDDED = f"{TEXT}_"  # the columns of what an encoder made of the text begin so
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What the log says of the run that decided. shape: of one input. encoder: the config of the text encoder. price_scale: what
+    its training multiplied prices by, to be in units of one error."""
+
+    experts: tuple[str, ...]
+    shape: tuple[int, ...]
+    seen: Seen
+    encoder: dict[str, Any] | None
+    price_scale: float
+
+    @classmethod
+    def read(cls, about: str) -> "RunInputs":
+        found = json.loads(about)
+        seen = Seen(**{**found["seen"], "features": tuple(found["seen"]["features"])})
+        return cls(tuple(found["experts"]), tuple(found["shape"]), seen, found["encoder"], found["price_scale"])
+
+    def are_like(self, other: "RunInputs") -> bool:
+        """Whether the numbers that the routers saw mean the same."""
+        return (self.shape, self.seen.features, self.encoder) == (other.shape, other.seen.features, other.encoder)
+
+    def column_names(self, width: int) -> list[str]:
+        """Of the numbers that the router saw: its columns, then what its encoder made of the text."""
+        named = [f"{NUMBER}{name}" for name in self.seen.features]
+        rest = EMBEDDED if self.seen.text is not None else NUMBER
+        return [*named, *(f"{rest}{place}" for place in range(1, width - len(named) + 1))]
 
 
 @dataclass(frozen=True)
 class LongForm:
-    """columns: id, prompt or f_1…, expert, correct or loss, price, latency, propensity, time; no empty ones. left_out: rows whose
-    expert no policy chose: the client named it, the conversation had it, or another one failed."""
+    """columns: id, prompt or the numbers that the router saw, expert, correct or loss, price, latency, propensity, time; no empty
+    ones. left_out: rows whose expert no policy chose: the client named it, the conversation had it, or another one failed. about:
+    of the last run that decided."""
 
     columns: dict[str, Any]
     left_out: int
+    about: RunInputs | None
 
 
-def read_long_form(file: Path, run: str | None = None, every: bool = False) -> LongForm:
+def read_long_form(address: Path | str, run: str | None = None, every: bool = False) -> LongForm:
     """run: only the decisions of this run. every: also rows without a propensity."""
-    rows = [row for row in read_joined(file) if run is None or row["run"] == run]
+    file = without_password(str(address))
+    rows = [row for row in read_joined(address) if run is None or row["run"] == run]
     kept = [row for row in rows if every or row["propensity"] is not None]
     if not kept:
         known = "" if run is None else f" of run {run}"
         raise L2DError(f"{file}: no decision{known} with an outcome; POST /v1/outcomes records them")
+    about = [RunInputs.read(text) for text in dict.fromkeys(row["about"] for row in kept) if text is not None]
     return LongForm(
         {
             "id": [row["id"] for row in kept],
-            **inputs_of_rows(file, kept),
+            **inputs_of_rows(file, kept, about),
             "expert": [row["expert"] for row in kept],
             **outcomes_of_rows(kept),
             **known_columns(kept, ("price", "latency", "propensity")),
             "time": [round(row["time"], 3) for row in kept],
         },
         len(rows) - len(kept),
+        RunInputs.read(kept[-1]["about"]) if kept[-1]["about"] is not None else None,
     )
 
 
-def read_joined(file: Path) -> list[sqlite3.Row]:
-    if not file.is_file():
-        raise L2DError(f"{file}: no such file; give the log of l2d serve")
+def read_joined(address: Path | str) -> list[Any]:
+    if isinstance(address, Path) and not address.is_file():
+        raise L2DError(f"{address}: no such file; give the log of l2d serve")
+    database = connect(address)
     try:
-        database = sqlite3.connect(file)
-        database.row_factory = sqlite3.Row
-        try:
-            return database.execute(JOINED).fetchall()
-        finally:
-            database.close()
-    except sqlite3.Error as error:
-        raise L2DError(f"{file}: not a log of l2d serve ({error})") from error
+        return database.rows(JOINED)
+    except database.errors as error:
+        raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
+    finally:
+        database.close()
 
 
-def known_columns(rows: Sequence[sqlite3.Row], names: Sequence[str]) -> dict[str, list[float | None]]:
+def known_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[float | None]]:
     """Without columns that are empty in all rows."""
     found = {name: [row[name] for row in rows] for name in names}
     return {name: cells for name, cells in found.items() if any(cell is not None for cell in cells)}
 
 
-def outcomes_of_rows(rows: Sequence[sqlite3.Row]) -> dict[str, list[float]]:
+def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:
     """correct, if that was reported for all of them; else the loss."""
     if all(row["correct"] is not None for row in rows):
         return {"correct": [row["correct"] for row in rows]}
     return {"loss": [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in rows]}
 
 
-def inputs_of_rows(file: Path, rows: Sequence[sqlite3.Row]) -> dict[str, Any]:
-    """The column prompt, or f_1 … f_F."""
-    if all(row["text"] is not None for row in rows):
-        return {"prompt": [row["text"] for row in rows]}
-    sizes = {None if row["features"] is None else len(row["features"]) for row in rows}
-    if sizes == {None}:
+def inputs_of_rows(file: str, rows: Sequence[Any], about: Sequence[RunInputs]) -> dict[str, Any]:
+    """The column prompt, or the numbers that the router saw; empty in rows of which nothing was kept. about: of the runs that
+    decided."""
+    seen = [row["features"] for row in rows if row["features"] is not None]
+    if all(row["text"] is None for row in rows) and not seen:
         return {}
-    if len(sizes) > 1:
+    if seen and (
+        any(row["text"] is not None for row in rows)
+        or len({len(one) for one in seen}) > 1
+        or not all(one.are_like(about[0]) for one in about)
+    ):
         raise L2DError(f"{file}: its rows have different inputs; choose those of one run with --run")
-    found = np.frombuffer(b"".join(row["features"] for row in rows), dtype="<f4").reshape(len(rows), -1)
-    return {f"f_{place}": column for place, column in enumerate(found.T, start=1)}
+    if not seen:
+        return {TEXT: [row["text"] for row in rows]}
+    width = len(seen[0]) // 4
+    found = np.full((len(rows), width), np.nan, dtype="<f4")
+    found[[row["features"] is not None for row in rows]] = np.frombuffer(b"".join(seen), "<f4").reshape(-1, width)
+    names = about[0].column_names(width) if about else [f"{NUMBER}{place}" for place in range(1, width + 1)]
+    return dict(zip(names, found.T, strict=True))

@@ -1,10 +1,15 @@
 """What Prometheus reads at /metrics. No label holds a prompt, a key or an id."""
 
 import math
+import os
+from functools import partial
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+SHARED = "PROMETHEUS_MULTIPROC_DIR"  # the folder in which prometheus_client adds up the counts of several processes
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -30,9 +35,27 @@ class ServerMetrics:
         self.wrong = Counter("l2d_outcome_cost", "sum of the costs in recorded outcomes, without prices", registry=here)
         self.errors = Counter("l2d_errors", "what went wrong", ["kind"], registry=here)
         self.batch = Histogram("l2d_batch_queries", "queries that shared a forward pass", buckets=SIZES, registry=here)
-        self.far = Gauge("l2d_far_share", "share of the last inputs that are far from the training rows", registry=here)
+        own_gauge = partial(Gauge, registry=here, multiprocess_mode="liveall")  # every process has its own value
+        self.far = own_gauge("l2d_far_share", "share of the last inputs that are far from the training rows")
         self.far.set(math.nan)  # not known yet
-        self.run = Gauge("l2d_run", "1 for the run that decides", ["run"], registry=here)
+        self.run = own_gauge("l2d_run", "1 for the run that decides", ["run"])
 
     def show(self) -> bytes:
-        return generate_latest(self.registry)
+        """Of all processes, if several serve."""
+        if SHARED not in os.environ:
+            return generate_latest(self.registry)
+        forget_the_dead(Path(os.environ[SHARED]))
+        all_of_them = CollectorRegistry()
+        MultiProcessCollector(all_of_them)  # type: ignore[no-untyped-call]
+        return generate_latest(all_of_them)
+
+
+def forget_the_dead(folder: Path) -> None:
+    """A process that was killed leaves its gauges behind. Its counts stay: they are part of the sums."""
+    for file in folder.glob("gauge_live*.db"):
+        try:
+            os.kill(int(file.stem.rpartition("_")[2]), 0)
+        except ProcessLookupError:
+            file.unlink(missing_ok=True)
+        except PermissionError:  # somebody else's, so it lives
+            continue

@@ -1,9 +1,8 @@
-"""The log: decisions and their outcomes in SQLite, acknowledged only when they are on disk."""
+"""The log: decisions and their outcomes, acknowledged only when they are on disk."""
 
 import hashlib
 import queue
 import secrets
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from l2d.serving.server.databases import Database, connect
 from l2d.utils.errors import L2DError
 
-VERSION = 1  # of the tables
+VERSION = 3  # of the tables
 SCHEMA = """
+CREATE TABLE runs (name TEXT PRIMARY KEY, about TEXT NOT NULL);
+CREATE TABLE swaps (number INTEGER PRIMARY KEY, run TEXT NOT NULL, time REAL NOT NULL);
 CREATE TABLE decisions (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, run TEXT NOT NULL, expert TEXT NOT NULL,
     router_choice TEXT, decided_by TEXT NOT NULL, propensity REAL, price REAL, latency REAL, served TEXT, session TEXT,
@@ -26,11 +28,13 @@ CREATE TABLE outcomes (
     decision_id TEXT PRIMARY KEY REFERENCES decisions (id), correct REAL, loss REAL, price REAL, latency REAL, time REAL NOT NULL
 ) WITHOUT ROWID;
 """
-WAIT = 2.0  # seconds for another process that writes; then the request is refused
 MOST = 512  # operations in one commit
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
 OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
+RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
+SWAP = "INSERT INTO swaps (run, time) VALUES (?, ?)"
+LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
 CLOSED = None
 
 
@@ -65,7 +69,10 @@ class LoggedDecision:
 
     def row(self, now: float) -> tuple[Any, ...]:
         known = (self.run, self.expert, self.router_choice, self.decided_by, self.propensity, self.price)
-        return (self.id, now, *known, self.session, self.text, self.features)
+        text = (
+            None if self.text is None else self.text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        )  # PostgreSQL refuses \0
+        return (self.id, now, *known, self.session, text, self.features)
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,12 @@ class ReportedOutcome:
 
 def new_decision_id() -> str:
     """Nobody can guess it, and two servers do not make the same. It begins with the time, which keeps the index small."""
-    return f"{int(time.time() * 1000):012x}{secrets.token_hex(10)}"
+    return f"{id_at(time.time())}{secrets.token_hex(10)}"
+
+
+def id_at(seconds: float) -> str:
+    """How the ids of this time begin. In the order of the ids, all earlier ones come before it."""
+    return f"{int(seconds * 1000):012x}"
 
 
 def session_digest(session: str) -> str:
@@ -92,51 +104,51 @@ def session_digest(session: str) -> str:
     return hashlib.sha256(session.encode()).hexdigest()[:32]
 
 
-def open_database(file: Path) -> sqlite3.Connection:
-    """A new file gets its tables. A connection is for one thread at a time."""
+def open_database(address: Path | str) -> Database:
+    """A new one gets its tables. A connection is for one thread at a time."""
+    database = connect(address)
     try:
-        found = sqlite3.connect(file, timeout=WAIT, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise L2DError(f"{file}: cannot be used as a log ({error})") from error
-    try:
-        prepare_database(found)
-    except sqlite3.Error as error:
-        found.close()
-        raise L2DError(f"{file}: cannot be used as a log ({error})") from error
-    if found.execute("PRAGMA user_version").fetchone()[0] != VERSION:
-        found.close()
-        raise L2DError(f"{file}: another version of l2d wrote this log; choose another file")
-    return found
+        database.set_durable()
+        database.begin()
+        if database.version() == 0:
+            for statement in SCHEMA.split(";\n"):
+                database.execute(statement)
+            database.set_version(VERSION)
+        found = database.version()
+        database.commit()
+    except database.errors as error:
+        database.close()
+        raise L2DError(f"{database.name}: cannot be used as a log ({error})") from error
+    if found != VERSION:
+        database.close()
+        raise L2DError(f"{database.name}: another version of l2d wrote this log; choose another one")
+    return database
 
 
-def prepare_database(database: sqlite3.Connection) -> None:
-    database.execute("PRAGMA journal_mode = WAL")
-    database.execute("PRAGMA synchronous = FULL")
-    database.execute("BEGIN IMMEDIATE")
-    if database.execute("PRAGMA user_version").fetchone()[0] == 0:
-        for statement in SCHEMA.split(";\n"):
-            database.execute(statement)
-        database.execute(f"PRAGMA user_version = {VERSION}")
-    database.execute("COMMIT")
-
-
-Operation = Callable[[sqlite3.Connection], Any]
+Operation = Callable[[Database], Any]
 
 
 class OutcomeLog:
     """One thread writes. Operations that arrive while it commits share the next commit, so a slow disk costs latency, not
-    throughput. `close` ends the thread."""
+    throughput. `close` ends the thread.
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self._database = open_database(file)
+    address: an SQLite file, or a PostgreSQL URL.
+    """
+
+    def __init__(self, address: Path | str) -> None:
+        self.address, self._database = address, open_database(address)
+        self.name = self._database.name
         self._waiting: queue.SimpleQueue[tuple[Operation, Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_all, name="outcome log", daemon=True)
         self._writer.start()
 
+    def add_run(self, name: str, about: str) -> Future[None]:
+        """about: what its routers see and how they count prices, as JSON. Training from the log needs it."""
+        return self._do(lambda database: database.execute(RUN, (name, about)) and None)
+
     def add_decisions(self, decisions: Sequence[LoggedDecision]) -> Future[None]:
         now = time.time()
-        return self._do(lambda database: database.executemany(INSERT, [one.row(now) for one in decisions]) and None)
+        return self._do(lambda database: database.execute_many(INSERT, [one.row(now) for one in decisions]))
 
     def add_outcomes(self, outcomes: Sequence[ReportedOutcome]) -> Future[int]:
         """How many were new. Outcomes that are known already are left as they are. All are recorded, or none."""
@@ -154,9 +166,22 @@ class OutcomeLog:
         asked = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
         return self._do(lambda database: (database.execute(asked, (session,)).fetchone() or [None])[0])
 
+    def add_swap(self, run: str) -> Future[int]:
+        """The number of the swap. Other servers with this log follow it."""
+
+        def add(database: Database) -> int:
+            database.execute(SWAP, (run, time.time()))
+            return int(database.execute(LAST_SWAP).fetchone()[0])
+
+        return self._do(add)
+
+    def last_swap(self) -> Future[tuple[int, str | None]]:
+        """Its number and its run; 0 and None if there was none."""
+        return self._do(lambda database: tuple(database.execute(LAST_SWAP).fetchone() or (0, None)))
+
     def check(self) -> Future[None]:
         """Raises LogUnavailable if nothing can be written."""
-        return self._do(lambda _: None)
+        return self._do(write_nothing)
 
     def close(self) -> None:
         """After what waits is written. Again: nothing."""
@@ -183,16 +208,15 @@ class OutcomeLog:
         """An operation that is refused has written nothing; the others are committed. Nobody hears of success before the commit."""
         results: list[tuple[Future[Any], Any]] = []
         try:
-            self._database.execute("BEGIN IMMEDIATE")
+            self._database.begin()
             for operation, done in batch:
                 try:
                     results.append((done, operation(self._database)))
                 except OutcomeRefused as refusal:
                     results.append((done, refusal))
-            self._database.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
+            self._database.commit()
+        except self._database.errors as error:
+            self._database.roll_back()
             results = [(done, LogUnavailable(str(error))) for _, done in batch]
         for done, result in results:
             if not done.set_running_or_notify_cancel():
@@ -203,7 +227,13 @@ class OutcomeLog:
                 done.set_result(result)
 
 
-def add_outcomes(database: sqlite3.Connection, outcomes: Sequence[ReportedOutcome]) -> int:
+def write_nothing(database: Database) -> None:
+    """A row that is there for a moment: a full disk lets an empty transaction pass."""
+    database.execute(RUN, ("", ""))
+    database.execute("DELETE FROM runs WHERE name = ?", ("",))
+
+
+def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> int:
     """Reads first, then writes: a refusal leaves nothing behind."""
     new: dict[str, ReportedOutcome] = {}
     for outcome in outcomes:
@@ -219,5 +249,5 @@ def add_outcomes(database: sqlite3.Connection, outcomes: Sequence[ReportedOutcom
         elif tuple(before) != outcome.values():
             raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
     now = time.time()
-    database.executemany(OUTCOME, [(id, *outcome.values(), now) for id, outcome in new.items()])
+    database.execute_many(OUTCOME, [(id, *outcome.values(), now) for id, outcome in new.items()])
     return len(new)

@@ -2,11 +2,13 @@
 
 import asyncio
 import copy
+import json
+import logging
 import random
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,12 @@ import torch
 
 from l2d.data.text.tokens import is_tokens
 from l2d.serving.router import Choice, Prices, Router
-from l2d.serving.server.bodies import QueryBody, RouteBody, read_query
+from l2d.serving.server.bodies import QueryBody, RouteBody, queries_of, read_query
 from l2d.serving.server.decisions import AnsweredTogether, Batcher, DrawnExpert, DriftMonitor, draw_expert
 from l2d.serving.server.metrics import ServerMetrics
 from l2d.serving.server.outcome_log import (
     LoggedDecision,
+    LogUnavailable,
     OutcomeLog,
     ReportedOutcome,
     new_decision_id,
@@ -28,8 +31,11 @@ from l2d.serving.server.outcome_log import (
 from l2d.serving.server.upstreams import Upstream
 from l2d.utils.errors import L2DError, ParameterError
 
+FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 MOST_VARIANTS = 64  # routers at other prices that are kept
 KEPT = ("text", "features", "none")
+
+logger = logging.getLogger("l2d.serve")
 
 
 class ReloadRefused(Exception):
@@ -103,7 +109,8 @@ class Decision:
 
 
 class RouterService:
-    """load: reads a run's folder, as the command line asked for the first one."""
+    """load: reads a run's folder, as the command line asked for the first one. swaps: the number of swaps in the log when the
+    first server of this kind began; it follows later ones. None: now."""
 
     def __init__(
         self,
@@ -112,6 +119,7 @@ class RouterService:
         settings: ServeSettings,
         load: Callable[[Path], ServedRun],
         rng: random.Random | None = None,
+        swaps: int | None = None,
     ) -> None:
         check_settings(settings, run.router)
         self.current, self.log, self.settings, self.load = run, log, settings, load
@@ -119,6 +127,11 @@ class RouterService:
         self.batcher = Batcher(settings.batch, self.metrics.batch.observe)
         self.rng = rng or random.Random()
         self._reloading = asyncio.Lock()
+        try:
+            log.add_run(run.name, about_inputs(run.router)).result()
+            self.swaps = log.last_swap().result()[0] if swaps is None else swaps
+        except LogUnavailable as error:
+            raise L2DError(f"{log.name}: the log cannot be written ({error})") from error
         self.metrics.run.labels(run.name).set(1)
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:
@@ -127,7 +140,7 @@ class RouterService:
         router = run.router
         if body.raw or any(given is not None for given in (body.prices, body.budget, body.confidence)):
             router = await asyncio.to_thread(run.variant, body.prices, body.budget, body.confidence, body.raw)
-        found = await self.decide(run, router, body.inputs if body.inputs is not None else [body])
+        found = await self.decide(run, router, queries_of(body))
         for one in found:
             self.count_spend(one.drawn.expert, price_of(router, one.drawn.expert))
         return found
@@ -202,7 +215,8 @@ class RouterService:
         return new
 
     async def reload(self, folder: Path, force: bool) -> str:
-        """Swap to another run. Requests that have begun end with the old one. Raises ReloadRefused, L2DError."""
+        """Swap to another run; other servers with this log follow. Requests that have begun end with the old one. Raises
+        ReloadRefused, L2DError."""
         async with self._reloading:
             new, old = await asyncio.to_thread(self.load, folder), self.current
             check_settings(self.settings, new.router)
@@ -214,11 +228,34 @@ class RouterService:
                 raise ReloadRefused(f"{folder}: it sees {new.router.sees}; the run that serves sees {old.router.sees}")
             if new.router.guard.constant is not None and not new.router.raw and not force:
                 raise ReloadRefused(f"{folder}: {new.router.guard_note}")
-            self.current = new
-            self.drift.forget()
-            self.metrics.run.clear()
-            self.metrics.run.labels(new.name).set(1)
+            await asyncio.wrap_future(self.log.add_run(new.name, about_inputs(new.router)))
+            self.swaps = await asyncio.wrap_future(self.log.add_swap(new.name))
+            self.swap_to(new)
             return new.name
+
+    def swap_to(self, new: ServedRun) -> None:
+        self.metrics.run.labels(self.current.name).set(0)
+        self.metrics.run.labels(new.name).set(1)
+        self.current = new
+        self.drift.forget()
+
+    async def follow(self) -> None:
+        """Swap to the run that another server with this log was told to reload. It was checked there."""
+        number, run = await asyncio.wrap_future(self.log.last_swap())
+        if number <= self.swaps or run is None:
+            return
+        async with self._reloading:
+            self.swap_to(await asyncio.to_thread(self.load, Path(run)))
+            self.swaps = number
+
+    async def keep_following(self) -> None:
+        while True:
+            try:
+                await self.follow()
+            except Exception as error:  # it tries again; requests go on with the run that it has
+                self.metrics.errors.labels("follow").inc()
+                logger.error("cannot follow a reload: %s", error)
+            await asyncio.sleep(FOLLOW)
 
     def note_drift(self, answered: AnsweredTogether) -> None:
         self.drift.add(answered.far)
@@ -239,6 +276,13 @@ def price_of(router: Router, expert: str) -> float | None:
     """In the unit of the prices in training, before cost.scale."""
     prices = router.description.prices
     return None if prices is None else prices[router.experts.index(expert)] / (router.price_scale or 1.0)
+
+
+def about_inputs(router: Router) -> str:
+    """What the log says of a run, as JSON: its experts, what its inputs are made from, and what prices are multiplied by."""
+    about = router.description
+    known = {"experts": about.experts, "shape": about.shape, "seen": asdict(about.seen), "encoder": about.encoder}
+    return json.dumps({**known, "price_scale": router.price_scale})
 
 
 def logged_features(answered: AnsweredTogether, place: int) -> bytes:

@@ -1,0 +1,115 @@
+"""The picture of the page that `l2d serve` shows, docs/pictures/serve.png: python bench/serve_page.py
+
+Queries, models and the hour are simulated. A router is trained on them, a log is written as if it had served for an hour, and a
+headless Chromium looks at the page of a server with both. A minute on two cores.
+"""
+
+import argparse
+import csv
+import secrets
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from chromium import BROWSER, chromium
+from l2d.serving.router import Router
+from l2d.serving.server.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome, id_at
+from provenance import ROOT
+from records import trained
+from serve import server
+
+PICTURE = ROOT / "docs" / "pictures" / "serve.png"
+MODELS, PRICES = ("small", "medium", "large"), (0.01, 0.06, 0.2)
+# Words of a topic, and the chance that each model is right there.
+TOPICS = {
+    "greeting poem story birthday joke rhyme cheerful short": (0.93, 0.95, 0.96),
+    "sort list python function loop string file parse": (0.55, 0.88, 0.94),
+    "prove integral theorem matrix eigenvalue limit series converge": (0.2, 0.45, 0.9),
+}
+QUERIES, HOUR, EXPLORE, JUDGED = 3000, 1500, 0.05, 0.6
+ASKED = "Write a function to parse each string in a file"
+
+
+def simulated(n: int, rng: np.random.Generator) -> tuple[list[str], np.ndarray]:
+    """Queries, and which models are right, bool [n, 3]."""
+    words, chances = [text.split() for text in TOPICS], np.array([*TOPICS.values()])
+    topics = rng.integers(len(TOPICS), size=n)
+    texts = [" ".join(rng.choice(words[topic], 4, replace=False)) for topic in topics]
+    return texts, rng.random((n, len(MODELS))) < chances[topics]
+
+
+def train(folder: Path, rng: np.random.Generator) -> Path:
+    """Of a router on simulated queries: its folder, as seen from `folder`."""
+    texts, right = simulated(QUERIES, rng)
+    file = folder / "queries.csv"
+    with file.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(["prompt", *(f"correct_{name}" for name in MODELS)])
+        writer.writerows([text, *row] for text, row in zip(texts, right.astype(int).tolist(), strict=True))
+    data = ["dataset=table", f"dataset.path={file}", "dataset.text=prompt"]
+    prices = ["cost=error_plus_cost", f"cost.prices={list(PRICES)}"]
+    run, _ = trained([*data, *prices, "method=linear", f"runs_dir={folder / 'runs'}", "progress=false"])
+    return run.path.relative_to(folder)
+
+
+def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
+    """A log as the server would have written it, busier in the middle of the hour."""
+    texts, right = simulated(HOUR, rng)
+    preferred = [choice.expert for choice in Router.load(folder / run).route(texts)]
+    drawn = rng.random(HOUR) < EXPLORE
+    experts = [rng.choice(MODELS) if one else name for one, name in zip(drawn, preferred, strict=True)]
+    ago = np.sort(3600 * rng.beta(1.3, 1.2, size=HOUR))
+    log = OutcomeLog(folder / "log.sqlite")
+    decisions = [
+        LoggedDecision(
+            id=f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}",
+            run=str(run),
+            expert=str(expert),
+            router_choice=choice,
+            decided_by="explore" if explored else "router",
+            propensity=None,
+            price=PRICES[MODELS.index(expert)],
+        )
+        for seconds, expert, choice, explored in zip(ago, experts, preferred, drawn, strict=True)
+    ]
+    log.add_decisions(decisions).result()
+    judged = [
+        ReportedOutcome(one.id, float(row[MODELS.index(one.expert)]), None)
+        for one, row in zip(decisions, right, strict=True)
+        if rng.random() < JUDGED
+    ]
+    log.add_outcomes(judged).result()
+    log.close()
+
+
+def draw(out: Path, width: int, dark: bool) -> None:
+    rng = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        run = train(folder, rng)
+        write_hour(folder, run, rng)
+        with server(run, folder, f"--explore={EXPLORE}") as (port, _), chromium() as page:
+            page.look(width, 400, dark)
+            page.open(f"http://127.0.0.1:{port}/#text={ASKED}")
+            page.wait("document.querySelector('#ranking li.chosen') && document.querySelector('#plots svg')")
+            page.picture(out)
+            if page.problems:
+                raise SystemExit(f"the page reports {page.problems}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=PICTURE)
+    parser.add_argument("--width", type=int, default=1000, help="of the window, in points")
+    parser.add_argument("--dark", action="store_true")
+    options = parser.parse_args()
+    if BROWSER is None:
+        raise SystemExit("no Chromium on this machine")
+    draw(options.out, options.width, options.dark)
+    print(f"{options.out} ({options.out.stat().st_size / 1000:.0f} kB)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""l2d evaluate RUN --log LOG: what a router is worth, by the outcomes in the log of l2d serve."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from l2d.commands.route import add_decision_flags, load_router
+from l2d.core.results import Estimate
+from l2d.utils.text import aligned, counted, listed, say
+from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
+
+if TYPE_CHECKING:  # they import torch
+    from l2d.serving.server.log_value import LogValue, PolicyValue
+
+DESCRIPTION = """What a router is worth, by the outcomes in the log of l2d serve: its mean cost per query (error + price), against
+the policy that ran and against each expert alone, with 95 % intervals.
+
+The log knows what one expert did on each query. The propensities that the server logged make up for it: the estimates are right
+whatever chose the experts, if all of them had a chance (l2d serve --explore). Rows that trained the router are left out."""
+EPILOG = """columns:
+  doubly robust   the mean cost: what a regression expects, corrected by the outcomes of the rows that were asked
+  SNIPS           the mean cost by the outcomes alone, weighted by 1/propensity; less certain, but without a regression
+  router's gain   how much less the router costs, on the same rows, by the doubly robust estimates
+  rows            the rows on which the log asked the expert that the policy chooses
+
+examples:
+  l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite
+  l2d evaluate RUN --log log.csv                        what l2d log export wrote
+  l2d evaluate RUN --log log.sqlite --run OTHER_RUN     only the decisions of another run"""
+Z = 1.96  # standard errors to the end of a 95 % interval
+HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
+
+
+def make_evaluate_parser() -> argparse.ArgumentParser:
+    parser = OneLineParser(prog="l2d evaluate", description=DESCRIPTION, epilog=EPILOG)
+    parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/.../seed=<s>")
+    kinds = "the log of l2d serve: its file or its URL; or what l2d log export wrote"
+    parser.add_argument("--log", required=True, help=kinds)
+    parser.add_argument(
+        "--run", dest="decided_by", metavar="NAME", help="only decisions of this run, named as the server named it"
+    )
+    add_decision_flags(parser)
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    with answering():
+        options = make_evaluate_parser().parse_args(arguments)
+        from l2d.serving.server.databases import log_address
+        from l2d.serving.server.log_rows import read_rows
+
+        with given_as_flags():
+            rows = read_rows(log_address(options.log), options.decided_by)  # before torch is imported
+        router = load_router(options)
+        from l2d.serving.server.log_value import explored_rows, fresh_rows, log_value
+
+        rows, trained = fresh_rows(rows, options.run.expanduser())
+        rows, certain = explored_rows(rows)
+        left = {"that trained this router": trained, "without exploration": certain}
+        said = "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left.items() if number)
+        print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{said}", file=sys.stderr)
+        if router.guard_note is not None:
+            print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
+        found = log_value(router, rows, own_prices=options.prices is not None)
+        say("\n".join([value_table(found), *notes(found), verdict(found)]))
+
+
+def value_table(found: "LogValue") -> str:
+    return aligned(HEADER, [row_of(one) for one in (found.router, found.ran, *found.singles)])
+
+
+def row_of(one: "PolicyValue") -> list[str]:
+    return [
+        one.name,
+        *value_and_interval(one.doubly_robust),
+        *value_and_interval(one.snips),
+        *value_and_interval(one.gain, "+"),
+        f"{one.asked:,}",
+    ]
+
+
+def value_and_interval(estimate: Estimate | None, sign: str = "") -> tuple[str, str]:
+    """A value, and the ends of its interval."""
+    if estimate is None:
+        return "", ""
+    value, error = estimate.value, estimate.standard_error
+    if error is None:
+        return f"{value:{sign}.4f}", ""
+    low, high = value - Z * error, value + Z * error
+    return f"{value:{sign}.4f}", f"{low:{sign}.4f} to {high:{sign}.4f}"
+
+
+def notes(found: "LogValue") -> list[str]:
+    if not found.unknown:
+        return []
+    return [f"not known: {listed(found.unknown)}, hardly asked in these rows"]
+
+
+def verdict(found: "LogValue") -> str:
+    """A sentence. The best expert alone is the best one on these rows, which favours it."""
+    best = found.best_single
+    assert found.ran.gain is not None
+    assert best.gain is not None
+    than = [compared(found.ran.gain, found.ran.name), compared(best.gain, f"{best.name}, the best expert alone")]
+    return f"verdict: per query, the router {than[0]}, and {than[1]}."
+
+
+def compared(gain: Estimate, name: str) -> str:
+    value, error = gain.value, gain.standard_error or float("inf")
+    ends = sorted((value - Z * error, value + Z * error), key=abs)
+    if ends[0] * ends[1] <= 0 or abs(value) <= Z * error:
+        return f"is not significantly cheaper or dearer than {name} ({value:+.4f} ± {Z * error:.4f})"
+    less = "less" if value > 0 else "more"
+    return f"costs {abs(value):.4f} {less} than {name} (95 % interval {abs(ends[0]):.4f} to {abs(ends[1]):.4f})"

@@ -1,0 +1,194 @@
+"""Where the log is kept: an SQLite file, or PostgreSQL by its URL, which servers on several machines can share."""
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from l2d.utils.errors import L2DError
+from l2d.utils.extras import from_extra
+
+URL = ("postgresql://", "postgres://")
+WAIT = 2.0  # seconds for another process that writes; then the request is refused
+LOCK = 7_210_021  # PostgreSQL's writers take turns by this number, as SQLite's do by themselves
+# What PostgreSQL calls SQLite's types.
+DIALECT = {
+    "INTEGER PRIMARY KEY": "BIGSERIAL PRIMARY KEY",
+    "REAL": "DOUBLE PRECISION",
+    "BLOB": "BYTEA",
+    " WITHOUT ROWID": "",
+    "?": "%s",
+}
+Values = Sequence[Any]
+
+
+class Database:
+    """A connection for one thread at a time, and a transaction that one process at a time can be in. name: for messages, without
+    a password. errors: what it raises."""
+
+    name: str
+    errors: type[Exception]
+
+    def set_durable(self) -> None:
+        """Before anything is written: what is committed survives a crash."""
+
+    def execute(self, statement: str, values: Values = ()) -> Any:
+        """A cursor. statement: in SQLite's words, with ? for each value."""
+        raise NotImplementedError
+
+    def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Raises one of `errors` if another process does not end its transaction within WAIT seconds."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """It is on disk afterwards."""
+        raise NotImplementedError
+
+    def roll_back(self) -> None:
+        """After an error; nothing if there is no transaction. A connection that broke is made again."""
+        raise NotImplementedError
+
+    def version(self) -> int:
+        """Of the tables; 0 if there are none."""
+        raise NotImplementedError
+
+    def set_version(self, version: int) -> None:
+        raise NotImplementedError
+
+    def rows(self, query: str) -> list[Any]:
+        """With names for the cells: row["expert"]."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class SqliteDatabase(Database):
+    errors = sqlite3.Error
+
+    def __init__(self, file: Path) -> None:
+        self.name = str(file)
+        self.connection = sqlite3.connect(file, timeout=WAIT, isolation_level=None, check_same_thread=False)
+        self.connection.row_factory = sqlite3.Row
+
+    def set_durable(self) -> None:
+        self.execute("PRAGMA journal_mode = WAL")
+        self.execute("PRAGMA synchronous = FULL")
+
+    def execute(self, statement: str, values: Values = ()) -> Any:
+        return self.connection.execute(statement, values)
+
+    def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
+        self.connection.executemany(statement, rows)
+
+    def begin(self) -> None:
+        self.execute("BEGIN IMMEDIATE")
+
+    def commit(self) -> None:
+        self.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        if self.connection.in_transaction:
+            self.execute("ROLLBACK")
+
+    def version(self) -> int:
+        return int(self.execute("PRAGMA user_version").fetchone()[0])
+
+    def set_version(self, version: int) -> None:
+        self.execute(f"PRAGMA user_version = {version}")
+
+    def rows(self, query: str) -> list[Any]:
+        return list(self.execute(query).fetchall())
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+class PostgresDatabase(Database):
+    """The password comes from the URL, PGPASSWORD or ~/.pgpass."""
+
+    def __init__(self, url: str) -> None:
+        with from_extra("cluster", "a log in PostgreSQL"):
+            import psycopg
+        self.psycopg, self.url, self.name = psycopg, url, without_password(url)
+        self.errors = psycopg.Error
+        self.connection = self._connect()
+
+    def _connect(self) -> Any:
+        waiting = f"-c lock_timeout={int(1000 * WAIT)}"
+        return self.psycopg.connect(self.url, autocommit=True, connect_timeout=5, options=waiting)
+
+    def execute(self, statement: str, values: Values = ()) -> Any:
+        return self.connection.execute(translated(statement), values)
+
+    def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.executemany(translated(statement), rows)
+
+    def begin(self) -> None:
+        self.execute("BEGIN")
+        self.execute("SELECT pg_advisory_xact_lock(?)", (LOCK,))
+
+    def commit(self) -> None:
+        self.execute("COMMIT")
+
+    def roll_back(self) -> None:
+        try:
+            self.execute("ROLLBACK")
+        except self.errors:
+            self.connection.close()
+            with suppress(self.errors):  # it stays closed then, and the next transaction fails too
+                self.connection = self._connect()
+
+    def version(self) -> int:
+        self.execute("CREATE TABLE IF NOT EXISTS l2d_version (version INTEGER NOT NULL)")
+        found = self.execute("SELECT version FROM l2d_version").fetchone()
+        return 0 if found is None else int(found[0])
+
+    def set_version(self, version: int) -> None:
+        self.execute("INSERT INTO l2d_version VALUES (?)", (version,))
+
+    def rows(self, query: str) -> list[Any]:
+        with self.connection.cursor(row_factory=self.psycopg.rows.dict_row) as cursor:
+            return list(cursor.execute(translated(query)).fetchall())
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def translated(statement: str) -> str:
+    for ours, theirs in DIALECT.items():
+        statement = statement.replace(ours, theirs)
+    return statement
+
+
+def without_password(url: str) -> str:
+    found = urlsplit(url)
+    return url if found.password is None else url.replace(f":{found.password}@", ":…@", 1)
+
+
+def is_url(address: Path | str) -> bool:
+    return str(address).startswith(URL)
+
+
+def log_address(given: str) -> Path | str:
+    """A file, or a URL, which is no path: that would lose a slash."""
+    if "://" in given and not is_url(given):
+        raise L2DError(f"{without_password(given)}: give a file, or a URL that begins with postgresql://")
+    return given if is_url(given) else Path(given).expanduser()
+
+
+def connect(address: Path | str) -> Database:
+    """Raises L2DError."""
+    try:
+        return PostgresDatabase(str(address)) if is_url(address) else SqliteDatabase(Path(address))
+    except L2DError:
+        raise
+    except Exception as error:  # of a driver that may not be installed
+        name = without_password(str(address))
+        raise L2DError(f"{name}: cannot be used as a log ({' '.join(str(error).split())})") from error

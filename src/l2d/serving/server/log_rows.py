@@ -1,0 +1,134 @@
+"""The rows of a log that training and off-policy estimates take, from the log of l2d serve or from its export. Light: no torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2d.data.arrays import Seen
+from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
+from l2d.serving.server.databases import without_password
+from l2d.serving.server.log_export import EMBEDDED, NUMBER, TEXT, RunInputs, read_long_form
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import listed
+
+
+@dataclass(frozen=True)
+class LoggedRows:
+    """n decisions with an outcome, whose expert a policy chose. file: for messages. errors: 1 − correct, or the loss. prices,
+    latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
+    is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
+    made of a text. about: None if the file, an export, does not say."""
+
+    file: str
+    ids: np.ndarray
+    experts: np.ndarray
+    errors: np.ndarray
+    prices: np.ndarray
+    latencies: np.ndarray
+    propensities: np.ndarray
+    times: np.ndarray
+    texts: np.ndarray | None
+    features: np.ndarray | None
+    columns: tuple[str, ...]
+    embedded: bool
+    about: RunInputs | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, kept: np.ndarray) -> "LoggedRows":
+        """The rows where `kept`, bool [n], is true."""
+        parts = {name: part[kept] for name, part in vars(self).items() if isinstance(part, np.ndarray)}
+        return replace(self, **parts)
+
+    @property
+    def seen(self) -> Seen:
+        """What the run that decided saw. An export has its columns; f_1, f_2, … are numbers without names."""
+        if self.about is not None:
+            return self.about.seen
+        unnamed = self.columns == tuple(str(place) for place in range(1, len(self.columns) + 1))
+        return Seen(() if unnamed else self.columns, TEXT if self.embedded or self.texts is not None else None)
+
+    @property
+    def expert_names(self) -> tuple[str, ...]:
+        """In the run's order; without a run in the order of their names."""
+        found = sorted({*self.experts.tolist()})
+        first = [] if self.about is None else [name for name in self.about.experts if name in found]
+        return (*first, *(name for name in found if name not in first))
+
+
+def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
+    """address: of the log, or the file of its export. run: only the decisions of this run. Rows without a propensity or without
+    inputs are left out."""
+    file = without_password(str(address))
+    if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
+        found = read_long_form(address, run)
+        rows = rows_of(file, found.columns, found.about)
+    elif run is not None:
+        raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
+    else:
+        rows = rows_of(file, read_export(address), None)
+    rows = rows.take(~np.isnan(rows.propensities))
+    if not len(rows):
+        raise L2DError(f"{file}: no decision with an outcome and a propensity")
+    if rows.texts is None and rows.features is None:
+        raise L2DError(f"{file}: the log kept no inputs (--keep none); serve with --keep features or text")
+    if rows.texts is not None:
+        return rows.take(np.array([text is not None for text in rows.texts.tolist()]))
+    assert rows.features is not None
+    return rows.take(~np.isnan(rows.features).any(axis=1))
+
+
+def read_export(file: Path) -> dict[str, Any]:
+    """The columns of an export, as `read_long_form` gives them."""
+    names = read_header(file).names if file.is_file() else []
+    sheet = read_sheet(file, [name for name in ("id", TEXT, "expert") if name in names])
+    wanted = ("expert", "propensity", "correct" if "correct" in sheet.names else "loss")
+    if absent := [name for name in wanted if name not in sheet.names]:
+        there = f"there are {listed(sheet.names)}"
+        raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
+    seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
+    numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", "time") if name in sheet.names]
+    words = [name for name in (TEXT, "expert") if name in sheet.names]
+    return {
+        "id": exported_ids(sheet),
+        **{name: sheet.columns[name].to_pylist() for name in words},
+        **{name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)},
+    }
+
+
+def exported_ids(sheet: Sheet) -> list[str]:
+    return (
+        sheet.columns["id"].to_pylist() if "id" in sheet.names else [f"row {row}" for row in range(1, len(sheet) + 1)]
+    )
+
+
+def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:
+    """columns: of the long form."""
+    n = len(columns["id"])
+    unknown = np.full(n, np.nan)
+    errors = np.asarray(columns["loss"], dtype=np.float64) if "loss" in columns else 1 - as_floats(columns["correct"])
+    seen = [name for name in columns if name.startswith((NUMBER, EMBEDDED))]
+    return LoggedRows(
+        file,
+        ids=np.array(columns["id"], dtype=str),
+        experts=np.array(columns["expert"], dtype=str),
+        errors=errors,
+        prices=as_floats(columns.get("price", unknown)),
+        latencies=as_floats(columns.get("latency", unknown)),
+        propensities=as_floats(columns.get("propensity", unknown)),
+        times=as_floats(columns.get("time", unknown)),
+        texts=np.array(columns[TEXT], dtype=object) if TEXT in columns else None,
+        features=np.stack([as_floats(columns[name]) for name in seen], axis=1, dtype=np.float32) if seen else None,
+        columns=tuple(name.removeprefix(NUMBER) for name in seen if not name.startswith(EMBEDDED)),
+        embedded=any(name.startswith(EMBEDDED) for name in seen),
+        about=about,
+    )
+
+
+def as_floats(cells: Sequence[float | None] | np.ndarray) -> np.ndarray:
+    """NaN for None."""
+    return np.asarray(cells, dtype=np.float64)

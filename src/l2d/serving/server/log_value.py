@@ -1,0 +1,159 @@
+"""What a router is worth on the rows of a log: against the policy that ran, and against each expert alone."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.core.guard import paired
+from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, weights_of
+from l2d.core.results import Estimate
+from l2d.core.ridge import fit_crossed, standardised
+from l2d.data.arrays import channel_statistics
+from l2d.serving.router import Router
+from l2d.serving.server.log_rows import LoggedRows
+from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
+
+LEAST = 10  # rows on which a policy's choice was asked; fewer say nothing
+
+
+@dataclass(frozen=True)
+class PolicyValue:
+    """Mean cost per query. snips: None for the policy that ran, whose costs are known. gain: how much less the router costs, by
+    paired doubly robust estimates; None for the router itself. asked: the rows on which the log knows what the policy costs."""
+
+    name: str
+    doubly_robust: Estimate
+    snips: Estimate | None
+    gain: Estimate | None
+    asked: int
+
+
+@dataclass(frozen=True)
+class LogValue:
+    """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names."""
+
+    router: PolicyValue
+    ran: PolicyValue
+    singles: list[PolicyValue]
+    unknown: list[str]
+
+    @property
+    def best_single(self) -> PolicyValue:
+        return min(self.singles, key=lambda one: one.doubly_robust.value)
+
+
+def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
+    """Without the rows that trained the router, if its run says which; and how many these are."""
+    file = run / "test.npz"
+    if not file.is_file():
+        return rows, 0
+    with np.load(file, allow_pickle=False) as found:
+        trained = (
+            np.isin(rows.ids, found["train_ids"].astype(str)) if "train_ids" in found else np.zeros(len(rows), bool)
+        )
+    if trained.all():
+        said = "l2d train printed its value by cross-validation; here it needs later rows"
+        raise L2DError(f"{rows.file}: all its rows trained this router; {said}")
+    return rows.take(~trained), int(trained.sum())
+
+
+def explored_rows(rows: LoggedRows) -> tuple[LoggedRows, int]:
+    """Without rows whose expert was certain: they say nothing of what another one would have done. And how many these are."""
+    certain = rows.propensities >= 1
+    if certain.all():
+        mean = rows.errors.mean()
+        said = f"the experts that answered have a mean error of {mean:.4f}, but nothing is known of the others"
+        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore); {said}")
+    return rows.take(~certain), int(certain.sum())
+
+
+def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
+    """rows: whose expert was drawn. own_prices: count the router's prices, not those of the log."""
+    check_experts(rows, router)
+    inputs = inputs_of_log(rows, router)
+    known, asked, propensities = spread_costs(rows, router, own_prices)
+    logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
+    robust = doubly_robust(known, logged)
+    decisions = router.decide_inputs(inputs)
+    chosen = robust.gather(1, decisions[:, None])[:, 0]
+
+    def judge(name: str, choices: Tensor) -> PolicyValue:
+        own = robust.gather(1, choices[:, None])[:, 0]
+        value = value_of(choices, robust, logged)
+        gain = None if choices is decisions else Estimate(*paired(own - chosen))
+        return PolicyValue(name, value.doubly_robust, value.snips, gain, int(asked.gather(1, choices[:, None]).sum()))
+
+    singles = [judge(f"always {name}", torch.full_like(decisions, k)) for k, name in enumerate(router.experts)]
+    unknown = [name for name, one in zip(router.experts, singles, strict=True) if one.asked < LEAST]
+    found = judge("router", decisions)
+    if missed := [name for name in unknown if bool((decisions == router.experts.index(name)).any())]:
+        raise L2DError(
+            f"{rows.file}: {missed[0]} was asked on fewer than {LEAST} of {len(rows):,} rows, and the router chooses it;"
+            " serve longer, or with a larger --explore"
+        )
+    paid = known[asked]
+    ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
+    return LogValue(found, ran, [one for one in singles if one.asked >= LEAST], unknown)
+
+
+def check_experts(rows: LoggedRows, router: Router) -> None:
+    if others := sorted({*rows.experts.tolist()} - {*router.experts}):
+        raise L2DError(f"{rows.file}: its experts {listed(others)} are not the router's ({', '.join(router.experts)})")
+
+
+def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
+    """As the router's network takes them. Raises L2DError if the log has something else."""
+    about = router.description
+    if rows.texts is not None:
+        if router.kind != "text":
+            raise L2DError(f"{rows.file}: it has texts, but this router sees {router.sees}")
+        return router.inputs_of(rows.texts.tolist())
+    assert rows.features is not None
+    same = rows.about is None or rows.about.encoder == about.encoder
+    if not same or (rows.features.shape[1], rows.seen.features) != (math.prod(about.shape), about.seen.features):
+        said = "but the log has numbers that another router saw; serve with --keep text"
+        raise L2DError(f"{rows.file}: this router sees {router.sees}, {said}")
+    inputs = torch.from_numpy(rows.features).reshape(-1, *about.shape)
+    return inputs.to(torch.uint8) if router.kind == "image" else inputs
+
+
+def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Costs [n, p], NaN where an expert was not asked; where it was, bool [n, p]; and the propensities there [n, p]."""
+    place = torch.tensor([router.experts.index(name) for name in rows.experts])[:, None]
+    asked = torch.zeros(len(rows), len(router.experts), dtype=torch.bool).scatter(1, place, True)
+    costs = torch.from_numpy(rows.errors + prices_of_rows(rows, router, own_prices, place[:, 0].numpy()))
+
+    def spread(values: Tensor, other: float) -> Tensor:
+        found = torch.full((len(rows), len(router.experts)), other, dtype=torch.float64)
+        return found.scatter(1, place, values[:, None])
+
+    return spread(costs, torch.nan), asked, spread(torch.from_numpy(rows.propensities), 1.0)
+
+
+def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: np.ndarray) -> np.ndarray:
+    """What each answer cost, in units of one error, as the run counts it; 0 if it counts no prices. Where the log does not say: the
+    router's price of the expert [n], by its number."""
+    cost, prices = router.config["cost"], router.description.prices
+    own = np.full(len(rows), np.nan) if prices is None else np.array(prices)[experts]
+    if own_prices:
+        return own
+    if "scale" not in cost and not any(prices or ()):
+        return np.zeros(len(rows))
+    late = cost.get("latency_price", 0.0)
+    found = rows.prices + (late * rows.latencies if late else 0.0)
+    found = np.where(np.isnan(found), own, router.price_scale * found)
+    if np.isnan(found).any():
+        lacking = int(np.isnan(found).sum())
+        raise L2DError(f"{rows.file}: {lacking:,} of {len(rows):,} rows have no price; report it with the outcome")
+    return found
+
+
+def regressed_costs(inputs: Tensor, known: Tensor) -> Tensor:
+    """What a regression expects each expert to cost on rows that it did not learn from [n, p]."""
+    mean, std = (torch.tensor(part) for part in channel_statistics(inputs, torch.arange(len(inputs))))
+    return fit_crossed(standardised(inputs, mean, std), known)[1]

@@ -1,0 +1,62 @@
+"""A PostgreSQL server within a test, where its programs are installed."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def find_programs() -> Path | None:
+    """Debian does not put them on the PATH."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    on_path = shutil.which("initdb")
+    return found[-1].parent if found else Path(on_path).parent if on_path else None
+
+
+class PostgresServer:
+    """url: of an empty database."""
+
+    def __init__(self, programs: Path, folder: Path) -> None:
+        self.programs, self.folder = programs, folder
+        self.data = folder / "data"
+        with socket.create_server(("127.0.0.1", 0)) as door:
+            self.port = door.getsockname()[1]
+        self.url = f"postgresql://l2d@127.0.0.1:{self.port}/postgres"
+        self._run("initdb", "--username=l2d", "--auth=trust", "--no-sync", "-D", str(self.data))
+
+    def start(self) -> None:
+        listen = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self.folder}"
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-o", listen, "-l", str(self.folder / "log"), "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self.data), "-m", "immediate", "-w", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        user = {"user": "postgres", "group": "postgres"} if os.getuid() == 0 else {}  # it refuses to run as root
+        command = [str(self.programs / program), *arguments]
+        subprocess.run(command, check=True, cwd=self.folder, stdout=subprocess.DEVNULL, **user)  # type: ignore[call-overload]
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[PostgresServer | None]:
+    """None where it is not installed."""
+    programs = find_programs()
+    if programs is None or (os.getuid() == 0 and "postgres" not in {user.pw_name for user in pwd.getpwall()}):
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as place:  # not pytest's: the server's user must be able to enter it
+        folder = Path(place)
+        if os.getuid() == 0:
+            shutil.chown(folder, "postgres", "postgres")
+        server = PostgresServer(programs, folder)
+        server.start()
+        try:
+            yield server
+        finally:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                server.stop()
