@@ -108,9 +108,8 @@ def verdict(found: "LogValue") -> str:
 
 
 def compared(gain: Estimate, name: str) -> str:
-    value, error = gain.value, gain.standard_error or float("inf")
-    ends = sorted((value - Z * error, value + Z * error), key=abs)
-    if ends[0] * ends[1] <= 0 or abs(value) <= Z * error:
-        return f"is not significantly cheaper or dearer than {name} ({value:+.4f} ± {Z * error:.4f})"
-    less = "less" if value > 0 else "more"
-    return f"costs {abs(value):.4f} {less} than {name} (95 % interval {abs(ends[0]):.4f} to {abs(ends[1]):.4f})"
+    value, half = gain.value, Z * (float("inf") if gain.standard_error is None else gain.standard_error)
+    if abs(value) <= half:
+        return f"is not significantly cheaper or dearer than {name} ({value:+.4f} ± {half:.4f})"
+    less, size = "less" if value > 0 else "more", abs(value)
+    return f"costs {size:.4f} {less} than {name} (95 % interval {size - half:.4f} to {size + half:.4f})"
