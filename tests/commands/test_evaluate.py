@@ -13,6 +13,7 @@ from l2d.core.results import Estimate
 from l2d.serving.exported import HELD_OUT
 from l2d.serving.router import Router
 from l2d.serving.server.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.utils.text import Unit
 
 N = 120
 
@@ -145,8 +146,10 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path) -> None:
 
 def test_a_comparison_in_words() -> None:
     """By the sign of the gain, and whether its interval of 1.96 standard errors excludes 0."""
-    assert compared(Estimate(0.2, 0.05), "x") == "costs 0.2000 less than x (95 % interval 0.1020 to 0.2980)"
-    assert compared(Estimate(-0.2, 0.05), "x") == "costs 0.2000 more than x (95 % interval 0.1020 to 0.2980)"
+    assert compared(Estimate(0.2, 0.05), "x", Unit()) == "costs 0.2000 less than x (95 % interval 0.1020 to 0.2980)"
+    assert compared(Estimate(-0.2, 0.05), "x", Unit()) == "costs 0.2000 more than x (95 % interval 0.1020 to 0.2980)"
     for gain in (Estimate(0.2, 0.11), Estimate(-0.2, 0.11), Estimate(0.0, 0.0)):
-        assert compared(gain, "x").startswith("is not significantly cheaper or dearer than x (")
-    assert "not significantly" in compared(Estimate(0.5, None), "x")
+        assert compared(gain, "x", Unit()).startswith("is not significantly cheaper or dearer than x (")
+    dollars = "costs $0.02000 less than x (95 % interval $0.01020 to $0.02980)"
+    assert compared(Estimate(0.2, 0.05), "x", Unit(0.1)) == dollars
+    assert "not significantly" in compared(Estimate(0.5, None), "x", Unit())

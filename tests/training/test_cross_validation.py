@@ -218,19 +218,12 @@ def test_the_folder_says_how_a_table_was_judged(file: Path, tmp_path: Path) -> N
     assert folder_of(config(file, tmp_path, "evaluation=holdout")) != folder_of(config(file, tmp_path))
 
 
-@pytest.mark.parametrize("at", [1, 3, 6])
-def test_a_run_that_is_refused_leaves_nothing(
-    at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever fold finds the wrong key, or the last training; a folder beside it stays."""
+def test_a_run_that_is_refused_leaves_nothing(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder beside it stays."""
     cfg = config(file, tmp_path / "runs")
-    plain, begun = build.assemble_rows, list[int]()
 
-    def refusing(*given: Any, **more: Any) -> Any:
-        begun.append(1)
-        if len(begun) == at:
-            raise ParameterError("cost.prices", "no price for b")
-        return plain(*given, **more)
+    def refusing(*_: Any, **__: Any) -> Any:
+        raise ParameterError("cost.prices", "no price for b")
 
     monkeypatch.setattr(cross_validation, "assemble_rows", refusing)
     with pytest.raises(ParameterError, match=r"^cost\.prices: no price for b$"):
@@ -239,10 +232,29 @@ def test_a_run_that_is_refused_leaves_nothing(
     assert not folder_of(cfg).parent.exists()
     other = folder_of(cfg).parent / "seed=1"
     other.mkdir(parents=True)
-    begun.clear()
     with pytest.raises(ParameterError):
         train(cfg)
     assert [*(tmp_path / "runs").rglob("seed=*")] == [other]
+
+
+@pytest.mark.parametrize("at", [3, 6])
+def test_finished_folds_survive_an_error(at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a later fold or in the last training: the cause may pass, and the same command goes on."""
+    cfg = config(file, tmp_path / "runs")
+    plain, begun = build.assemble_rows, list[int]()
+
+    def failing(*given: Any, **more: Any) -> Any:
+        begun.append(1)
+        if len(begun) == at:
+            raise ParameterError("encoder", "cannot be reached")
+        return plain(*given, **more)
+
+    monkeypatch.setattr(cross_validation, "assemble_rows", failing)
+    with pytest.raises(ParameterError, match="cannot be reached"):
+        train(cfg)
+    assert len([*folder_of(cfg).glob("folds/*/metrics.json")]) == at - 1
+    train(cfg)
+    assert (folder_of(cfg) / "metrics.json").exists()
 
 
 def test_a_fold_that_has_begun_is_kept(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from l2d.commands.route import add_decision_flags, load_router
 from l2d.core.results import Estimate
-from l2d.utils.text import aligned, counted, listed, say
+from l2d.utils.text import Unit, Z, aligned, counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
@@ -29,7 +29,6 @@ examples:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite
   l2d evaluate RUN --log log.csv                        what l2d log export wrote
   l2d evaluate RUN --log log.sqlite --run OTHER_RUN     only the decisions of another run"""
-Z = 1.96  # standard errors to the end of a 95 % interval
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
 
 
@@ -54,42 +53,44 @@ def main(arguments: Sequence[str]) -> None:
         with given_as_flags():
             rows = read_rows(log_address(options.log), options.decided_by)  # before torch is imported
         router = load_router(options)
-        from l2d.serving.server.log_value import explored_rows, fresh_rows, log_value
+        from l2d.serving.server.log_value import fresh_rows, log_value, rows_of_evidence
 
         rows, trained = fresh_rows(rows, options.run.expanduser())
-        rows, certain = explored_rows(rows)
+        rows, certain = rows_of_evidence(rows)
         left = {"that trained this router": trained, "without exploration": certain}
         said = "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left.items() if number)
         print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{said}", file=sys.stderr)
+        if not (options.run.expanduser() / "test.npz").is_file():
+            print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
         if router.guard_note is not None:
             print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
         found = log_value(router, rows, own_prices=options.prices is not None)
-        say("\n".join([value_table(found), *notes(found), verdict(found)]))
+        say("\n".join([value_table(found, router.unit), *notes(found), verdict(found, router.unit)]))
 
 
-def value_table(found: "LogValue") -> str:
-    return aligned(HEADER, [row_of(one) for one in (found.router, found.ran, *found.singles)])
+def value_table(found: "LogValue", unit: Unit) -> str:
+    return aligned(HEADER, [row_of(one, unit) for one in (found.router, found.ran, *found.singles)])
 
 
-def row_of(one: "PolicyValue") -> list[str]:
+def row_of(one: "PolicyValue", unit: Unit) -> list[str]:
     return [
         one.name,
-        *value_and_interval(one.doubly_robust),
-        *value_and_interval(one.snips),
-        *value_and_interval(one.gain, "+"),
+        *value_and_interval(one.doubly_robust, unit),
+        *value_and_interval(one.snips, unit),
+        *value_and_interval(one.gain, unit, "+"),
         f"{one.asked:,}",
     ]
 
 
-def value_and_interval(estimate: Estimate | None, sign: str = "") -> tuple[str, str]:
+def value_and_interval(estimate: Estimate | None, unit: Unit, sign: str = "") -> tuple[str, str]:
     """A value, and the ends of its interval."""
     if estimate is None:
         return "", ""
     value, error = estimate.value, estimate.standard_error
     if error is None:
-        return f"{value:{sign}.4f}", ""
+        return unit.told(value, sign), ""
     low, high = value - Z * error, value + Z * error
-    return f"{value:{sign}.4f}", f"{low:{sign}.4f} to {high:{sign}.4f}"
+    return unit.told(value, sign), f"{unit.told(low, sign)} to {unit.told(high, sign)}"
 
 
 def notes(found: "LogValue") -> list[str]:
@@ -98,18 +99,20 @@ def notes(found: "LogValue") -> list[str]:
     return [f"not known: {listed(found.unknown)}, hardly asked in these rows"]
 
 
-def verdict(found: "LogValue") -> str:
+def verdict(found: "LogValue", unit: Unit) -> str:
     """A sentence. The best expert alone is the best one on these rows, which favours it."""
     best = found.best_single
     assert found.ran.gain is not None
     assert best.gain is not None
-    than = [compared(found.ran.gain, found.ran.name), compared(best.gain, f"{best.name}, the best expert alone")]
+    single = f"{best.name}, the best expert alone"
+    than = [compared(found.ran.gain, found.ran.name, unit), compared(best.gain, single, unit)]
     return f"verdict: per query, the router {than[0]}, and {than[1]}."
 
 
-def compared(gain: Estimate, name: str) -> str:
+def compared(gain: Estimate, name: str, unit: Unit) -> str:
     value, half = gain.value, Z * (float("inf") if gain.standard_error is None else gain.standard_error)
     if abs(value) <= half:
-        return f"is not significantly cheaper or dearer than {name} ({value:+.4f} ± {half:.4f})"
+        return f"is not significantly cheaper or dearer than {name} ({unit.told(value, '+')} ± {unit.told(half)})"
     less, size = "less" if value > 0 else "more", abs(value)
-    return f"costs {size:.4f} {less} than {name} (95 % interval {size - half:.4f} to {size + half:.4f})"
+    interval = f"95 % interval {unit.told(size - half)} to {unit.told(size + half)}"
+    return f"costs {unit.told(size)} {less} than {name} ({interval})"

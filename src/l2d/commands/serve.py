@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,9 +98,15 @@ def served_run(options: argparse.Namespace) -> "ServedRun":
     return ServedRun(warmed_up(load_router(options)), str(options.run))
 
 
-def make_service(options: argparse.Namespace, swaps: int | None = None) -> "RouterService":
-    """swaps: see RouterService."""
-    tokens = {"api_token": read_token(API), "admin_token": read_token(ADMIN)}
+def read_tokens() -> dict[str, str | None]:
+    return {"api_token": read_token(API), "admin_token": read_token(ADMIN)}
+
+
+def make_service(
+    options: argparse.Namespace, swaps: int | None = None, tokens: Mapping[str, str | None] | None = None
+) -> "RouterService":
+    """swaps: see RouterService. tokens: None: those of the environment."""
+    tokens = read_tokens() if tokens is None else tokens
     run = served_run(options)
     from l2d.serving.server.databases import log_address
     from l2d.serving.server.outcome_log import OutcomeLog
@@ -147,7 +153,9 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def make_app_of(options: argparse.Namespace, swaps: int | None = None) -> Any:
+def make_app_of(
+    options: argparse.Namespace, swaps: int | None = None, tokens: Mapping[str, str | None] | None = None
+) -> Any:
     """The app of one process."""
     import sklearn
     import torch
@@ -156,7 +164,7 @@ def make_app_of(options: argparse.Namespace, swaps: int | None = None) -> Any:
     sklearn.set_config(skip_parameter_validation=True, assume_finite=True)
     from l2d.serving.server.app import make_app
 
-    return make_app(make_service(options, swaps))
+    return make_app(make_service(options, swaps, tokens))
 
 
 def make_worker_app() -> Any:

@@ -69,15 +69,15 @@ def train_and_judge(
 
 @contextmanager
 def gone_if_refused(run: RunFolder) -> Iterator[None]:
-    """The folder must be there before the first fold is assembled. If a fold is then refused before its training begins, the same
+    """The folder must be there before the first fold is assembled. If that is then refused, the same
     command would be refused again: nothing is left that looks like a run."""
     try:
         yield
     except Busy:
         raise
     except L2DError:
-        begun = [file.parent for file in [*run.path.glob("config.yaml"), *run.folds.glob("*/config.yaml")]]
-        if is_main_process() and all(RunFolder(part).finished for part in begun):
+        begun = [*run.path.glob("config.yaml"), *run.folds.glob("*/config.yaml")]
+        if is_main_process() and not begun:
             run.remove()
         raise
 

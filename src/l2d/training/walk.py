@@ -237,7 +237,9 @@ def write(
         drawn.result()
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
-    if splits.propensities is not None and splits.train_ids is not None:  # l2d evaluate leaves these rows of the log out
+    if (
+        splits.propensities is not None and splits.train_ids is not None
+    ):  # l2d evaluate leaves these rows of the log out
         arrays["train_ids"] = splits.train_ids
     run.finish(scored.metrics.as_json(), arrays, timing)
 

@@ -5,10 +5,11 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.serving.finished import Untrained
+from tests.serving.finished import PRICED, Untrained, untrained
 from tests.serving.server.helpers import PROMPTS, asking, make_service, text_run
 from tests.serving.server.postgres import PostgresServer, postgres
 
@@ -182,11 +183,48 @@ def test_addresses() -> None:
     with pytest.raises(L2DError, match="mysql://u:…@h/d: give a file, or a URL"):
         log_address("mysql://u:secret@h/d")
     assert without_password("postgresql://u:secret@h/d") == "postgresql://u:…@h/d"
+    assert without_password("postgresql://u@h:5432/d?sslmode=require") == "postgresql://u@h:5432/d?sslmode=require"
+    assert translated("a REAL, b BLOB WHERE id = ?") == "a DOUBLE PRECISION, b BYTEA WHERE id = %s"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:secret@127.0.0.1:1/d",
+        "postgresql://u:secret#1@127.0.0.1:1/d",
+        "postgresql://u:secret?1@127.0.0.1:1/d",
+        "postgresql://u:secret%zz@127.0.0.1:1/d",
+        "postgresql://u:se[secret@127.0.0.1:1/d",
+        "postgresql://u:x@secret@127.0.0.1:1/d",
+        "postgresql://127.0.0.1:1/d?user=u&password=secret",
+    ],
+)
+def test_no_message_holds_a_password(url: str) -> None:
     with pytest.raises(L2DError, match=r"cannot be used as a log") as found:
-        connect("postgresql://u:secret@127.0.0.1:1/d")
+        connect(url)
     assert "secret" not in str(found.value)
     assert "\n" not in str(found.value)
-    assert translated("a REAL, b BLOB WHERE id = ?") == "a DOUBLE PRECISION, b BYTEA WHERE id = %s"
+
+
+def test_an_operation_with_a_bug_harms_no_later_one(tmp_path: Path) -> None:
+    log = OutcomeLog(tmp_path / "log.sqlite")
+    with pytest.raises(LogUnavailable):
+        log.add_decisions([replace(decided(1), text="\ud800")]).result()
+    log.add_decisions([decided(1)]).result()
+    log.close()
+
+
+def test_a_run_that_does_not_fit_is_not_followed(run: Untrained, tmp_path: Path) -> None:
+    """It was reloaded by force on a server with other settings."""
+    (tmp_path / "other").mkdir()
+    rows = untrained(tmp_path / "other", "dataset.features=[x]", *PRICED, "method=cost_regression").path
+    service = make_service(run.path, tmp_path / "log.sqlite", keep="text")
+    service.log.add_swap(str(rows)).result()
+    with pytest.raises(L2DError, match="keep=text: this router sees"):
+        asyncio.run(service.follow())
+    asyncio.run(service.follow())  # once is enough
+    assert service.current.name == str(run.path)
+    service.log.close()
 
 
 def test_reading_changes_nothing(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from l2d.serving.router import Router
 from l2d.serving.server import log_value as module
 from l2d.serving.server.log_export import RunInputs
 from l2d.serving.server.log_rows import LoggedRows
-from l2d.serving.server.log_value import explored_rows, fresh_rows, log_value
+from l2d.serving.server.log_value import fresh_rows, log_value, rows_of_evidence
 from l2d.utils.errors import L2DError
 
 N = 90
@@ -137,7 +137,7 @@ def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     rows = logged(router, columns=("x", "y"))
     expected = (rows.errors + rows.prices + 0.1 * rows.latencies).mean()
     assert log_value(own, rows).ran.doubly_robust.value == pytest.approx(expected)
-    with pytest.raises(L2DError, match="90 of 90 rows have no price; report it with the outcome"):
+    with pytest.raises(L2DError, match="90 of 90 rows have no price or no latency; report it with the outcome"):
         log_value(own, logged(router, columns=("x", "y"), prices=np.full(N, np.nan)))
 
 
@@ -159,11 +159,11 @@ def test_rows_that_trained_the_router_are_left_out(router: Router, tmp_path: Pat
 def test_rows_without_exploration_are_left_out(router: Router) -> None:
     rows = logged(router)
     certain = np.where(np.arange(N) < 40, 1.0, rows.propensities)
-    left, number = explored_rows(logged(router, propensities=certain))
+    left, number = rows_of_evidence(logged(router, propensities=certain))
     assert (number, len(left), float(left.propensities.max()) < 1) == (40, N - 40, True)
     mean = f"mean error of {rows.errors.mean():.4f}"
     with pytest.raises(L2DError, match=rf"no row was explored \(l2d serve --explore\); .*{mean}"):
-        explored_rows(logged(router, propensities=np.ones(N)))
+        rows_of_evidence(logged(router, propensities=np.ones(N)))
 
 
 def test_experts_that_were_hardly_asked(router: Router) -> None:

@@ -58,6 +58,7 @@ def make_app(service: RouterService) -> "Boundary":
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         service.batcher.start()
+        await service.try_to_follow()  # a worker that replaces another one begins with the run that the others serve
         following = asyncio.create_task(service.keep_following())
         yield
         following.cancel()

@@ -29,8 +29,9 @@ READ = {
 
 Message = dict[str, Any]
 Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
-Price = Annotated[float, Field(ge=0)]
-Seconds = Annotated[float, Field(ge=0)]
+MOST_NUMBER = 1e9  # of prices and seconds: sums of more may not be finite
+Price = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 
 
 def number_of(value: object) -> object:

@@ -1,17 +1,19 @@
 """Where the log is kept: an SQLite file, or PostgreSQL by its URL, which servers on several machines can share."""
 
+import re
 import sqlite3
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from l2d.utils.errors import L2DError
 from l2d.utils.extras import from_extra
 
 URL = ("postgresql://", "postgres://")
 WAIT = 2.0  # seconds for another process that writes; then the request is refused
+AUTHORITY = re.compile(r"(?P<kind>\w+://)(?P<who>[^/]*)(?P<rest>.*)", re.DOTALL)
+PARAMETER = re.compile(r"(?<=password=)[^&]*")
 LOCK = 7_210_021  # PostgreSQL's writers take turns by this number, as SQLite's do by themselves
 # What PostgreSQL calls SQLite's types.
 DIALECT = {
@@ -120,8 +122,9 @@ class PostgresDatabase(Database):
         self.connection = self._connect()
 
     def _connect(self) -> Any:
-        waiting = f"-c lock_timeout={int(1000 * WAIT)}"
-        return self.psycopg.connect(self.url, autocommit=True, connect_timeout=5, options=waiting)
+        found = self.psycopg.connect(self.url, autocommit=True, connect_timeout=5, tcp_user_timeout=5000)
+        found.execute(f"SET lock_timeout = {int(1000 * WAIT)}")
+        return found
 
     def execute(self, statement: str, values: Values = ()) -> Any:
         return self.connection.execute(translated(statement), values)
@@ -168,8 +171,22 @@ def translated(statement: str) -> str:
 
 
 def without_password(url: str) -> str:
-    found = urlsplit(url)
-    return url if found.password is None else url.replace(f":{found.password}@", ":…@", 1)
+    """As libpq reads a URL: the password ends at the last @ before a slash, or is a parameter."""
+    found = AUTHORITY.fullmatch(url)
+    if found is None:
+        return url
+    user, at, host = found["who"].rpartition("@")
+    hidden = f"{user.partition(':')[0]}:…" if ":" in user else user
+    return found["kind"] + hidden + at + PARAMETER.sub("…", host + found["rest"])
+
+
+def passwords_in(url: str) -> list[str]:
+    found = AUTHORITY.fullmatch(url)
+    if found is None:
+        return []
+    written = [found["who"].rpartition("@")[0].partition(":")[2], *PARAMETER.findall(found["rest"])]
+    parts = [part for one in written for part in one.split("@")]  # libpq ends it at the first @ that is not encoded
+    return [one for one in (*written, *parts) if len(one) > 1]
 
 
 def is_url(address: Path | str) -> bool:
@@ -190,5 +207,7 @@ def connect(address: Path | str) -> Database:
     except L2DError:
         raise
     except Exception as error:  # of a driver that may not be installed
-        name = without_password(str(address))
-        raise L2DError(f"{name}: cannot be used as a log ({' '.join(str(error).split())})") from error
+        said = " ".join(str(error).split())
+        for password in passwords_in(str(address)):
+            said = said.replace(password, "…")
+        raise L2DError(f"{without_password(str(address))}: cannot be used as a log ({said})") from None

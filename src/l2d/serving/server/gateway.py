@@ -69,7 +69,8 @@ class Gateway:
                 self.service.metrics.fallbacks.labels(expert, str(failure)).inc()
                 continue
             if failed:  # before the client hears of it: an outcome belongs to who answered
-                await asyncio.wrap_future(self.service.log.add_answer(decision.id, expert, None, None))
+                known = price_of(self.service.current.router, expert)
+                await asyncio.wrap_future(self.service.log.add_answer(decision.id, expert, known, None))
             if not isinstance(found.content, bytes):
                 found.content = self.watched(found.content, found.response, decision, expert, began)
             return ChatAnswer(expert, failed, found, time.perf_counter() - began)

@@ -16,7 +16,7 @@ import numpy as np
 from l2d.data.arrays import Answers, Arrays, divided_arrays
 from l2d.data.text.encoders import Encoder
 from l2d.serving.server.databases import log_address, without_password
-from l2d.serving.server.log_rows import LoggedRows, read_rows
+from l2d.serving.server.log_rows import LoggedRows, explored_rows, read_rows
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Name, ProperShare
 from l2d.utils.text import counted
@@ -73,7 +73,11 @@ class ServerLog:
         draw = partial(stratified_split, fraction=self.test_fraction, seed=0, parameter="test_fraction", strict=False)
         train, test = draw_whole_groups(draw, labels, groups)
         asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in names)
-        print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome; asked: {asked}", file=sys.stderr)
+        read = len(snapshot(log_address(str(self.path)), self.run))
+        left = (
+            f"; left out: {counted(read - len(rows), 'row')} without exploration or price" if read > len(rows) else ""
+        )
+        print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}", file=sys.stderr)
         arrays = divided_arrays(
             inputs,
             labels,
@@ -102,7 +106,7 @@ class ServerLog:
             )
         if isinstance(address, Path) and not address.is_file():
             raise ParameterError("path", f"no such file (looked for in {Path.cwd()})", self.path)
-        return with_prices(snapshot(address, self.run))
+        return with_evidence(snapshot(address, self.run))
 
     def _inputs(self, rows: LoggedRows, data_dir: Path) -> Tensor:
         """As the network takes them."""
@@ -110,7 +114,7 @@ class ServerLog:
 
         if rows.features is not None:
             check_encoder(rows, self.encoder)
-            found = torch.from_numpy(rows.features)
+            found = torch.from_numpy(rows.features.copy())  # the snapshot stays as it is
             shape = rows.about.shape if rows.about is not None else found.shape[1:]
             return found.reshape(len(rows), *shape).to(torch.uint8 if is_image(rows) else torch.float32)
         if self.encoder is None:
@@ -124,10 +128,12 @@ def is_image(rows: LoggedRows) -> bool:
     return rows.features is not None and rows.about is not None and len(rows.about.shape) == 3
 
 
-def with_prices(rows: LoggedRows) -> LoggedRows:
-    """Without the rows whose price is not known, if that of others is."""
-    known = ~np.isnan(rows.prices)
-    return rows.take(known) if known.any() else rows
+def with_evidence(rows: LoggedRows) -> LoggedRows:
+    """Without the rows that were not explored, if others were, and without those whose price is not known, if that of others is."""
+    explored = explored_rows(rows)
+    kept = explored if len(explored) else rows
+    known = ~np.isnan(kept.prices)
+    return kept.take(known) if known.any() else kept
 
 
 def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:

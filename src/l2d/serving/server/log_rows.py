@@ -14,6 +14,9 @@ from l2d.serving.server.log_export import EMBEDDED, NUMBER, TEXT, RunInputs, rea
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
+# What an export may say.
+LIMITS = {"correct": (0, 1), "loss": (0, np.inf), "price": (0, np.inf), "latency": (0, np.inf), "propensity": (0, 1)}
+
 
 @dataclass(frozen=True)
 class LoggedRows:
@@ -71,7 +74,7 @@ def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
         raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
     else:
         rows = rows_of(file, read_export(address), None)
-    rows = rows.take(~np.isnan(rows.propensities))
+    rows = rows.take(~np.isnan(rows.propensities + rows.errors))
     if not len(rows):
         raise L2DError(f"{file}: no decision with an outcome and a propensity")
     if rows.texts is None and rows.features is None:
@@ -80,6 +83,11 @@ def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
         return rows.take(np.array([text is not None for text in rows.texts.tolist()]))
     assert rows.features is not None
     return rows.take(~np.isnan(rows.features).any(axis=1))
+
+
+def explored_rows(rows: LoggedRows) -> LoggedRows:
+    """Without rows whose expert was certain: they say nothing of what another one would have done."""
+    return rows.take(rows.propensities < 1)
 
 
 def read_export(file: Path) -> dict[str, Any]:
@@ -93,11 +101,13 @@ def read_export(file: Path) -> dict[str, Any]:
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
     numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", "time") if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
-    return {
-        "id": exported_ids(sheet),
-        **{name: sheet.columns[name].to_pylist() for name in words},
-        **{name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)},
-    }
+    found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
+    for name, (least, most) in LIMITS.items():
+        if name in found:
+            values = found[name]
+            sheet.refuse(name, f"not from {least:g} to {most:g}", (values < least) | (values > most))
+    sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
+    return {"id": exported_ids(sheet), **{name: sheet.columns[name].to_pylist() for name in words}, **found}
 
 
 def exported_ids(sheet: Sheet) -> list[str]:

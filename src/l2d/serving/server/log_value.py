@@ -14,7 +14,7 @@ from l2d.core.results import Estimate
 from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
 from l2d.serving.router import Router
-from l2d.serving.server.log_rows import LoggedRows
+from l2d.serving.server.log_rows import LoggedRows, explored_rows
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
 
@@ -62,14 +62,14 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
     return rows.take(~trained), int(trained.sum())
 
 
-def explored_rows(rows: LoggedRows) -> tuple[LoggedRows, int]:
-    """Without rows whose expert was certain: they say nothing of what another one would have done. And how many these are."""
-    certain = rows.propensities >= 1
-    if certain.all():
+def rows_of_evidence(rows: LoggedRows) -> tuple[LoggedRows, int]:
+    """Those that were explored, and how many were not."""
+    found = explored_rows(rows)
+    if not len(found):
         mean = rows.errors.mean()
         said = f"the experts that answered have a mean error of {mean:.4f}, but nothing is known of the others"
         raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore); {said}")
-    return rows.take(~certain), int(certain.sum())
+    return found, len(rows) - len(found)
 
 
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
@@ -148,8 +148,8 @@ def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: 
     found = rows.prices + (late * rows.latencies if late else 0.0)
     found = np.where(np.isnan(found), own, router.price_scale * found)
     if np.isnan(found).any():
-        lacking = int(np.isnan(found).sum())
-        raise L2DError(f"{rows.file}: {lacking:,} of {len(rows):,} rows have no price; report it with the outcome")
+        lacking, what = int(np.isnan(found).sum()), "price or no latency" if late else "price"
+        raise L2DError(f"{rows.file}: {lacking:,} of {len(rows):,} rows have no {what}; report it with the outcome")
     return found
 
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,8 +216,9 @@ class OutcomeLog:
                 except OutcomeRefused as refusal:
                     results.append((done, refusal))
             self._database.commit()
-        except self._database.errors as error:
-            self._database.roll_back()
+        except Exception as error:  # whatever it is: the thread that writes must live
+            with suppress(Exception):
+                self._database.roll_back()
             results = [(done, LogUnavailable(str(error))) for _, done in batch]
         for done, result in results:
             if not done.set_running_or_notify_cancel():

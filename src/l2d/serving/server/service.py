@@ -219,11 +219,7 @@ class RouterService:
         ReloadRefused, L2DError."""
         async with self._reloading:
             new, old = await asyncio.to_thread(self.load, folder), self.current
-            check_settings(self.settings, new.router)
-            other = set(new.router.experts) != set(old.router.experts)
-            if other and (self.settings.upstreams or not force):  # upstreams fit no others, not even by force
-                theirs = f"{', '.join(new.router.experts)}, not {', '.join(old.router.experts)}"
-                raise ReloadRefused(f"{folder}: its experts are {theirs}")
+            self.check_run(new, force)
             if new.router.kind != old.router.kind and not force:
                 raise ReloadRefused(f"{folder}: it sees {new.router.sees}; the run that serves sees {old.router.sees}")
             if new.router.guard.constant is not None and not new.router.raw and not force:
@@ -233,6 +229,13 @@ class RouterService:
             self.swap_to(new)
             return new.name
 
+    def check_run(self, new: ServedRun, force: bool) -> None:
+        """Raises if this server cannot serve the run. Upstreams fit no other experts, not even by force."""
+        check_settings(self.settings, new.router)
+        ours, theirs = self.current.router.experts, new.router.experts
+        if set(theirs) != set(ours) and (self.settings.upstreams or not force):
+            raise ReloadRefused(f"{new.name}: its experts are {', '.join(theirs)}, not {', '.join(ours)}")
+
     def swap_to(self, new: ServedRun) -> None:
         self.metrics.run.labels(self.current.name).set(0)
         self.metrics.run.labels(new.name).set(1)
@@ -240,22 +243,31 @@ class RouterService:
         self.drift.forget()
 
     async def follow(self) -> None:
-        """Swap to the run that another server with this log was told to reload. It was checked there."""
+        """Swap to the run that another server with this log was told to reload, if this one can serve it. Its guard was looked at
+        there."""
         number, run = await asyncio.wrap_future(self.log.last_swap())
         if number <= self.swaps or run is None:
             return
         async with self._reloading:
-            self.swap_to(await asyncio.to_thread(self.load, Path(run)))
-            self.swaps = number
+            if number <= self.swaps:  # it was told to reload meanwhile
+                return
+            new = await asyncio.to_thread(self.load, Path(run))
+            self.swaps = number  # a run that does not fit is refused once
+            self.check_run(new, force=True)
+            self.swap_to(new)
+
+    async def try_to_follow(self) -> None:
+        """Whatever goes wrong, requests go on with the run that it has."""
+        try:
+            await self.follow()
+        except Exception as error:
+            self.metrics.errors.labels("follow").inc()
+            logger.error("cannot follow a reload: %s", error)
 
     async def keep_following(self) -> None:
         while True:
-            try:
-                await self.follow()
-            except Exception as error:  # it tries again; requests go on with the run that it has
-                self.metrics.errors.labels("follow").inc()
-                logger.error("cannot follow a reload: %s", error)
             await asyncio.sleep(FOLLOW)
+            await self.try_to_follow()
 
     def note_drift(self, answered: AnsweredTogether) -> None:
         self.drift.add(answered.far)
@@ -273,9 +285,11 @@ class RouterService:
 
 
 def price_of(router: Router, expert: str) -> float | None:
-    """In the unit of the prices in training, before cost.scale."""
-    prices = router.description.prices
-    return None if prices is None else prices[router.experts.index(expert)] / (router.price_scale or 1.0)
+    """In the unit of the prices in training, before cost.scale. None if it is not known: the run may have counted errors only."""
+    prices, scale = router.description.prices, router.price_scale
+    if prices is None or not scale or ("scale" not in router.config["cost"] and not any(prices)):
+        return None
+    return prices[router.experts.index(expert)] / scale
 
 
 def about_inputs(router: Router) -> str:
