@@ -95,6 +95,12 @@ def test_logged() -> None:
     found = PriceList(prices="logged", scale=2.0, error_price=None, noise=0.0, noise_kind="multiplicative")
     experts = panel(train, test)
     assert found.prices(experts, every_row(experts)).tolist() == pytest.approx([0.2, 0.6, 0.6])
+    likely = replace(
+        train, propensities=torch.tensor([[0.9, nan, nan], [nan, 0.25, nan], [0.9, nan, 0.5]], dtype=torch.float64)
+    )
+    rest = replace(test, propensities=torch.tensor([[nan, 0.75, nan], [0.9, nan, nan]], dtype=torch.float64))
+    experts = panel(likely, rest)  # b: (4·0.2 + 4/3·0.4)/(4 + 4/3) = 0.25
+    assert found.prices(experts, every_row(experts)).tolist() == pytest.approx([0.2, 0.5, 0.6])
     without_b = panel(answers([[0, nan, 1]], [[0.1, nan, 0.3]]))
     with pytest.raises(ParameterError, match=r"^prices=logged: b was never asked"):
         found.prices(without_b, torch.arange(1))

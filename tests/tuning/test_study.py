@@ -83,7 +83,11 @@ def test_folds_and_pruning(tmp_path: Path, command: Command) -> None:
     assert len(runs(tmp_path)) == 2 + 1
 
     given = ["recipe.epochs=3", "tune.final_seeds=[0]", "tune.search=optuna", "tune.trials=7", "tune.rungs=[0.4]"]
-    given += ["tune.recipe=true", "router.stem=3x3", "tune.seeds=[1]"]  # a router that learns, so that some trials lag behind
+    given += [
+        "tune.recipe=true",
+        "router.stem=3x3",
+        "tune.seeds=[1]",
+    ]  # a router that learns, so that some trials lag behind
     told(command(*given, name="tune"))
     folder, found = result(tmp_path, "optuna")
     states = [row["state"] for row in trials(folder)]

@@ -48,7 +48,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="l2d serve", description=DESCRIPTION, epilog=EPILOG)
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/.../seed=<s>")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    parser.add_argument("--port", type=int, default=8080)
+    parser.add_argument("--port", type=int, default=8080, help="port to listen on (default: 8080)")
     parser.add_argument("--upstreams", metavar="FILE", type=Path, help="YAML: base_url, model, … of each expert")
     log = parser.add_argument_group("log")
     where = "an SQLite file, or postgresql://USER@HOST/NAME (default: l2d_log.sqlite)"
@@ -213,8 +213,11 @@ def open_door(options: argparse.Namespace) -> socket.socket:
 def announce(options: argparse.Namespace, host: str, port: int) -> None:
     from l2d.serving.server.databases import without_password
 
-    log = without_password(options.log)
-    print(f"l2d serves {options.run} on http://{host}:{port}; log: {log}", file=sys.stderr, flush=True)
+    said = [f"log: {without_password(options.log)}"]
+    said += [f"explores {options.explore:.3g} of the queries"] if options.explore else []
+    said += [f"{options.shadow} answers everything"] if options.shadow else []
+    said += ["no token is asked for"] if read_token(API) is None else []
+    print(f"l2d serves {options.run} on http://{host}:{port}; {'; '.join(said)}", file=sys.stderr, flush=True)
 
 
 def serve(uvicorn: Any, app: Any, options: argparse.Namespace) -> None:

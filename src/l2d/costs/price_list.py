@@ -65,17 +65,19 @@ def price_list(prices: Sequence[float] | Mapping[str, float], names: Sequence[st
 
 
 def logged_prices(panel: Panel) -> list[float]:
-    """What each expert cost on the rows on which it was asked: its price, if that was always the same, else the mean. Of all
-    rows, so that folds have the same prices."""
+    """What each expert cost on the rows on which it was asked: its price, if that was always the same, else the mean. A row counts
+    1/propensity, for it stands for rows on which another was asked. Of all rows, so that folds have the same prices."""
     both = panel.train.followed_by(panel.test)
     if both.prices is None:
         raise ParameterError("prices", "these data have no prices; use cost=error, or list them", "logged")
     found = []
-    for name, column in zip(panel.names, both.prices.T, strict=True):
-        known = column[~column.isnan()]
+    chances = torch.ones_like(both.prices) if both.propensities is None else both.propensities
+    for name, column, chance in zip(panel.names, both.prices.T, chances.T, strict=True):
+        asked = ~(column + chance).isnan()
+        known, weights = column[asked], 1 / chance[asked]
         if not len(known):
             raise ParameterError(
                 "prices", f"{name} was never asked, so its price is not known; list the prices", "logged"
             )
-        found.append(float(known[0] if (known == known[0]).all() else known.mean()))
+        found.append(float(known[0] if (known == known[0]).all() else (weights * known).sum() / weights.sum()))
     return found

@@ -40,7 +40,9 @@ def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
     """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the device's free memory). A CPU has the
     inputs already, and streaming gathers them faster there."""
     fits = device.type != "cuda" or inputs.nbytes < torch.cuda.mem_get_info(device)[0] / 2
-    return Inputs(inputs, device, resident=on_device == "true" or (on_device == "auto" and device.type != "cpu" and fits))
+    return Inputs(
+        inputs, device, resident=on_device == "true" or (on_device == "auto" and device.type != "cpu" and fits)
+    )
 
 
 def eval_batch(inputs: Tensor) -> int:

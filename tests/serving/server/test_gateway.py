@@ -28,7 +28,7 @@ from tests.serving.server.helpers import (
 )
 
 from l2d.serving.router import Router
-from l2d.serving.server.service import RouterService
+from l2d.serving.server.service import RouterService, price_of
 from l2d.serving.server.upstreams import Upstream
 
 TOOLS: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
@@ -183,6 +183,21 @@ def test_the_next_of_the_ranking_answers(
     assert (row["expert"], row["served"]) == (first, second)
     assert f'l2d_fallbacks_total{{expert="{first}",reason="{why}"}} 1.0' in client.get("/metrics").text
     assert servers[third].seen == []
+
+
+def test_the_price_of_who_answered(
+    client: TestClient,
+    servers: dict[str, FakeUpstream],
+    ranking: tuple[str, ...],
+    service: RouterService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not of the expert that failed, also if the usage says nothing."""
+    monkeypatch.setattr(Upstream, "price_of", lambda *_: None)
+    servers[ranking[0]].behaviour = "429"
+    assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+    [row] = finished_log(service)
+    assert row["price"] == price_of(service.current.router, ranking[1]) != price_of(service.current.router, ranking[0])
 
 
 def test_no_server_there(client: TestClient, ranking: tuple[str, ...], service: RouterService) -> None:

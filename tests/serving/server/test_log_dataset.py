@@ -166,6 +166,9 @@ def test_prices_are_carried_over(tmp_path: Path) -> None:
     database.execute("""UPDATE runs SET about = replace(about, '"price_scale": 1.0', '"price_scale": 50.0')""")
     database.commit()
     database.close()
+    log_command.main(["export", str(log), "--out", str(tmp_path / "log.csv")])
+    with pytest.raises(ParameterError, match=r"counted a wrong answer as 0.02"):  # an export says it too
+        prices(f"dataset.path={tmp_path / 'log.csv'}")
     for cost in ("logged", "columns"):
         with pytest.raises(
             ParameterError, match=r"cost\.error_price: missing; .* counted a wrong answer as 0.02; say so"
@@ -278,9 +281,7 @@ def test_refused(run: Untrained, tmp_path: Path) -> None:
     writer.add_decisions(known)
     writer.add_outcomes([ReportedOutcome(str(n), 1.0, None) for n in range(30)]).result()
     writer.close()
-    with pytest.raises(
-        L2DError, match=r"shadow.sqlite: b was never asked; every expert needs 25 \(l2d serve --explore\)"
-    ):
+    with pytest.raises(L2DError, match=r"shadow.sqlite: no row was explored \(l2d serve --explore\)"):
         dataset(shadow).load(tmp_path)
 
 

@@ -253,7 +253,10 @@ def first_problem(errors: Any, before: tuple[str, ...] = ()) -> str:
     """One of pydantic's errors in one line, without the value: it may be long, or somebody's prompt."""
     error = max(errors, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
     place = ".".join(str(part) for part in (*before, *error["loc"]) if not is_branch_name(part))
-    sentence = {**SENTENCES, "model_attributes_type": "must be a JSON object"}.get(error["type"])
+    sentence = {
+        **SENTENCES,
+        "model_attributes_type": "must be a JSON object, with the header content-type: application/json",
+    }.get(error["type"])
     said = sentence.format(**error.get("ctx", {})) if sentence else error["msg"]
     return f"{place or 'the body'}: {said}"
 

@@ -92,9 +92,9 @@ class ServerLog:
             texts=None,
             seen=rows.seen,
         )
-        if rows.about is None or arrays.panel is None:
+        if arrays.panel is None:
             return arrays
-        return replace(arrays, panel=replace(arrays.panel, price_scale=rows.about.price_scale))
+        return replace(arrays, panel=replace(arrays.panel, price_scale=rows.price_scale))
 
     def _rows(self) -> LoggedRows:
         if self.path is None:
@@ -129,9 +129,10 @@ def is_image(rows: LoggedRows) -> bool:
 
 
 def with_evidence(rows: LoggedRows) -> LoggedRows:
-    """Without the rows that were not explored, if others were, and without those whose price is not known, if that of others is."""
-    explored = explored_rows(rows)
-    kept = explored if len(explored) else rows
+    """Without the rows that were not explored, and without those whose price is not known, if that of others is."""
+    kept = explored_rows(rows)
+    if not len(kept):
+        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
     known = ~np.isnan(kept.prices)
     return kept.take(known) if known.any() else kept
 

@@ -19,6 +19,7 @@ SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, o.corre
 FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS r ON r.name = d.run ORDER BY d.number
 """
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
+SCALE = "price_scale"  # the column of what the run that decided multiplied prices by, if it did
 EMBEDDED = f"{TEXT}_"  # the columns of what an encoder made of the text begin so
 
 
@@ -52,9 +53,9 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class LongForm:
-    """columns: id, prompt or the numbers that the router saw, expert, correct or loss, price, latency, propensity, time; no empty
-    ones. left_out: rows whose expert no policy chose: the client named it, the conversation had it, or another one failed. about:
-    of the last run that decided."""
+    """columns: id, prompt or the numbers that the router saw, expert, correct or loss, price, latency, propensity, time and
+    price_scale; no empty ones. left_out: rows whose expert no policy chose: the client named it, the conversation had it, or
+    another one failed. about: of the last run that decided."""
 
     columns: dict[str, Any]
     left_out: int
@@ -69,6 +70,7 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
     if not kept:
         known = "" if run is None else f" of run {run}"
         raise L2DError(f"{file}: no decision{known} with an outcome; POST /v1/outcomes records them")
+    last = RunInputs.read(kept[-1]["about"]) if kept[-1]["about"] is not None else None
     about = [RunInputs.read(text) for text in dict.fromkeys(row["about"] for row in kept) if text is not None]
     return LongForm(
         {
@@ -78,9 +80,10 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
             **outcomes_of_rows(kept),
             **known_columns(kept, ("price", "latency", "propensity")),
             "time": [round(row["time"], 3) for row in kept],
+            **({SCALE: [last.price_scale] * len(kept)} if last is not None and last.price_scale not in (0, 1) else {}),
         },
         len(rows) - len(kept),
-        RunInputs.read(kept[-1]["about"]) if kept[-1]["about"] is not None else None,
+        last,
     )
 
 

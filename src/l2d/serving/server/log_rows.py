@@ -10,7 +10,7 @@ import numpy as np
 from l2d.data.arrays import Seen
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.serving.server.databases import without_password
-from l2d.serving.server.log_export import EMBEDDED, NUMBER, TEXT, RunInputs, read_long_form
+from l2d.serving.server.log_export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_form
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
@@ -23,7 +23,8 @@ class LoggedRows:
     """n decisions with an outcome, whose expert a policy chose. file: for messages. errors: 1 − correct, or the loss. prices,
     latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
     is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
-    made of a text. about: None if the file, an export, does not say."""
+    made of a text. about: None if the file, an export, does not say. price_scale: what the run that decided multiplied prices by;
+    None if that is not known."""
 
     file: str
     ids: np.ndarray
@@ -38,6 +39,7 @@ class LoggedRows:
     columns: tuple[str, ...]
     embedded: bool
     about: RunInputs | None
+    price_scale: float | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -99,7 +101,9 @@ def read_export(file: Path) -> dict[str, Any]:
         there = f"there are {listed(sheet.names)}"
         raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
-    numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", "time") if name in sheet.names]
+    numbers = [
+        name for name in ("correct", "loss", "price", "latency", "propensity", "time", SCALE) if name in sheet.names
+    ]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name, (least, most) in LIMITS.items():
@@ -136,6 +140,7 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
         columns=tuple(name.removeprefix(NUMBER) for name in seen if not name.startswith(EMBEDDED)),
         embedded=any(name.startswith(EMBEDDED) for name in seen),
         about=about,
+        price_scale=about.price_scale if about is not None else float(columns[SCALE][0]) if SCALE in columns else None,
     )
 
 
