@@ -126,6 +126,7 @@ def test_on_ray(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     other = str(text_run(tmp_path / "other").path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("L2D_ADMIN_TOKEN", "secret")
+    before = signal.getsignal(signal.SIGTERM)  # Ray changes it for the whole process
     ray.init(num_cpus=2, include_dashboard=False, logging_level="error", log_to_driver=False)
     try:
         log, port = tmp_path / "log.sqlite", free_port()
@@ -142,3 +143,4 @@ def test_on_ray(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     finally:
         ray_serve.shutdown()
         ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
