@@ -157,11 +157,9 @@ def make_app_of(
     options: argparse.Namespace, swaps: int | None = None, tokens: Mapping[str, str | None] | None = None
 ) -> Any:
     """The app of one process."""
-    import sklearn
     import torch
 
     torch.set_num_threads(options.threads)
-    sklearn.set_config(skip_parameter_validation=True, assume_finite=True)
     from l2d.serving.server.app import make_app
 
     return make_app(make_service(options, swaps, tokens))
