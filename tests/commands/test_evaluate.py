@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.commands.refusals import refused
 from tests.serving.finished import PRICED, Untrained, untrained
 from tests.serving.server.helpers import make_service
 
@@ -57,15 +58,6 @@ def write_log(run: Path, file: Path, chance: float = 1 / 3, **other: object) -> 
     return file
 
 
-def refusal(*arguments: object) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([str(argument) for argument in arguments])
-    said = str(caught.value.code)
-    assert said.startswith("error: ")
-    assert "\n" not in said
-    return said
-
-
 def test_what_it_prints(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """a costs 0.5 on every row, b 1.1, c 1.3: doubly robust and SNIPS agree, and nothing is uncertain but who was asked."""
     log = write_log(run.path, tmp_path / "log.sqlite")
@@ -87,6 +79,13 @@ def test_what_it_prints(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFi
     assert [line.split()[2] for line in lines[4:7]] == ["1.0000", "1.0000", "1.0000"]
 
 
+def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(run.path, tmp_path / "log.sqlite")
+    main([str(run.path), "--log", str(log), "--budget", "0.4"])
+    said = capsys.readouterr().err
+    assert str(Router.load(run.path).at(budget=0.4).operating_point) in said
+
+
 def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(run.path, tmp_path / "log.sqlite")
     file = run.path / "test.npz"
@@ -95,7 +94,7 @@ def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, caps
         main([str(run.path), "--log", str(log)])
         assert "100 decisions with an outcome; left out: 20 rows that trained this router" in capsys.readouterr().err
         np.savez(file, train_ids=np.arange(N))
-        assert "all its rows trained this router" in refusal(run.path, "--log", log)
+        assert "all its rows trained this router" in refused(main, run.path, "--log", log)
     finally:
         file.unlink()
 
@@ -141,7 +140,7 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path) -> None:
         ([run.path, "--log", logs["good"], "--prices", "1"], "--prices"),
         ([tmp_path, "--log", logs["good"]], "not a run's folder"),
     ):
-        assert said in refusal(*arguments), said
+        assert said in refused(main, *arguments), said
 
 
 def test_a_comparison_in_words() -> None:

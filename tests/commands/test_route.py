@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.commands.refusals import refused
 from tests.data.sets.test_table import write
 from tests.serving.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
 
@@ -49,15 +50,6 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
 
 def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
-
-
-def refusal(*arguments: object) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([str(argument) for argument in arguments])
-    said = str(caught.value.code)
-    assert said.startswith("error: ")
-    assert "\n" not in said
-    return said
 
 
 def test_texts(texts: Untrained, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +152,7 @@ def test_the_columns_of_the_file_come_first(
 
 
 def test_a_pattern_that_matches_several_runs(texts: Untrained) -> None:
-    said = refusal(texts.path, "other/seed=0", "third", "--text", "why")
+    said = refused(main, texts.path, "other/seed=0", "third", "--text", "why")
     assert f"one run is needed, but 3 folders were given: {texts.path}, other/seed=0, third" in said
     assert "pattern" in said
 
@@ -220,11 +212,11 @@ BAD_PRICES = {
 
 @pytest.mark.parametrize("prices", BAD_PRICES)
 def test_bad_prices(prices: str, features: Untrained) -> None:
-    assert BAD_PRICES[prices] in refusal(features.path, "--file", "none.csv", "--prices", prices)
+    assert BAD_PRICES[prices] in refused(main, features.path, "--file", "none.csv", "--prices", prices)
 
 
 def test_prices_that_were_learned(texts: Untrained) -> None:
-    assert "error: --prices: " in refusal(texts.path, "--text", "why", "--prices", "0,0,0")
+    assert "error: --prices: " in refused(main, texts.path, "--text", "why", "--prices", "0,0,0")
 
 
 BAD_COMMANDS: dict[str, tuple[str, ...]] = {
@@ -249,7 +241,7 @@ BAD_COMMANDS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("what", BAD_COMMANDS)
 def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
     said, *given = BAD_COMMANDS[what]
-    assert said in refusal(features.path, *given)
+    assert said in refused(main, features.path, *given)
 
 
 def test_every_image_is_asked_about() -> None:

@@ -11,16 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from tests.commands.refusals import refused
 from tests.forker import Child
 from tests.serving.finished import Untrained
 from tests.serving.server.helpers import PROMPTS, FakeUpstream, text_run
 
-from l2d.commands.serve import main, make_serve_parser, make_service, read_token
+from l2d.commands.serve import announce, main, make_serve_parser, make_service, read_token
 from l2d.utils.errors import ParameterError
 
 KILLS = 20
@@ -30,15 +32,6 @@ Start = Callable[..., Child]
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
     return text_run(tmp_path_factory.mktemp("run"))
-
-
-def refusal(*arguments: object) -> str:
-    with pytest.raises(SystemExit) as caught:
-        main([str(argument) for argument in arguments])
-    said = str(caught.value.code)
-    assert said.startswith("error: ")
-    assert "\n" not in said
-    return said
 
 
 def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,19 +53,34 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pyte
         ([run.path, "--port", "x"], "--port"),
         ([], "RUN"),
     ):
-        assert said in refusal(*arguments)
+        assert said in refused(main, *arguments)
     assert not list(tmp_path.glob("*.sqlite"))
 
 
 def test_a_port_that_is_taken(run: Untrained, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert refusal(run.path, "--port", port, "--log", tmp_path / "log.sqlite").startswith(f"error: --port={port}:")
+        assert refused(main, run.path, "--port", port, "--log", tmp_path / "log.sqlite").startswith(
+            f"error: --port={port}:"
+        )
+
+
+def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite"), "--explore", "0.1"])
+    service = make_service(options)
+    service.log.close()
+    service.current.router.guard = replace(service.current.router.guard, constant=1)
+    service.current.router.operating_point = "spends $1"  # type: ignore[assignment]
+    announce(options, service, "h", 1)
+    note, point, said = capsys.readouterr().err.splitlines()
+    assert (note, point) == (service.current.router.guard_note, "spends $1")
+    assert said.startswith(f"l2d serves {run.path} on http://h:1; log: ")
+    assert "explores 0.1 of the queries; no token is asked for" in said
 
 
 def test_without_the_extra(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    assert refusal(run.path).endswith("pip install 'l2d[serve]'")
+    assert refused(main, run.path).endswith("pip install 'l2d[serve]'")
 
 
 def test_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,8 @@ def main(arguments: Sequence[str]) -> None:
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
         if router.guard_note is not None:
             print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
+        if router.operating_point is not None:
+            print(router.operating_point, file=sys.stderr)
         found = log_value(router, rows, own_prices=options.prices is not None)
         say("\n".join([value_table(found, router.unit), *notes(found), verdict(found, router.unit)]))
 

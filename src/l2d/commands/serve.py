@@ -191,7 +191,7 @@ def serve_together(uvicorn: Any, options: argparse.Namespace, arguments: Sequenc
     service = make_service(options)
     service.log.close()
     with open_door(options) as door:  # only to see whether it opens: uvicorn opens it itself
-        announce(options, *door.getsockname()[:2])
+        announce(options, service, *door.getsockname()[:2])
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {ARGUMENTS: json.dumps(list(arguments)), SWAPS: str(service.swaps)}
         os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
@@ -208,13 +208,17 @@ def open_door(options: argparse.Namespace) -> socket.socket:
         raise ParameterError("--port", f"cannot listen on {options.host} ({error.strerror})", options.port) from error
 
 
-def announce(options: argparse.Namespace, host: str, port: int) -> None:
+def announce(options: argparse.Namespace, service: "RouterService", host: str, port: int) -> None:
     from l2d.serving.server.databases import without_password
 
     said = [f"log: {without_password(options.log)}"]
     said += [f"explores {options.explore:.3g} of the queries"] if options.explore else []
     said += [f"{options.shadow} answers everything"] if options.shadow else []
-    said += ["no token is asked for"] if read_token(API) is None else []
+    said += ["no token is asked for"] if service.settings.api_token is None else []
+    router = service.current.router
+    for about in (router.guard_note, router.operating_point):
+        if about is not None:
+            print(about, file=sys.stderr)
     print(f"l2d serves {options.run} on http://{host}:{port}; {'; '.join(said)}", file=sys.stderr, flush=True)
 
 
@@ -223,5 +227,5 @@ def serve(uvicorn: Any, app: Any, options: argparse.Namespace) -> None:
     with open_door(options) as door:
         # asyncio sets it for sockets that it makes itself; without it every answer waits 40 ms for an acknowledgement
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        announce(options, *door.getsockname()[:2])
+        announce(options, app.service, *door.getsockname()[:2])
         uvicorn.Server(uvicorn.Config(app, **UVICORN)).run(sockets=[door])

@@ -82,9 +82,10 @@ def test_the_api_token(run: Untrained, tmp_path: Path) -> None:
             assert client.get(path).status_code == 200
 
 
-def test_reload(client: TestClient, run: Untrained, other: Path) -> None:
+def test_reload(client: TestClient, run: Untrained, other: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """From then on the new run decides, and says so."""
     assert client.post("/admin/reload", json={"run": str(other)}, headers=ADMIN).json() == {"run": str(other)}
+    assert f"l2d serves {other} now" in capsys.readouterr().err
     found = client.post("/v1/route", json={"text": PROMPTS[0]}).json()
     assert found["run"] == str(other)
     [choice] = Router.load(other).route(PROMPTS[:1])

@@ -5,6 +5,7 @@ import copy
 import json
 import logging
 import random
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -241,6 +242,7 @@ class RouterService:
         self.metrics.run.labels(new.name).set(1)
         self.current = new
         self.drift.forget()
+        print(f"l2d serves {new.name} now", file=sys.stderr, flush=True)
 
     async def follow(self) -> None:
         """Swap to the run that another server with this log was told to reload, if this one can serve it. Its guard was looked at
