@@ -56,20 +56,19 @@ KNOWN, ESTIMATES = ("given", "estimated"), ("doubly robust", "SNIPS", "direct", 
 _models: dict[tuple[str, int], LogModel] = {}
 
 
-def about() -> dict[str, str]:
-    command = "python bench/logs.py OUTCOMES.parquet"
+def about(command: str = "python bench/logs.py OUTCOMES.parquet") -> dict[str, str]:
     return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
 
 
 class Questions:
     """All questions: embeddings, errors and costs [n, 3], subjects."""
 
-    def __init__(self, outcomes: Path, data_dir: str) -> None:
+    def __init__(self, outcomes: Path, data_dir: str, setup: str = SETUP) -> None:
         said = [
             "dataset=mmlu",
             f"dataset.path={outcomes}",
             "dataset.only=null",
-            f"setup={SETUP}",
+            f"setup={setup}",
             "dataset.label=subject",
         ]
         arrays, _ = load_rows(check(compose([*said, f"data_dir={data_dir}"])))

@@ -54,6 +54,13 @@ def test_the_fallback_is_within_the_budget() -> None:
     assert within(0.009, held_out=worse).guard.constant == 1
 
 
+def test_by_the_costs_of_a_log_the_fallback_comes_sooner() -> None:
+    known = within(0.006)
+    assert known.guard.constant is None
+    much = known.guard.gain / known.guard.error + 1 if known.guard.error else 0.0
+    assert within(0.006, held_out=replace(HELD_OUT, needed=much)).guard.constant == known.guard.best
+
+
 def test_the_router_that_is_deployed_must_keep_it_too() -> None:
     """It finds the first expert better everywhere, by .6: at .0055 half of the rows may have it, so none has."""
     sure = torch.tensor([[0.0, 0.6]]).repeat(50, 1)

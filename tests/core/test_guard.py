@@ -1,6 +1,7 @@
 """Offsets against a search over all that can be told apart, and the fallback to one expert by hand."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from l2d.core import guard
-from l2d.core.guard import Guard, HeldOut, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
+from l2d.core.guard import ESTIMATED, Guard, HeldOut, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
 
 
 def fitted(utilities: torch.Tensor | None, decisions: torch.Tensor, costs: torch.Tensor) -> Guard:
@@ -178,6 +179,15 @@ def test_any_gain_is_enough() -> None:
     assert (found.constant, found.gain) == (0, 0.0)
 
 
+def test_by_the_costs_of_a_log_more_than_a_standard_error_is_needed() -> None:
+    """Differences 0, 0, 0, 1: mean ¼ ± ¼ is not enough. 0, 0, 0, 1, 1: .4 ± √.06 is."""
+    costs = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
+    router = torch.tensor([0, 0, 0, 1])
+    assert fit_guard(None, router, costs, 0, needed=ESTIMATED) == Guard(None, 0, 0, 0.25, 0.25, ESTIMATED)
+    more = torch.cat([costs, costs[3:]])
+    assert fit_guard(None, torch.tensor([0, 0, 0, 1, 1]), more, 0, needed=ESTIMATED).constant is None
+
+
 def test_ties() -> None:
     """Experts of one cost: the first, with nothing to gain. A router that always takes the best is that expert."""
     equal = torch.ones(6, 3)
@@ -255,7 +265,7 @@ def test_a_guard_decides_in_one_of_three_ways() -> None:
     assert Guard((0.0, 0.001), None, 0, 0.2, 0.1).decide(half[2:], decisions[2:]).tolist() == [1]
 
 
-@pytest.mark.parametrize("guard", [Guard(None, None, 1, 0.25, 0.1), Guard((0.1, -0.1), 1, 1, 0.0, None)])
+@pytest.mark.parametrize("guard", [Guard(None, None, 1, 0.25, 0.1, 1.0), Guard((0.1, -0.1), 1, 1, 0.0, None)])
 def test_round_trip_through_json(guard: Guard) -> None:
     again = Guard.from_dict(json.loads(json.dumps(guard.as_dict())))
     assert again == guard
@@ -282,6 +292,14 @@ def test_a_guard_for_other_prices_by_hand() -> None:
     for prices, best in (([0.0, 2.0], 0), ([2.0, 0.0], 1)):
         found = held_out.guard_at(torch.tensor(prices))
         assert (found.constant, found.best, found.gain) == (best, best, 0)
+
+
+def test_a_guard_for_other_prices_wants_as_much() -> None:
+    """.25 ± .25 is enough by known costs."""
+    errors = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
+    known = HeldOut(errors, errors.float(), errors.mean(dim=0))
+    assert known.guard_at(torch.zeros(2)).constant is None
+    assert replace(known, needed=ESTIMATED).guard_at(torch.zeros(2)).constant == 0
 
 
 def test_offsets_go_where_the_utilities_are() -> None:

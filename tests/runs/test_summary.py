@@ -242,6 +242,7 @@ def test_why_everything_goes_to_one_expert() -> None:
     for gain, said in (
         (-0.5, "the router costs 0.5000 ± 0.4900 (95 %) more per input (10 rows)"),
         (0.0, "costs no less (10 rows)"),
+        (0.125, "the router's gain, +0.1250 ± 0.4900 (95 %) per input, may be chance (10 rows)"),  # of a log
     ):
         found = guarded(gain, 0.25, constant="expert 2")
         line = line_of(format_table(metrics([0, 0, 0, 0], guarded=found, rows=RowCounts(4, 10, 30))), "guard: ")

@@ -235,11 +235,7 @@ def test_the_description_comes_back_whole(features: Ran) -> None:
 
 def priced_run(tmp_path: Path, guard: Guard, wrong: HeldOut | None = None) -> Untrained:
     """Of a method that takes other prices later. wrong: what it is said to have expected on validation rows; None: nothing was kept."""
-    saved = (
-        {}
-        if wrong is None
-        else {f"{HELD_OUT}.{name}": value for name, value in vars(wrong).items() if value is not None}
-    )
+    saved = {} if wrong is None else {f"{HELD_OUT}.{name}": value for name, value in wrong.tensors().items()}
     return untrained(tmp_path, *PRICED, "method=cost_regression", guard=guard, kept=saved)
 
 
@@ -269,6 +265,15 @@ def test_other_prices(tmp_path: Path) -> None:
         assert {*experts_of(router, run)} == {"a"}
         assert torch.equal(router.method.state_dict()["prices"], torch.tensor([0.5, 0.1, 0.3]))
     assert len(found) > 1
+
+
+def test_the_guard_of_a_log_wants_as_much_at_other_prices(tmp_path: Path) -> None:
+    """The run says how much, and so does the note."""
+    run = priced_run(tmp_path, Guard(None, 0, 0, 0.1, 0.2, needed=1.0), right_at_any_price())
+    router = Router.load(run.path)
+    assert router.guard_note is not None
+    assert router.guard_note.endswith("not better than a by more than a standard error")
+    assert router.at([0.0, 0.02, 0.01]).guard.needed == 1.0
 
 
 def test_within_a_budget(tmp_path: Path) -> None:

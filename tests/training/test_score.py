@@ -12,7 +12,7 @@ from tests.running import build
 
 from l2d.core.metrics import calibration
 from l2d.core.results import ExtremeShares, RowCounts
-from l2d.training.score import RoutedRows, calibration_on, held_out, score_router
+from l2d.training.score import RoutedRows, calibration_on, held_out, hold, score_router
 from l2d.utils.errors import L2DError
 
 
@@ -44,6 +44,16 @@ def routed_rows(**known: torch.Tensor) -> RoutedRows:
     """Only what is known of them matters."""
     nothing = torch.zeros(0)
     return RoutedRows(**{"scores": nothing, "utilities": nothing, "decisions": nothing, **known})
+
+
+def test_by_the_costs_of_a_log_the_guard_wants_more() -> None:
+    """The gain is .25 ± .25."""
+    costs = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
+    method: Any = SimpleNamespace(by_argmax=False)
+    known = routed_rows(costs=costs, prices=torch.zeros(2), decisions=torch.tensor([0, 0, 0, 1]))
+    logged = replace(known, logged_weights=torch.ones(4, 2))
+    guards = [hold(method, rows, known, best=0)[0] for rows in (known, logged)]
+    assert [guard.constant for guard in guards] == [None, 0]
 
 
 def test_what_is_kept_for_other_prices_holds_none() -> None:

@@ -183,7 +183,7 @@ def keep_within(
             aim = (low + high) / 2
         aim = low
     place = int(curve.first_within(spend, aim))
-    guard, decisions = guard_within(curve, place, held_out.mean_errors, mean_prices, budget)
+    guard, decisions = guard_within(curve, place, held_out, mean_prices, budget)
     routed = guard.constant is None
     spends = resampled[:, place] if routed else mean_prices[[guard.best]]
     low, high = (float(spends.quantile(share)) for share in INTERVAL)
@@ -203,15 +203,15 @@ def keep_within(
 
 
 def guard_within(
-    curve: SpendCurve, place: int, mean_errors: Tensor, mean_prices: Tensor, budget: float
+    curve: SpendCurve, place: int, held_out: HeldOut, mean_prices: Tensor, budget: float
 ) -> tuple[Guard, Tensor]:
     """The guard, which falls back to the best single expert that the budget allows; and the decisions under it. It has no offsets:
     they would change the spend."""
     decisions = curve.decisions[place]
-    alone = (mean_errors.double() + mean_prices).masked_fill(mean_prices > budget * (1 + ROUNDING), torch.inf)
+    alone = (held_out.mean_errors.double() + mean_prices).masked_fill(mean_prices > budget * (1 + ROUNDING), torch.inf)
     best = int(alone.argmin())
     if alone[best].isinf():  # no single expert is within the budget: there is nothing to fall back to
         gain, error = paired((curve.errors + curve.prices)[:, best] - paid(curve.errors + curve.prices, decisions))
         return Guard(None, None, best, gain, error), decisions
-    guard = fit_guard(None, decisions, curve.errors + curve.prices, best)
+    guard = fit_guard(None, decisions, curve.errors + curve.prices, best, held_out.needed)
     return guard, guard.decide(curve.errors, decisions)

@@ -1,5 +1,6 @@
-"""Guard: falls back to the best single expert unless the router is cheaper on rows that it did not see. It adds offsets to the
-experts' scores if these gain more than two standard errors there. bench/guard.py measures how often these rules err."""
+"""Guard: falls back to the best single expert unless the router is cheaper on rows that it did not see. If costs are estimated from
+a log, it must be cheaper by more than a standard error. The guard adds offsets to the experts' scores if these gain more than two
+standard errors. bench/guard.py and bench/log_guard.py measure how often these rules err."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -16,19 +17,25 @@ from l2d.utils.seeding import stream
 FOLDS = 5
 PASSES = 10
 OFFSETS = 2.0  # standard errors that offsets must gain, since p offsets can overfit
+KNOWN, ESTIMATED = (
+    0.0,
+    1.0,
+)  # standard errors by which the router must be cheaper: by known costs, and by those of a log
 
 
 @dataclass(frozen=True)
 class Guard:
     """offsets [p]: added to the utilities; None if they gain too little. constant: the expert, counted from 0, that gets every
     input; None if the router is cheaper than the best single expert. gain, error: how much cheaper the router, with its offsets, is
-    on the rows that the guard is fitted to (mean of paired differences), and the standard error, None for a single row."""
+    on the rows that the guard is fitted to (mean of paired differences), and the standard error, None for a single row. needed: the
+    standard errors that it has to gain."""
 
     offsets: tuple[float, ...] | None
     constant: int | None
     best: int
     gain: float
     error: float | None
+    needed: float = KNOWN
 
     def decide(self, utilities: Tensor, decisions: Tensor) -> Tensor:
         """utilities [n, p] and the router's own decisions [n] -> [n]."""
@@ -52,7 +59,7 @@ class HeldOut:
     expects on its training rows, if the routers of folds made the expectations; what it will spend depends on its own.
 
     If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router
-    expects on its training rows."""
+    expects on its training rows. needed: see Guard."""
 
     errors: Tensor
     expected: Tensor
@@ -62,21 +69,26 @@ class HeldOut:
     expected_prices: Tensor | None = None
     mean_prices: Tensor | None = None
     deployed_prices: Tensor | None = None
+    needed: float = KNOWN
+
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, to be saved."""
+        return {name: value.contiguous() for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def guard_at(self, prices: Tensor) -> Guard:
         """The guard for prices [p]."""
         utilities = -(self.expected + prices.to(self.expected))
         best = int((self.mean_errors + prices.to(self.mean_errors)).argmin())
-        return fit_guard(utilities, argmax_last(utilities), self.errors + prices.to(self.errors), best)
+        return fit_guard(utilities, argmax_last(utilities), self.errors + prices.to(self.errors), best, self.needed)
 
 
 def with_offsets(utilities: Tensor, offsets: tuple[float, ...]) -> Tensor:
     return argmax_last(utilities.double() + torch.tensor(offsets, dtype=torch.float64, device=utilities.device))
 
 
-def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: int) -> Guard:
+def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: int, needed: float = KNOWN) -> Guard:
     """utilities [n, p] (None for a method that does not decide by their argmax), decisions [n], costs [n, p] of validation rows.
-    best: the single expert to fall back to."""
+    best: the single expert to fall back to. needed: see Guard."""
     costs = costs.double()
     offsets = None
     if utilities is not None:
@@ -87,8 +99,8 @@ def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: 
         if error is not None and gain > OFFSETS * error:
             offsets, decisions = fit_offsets(utilities, costs), held_out
     gain, error = paired(costs[:, best] - paid(costs, decisions))
-    pays = error is not None and gain > 0  # a single row says nothing
-    return Guard(offsets, None if pays else best, best, gain, error)
+    pays = error is not None and gain > needed * error  # a single row says nothing
+    return Guard(offsets, None if pays else best, best, gain, error, needed)
 
 
 def paired(differences: Tensor) -> tuple[float, float | None]:

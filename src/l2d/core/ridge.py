@@ -1,4 +1,6 @@
-"""Ridge regression of columns that are known in part, with its penalty chosen on rows that were left out."""
+"""Ridge regression, with its penalty chosen on rows that were left out."""
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -41,25 +43,55 @@ def fit_crossed(points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 def _fit_columns(points: Tensor, values: Tensor, known: Tensor, fold: Tensor) -> tuple[Tensor, Tensor]:
     """values [n, m] of columns that are known on the same rows [n]."""
     width = points.shape[1]
-    inside = [known & (fold == k) for k in range(FOLDS)]
-    squares = torch.stack([points[rows].T @ points[rows] for rows in inside])
-    products = torch.stack([points[rows].T @ values[rows] for rows in inside])
+    parts = [(points[rows], values[rows]) for rows in (known & (fold == k) for k in range(FOLDS))]
+    squares = torch.stack([inputs.T @ inputs for inputs, _ in parts])
+    products = torch.stack([inputs.T @ outputs for inputs, outputs in parts])
+    square, product = squares.sum(dim=0), products.sum(dim=0)
+    without = [(square - squares[k], product - products[k]) for k in range(FOLDS)]
+    held_out = [(fold == k, points[fold == k]) for k in range(FOLDS)]
     judged = known & (fold < FOLDS)
     least = torch.full((values.shape[1],), torch.inf, dtype=torch.float64)
     coefficients, expected = torch.zeros(width, values.shape[1]).double(), torch.zeros_like(values)
     for penalty in PENALTIES if width > 1 else PENALTIES[:1]:
         ridge = torch.diag(torch.tensor([penalty] * (width - 1) + [1e-8], dtype=torch.float64))
-
-        def solved(square: Tensor, product: Tensor, ridge: Tensor = ridge) -> Tensor:
-            return torch.cholesky_solve(product, torch.linalg.cholesky(square + ridge))
-
-        whole = solved(squares.sum(dim=0), products.sum(dim=0))
+        whole = _solved(square + ridge, product)
         guesses = points @ whole
-        for k in range(FOLDS):
-            others = solved(squares.sum(dim=0) - squares[k], products.sum(dim=0) - products[k])
-            guesses[fold == k] = points[fold == k] @ others
+        for (rows, inputs), (others, their_product) in zip(held_out, without, strict=True):
+            guesses[rows] = inputs @ _solved(others + ridge, their_product)
         error = (guesses - values)[judged].square().mean(dim=0)
         better = error < least
         least = torch.where(better, error, least)
         coefficients[:, better], expected[:, better] = whole[:, better], guesses[:, better]
     return coefficients, expected
+
+
+def _solved(square: Tensor, product: Tensor) -> Tensor:
+    return torch.cholesky_solve(product, torch.linalg.cholesky(square))
+
+
+def fit_left_out(points: Tensor, values: Tensor, penalties: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Regression of all columns of values [n, p] with one penalty, which spares the mean: coefficients [F, p] and their offsets
+    [p]. Of the penalties it is the one that expects best of each row if that is left out.
+
+    One decomposition serves all penalties. If row i pulls its own estimate by h_i, the error without it is the residual over
+    1 − h_i.
+    """
+    points, values = points.double(), values.double()
+    centre, mean = points.mean(dim=0), values.mean(dim=0)
+    inputs, outputs, n = points - centre, values - mean, len(points)
+    if n > points.shape[1]:
+        sizes, axes = torch.linalg.eigh(inputs.T @ inputs)
+        places = inputs @ axes
+    else:
+        sizes, axes = torch.linalg.eigh(inputs @ inputs.T)
+        places = axes * sizes.clamp(min=0).sqrt()
+    products, squares = places.T @ outputs, places.square()
+    coefficients, least = torch.zeros(points.shape[1], values.shape[1]).double(), torch.inf
+    for penalty in penalties:
+        shrunk = 1 / (sizes.clamp(min=0) + penalty)
+        residuals = outputs - places @ (shrunk[:, None] * products)
+        own = 1 / n + squares @ shrunk
+        error = float((residuals / (1 - own)[:, None]).square().mean())
+        if error < least:
+            coefficients, least = inputs.T @ residuals / penalty, error
+    return coefficients, mean - centre @ coefficients

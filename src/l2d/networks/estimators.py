@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from l2d.core.groups import group_sums
+from l2d.core.ridge import fit_left_out
 from l2d.learning.compiling import Features
 from l2d.networks.network import KINDS, Network, input_kind
 from l2d.networks.tabular import CONSTANT, FAR
@@ -317,26 +318,19 @@ class Ridge(Scaled):
             self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
-        from sklearn.linear_model import RidgeCV
-
         self.set_scale(rows.inputs, unit=False)
         points, right = self.scaled(rows.inputs).double(), rows.right.double()
         asked = ~right.isnan()
-        # All experts at once if they were asked on the same rows.
-        parts = [slice(None)] if asked.all() else [slice(k, k + 1) for k in range(right.shape[1])]
-        models = []
-        for part in parts:
-            mine = asked[:, part].all(dim=1)
-            models.append(RidgeCV(RIDGES).fit(points[mine].numpy(), right[mine, part].numpy()))
-        self.weight = torch.cat([torch.tensor(model.coef_).float().view(-1, points.shape[1]) for model in models])
-        self.bias = torch.cat([torch.tensor(model.intercept_).float().view(-1) for model in models])
+        if asked.all():  # one decomposition, and one penalty, for all experts
+            weight, bias = fit_left_out(points, right, RIDGES)
+        else:
+            found = [fit_left_out(points[mine], one[mine, None], RIDGES) for one, mine in zip(right.T, asked.T, strict=True)]
+            weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
+        self.weight, self.bias = weight.T.float().contiguous(), bias.float()
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        from sklearn.linear_model import RidgeCV
-
-        model = RidgeCV(RIDGES).fit(self.scaled(inputs).double().numpy(), right.double().numpy())
-        self.weight = torch.cat([self.weight, torch.tensor(model.coef_).float()[None]])
-        self.bias = torch.cat([self.bias, torch.tensor([float(model.intercept_)])])
+        weight, bias = fit_left_out(self.scaled(inputs), right[:, None], RIDGES)
+        self.weight, self.bias = torch.cat([self.weight, weight.T.float()]), torch.cat([self.bias, bias.float()])
 
     def forward(self, inputs: Tensor) -> Tensor:
         return (self.scaled(inputs) @ self.weight.T + self.bias).clamp(0, 1)

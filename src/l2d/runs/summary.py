@@ -186,6 +186,8 @@ def _by_fold(metrics: RunMetrics) -> str:
 def _no_gain(seen: GuardEvidence, unit: Unit) -> str:
     if seen.standard_error is None:
         return "there are too few rows to tell"
+    if seen.gain > 0:  # of a log, whose estimates are noisy
+        return f"the router's gain, {unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input, may be chance"
     return (
         f"the router costs {unit.told(-seen.gain)}{_plus_minus(seen, unit)} more per input"
         if seen.gain < 0

@@ -72,7 +72,7 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
         network=network,
         description=description,
         encoder=rebuild_encoder(description.encoder, kept, trust),
-        held_out=HeldOut(**held_out) if held_out else None,
+        held_out=HeldOut(**held_out, needed=description.guard.needed) if held_out else None,
         training_inputs=InputSummary(**summary) if summary else None,
     )
 

@@ -109,7 +109,8 @@ class Router:
             return None
         if self.guard.constant is not None:
             best = self.experts[self.guard.constant]
-            reason = f"on rows that it did not see the router was not better than {best}"
+            enough = " by more than a standard error" if self.guard.needed else ""
+            reason = f"on rows that it did not see the router was not better than {best}{enough}"
             return f"guard: every query goes to {best}; {reason}"
         return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
 

@@ -59,15 +59,10 @@ def write_router(router: "Router", folder: Path) -> None:
 
 def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
     """The tensors of the file, by part."""
-    held_out, inputs = tensors_of(router.held_out), tensors_of(router.training_inputs)
+    held_out = {} if router.held_out is None else router.held_out.tensors()
+    inputs = {} if router.training_inputs is None else vars(router.training_inputs)
     found = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
     return {**found, TRAINING_INPUTS: inputs}
-
-
-def tensors_of(kept: object | None) -> dict[str, Any]:
-    """The fields of a dataclass of tensors, without those that are None."""
-    known = {} if kept is None else vars(kept)
-    return {name: value.contiguous() for name, value in known.items() if value is not None}
 
 
 def read_validation(folder: Path) -> RouterScore | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import DECISIONS, at_least_float32
-from l2d.core.guard import Guard, HeldOut, fit_guard
+from l2d.core.guard import ESTIMATED, KNOWN, Guard, HeldOut, fit_guard
 from l2d.core.off_policy import Logged, known_costs, policy_value, value_of
 from l2d.core.results import (
     SCHEMA_VERSION,
@@ -217,11 +217,12 @@ def held_out(
             mean_prices=rows.prices.double().mean(dim=0),
             deployed_prices=None if deployed is None else method.expected_prices(deployed),
         )
-    return {name: value.contiguous() for name, value in vars(kept).items() if value is not None}
+    return kept.tensors()
 
 
 def hold(method: Method, seen: RoutedRows, asked: RoutedRows, best: int) -> tuple[Guard, Tensor]:
     """The guard fitted to the rows `seen`, which the router did not learn from, and its decisions on the rows `asked`. best: the
     best single expert."""
-    guard = fit_guard(seen.utilities if method.by_argmax else None, seen.decisions, seen.costs, best)
+    needed = KNOWN if seen.logged_weights is None else ESTIMATED
+    guard = fit_guard(seen.utilities if method.by_argmax else None, seen.decisions, seen.costs, best, needed)
     return guard, guard.decide(asked.utilities, asked.decisions)
