@@ -1,7 +1,7 @@
 """The size of ρ by reward mass: from finished runs of method=mild in setup III to a CSV, from there to docs/why_mild.md.
 
 python bench/rho_size.py collect RUNS_DIR    # adds the finished runs there to bench/results/rho_size.csv
-python bench/rho_size.py docs                # rewrites a table of docs/why_mild.md
+python bench/rho_size.py docs                # rewrites two tables of docs/why_mild.md
 """
 
 import argparse
@@ -15,22 +15,26 @@ from records import Row, cell_of, finished, made, made_by, merged, put, read, sc
 
 CSV = ROOT / "bench" / "results" / "rho_size.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
-KEYS = ("dataset", "total", "offset", "seed")
+KEYS = ("dataset", "experts", "total", "offset", "seed")
 RESULTS = ("validation", "test")
 FIELDS = (*KEYS, "rho", *RESULTS, "n", "machine", "torch", "commit")
+# The mark of each kind of experts' table.
+MARKS = {"synthetic": "mass", "trained": "mass-trained"}
 
 
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
     for _, config, metrics, timing in finished(runs_dir):
         cell, rho = cell_of(config), config["method"].get("rho")
-        if config["method"]["name"] != "mild" or not isinstance(rho, dict):
+        if config["method"]["name"] != "mild" or not isinstance(rho, dict) or cell["experts"] not in MARKS:
             continue
         size = [f"method.rho.{key}={rho[key]}" for key in ("total", "offset")]
-        if not usual(config, [f"dataset={cell['dataset']}", "setup=III", "experts=synthetic", "cost=error", *size]):
+        names = [f"{group}={cell[group]}" for group in ("dataset", "experts")]
+        if not usual(config, [*names, "setup=III", "cost=error", *size]):
             continue
         kept = {
             "dataset": cell["dataset"],
+            "experts": cell["experts"],
             "total": f"{float(rho['total']):g}",
             "offset": f"{float(rho['offset']):g}",
             "seed": str(config["seed"]),
@@ -43,10 +47,12 @@ def collected(runs_dir: Path) -> list[Row]:
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Row], experts: str) -> str:
     """Of the seeds that all sizes have: validation and test loss by size, the mean over datasets last."""
     by_size: dict[float, dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in rows:
+        if row["experts"] != experts:
+            continue
         mean = statistics.fmean(map(float, row["rho"].split()))
         by_size[float(f"{mean:.2g}")][row["dataset"], row["seed"]] = row
     common = sorted(set.intersection(*({*members} for members in by_size.values())))
@@ -77,7 +83,9 @@ def main() -> None:
     if options.command == "collect":
         write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, RESULTS))
     else:
-        put(PAGE, "mass", table(read(CSV)))
+        rows = read(CSV)
+        for experts, mark in MARKS.items():
+            put(PAGE, mark, table(rows, experts))
 
 
 if __name__ == "__main__":

@@ -82,6 +82,13 @@ def test_why_mild(bench: Bench) -> None:
     assert why.curve_table(rows) in block("docs/why_mild.md", "curves")
 
 
+@pytest.mark.parametrize("experts", ["synthetic", "trained"])
+def test_rho_size(experts: str, bench: Bench) -> None:
+    size = bench("rho_size")
+    rows = bench("records").read(size.CSV)
+    assert size.table(rows, experts) == block("docs/why_mild.md", size.MARKS[experts])
+
+
 def test_llm(bench: Bench) -> None:
     llm, read = bench("llm"), bench("records").read
     rows, data = read(llm.CSV), read(llm.DATA)
