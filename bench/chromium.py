@@ -84,11 +84,17 @@ class Chromium:
     def wait(self, condition: str, seconds: float = 20.0) -> None:
         """Until an expression is true. On a page that is being loaded it may fail."""
         end = time.monotonic() + seconds
-        while not self.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"):
+        while not self._holds(condition):
             if time.monotonic() > end:
                 shown = self.run("document.body.innerText")
                 raise TimeoutError(f"never true: {condition}\n{self.problems}\n{shown}")
             time.sleep(0.02)
+
+    def _holds(self, condition: str) -> bool:
+        try:
+            return bool(self.run(f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"))
+        except RuntimeError:  # the page went away while it was asked
+            return False
 
     def type_into(self, id: str, text: str) -> None:
         """In place of what is there."""

@@ -1,18 +1,24 @@
 """`l2d evaluate`: what it prints, and refusals of one line. The estimates are tested in tests/serving/server/test_log_value.py."""
 
+import json
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.commands.refusals import refused
-from tests.serving.finished import PRICED, Untrained, untrained
+from tests.serving.finished import CELLS, PRICED, Untrained, untrained
 from tests.serving.server.helpers import make_service
 
-from l2d.commands.evaluate import compared, main
+from l2d.commands.evaluate import compared, main, price_notes
+from l2d.commands.log import main as log_main
 from l2d.core.results import Estimate
 from l2d.serving.exported import HELD_OUT
 from l2d.serving.router import Router
+from l2d.serving.server.log_rows import read_rows
 from l2d.serving.server.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
 from l2d.utils.text import Unit
 
@@ -58,6 +64,17 @@ def write_log(run: Path, file: Path, chance: float = 1 / 3, **other: object) -> 
     return file
 
 
+def decided_by_two(log: Path, *abouts: dict[str, object]) -> None:
+    """The first rows are of a run called old, the others of a run called new. abouts: what the log says of their prices."""
+    database = sqlite3.connect(log)
+    [[about]] = database.execute("SELECT about FROM runs")
+    for name, own in zip(("old", "new"), abouts, strict=True):
+        database.execute("INSERT INTO runs VALUES (?, ?)", (name, json.dumps({**json.loads(about), **own})))
+    database.execute("UPDATE decisions SET run = iif(number <= ?, 'old', 'new')", (N // 2,))
+    database.commit()
+    database.close()
+
+
 def test_what_it_prints(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """a costs 0.5 on every row, b 1.1, c 1.3: doubly robust and SNIPS agree, and nothing is uncertain but who was asked."""
     log = write_log(run.path, tmp_path / "log.sqlite")
@@ -86,6 +103,94 @@ def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.Capture
     assert str(Router.load(run.path).at(budget=0.4).operating_point) in said
 
 
+@pytest.mark.parametrize(("budget", "dearer", "within"), [(0.5, 1, "within"), (0.1, 1, "within"), (0.1, 3, "above")])
+def test_the_spend_within_a_budget(
+    run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str], budget: float, dearer: int, within: str
+) -> None:
+    """Each expert has one price in the log, so the mean price follows from the choices. If experts cost more than the router
+    expects, a budget that it keeps by its own prices is exceeded."""
+    log = write_log(run.path, tmp_path / "log.sqlite")
+    database = sqlite3.connect(log)
+    database.execute("UPDATE decisions SET price = ? * price", (dearer,))
+    database.commit()
+    database.close()
+    main([str(run.path), "--log", str(log), "--budget", str(budget)])
+    lines = capsys.readouterr().out.splitlines()
+    rows = read_rows(log)
+    assert rows.features is not None
+    chosen = Router.load(run.path).at(budget=budget).decide(rows.features).tolist()
+    spend = dearer * np.array([0.5, 0.1, 0.3])[chosen].mean()
+    [told] = [line for line in lines if line.startswith("mean price per query: ")]
+    assert f"router {spend:.4g} (95 % interval " in told
+    assert told.endswith(f"; the policy that ran {rows.prices.mean():.4g}")
+    assert f"the router is {within} the budget of {budget:g}" in lines
+    assert lines[-1].startswith("verdict: ")
+
+
+def test_a_budget_in_words() -> None:
+    """By the interval of 1.96 standard errors; in dollars, if the run knows what an error costs."""
+    value: Any = SimpleNamespace(price=Estimate(0.02, 0.001), paid=Estimate(0.03, 0.002))
+    said = "mean price per query: router 0.02 (95 % interval 0.01804 to 0.02196); the policy that ran 0.03"
+    assert price_notes(value, Unit(), None) == [said]
+    for budget, told in (
+        (0.0221, "within the budget of 0.0221"),
+        (0.0219, "within the budget of 0.0219, but not significantly"),
+        (0.0181, "above the budget of 0.0181, but not significantly"),
+        (0.018, "above the budget of 0.018"),
+    ):
+        assert price_notes(value, Unit(), budget) == [said, f"the router is {told}"]
+    assert "router $0.02 (95 % interval $0.01804 to $0.02196)" in price_notes(value, Unit(0.5), 0.03)[0]
+    assert price_notes(value, Unit(0.5), 0.03)[1] == "the router is within the budget of $0.03"
+    exact: Any = SimpleNamespace(price=Estimate(0.02 * (1 + 1e-8), 0.0), paid=Estimate(0.03, 0.002))
+    assert price_notes(exact, Unit(), 0.02)[1] == "the router is within the budget of 0.02"
+    free: Any = SimpleNamespace(price=None, paid=None)
+    assert price_notes(free, Unit(), None) == []
+
+
+def test_rows_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run whose prices differ between rows has no other price to take: these rows are left out, of the log and of its export."""
+    cells = {**CELLS, **{f"price_{name}": [1.0] * len(CELLS["x"]) for name in "abc"}}
+    own = untrained(tmp_path, "dataset.features=[x,y]", "cost=columns", "method=cost_regression", cells=cells).path
+    log, out = write_log(own, tmp_path / "log.sqlite"), tmp_path / "log.csv"
+    database = sqlite3.connect(log)
+    database.execute("UPDATE decisions SET price = NULL WHERE number <= 30")
+    database.commit()
+    log_main(["export", str(log), "--out", str(out)])
+    rows, printed = read_rows(log), []
+    for file in (log, out):
+        capsys.readouterr()
+        main([str(own), "--log", str(file)])
+        said = capsys.readouterr()
+        assert f"{N - 30} decisions with an outcome; left out: 30 rows without a price\n" in said.err
+        printed.append(said.out)
+    assert printed[0] == printed[1]
+    [ran] = [line for line in printed[0].splitlines() if line.startswith("the policy that ran")]
+    assert f"{(rows.errors + rows.prices)[30:].mean():.4f}" in ran
+    database.execute("UPDATE decisions SET price = NULL")
+    database.commit()
+    database.close()
+    log_main(["export", str(log), "--out", str(out)])
+    for file in (log, out):
+        assert refused(main, own, "--log", file).endswith(": no row has a price; report it with the outcome")
+
+
+def test_a_shadow_says_what_the_router_chose(run: Untrained, tmp_path: Path) -> None:
+    shadow = {"expert": "c", "decided_by": "shadow"}
+    log, out = write_log(run.path, tmp_path / "log.sqlite", chance=1.0, **shadow), tmp_path / "log.csv"
+    log_main(["export", str(log), "--out", str(out)])
+    rows = read_rows(log)
+    assert rows.features is not None
+    for flags in ([], ["--prices", "1,0,0"]):
+        router = Router.load(run.path)
+        router = router.at([1, 0, 0]) if flags else router
+        chosen = [choice.expert for choice in router.route(rows.features)]
+        told = ", ".join(f"{name} {chosen.count(name) / N:.0%}" for name in "abc")
+        for file in (log, out):
+            said = refused(main, run.path, "--log", file, *flags)
+            assert "no row was explored (l2d serve --explore)" in said
+            assert f"the router chooses {told};" in said
+
+
 def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(run.path, tmp_path / "log.sqlite")
     file = run.path / "test.npz"
@@ -99,10 +204,13 @@ def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, caps
         file.unlink()
 
 
-def test_an_export(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from l2d.commands.log import main as log_main
-
+@pytest.mark.parametrize("scales", [(1.0, 1.0), (2.0, 1.0), (1.0, 2.0)])
+def test_an_export(
+    run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str], scales: tuple[float, float]
+) -> None:
+    """Also of two runs with their own price of an error."""
     log = write_log(run.path, tmp_path / "log.sqlite")
+    decided_by_two(log, *({"currency": "$", "price_scale": scale} for scale in scales))
     main([str(run.path), "--log", str(log)])
     expected = capsys.readouterr().out
     for name in ("log.csv", "log.parquet"):
@@ -110,6 +218,15 @@ def test_an_export(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture
         capsys.readouterr()
         main([str(run.path), "--log", str(tmp_path / name)])
         assert capsys.readouterr().out == expected
+
+
+def test_prices_in_different_units(run: Untrained, tmp_path: Path) -> None:
+    log = write_log(run.path, tmp_path / "log.sqlite")
+    decided_by_two(log, {"currency": "$", "price_scale": 2.0}, {"currency": "", "price_scale": 1.0})
+    said = refused(main, run.path, "--log", log)
+    assert "the runs old and new count prices in different units" in said
+    assert "choose those of one run with --run" in said
+    main([str(run.path), "--log", str(log), "--run", "old"])
 
 
 def test_mistakes_are_one_line(run: Untrained, tmp_path: Path) -> None:

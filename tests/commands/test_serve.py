@@ -10,6 +10,7 @@ import sqlite3
 import sys
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -67,15 +68,18 @@ def test_a_port_that_is_taken(run: Untrained, tmp_path: Path) -> None:
 
 def test_what_it_says_first(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = make_serve_parser().parse_args([str(run.path), "--log", str(tmp_path / "log.sqlite"), "--explore", "0.1"])
+    options_with_drift = {**vars(options), "drift_limit": 0.25}
     service = make_service(options)
     service.log.close()
     service.current.router.guard = replace(service.current.router.guard, constant=1)
     service.current.router.operating_point = "spends $1"  # type: ignore[assignment]
-    announce(options, service, "h", 1)
-    note, point, said = capsys.readouterr().err.splitlines()
+    service.reloaded = "elsewhere"
+    announce(Namespace(**options_with_drift), service, "h", 1)
+    note, point, last, said = capsys.readouterr().err.splitlines()
     assert (note, point) == (service.current.router.guard_note, "spends $1")
+    assert last == "the last reload with this log was to elsewhere"
     assert said.startswith(f"l2d serves {run.path} on http://h:1; log: ")
-    assert "explores 0.1 of the queries; no token is asked for" in said
+    assert "explores 0.1 of the queries; drift limit 0.25; anybody may ask" in said
 
 
 def test_without_the_extra(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:

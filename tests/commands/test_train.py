@@ -777,23 +777,25 @@ TABLE = ["dataset=table", "dataset.path=my table.csv"]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "look", "query", "again"),
+    ("overrides", "look", "query", "kept", "again"),
     [
-        (["setup=I", "seed=3"], "report", "--image new.png", "setup=I method=mild,cost_regression"),
-        ([*TABLE, "method=ce"], "report", "--file new.csv", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
-        ([*TABLE, "dataset.text=q", "cost=error_plus_cost", "cost.prices=[0,1]"], "curve", '--text "a new query"', "dataset=table 'dataset.path=my table.csv' dataset.text=q cost=error_plus_cost 'cost.prices=[0,1]' method=mild,cost_regression"),
-        ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
-        (["dataset=mmlu_sim"], "report", '--text "a new query"', "dataset=mmlu_sim method=mild,cost_regression"),
+        (["setup=I", "seed=3"], "report", "--image new.png", "", "setup=I method=mild,cost_regression"),
+        ([*TABLE, "method=ce"], "report", "--file new.csv", "", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
+        ([*TABLE, "dataset.text=q", "cost=error_plus_cost", "cost.prices=[0,1]"], "curve", '--text "a new query"', "", "dataset=table 'dataset.path=my table.csv' dataset.text=q cost=error_plus_cost 'cost.prices=[0,1]' method=mild,cost_regression"),
+        ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
+        (["dataset=mmlu_sim"], "report", '--text "a new query"', "", "dataset=mmlu_sim method=mild,cost_regression"),
+        (["dataset=mmlu_sim", "router=deberta_v3_xsmall"], "report", '--text "a new query"', " --keep text", "dataset=mmlu_sim router=deberta_v3_xsmall method=mild,cost_regression"),
     ],
 )  # fmt: skip
-def test_what_to_do_next(overrides: list[str], look: str, query: str, again: str) -> None:
-    """Of a method that takes other prices later: a curve, where there are prices."""
+def test_what_to_do_next(overrides: list[str], look: str, query: str, kept: str, again: str) -> None:
+    """Of a method that takes other prices later: a curve, where there are prices. A log keeps no tokens, so texts instead."""
     found = example_metrics(prices=[0.0, float(any(word.startswith("cost=") for word in overrides))])
     found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=True))
     said = what_next(check(compose(overrides)), Path("run"), found, [*overrides, "force=true"])
     assert re.findall(r"^  (l2d .*)$", said, re.MULTILINE) == [
         f"l2d {look} run",
         f"l2d route run {query}",
+        f"l2d serve run{kept}",
         f"l2d train -m {again} seed=0,1,2",
     ]
 
@@ -805,6 +807,7 @@ def test_what_to_do_next_with_ones_own_loss() -> None:
     said = what_next(own, Path("my run"), example_metrics(), given, "my_conf")
     assert "  l2d report 'my run'\n" in said
     assert "  l2d route 'my run' --text \"a new query\" --trust losses.mine\n" in said
+    assert "  l2d serve 'my run' --trust losses.mine\n" in said
     assert said.endswith(
         "  l2d train --config-dir my_conf -m dataset=mmlu_sim method=mine,mild,cost_regression seed=0,1,2"
     )

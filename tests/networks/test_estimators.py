@@ -8,6 +8,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from l2d.core.ridge import fit_left_out
 from l2d.networks.estimators import (
     RIDGES,
     Clusters,
@@ -239,6 +240,33 @@ def test_ridge_is_scikit_learns() -> None:
     model = RidgeCV(RIDGES).fit(scaler.transform(ROWS.inputs.numpy()), ROWS.right.numpy())
     expected = model.predict(scaler.transform(NEW.inputs.numpy())).clip(0, 1)
     np.testing.assert_allclose(fitted(Ridge())(NEW.inputs), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize(("n", "width"), [(80, 20), (20, 80), (30, 30)])
+def test_one_decomposition_serves_all_penalties(n: int, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more rows than columns and with fewer. The result is that of trying them one after the other."""
+    rng = np.random.default_rng(n)
+    points = rng.normal(size=(n, width)) + 1
+    values = points[:, :10].sum(axis=1, keepdims=True) * [1, -1] + 3 * rng.normal(size=(n, 2))
+    counted, plain = [], torch.linalg.eigh
+
+    def counting(matrix: Tensor) -> Tensor:
+        counted.append(len(matrix))
+        return plain(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", counting)
+    coefficients, offsets = fit_left_out(torch.from_numpy(points), torch.from_numpy(values), RIDGES)
+    assert counted == [min(n, width)]
+    slow = RidgeCV(RIDGES).fit(points, values)
+    np.testing.assert_allclose(coefficients.T, slow.coef_, atol=1e-10)
+    np.testing.assert_allclose(offsets, slow.intercept_, atol=1e-10)
+    assert 0.1 < slow.alpha_ < 1e6  # not at an end
+
+
+def test_ridge_of_a_single_row_is_its_value() -> None:
+    coefficients, offsets = fit_left_out(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5]]), RIDGES)
+    assert coefficients.tolist() == [[0], [0]]
+    assert offsets.tolist() == [0.5]
 
 
 @pytest.mark.parametrize("kept", [(0, 1, 2), (0, 1), (2,)])

@@ -6,13 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import Ridge as SlowRidge
 from tests.running import assembled, build, train
 
 from l2d.config import compose
 from l2d.core.off_policy import Logged
 from l2d.core.ridge import fit_crossed
+from l2d.data.arrays import channel_statistics
 from l2d.data.sheet import write_sheet
+from l2d.networks import prices
+from l2d.networks.estimators import Ridge
+from l2d.networks.prices import PriceModel
+from l2d.routing import logged
 from l2d.routing.logged import completed, fit_chances
 from l2d.utils.errors import L2DError
 
@@ -57,7 +62,7 @@ def test_regression_is_ridge_without_a_penalty_on_the_mean(width: int) -> None:
     assert expected.isfinite().all()
     for k in range(2):
         known = ~values[:, k].isnan()
-        slow = Ridge(10.0).fit(points[known, :-1].numpy(), values[known, k].numpy()) if width > 1 else None
+        slow = SlowRidge(10.0).fit(points[known, :-1].numpy(), values[known, k].numpy()) if width > 1 else None
         plain = float(values[known, k].mean()) if slow is None else slow.intercept_
         assert float(coefficients[-1, k]) == pytest.approx(plain, abs=1e-6)
         if slow is not None:
@@ -68,6 +73,61 @@ def test_regression_is_ridge_without_a_penalty_on_the_mean(width: int) -> None:
         assert float(fit_crossed(points, changed)[1][row, k]) == pytest.approx(
             float(expected[row, k]), abs=1e-2 if width > 1 else 1e-9
         )
+
+
+def priced_log(folder: Path, *more: str) -> Any:
+    """A router of a log whose prices differ between rows, and are known where an expert was asked."""
+    cells, _ = simulated(300)
+    rng = np.random.default_rng(1)
+    for name in NAMES:
+        prices = rng.random(300).round(3).tolist()
+        asked = [outcome is not None for outcome in cells[f"correct_{name}"]]
+        cells[f"price_{name}"] = [price if was else None for price, was in zip(prices, asked, strict=True)]
+    return compose([*written(folder, cells), "cost=columns", "method=linear", *more])
+
+
+@pytest.mark.parametrize(("sampling", "fits"), [("none", 1), ("over", 2)])
+def test_prices_of_a_log_are_fitted_once(
+    sampling: str, fits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The regression that judges the log has those of the prices too, unless the router learns from other rows."""
+    counted: list[int] = []
+
+    def counting(points: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        counted.append(values.shape[1])
+        return fit_crossed(points, values)
+
+    for module in (logged, prices):
+        monkeypatch.setattr(module, "fit_crossed", counting)
+    data, router = build(priced_log(tmp_path, f"sampling={sampling}"))
+    assert len(counted) == fits
+    assert isinstance(router.network.price_model, PriceModel)
+    if sampling == "none":
+        train = data.splits.train
+        own = PriceModel.fitted(train.inputs, train.prices, *channel_statistics(train.source, train.rows))
+        torch.testing.assert_close(router.network.price_model.weight, own.weight)
+
+
+def test_a_small_log_is_computed_on_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that wait for each other took up to five times as long."""
+    found: list[int] = []
+
+    def noting(points: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
+        found.append(torch.get_num_threads())
+        return fit_chances(points, asked)
+
+    monkeypatch.setattr(logged, "fit_chances", noting)
+    monkeypatch.setattr(Ridge, "set_scale", lambda *_, **__: found.append(torch.get_num_threads()))
+    monkeypatch.setattr(Ridge, "scaled", lambda _, inputs: inputs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        cells, _ = simulated(300)
+        build(compose([*written(tmp_path, cells, "propensity"), "method=linear"]))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert set(found) == {1}
 
 
 def test_chances_of_being_asked() -> None:

@@ -64,6 +64,7 @@ def test_a_router_expects_errors(run: Path) -> None:
         assert choice.expected_costs is not None
         for name, cost in choice.expected_costs.items():
             price = router.description.factor * choice.expected_prices[name] / 0.02
+            assert choice.price_weight == pytest.approx(router.description.factor / 0.02)
             assert choice.expected_errors[name] == pytest.approx(cost - price, abs=1e-5)
         assert 0.05 < choice.expected_errors["large"] < 0.15
     assert str(router.operating_point).startswith("budget $0.0012 per query: ")
@@ -97,6 +98,18 @@ def test_a_list_of_prices_takes_their_place(run: Path) -> None:
     again = router.at(budget=0.01)
     assert again.operating_point is not None
     assert again.operating_point.factor == 1
+
+
+def test_a_budget_says_that_it_is_for_latency_too(run: Path) -> None:
+    """Not with one price per expert, which contains none."""
+    router = Router.load(run)
+    router.config = {**router.config, "cost": {**router.config["cost"], "latency_price": 0.001}}
+    late = router.at(budget=0.0012)
+    assert str(late.operating_point).startswith("budget $0.0012 per query for money and latency: ")
+    assert late.unit.mean_price == "mean price + latency"
+    listed = router.at({"large": 0.1, "small": 0.0}, budget=0.0012)
+    assert str(listed.operating_point).startswith("budget $0.0012 per query: ")
+    assert listed.unit.mean_price == "mean price"
 
 
 def test_an_exported_router_decides_by_them(run: Path, tmp_path: Path) -> None:

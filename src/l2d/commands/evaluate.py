@@ -12,24 +12,31 @@ from l2d.utils.text import Unit, Z, aligned, counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
+    from l2d.serving.router import Router
+    from l2d.serving.server.log_rows import LoggedRows
     from l2d.serving.server.log_value import LogValue, PolicyValue
 
 DESCRIPTION = """What a router is worth, by the outcomes in the log of l2d serve: its mean cost per query (error + price), against
 the policy that ran and against each expert alone, with 95 % intervals.
 
 The log knows what one expert did on each query. The propensities that the server logged make up for it: the estimates are right
-whatever chose the experts, if all of them had a chance (l2d serve --explore). Rows that trained the router are left out."""
+whatever chose the experts, if all of them had a chance (l2d serve --explore). Rows that trained the router are left out, and
+rows without a price if the run counts prices and knows none itself."""
 EPILOG = """columns:
   doubly robust   the mean cost: what a regression expects, corrected by the outcomes of the rows that were asked
   SNIPS           the mean cost by the outcomes alone, weighted by 1/propensity; less certain, but without a regression
   router's gain   how much less the router costs, on the same rows, by the doubly robust estimates
   rows            the rows on which the log asked the expert that the policy chooses
 
+Below: the mean price of the router's choices on these queries, doubly robust, in the unit of the prices in training; with --budget,
+whether it is within the budget.
+
 examples:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite
   l2d evaluate RUN --log log.csv                        what l2d log export wrote
   l2d evaluate RUN --log log.sqlite --run OTHER_RUN     only the decisions of another run"""
 HEADER = ["95 % intervals", "doubly robust", "", "SNIPS", "", "router's gain", "", "rows"]
+ROUNDING = 1e-6  # of prices in 32 bits
 
 
 def make_evaluate_parser() -> argparse.ArgumentParser:
@@ -53,21 +60,38 @@ def main(arguments: Sequence[str]) -> None:
         with given_as_flags():
             rows = read_rows(log_address(options.log), options.decided_by)  # before torch is imported
         router = load_router(options)
-        from l2d.serving.server.log_value import fresh_rows, log_value, rows_of_evidence
+        from l2d.serving.server.log_value import log_value
 
-        rows, trained = fresh_rows(rows, options.run.expanduser())
-        rows, certain = rows_of_evidence(rows)
-        left = {"that trained this router": trained, "without exploration": certain}
-        said = "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left.items() if number)
-        print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{said}", file=sys.stderr)
+        own = options.prices is not None
+        rows = rows_to_judge_by(rows, router, options.run.expanduser(), own)
         if not (options.run.expanduser() / "test.npz").is_file():
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
         if router.guard_note is not None:
             print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
         if router.operating_point is not None:
             print(router.operating_point, file=sys.stderr)
-        found = log_value(router, rows, own_prices=options.prices is not None)
-        say("\n".join([value_table(found, router.unit), *notes(found), verdict(found, router.unit)]))
+        found = log_value(router, rows, own_prices=own)
+        said = [*notes(found), *price_notes(found, router.unit, options.budget), verdict(found, router.unit)]
+        say("\n".join([value_table(found, router.unit), *said]))
+
+
+def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
+    """Those that are evidence. Says how many are not."""
+    from l2d.serving.server.log_value import fresh_rows, not_explored, paid_for, rows_of_evidence, rows_with_prices
+
+    fresh, trained = fresh_rows(rows, run)
+    explored, certain = rows_of_evidence(fresh)
+    if not len(explored):
+        raise not_explored(fresh, router)
+    found, unpriced = rows_with_prices(explored, router, own_prices)
+    left = {
+        "that trained this router": trained,
+        "without exploration": certain,
+        f"without a {paid_for(router)}": unpriced,
+    }
+    said = "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left.items() if number)
+    print(f"{rows.file}: {counted(len(found), 'decision')} with an outcome{said}", file=sys.stderr)
+    return found
 
 
 def value_table(found: "LogValue", unit: Unit) -> str:
@@ -99,6 +123,25 @@ def notes(found: "LogValue") -> list[str]:
     if not found.unknown:
         return []
     return [f"not known: {listed(found.unknown)}, hardly asked in these rows"]
+
+
+def price_notes(found: "LogValue", unit: Unit, budget: float | None) -> list[str]:
+    """What the router's choices cost, and whether that is within the budget, if there is one."""
+    if found.price is None or found.paid is None:
+        return []
+
+    def told(amount: float) -> str:
+        return f"{'' if unit.error_price is None else '$'}{amount:.4g}"
+
+    value, half = found.price.value, Z * (found.price.standard_error or 0.0)
+    interval = f"95 % interval {told(value - half)} to {told(value + half)}"
+    said = f"mean price per query: router {told(value)} ({interval}); the policy that ran {told(found.paid.value)}"
+    if budget is None:
+        return [said]
+    rounding = ROUNDING * budget
+    within = "within" if value <= budget + rounding else "above"
+    unsure = ", but not significantly" if half > max(abs(value - budget), rounding) else ""
+    return [said, f"the router is {within} the budget of {told(budget)}{unsure}"]
 
 
 def verdict(found: "LogValue", unit: Unit) -> str:

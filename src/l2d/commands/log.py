@@ -11,8 +11,9 @@ from l2d.utils.user_errors import OneLineParser, answering
 
 ABOUT = "Work with the log of l2d serve."
 EXPORT = """Write the decisions that have an outcome as a table with a row for each: id, prompt (or the numbers that the router saw:
-f_NAME of its columns, prompt_1, prompt_2, … of a text), expert, correct (or loss), price, latency, propensity, time (seconds
-since 1970). l2d train dataset=log and l2d evaluate --log read the log itself, or this table.
+f_NAME of its columns, prompt_1, prompt_2, … of a text), expert, router_choice, correct (or loss), price, latency, propensity, time
+(seconds since 1970), and price_scale, 1/cost.error_price. l2d train dataset=log and l2d evaluate --log read the log itself, or this
+table.
 
 Rows whose expert no policy chose are left out, since they have no propensity: the client named the expert, the conversation
 had it already, or the chosen expert failed and another one answered. --all keeps them, with an empty propensity."""

@@ -167,7 +167,9 @@ def make_app_of(
 
 def make_worker_app() -> Any:
     """The app of one process of several, which have the command's arguments in their environment."""
-    return make_app_of(serve_options(json.loads(os.environ[ARGUMENTS])), int(os.environ[SWAPS]))
+    app = make_app_of(serve_options(json.loads(os.environ[ARGUMENTS])), int(os.environ[SWAPS]))
+    print(f"worker {os.getpid()} serves", file=sys.stderr, flush=True)
+    return app
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -214,9 +216,16 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     said = [f"log: {without_password(options.log)}"]
     said += [f"explores {options.explore:.3g} of the queries"] if options.explore else []
     said += [f"{options.shadow} answers everything"] if options.shadow else []
-    said += ["no token is asked for"] if service.settings.api_token is None else []
-    router = service.current.router
-    for about in (router.guard_note, router.operating_point):
+    said += [f"drift limit {options.drift_limit:.3g}"] if options.drift_limit is not None else []
+    said += ["anybody may ask"] if service.settings.api_token is None else []
+    router, last = service.current.router, service.reloaded
+    other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
+    deaf = (
+        f"model l2d cannot be asked: this router sees {router.sees}"
+        if options.upstreams and router.kind != "text"
+        else None
+    )
+    for about in (router.guard_note, router.operating_point, other, deaf):
         if about is not None:
             print(about, file=sys.stderr)
     print(f"l2d serves {options.run} on http://{host}:{port}; {'; '.join(said)}", file=sys.stderr, flush=True)

@@ -106,7 +106,7 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
 def what_next(
     experiment: Experiment, folder: Path, metrics: RunMetrics, overrides: Sequence[str], config_dir: str | None = None
 ) -> str:
-    """The three most useful commands, each beneath what it is for."""
+    """The most useful commands, each beneath what it is for."""
     dataset, method = experiment.plain["dataset"], experiment.method.name
     modules = (experiment.method.own_module, experiment.router.own_module)
     trust = [f"--trust {module}" for module in modules if module is not None]
@@ -116,6 +116,8 @@ def what_next(
             query = "--image new.png"
         elif dataset.get("text", "built in") and not dataset.get("features"):
             query = '--text "a new query"'
+    reads = (experiment.plain["router"].get("reads") or {}).get("name")
+    kept = ["--keep text"] if reads == "tokens" else []  # tokens are no features, which a server would keep
     others = ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
     swept = [text for text in overrides if not ONE_RUN.match(text)]
     own = [] if config_dir is None else ["--config-dir", config_dir]
@@ -125,6 +127,7 @@ def what_next(
     commands = {
         LOOKS[look]: f"l2d {look} {shlex.quote(str(folder))}",
         "choose an expert for new inputs": " ".join([f"l2d route {shlex.quote(str(folder))} {query}", *trust]),
+        "serve it over HTTP": " ".join([f"l2d serve {shlex.quote(str(folder))}", *kept, *trust]),
         "compare methods on three seeds": again,
     }
     return "\n".join(["next:", *(f"  # {why}\n  {command}" for why, command in commands.items())])

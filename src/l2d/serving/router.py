@@ -38,7 +38,8 @@ class Choice:
     error plus price, which counts times the factor of a budget. id: of the row, if its file has an id column. guard: how the guard
     changed this choice, None if it did not. ranking: all experts, the chosen one first, the others as the router prefers them.
     expected_prices: by name, in the unit of the prices in training; None if the router learned them together with the errors.
-    expected_errors: by name, None if they are not known apart from the prices."""
+    expected_errors: by name, None if they are not known apart from the prices. price_weight: expected cost = error + price_weight ·
+    price; None if no prices are known."""
 
     expert: str
     posterior: dict[str, float] | None
@@ -48,6 +49,7 @@ class Choice:
     ranking: tuple[str, ...] = ()
     expected_prices: dict[str, float] | None = None
     expected_errors: dict[str, float] | None = None
+    price_weight: float | None = None
 
 
 class Router:
@@ -192,6 +194,7 @@ class Router:
         prices = None if self.description.prices is None else torch.tensor(self.description.prices)
         currency = "" if self.unit.error_price is None else "$"
         point = keep_within(self.held_out, prices, budget, confidence, self.experts, 1 / self.price_scale, currency)
+        point = replace(point, with_latency=bool(self.unit.latency_price))
         if prices is None:
             self.method.rescale(point.factor)
         else:
@@ -206,9 +209,15 @@ class Router:
         return float(self.config["cost"].get("scale", 1.0))
 
     @property
+    def price_weight(self) -> float:
+        """What a price in the unit of training counts for in a decision, in units of one error: a budget multiplies prices."""
+        return self.price_scale * self.description.factor
+
+    @property
     def unit(self) -> Unit:
-        """What losses and prices are told in."""
-        return Unit.of(self.config)
+        """What losses and prices are told in. One price per expert, as `at` takes them, contains no latency."""
+        found = Unit.of(self.config)
+        return found if self.description.prices is None else replace(found, latency_price=0.0)
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8
@@ -324,6 +333,7 @@ class Router:
                 ranking=tuple(self.experts[k] for k in order),
                 expected_prices=paid,
                 expected_errors=wrong,
+                price_weight=None if prices is None else self.price_weight,
             )
             for order, before, shares, costs, paid, wrong in zip(
                 self._orders(outputs, decisions),

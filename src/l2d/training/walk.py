@@ -44,12 +44,13 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, the fingerprint of their data, and how its router is judged. By default all follow from the
-    config."""
+    """Where a run's rows come from, the fingerprint of their data, how its router is judged, and whether the result is drawn. By
+    default all follow from the config."""
 
     splits: Callable[[Experiment], Splits] = make_splits
     fingerprint: Callable[[Experiment], str] = data_fingerprint
     score: Callable[[pl.Trainer, RouterModule, DeferralData, str, int], Scored] = score_router
+    drawn: bool = True
 
 
 def train(
@@ -108,7 +109,8 @@ def attempt(
             kept = checkpoint.best_epoch or trainer.current_epoch
             scored = source.score(trainer, router, data, experiment.settings.checkpoint, kept)
             tracker.report(scored.metrics)
-        write(experiment, run, splits, router, scored, timer.record(len(splits.train)) | {"batch_parts": parts})
+        timing = timer.record(len(splits.train)) | {"batch_parts": parts}
+        write(experiment, run, splits, router, scored, timing, drawn=source.drawn)
     return scored.metrics
 
 
@@ -224,17 +226,24 @@ def stopped_early(
 
 @rank_zero_only
 def write(
-    experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, scored: Scored, timing: dict[str, Any]
+    experiment: Experiment,
+    run: RunFolder,
+    splits: Splits,
+    router: RouterModule,
+    scored: Scored,
+    timing: dict[str, Any],
+    *,
+    drawn: bool,
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
-    if splits.train.source.ndim == 2 and splits.train.source.is_floating_point():  # images are not copied for it
-        weights |= summary_tensors(splits.train.inputs)
-    picture = run.path / "deferral.png"
+    weights |= summary_tensors(splits.train.source, splits.train.rows)
+    draw = partial(write_atomically, run.path / "deferral.png", partial(write_run_picture, scored.metrics))
     with ThreadPoolExecutor(1) as pool:  # drawing does not wait for the disk
-        drawn = pool.submit(write_atomically, picture, partial(write_run_picture, scored.metrics))
+        picture = pool.submit(draw) if drawn else None
         write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
-        drawn.result()
+        if picture is not None:
+            picture.result()
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
     if (

@@ -93,6 +93,12 @@ SENTENCES = {
     "missing": "is missing",
     "extra_forbidden": "unknown key",
     "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "string_too_short": "must have {min_length} or more characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "bool_parsing": "must be true or false",
+    "model_attributes_type": "must be a JSON object",
 }
 
 PLAIN = ("float", "int", "str", "bool", "none")

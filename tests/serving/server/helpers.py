@@ -97,7 +97,7 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 class FakeUpstream:
     """An OpenAI server of raw bytes. behaviour: answer, slow, hang, stall (in the middle of a stream), garbage, cut (in the middle
-    of its answer), closed (before it), empty, or a status. seen: the bodies and the headers of requests."""
+    of its answer), short (a stream that ends too soon, but properly), closed (before it), empty, or a status. seen: the bodies and the headers of requests."""
 
     def __init__(self, name: str) -> None:
         self.name, self.behaviour = name, "answer"
@@ -157,7 +157,9 @@ class FakeUpstream:
             return False
         if kind.isdigit():
             content = json.dumps({"error": {"message": f"no, {self.upstream().key}"}}).encode()
-            writer.write(response_head(f"{kind} No", "application/json", len(content)) + content)
+            busy = b"retry-after: 7\r\nx-request-id: r1\r\n"
+            head = response_head(f"{kind} No", "application/json", len(content))
+            writer.write(head.removesuffix(b"\r\n") + busy + b"\r\n" + content)
         elif body.get("stream"):
             await self._stream(writer, body)
             return False
@@ -178,6 +180,8 @@ class FakeUpstream:
             await writer.drain()
             if self.behaviour == "cut" and place == 1:
                 return
+            if self.behaviour == "short" and place == 1:
+                break
             if self.behaviour == "stall" and place == 1:
                 await asyncio.sleep(60)
         writer.write(b"0\r\n\r\n")

@@ -75,8 +75,9 @@ def test_the_api_token(run: Untrained, tmp_path: Path) -> None:
             for headers in ({}, ADMIN):
                 assert client.post(path, json={}, headers=headers).status_code == 401
         assert client.get("/v1/experts").status_code == 401
-        headers = {"authorization": "Bearer secret"}
-        assert client.post("/v1/route", json={"text": "a"}, headers=headers).status_code == 200
+        for scheme in ("Bearer", "bearer"):  # names of schemes have no case
+            headers = {"authorization": f"{scheme} secret"}
+            assert client.post("/v1/route", json={"text": "a"}, headers=headers).status_code == 200
         assert client.post("/admin/reload", json={"run": "x"}, headers=headers).status_code == 401
         for path in ("/health", "/ready", "/metrics"):
             assert client.get(path).status_code == 200
@@ -128,6 +129,16 @@ def test_a_reload_that_is_refused(client: TestClient, run: Untrained, other: Pat
     )
     assert forced.status_code == 200
     assert client.post("/v1/route", json={"text": PROMPTS[0]}).json()["expert"] == "c"
+
+
+def test_a_reload_to_other_money_is_refused(run: Untrained, tmp_path: Path) -> None:
+    """Else the log would add dollars and units of one error."""
+    (tmp_path / "dollars").mkdir()
+    dollars = text_run(tmp_path / "dollars", "cost.error_price=0.5").path
+    with asking(make_service(run.path, tmp_path / "log.sqlite", admin_token="admin")) as client:
+        for force in (False, True):
+            found = client.post("/admin/reload", json={"run": str(dollars), "force": force}, headers=ADMIN)
+            assert (found.status_code, "its prices are in dollars" in message_of(found)) == (409, True), found.text
 
 
 def test_other_experts_are_refused_even_by_force_if_there_are_upstreams(run: Untrained, tmp_path: Path) -> None:

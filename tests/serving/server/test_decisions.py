@@ -378,15 +378,38 @@ def test_distances() -> None:
     assert standard_distance(rows, summary.mean, summary.std).tolist() == pytest.approx([0.5, 0.5])
     far = torch.tensor([[1.0, 7.0], [1.0, 5.1]])
     assert standard_distance(far, summary.mean, summary.std)[0] == pytest.approx(2**0.5)
-    assert summary.far(far).tolist() == [True, False]
-    many = torch.randn(1000, 4, generator=torch.Generator().manual_seed(0))
-    found = InputSummary.of(many)
-    assert found is not None
-    assert int(found.far(many).sum()) == 10  # 1 %
+    # Each row by the other one alone, which has no spread: √(2²/2).
+    assert float(summary.limit) == pytest.approx(2**0.5)
+    assert summary.far(torch.tensor([[1.0, 7.1], [1.0, 6.9]])).tolist() == [True, False]
     assert InputSummary.of(torch.zeros(5, 4, 4, 1, dtype=torch.uint8)) is None
 
 
-def test_beyond_the_drift_limit_the_guards_expert_answers(tmp_path: Path) -> None:
+def test_the_limit_against_a_slow_reference() -> None:
+    """Each row by mean and standard deviation of the rows of the other folds."""
+    rows = 100 + torch.randn(203, 4, generator=torch.Generator().manual_seed(0))
+    source = torch.full((300, 4), torch.inf)
+    source[50:253] = rows
+    found = InputSummary.of(source, torch.arange(50, 253))
+    fold = torch.arange(203) % 5
+    distances = [
+        float(standard_distance(row[None], rows[fold != k].mean(dim=0), rows[fold != k].std(dim=0)))
+        for row, k in zip(rows, fold, strict=True)
+    ]
+    assert found is not None
+    assert float(found.limit) == pytest.approx(sorted(distances)[int(0.99 * 203) - 1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(100, 60), (1000, 4)])
+def test_new_rows_like_the_old_ones_are_seldom_far(rows: int, columns: int) -> None:
+    """Also if there are few rows with many columns: by their own spread, many more would be."""
+    draw = torch.Generator().manual_seed(1)
+    found = InputSummary.of(torch.randn(rows, columns, generator=draw))
+    assert found is not None
+    share = float(found.far(torch.randn(20_000, columns, generator=draw)).double().mean())
+    assert 0.001 < share < 0.03
+
+
+def test_beyond_the_drift_limit_the_guards_expert_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = untrained(tmp_path)
     router = Router.load(run.path)
     router.training_inputs = InputSummary.of(run.splits.train.inputs)
@@ -404,6 +427,9 @@ def test_beyond_the_drift_limit_the_guards_expert_answers(tmp_path: Path) -> Non
         assert (changed["expert"], changed["decided_by"], changed["propensity"]) == ("b", "drift", 1.0)
         assert "l2d_far_share 1.0" in client.get("/metrics").text
         assert ask(near, 200)[0]["decided_by"] == "router"  # half of 400 are far, which is not more than half
+    begins, ends = (line for line in capsys.readouterr().err.splitlines() if line.startswith("drift: "))
+    assert begins == "drift: 100% of the last inputs are far; b answers"
+    assert ends == "drift: 50% of the last inputs are far; the router decides again"
 
 
 def test_drift_is_forgotten_after_a_swap() -> None:

@@ -1,6 +1,7 @@
 """The gateway, with the real `openai` client, in front of servers that are slow, fail, hang, answer garbage or break off."""
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.serving.server.helpers import (
 )
 
 from l2d.serving.router import Router
+from l2d.serving.server.gateway import ends_answer
 from l2d.serving.server.service import RouterService, price_of
 from l2d.serving.server.upstreams import Upstream
 
@@ -140,6 +142,9 @@ def test_tools(bot: openai.OpenAI) -> None:
 
 def test_models(bot: openai.OpenAI, servers: dict[str, FakeUpstream]) -> None:
     assert [model.id for model in bot.models.list()] == ["l2d", *EXPERTS]
+    assert [bot.models.retrieve(name).id for name in ("l2d", "c")] == ["l2d", "c"]
+    with pytest.raises(openai.NotFoundError, match="there are l2d, a, b, c"):
+        bot.models.retrieve("gpt")
     found = bot.chat.completions.create(model="c", messages=MESSAGES)
     assert found.choices[0].message.content == "I am c"
     assert [len(servers[name].seen) for name in EXPERTS] == [0, 0, 1]
@@ -212,12 +217,14 @@ def test_slow_is_not_failing(client: TestClient, servers: dict[str, FakeUpstream
     assert client.post("/v1/chat/completions", json=CHAT).headers["x-l2d-expert"] == ranking[0]
 
 
-def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream]) -> None:
+def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream], service: RouterService) -> None:
     for server in servers.values():
         server.behaviour = "500"
     found = client.post("/v1/chat/completions", json=CHAT)
     assert found.status_code == 502
     assert all(f"{name} (500)" in message_of(found) for name in EXPERTS)
+    assert [row["price"] for row in finished_log(service)] == [0]
+    assert sum(sum(known or 0 for known in one["spend"]) for one in client.get("/v1/hour").json()["experts"]) == 0
     for server in servers.values():
         server.behaviour = "hang"
     assert client.post("/v1/chat/completions", json=CHAT).status_code == 504
@@ -273,7 +280,7 @@ def test_the_real_client_needs_the_token(run: Untrained, upstreams: dict[str, Up
                     bot.chat.completions.create(model="l2d", messages=MESSAGES)
 
 
-@pytest.mark.parametrize("behaviour", ["cut", "stall"])
+@pytest.mark.parametrize("behaviour", ["cut", "stall", "short"])
 def test_a_cut_stream_is_an_error_of_the_client(
     bot: openai.OpenAI, servers: dict[str, FakeUpstream], ranking: tuple[str, ...], behaviour: str
 ) -> None:
@@ -304,8 +311,12 @@ def test_an_expert_that_the_client_named_has_no_substitute(
         servers["b"].behaviour = behaviour
         found = client.post("/v1/chat/completions", json={**CHAT, "model": "b"})
         assert found.status_code == status
+        passed_on = found.headers.get("retry-after"), found.headers.get("x-request-id")
+        assert passed_on == (("7", "r1") if behaviour in ("429", "500") else (None, None))
         assert "key-of-b" not in found.text or behaviour in ("429", "500")
     assert not servers["a"].seen
+    assert {row["price"] for row in finished_log(service)} == {0}  # nobody is paid for an error
+    assert 'l2d_spend_total{expert="b"} 0.0' in client.get("/metrics").text
     assert {(row["decided_by"], row["propensity"], row["router_choice"]) for row in logged(service)} == {
         ("client", None, None)
     }
@@ -389,13 +400,14 @@ def test_a_router_that_sees_no_text_cannot_route_chats(upstreams: dict[str, Upst
     with asking(make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)) as client:
         assert "messages: this router sees" in message_of(client.post("/v1/chat/completions", json=CHAT))
         assert client.post("/v1/chat/completions", json={**CHAT, "model": "a"}).status_code == 200
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [*EXPERTS]
 
 
 def test_without_upstreams(run: Untrained, tmp_path: Path) -> None:
     with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
         found = client.post("/v1/chat/completions", json=CHAT)
         assert (found.status_code, "--upstreams" in message_of(found)) == (404, True)
-        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["l2d"]
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == []
 
 
 def test_a_server_without_a_key_gets_none(
@@ -405,6 +417,22 @@ def test_a_server_without_a_key_gets_none(
     client.post("/v1/chat/completions", json={**CHAT, "model": "a"}, headers={"authorization": "Bearer mine"})
     [(_, head)] = servers["a"].seen
     assert "authorization" not in head.lower()
+
+
+def test_the_end_of_an_answer() -> None:
+    ended, going_on = {"choices": [{"finish_reason": "stop"}]}, {"choices": [{"finish_reason": None}]}
+    for line, last in (
+        (b"data: [DONE]", True),
+        (b"data:[DONE]\r", True),
+        (b"data: " + json.dumps(ended).encode(), True),
+        (b"data: " + json.dumps(going_on).encode(), False),
+        (b'data: {"finish_reason": "stop"}', False),
+        (b'data: {"finish_reason"', False),
+        (b'data: ["finish_reason"]', False),
+        (b"", False),
+        (b": [DONE]", False),
+    ):
+        assert ends_answer(line) == last
 
 
 def test_a_client_that_leaves_frees_the_upstream(

@@ -1,5 +1,7 @@
 """dataset=log: the rows of a log and of its export, and what is refused."""
 
+import csv
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -177,6 +179,93 @@ def test_prices_are_carried_over(tmp_path: Path) -> None:
     assert prices("cost.error_price=0.02") == pytest.approx([25, 5, 15])
     assert prices("cost.error_price=1") == pytest.approx([0.5, 0.1, 0.3])
     assert prices("cost=error") == [0, 0, 0]
+
+
+def with_two_runs(log: Path, *abouts: dict[str, Any]) -> None:
+    """The first half of the rows is of a run called old, the other one of a run called new. abouts: what the log says of their
+    prices; without a currency, as earlier versions wrote it."""
+    database = sqlite3.connect(log)
+    [[about]] = database.execute("SELECT about FROM runs")
+    known = {key: value for key, value in json.loads(about).items() if key != "currency"}
+    for name, own in zip(("old", "new"), abouts, strict=True):
+        database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (name, json.dumps({**known, **own})))
+    database.execute("UPDATE decisions SET run = iif(number <= ?, 'old', 'new')", (N // 2,))
+    database.commit()
+    database.close()
+    snapshot.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("abouts", "refused"),
+    [
+        (({"currency": "$", "price_scale": 2.0}, {"currency": "", "price_scale": 1.0}), True),
+        (({"currency": "", "price_scale": 2.0}, {"currency": "$", "price_scale": 2.0}), True),
+        (({"price_scale": 2.0}, {"price_scale": 1.0}), True),  # written before there was a currency
+        (({"price_scale": 2.0}, {"currency": "", "price_scale": 1.0}), True),
+        (({"price_scale": 2.0}, {"currency": "$", "price_scale": 3.0}), False),
+        (({"price_scale": 1.0}, {"currency": "", "price_scale": 1.0}), False),
+        (({"currency": "$", "price_scale": 2.0}, {"currency": "$", "price_scale": 1.0}), False),
+        (({"currency": "", "price_scale": 1.0}, {"currency": "", "price_scale": 0.5}), False),
+    ],
+)
+def test_prices_in_different_units(run: Untrained, tmp_path: Path, abouts: Any, refused: bool) -> None:
+    """Dollars and units of an error cannot be added up; the rows of one run can be chosen. A row without a price harms nothing."""
+    log, out = tmp_path / "log.sqlite", str(tmp_path / "log.csv")
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    with_two_runs(log, *abouts)
+    if not refused:
+        assert len(read_rows(log)) == N
+        return
+    said = (
+        r"log.sqlite: the runs old and new count prices in different units \(cost\.error_price\);"
+        r" choose those of one run with --run \(l2d train: dataset\.run\)"
+    )
+    with pytest.raises(L2DError, match=said):
+        dataset(log).load(tmp_path)
+    with pytest.raises(SystemExit, match=said):
+        log_command.main(["export", str(log), "--out", out])
+    assert len(read_rows(log, "old")) == N // 2
+    log_command.main(["export", str(log), "--out", out, "--run", "new"])
+    database = sqlite3.connect(log)
+    database.execute("UPDATE decisions SET price = NULL WHERE run = 'old'")
+    database.commit()
+    database.close()
+    assert len(read_rows(log)) == N
+
+
+@pytest.mark.parametrize("scales", [(2.0, 1.0), (1.0, 2.0), (4.0, 2.0)])
+def test_two_prices_of_an_error(tmp_path: Path, scales: tuple[float, float]) -> None:
+    """Dollars are dollars, whatever each run took an error for; that one of them did must be said again, also of an export."""
+    found = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    serve(found.path, log, "features", [{"features": [place, 0.5]} for place in range(N)])
+    with_two_runs(log, *({"currency": "$", "price_scale": scale} for scale in scales))
+    log_command.main(["export", str(log), "--out", str(out)])
+    with out.open(newline="") as lines:
+        assert [float(row["price_scale"]) for row in csv.DictReader(lines)] == [*[scales[0]] * 75, *[scales[1]] * 75]
+    last = scales[1] if scales[1] != 1 else scales[0]
+    for file in (log, out):
+        given = ["dataset=log", f"dataset.path={file}", *SMALL]
+        with pytest.raises(ParameterError, match=rf"error_price: missing; .* counted a wrong answer as {1 / last:g};"):
+            make_splits(check(compose(given)))
+        prices = make_splits(check(compose([*given, "cost.error_price=0.5"]))).prices
+        assert prices is not None
+        assert prices.tolist() == pytest.approx([1.0, 0.2, 0.6])
+
+
+def test_the_currency_changes_no_fingerprint(run: Untrained, tmp_path: Path) -> None:
+    """A training that has begun can be resumed although its log was written before there was a currency."""
+    log = tmp_path / "log.sqlite"
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    before = dataset(log).fingerprint(tmp_path)
+    database = sqlite3.connect(log)
+    database.execute("""UPDATE runs SET about = replace(about, ', "currency": ""', '')""")
+    database.commit()
+    [[about]] = database.execute("SELECT about FROM runs")
+    database.close()
+    snapshot.cache_clear()
+    assert "currency" not in about
+    assert dataset(log).fingerprint(tmp_path) == before
 
 
 def test_a_server_may_go_on_writing(run: Untrained, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from l2d.serving.router import Router
 from l2d.serving.server import log_value as module
 from l2d.serving.server.log_export import RunInputs
 from l2d.serving.server.log_rows import LoggedRows
-from l2d.serving.server.log_value import fresh_rows, log_value, rows_of_evidence
+from l2d.serving.server.log_value import fresh_rows, log_value, not_explored, rows_of_evidence, rows_with_prices
 from l2d.utils.errors import L2DError
 
 N = 90
@@ -88,6 +88,10 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
     assert found.ran.gain.value == pytest.approx((costs - robust(chosen)).mean())
     assert found.best_single.doubly_robust.value == min(one.doubly_robust.value for one in found.singles)
     assert (found.router.gain, found.ran.snips, found.unknown) == (None, None, [])
+    prices = 0.5 + (rows.experts == chosen) * (rows.prices - 0.5) / rows.propensities
+    assert found.price is not None
+    assert found.price.value == pytest.approx(prices.mean())
+    assert found.price.standard_error == pytest.approx(prices.std(ddof=1) / N**0.5)
 
 
 def test_the_regression_learns_from_other_rows(router: Router) -> None:
@@ -125,8 +129,37 @@ def test_prices_count_as_the_run_counts_them(router: Router, tmp_path: Path) -> 
         assert ran(Router.load(other.path), logged(router, columns=("x", "y"))) == pytest.approx(expected)
 
 
+def test_what_the_choices_cost(router: Router, tmp_path: Path) -> None:
+    """In the unit of the prices in training, whatever a wrong answer costs. If each expert has one price, it follows from the
+    choices alone: a costs 0.5, b 0.1."""
+    rows = logged(router)
+    assert rows.features is not None
+    chosen = router.decide(rows.features).tolist()
+    found = log_value(router, rows)
+    assert found.price is not None
+    assert found.paid is not None
+    assert found.price.value == pytest.approx(np.array(PRICES)[chosen].mean(), rel=1e-5)
+    assert found.paid.value == pytest.approx(rows.prices.mean())
+    for given in ("cost.error_price=0.5", "cost.scale=3"):
+        other = Router.load(
+            untrained(tmp_path, "dataset.features=[x,y]", *PRICED, given, "method=cost_regression").path
+        )
+        found = log_value(other, logged(router, columns=("x", "y")))
+        assert found.price is not None
+        assert found.paid is not None
+        assert found.price.value == pytest.approx(
+            np.array(PRICES)[other.decide(rows.features).tolist()].mean(), rel=1e-5
+        )
+        assert found.paid.value == pytest.approx(rows.prices.mean())
+    for free in (["cost=error"], [*PRICED, "cost.scale=0"]):
+        other = Router.load(untrained(tmp_path, "dataset.features=[x,y]", *free, "method=cost_regression").path)
+        found = log_value(other, logged(router, columns=("x", "y")))
+        assert (found.price, found.paid) == (None, None)
+
+
 def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
-    """cost=columns: those of the log, and what its seconds cost; there is no other price to take."""
+    """cost=columns: those of the log, and what its seconds cost; there is no other price to take, so rows without them are left
+    out."""
     cells = {
         **CELLS,
         **{f"price_{name}": [1.0] * 80 for name in "abc"},
@@ -137,8 +170,20 @@ def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     rows = logged(router, columns=("x", "y"))
     expected = (rows.errors + rows.prices + 0.1 * rows.latencies).mean()
     assert log_value(own, rows).ran.doubly_robust.value == pytest.approx(expected)
-    with pytest.raises(L2DError, match="90 of 90 rows have no price or no latency; report it with the outcome"):
-        log_value(own, logged(router, columns=("x", "y"), prices=np.full(N, np.nan)))
+    some = rows.prices.copy()
+    some[:20] = np.nan
+    late = rows.latencies.copy()
+    late[15:30] = np.nan
+    left, number = rows_with_prices(logged(router, columns=("x", "y"), prices=some, latencies=late), own)
+    assert (number, left.ids.tolist()) == (30, rows.ids[30:].tolist())
+    assert log_value(own, left).ran.doubly_robust.value == pytest.approx(
+        (rows.errors + rows.prices + 0.1 * rows.latencies)[30:].mean()
+    )
+    with pytest.raises(L2DError, match=r"log.sqlite: no row has a price and a latency; report it with the outcome"):
+        rows_with_prices(logged(router, columns=("x", "y"), prices=np.full(N, np.nan)), own)
+    for plain in (["cost=error"], PRICED):  # no price is needed, or the router has one
+        other = untrained(tmp_path, "dataset.features=[x,y]", *plain, "method=cost_regression")
+        assert rows_with_prices(logged(router, prices=some), Router.load(other.path))[1] == 0
 
 
 def test_rows_that_trained_the_router_are_left_out(router: Router, tmp_path: Path) -> None:
@@ -161,9 +206,16 @@ def test_rows_without_exploration_are_left_out(router: Router) -> None:
     certain = np.where(np.arange(N) < 40, 1.0, rows.propensities)
     left, number = rows_of_evidence(logged(router, propensities=certain))
     assert (number, len(left), float(left.propensities.max()) < 1) == (40, N - 40, True)
-    mean = f"mean error of {rows.errors.mean():.4f}"
-    with pytest.raises(L2DError, match=rf"no row was explored \(l2d serve --explore\); .*{mean}"):
-        rows_of_evidence(logged(router, propensities=np.ones(N)))
+    shadowed = logged(router, propensities=np.ones(N))
+    assert len(rows_of_evidence(shadowed)[0]) == 0
+    said = str(not_explored(shadowed, router))
+    assert rows.features is not None
+    chosen = np.array([choice.expert for choice in router.route(rows.features)])
+    a, b = ((chosen == name).mean() for name in "ab")
+    assert 0 < a < 1
+    assert said.startswith("log.sqlite: no row was explored (l2d serve --explore)")
+    assert f"on these {N} rows the router chooses a {a:.0%}, b {b:.0%}, c 0%;" in said
+    assert said.endswith(f"mean error of {rows.errors.mean():.4f}")
 
 
 def test_experts_that_were_hardly_asked(router: Router) -> None:

@@ -144,9 +144,9 @@ def test_operations_that_wait_share_a_commit(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_locked_database_is_answered_with_503(
-    run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing is recorded; when it is free again, all goes on."""
+    """Nothing is recorded; when it is free again, all goes on. The operator hears of both, once."""
     monkeypatch.setattr(databases, "WAIT", 0.05)
     with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
         id = route(client)
@@ -166,7 +166,12 @@ def test_a_locked_database_is_answered_with_503(
         blocking.close()
         assert client.post("/v1/outcomes", json={"decision_id": id, "correct": True}).json()["recorded"] == 1
         route(client)
+        assert 'l2d_errors_total{kind="log"} 3.0' in client.get("/metrics").text
     assert len(rows(tmp_path / "log.sqlite", "decisions")) == 2
+    locked, free = (record.getMessage() for record in caplog.records)
+    assert locked.endswith("log.sqlite: the log cannot be written (database is locked)")
+    assert free.endswith("log.sqlite: the log can be written again")
+    assert (tmp_path / "log.sqlite").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_full_disk_is_answered_with_503(run: Untrained, tmp_path: Path) -> None:
@@ -238,7 +243,8 @@ def test_the_long_form(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFix
     export(log, "--out", out)
     with out.open(newline="") as lines:
         found = list(csv.DictReader(lines))
-    assert list(found[0]) == ["id", "prompt", "expert", "correct", "price", "latency", "propensity", "time"]
+    columns = ["id", "prompt", "expert", "router_choice", "correct", "price", "latency", "propensity", "time"]
+    assert list(found[0]) == columns
     prices = dict(zip("abc", (0.5, 0.1, 0.3), strict=True))
     for row, place in zip(found, (0, 2), strict=True):
         answer = answers[place]

@@ -51,6 +51,13 @@ CONTRAST = """(() => {
 })()"""
 
 
+# Of every expert: how far its price's field is beyond the bar above it, and how many lines the label of the price has.
+PRICE_FIELDS = """[...document.querySelectorAll('#ranking li')].map((line) => {
+  const right = (name) => line.querySelector(name).getBoundingClientRect().right, label = line.querySelector('.slide span');
+  return [right('input[type=number]') - right('.bar'), label.getClientRects()[0].height / parseFloat(getComputedStyle(label).lineHeight)];
+})"""
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
     with chromium() as found:
@@ -328,3 +335,18 @@ def test_it_is_readable(page: Chromium, run: Untrained, tmp_path: Path, width: i
         fields = "[...document.querySelectorAll('input, textarea')].filter((one) => one.checkVisibility() && !(one.labels.length || one.ariaLabel)).length"
         assert page.run(fields) == 0
     assert page.problems == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 461, 480, 500, 520, 760, 780, 900, 1100])
+def test_the_fields_of_prices_stay_in_their_frame(page: Chromium, run: Untrained, tmp_path: Path, width: int) -> None:
+    """They end where the bar above ends, or before it, and "price, $" is one line."""
+    router = lively_router(run.path)
+    router.config = {**router.config, "cost": {**router.config["cost"], "error_price": 1.0}}
+    page.look(width, 900)
+    with listening(make_service(router, tmp_path / "log.sqlite")) as url:
+        page.open(f"{url}/#text={PROMPTS[0]}")
+        page.wait(RANKED)
+        found: list[Any] = page.run(PRICE_FIELDS)
+        assert "price, $" in page.run("document.querySelector('.slide').textContent")
+    assert len(found) == 3
+    assert all(beyond < 1 and lines < 1.5 for beyond, lines in found), found

@@ -66,6 +66,11 @@ def test_the_price_of_an_answer() -> None:
             "key_variable: NO_KEY",
             "large.key_variable=NO_KEY: this environment variable is not set",
         ),
+        (
+            "key_variable: LARGE_KEY",
+            "key_variable: sk-proj-abc",
+            "large.key_variable: must be the name of an environment variable",
+        ),
         ("model: big", "model: 3", "large.model=3"),
         ("model: llama", "model: [", "line 6: not YAML"),
         (GOOD, "", "must be a mapping"),
@@ -86,3 +91,4 @@ def test_mistakes_are_one_line(
     assert told.startswith(str(file))
     assert said in told
     assert "\n" not in told
+    assert "sk-proj-abc" not in told  # a key by mistake

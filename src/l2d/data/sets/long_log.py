@@ -14,7 +14,7 @@ MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
-AFTER = ("answer", "response", "tokens", "probability", "seconds", "time", "timestamp")
+AFTER = ("answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice", "price_scale")
 
 
 def is_long(names: list[str]) -> bool:

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
+from l2d.serving.server.answers import rounded
 from l2d.serving.server.bodies import (
     Messages,
     OneOrMany,
@@ -44,9 +45,10 @@ BODY_SECONDS = 30.0  # in which a request must be there
 DRAINED = 256_000_000  # bytes of a body that is too large, read so that the client hears the answer
 LONGEST_MESSAGE = 1000
 RETRY = {"retry-after": "1"}
-REFUSALS: dict[type[Exception], tuple[int, str]] = {
-    Overloaded: (503, "too many requests wait; try again"),
-    LogUnavailable: (503, "the log cannot be written, so nothing was decided or recorded; try again"),
+# By exception: what l2d_errors_total calls it, and what the client hears.
+REFUSALS: dict[type[Exception], tuple[str, str]] = {
+    Overloaded: ("overload", "too many requests wait; try again"),
+    LogUnavailable: ("log", "the log cannot be written, so nothing was decided or recorded; try again"),
 }
 MESSAGES: TypeAdapter[list[dict[str, Any]]] = TypeAdapter(Messages)
 logger = logging.getLogger("l2d.serve")
@@ -100,7 +102,7 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
                 "experts": [
                     {
                         "name": name,
-                        "price": price_of(router, name),
+                        "price": rounded(price_of(router, name)),
                         "model": upstreams[name].model if name in upstreams else None,
                     }
                     for name in router.experts
@@ -117,11 +119,19 @@ def reported(body: OutcomeBody) -> ReportedOutcome:
 
 
 def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
+    def model_names() -> list[str]:
+        routed = [ROUTED] if service.settings.upstreams and service.current.router.kind == "text" else []
+        return [*routed, *service.settings.upstreams]
+
     @app.get("/v1/models")
     async def models() -> JSONResponse:
-        names = [ROUTED, *service.settings.upstreams]
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "l2d"} for name in names]
-        return JSONResponse({"object": "list", "data": data})
+        return JSONResponse({"object": "list", "data": [about_model(name) for name in model_names()]})
+
+    @app.get("/v1/models/{name:path}")
+    async def model_of(name: str) -> JSONResponse:
+        if name not in model_names():
+            raise HTTPException(404, f"model={name[:64]}: {unknown('model', name[:64], model_names())}")
+        return JSONResponse(about_model(name))
 
     @app.post("/v1/chat/completions", response_model=None)
     async def completions(
@@ -139,15 +149,18 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
         elif model in service.settings.upstreams:
             decision = await service.log_asked(model, x_l2d_session)
         else:
-            known = [ROUTED, *gateway.upstreams]
-            raise HTTPException(404, f"model={model[:64]}: {unknown('model', model[:64], known)}")
+            raise HTTPException(404, f"model={model[:64]}: {unknown('model', model[:64], model_names())}")
         found = await gateway.answer(decision, body)
-        headers = decision_headers(decision, found.expert, found.failed)
         answer = found.answer
+        headers = {**answer.headers, **decision_headers(decision, found.expert, found.failed)}
         if isinstance(answer.content, bytes):
-            finish = BackgroundTask(gateway.finish, decision, found.expert, answer.usage, found.seconds)
+            finish = BackgroundTask(gateway.finish, decision, found.expert, answer.usage, found.seconds, answer.status)
             return Response(answer.content, answer.status, headers, answer.content_type, finish)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
+
+
+def about_model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "l2d"}
 
 
 def read_chat(content: bytes) -> dict[str, Any]:
@@ -222,7 +235,7 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
 
     @app.exception_handler(ReloadRefused)
     async def kept(_: Request, error: ReloadRefused) -> JSONResponse:
-        return problem(409, f"{error}; force swaps anyway")
+        return problem(409, str(error))
 
     @app.exception_handler(AllFailed)
     async def failed(_: Request, error: AllFailed) -> JSONResponse:
@@ -230,9 +243,9 @@ def add_answers_to_mistakes(app: FastAPI, service: RouterService) -> None:
         return problem(504 if {*error.failed.values()} == {"timeout"} else 502, str(error))
 
     async def unavailable(_: Request, error: Exception) -> JSONResponse:
-        service.metrics.errors.labels(type(error).__name__).inc()
-        status, message = REFUSALS[type(error)]
-        return problem(status, message, RETRY)
+        kind, message = REFUSALS[type(error)]
+        service.metrics.errors.labels(kind).inc()
+        return problem(503, message, RETRY)
 
     for kind in REFUSALS:
         app.add_exception_handler(kind, unavailable)
@@ -253,11 +266,10 @@ def first_problem(errors: Any, before: tuple[str, ...] = ()) -> str:
     """One of pydantic's errors in one line, without the value: it may be long, or somebody's prompt."""
     error = max(errors, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
     place = ".".join(str(part) for part in (*before, *error["loc"]) if not is_branch_name(part))
-    sentence = {
-        **SENTENCES,
-        "model_attributes_type": "must be a JSON object, with the header content-type: application/json",
-    }.get(error["type"])
+    sentence = SENTENCES.get(error["type"])
     said = sentence.format(**error.get("ctx", {})) if sentence else error["msg"]
+    if error["type"] == "model_attributes_type" and not place:
+        said += ", with the header content-type: application/json"
     return f"{place or 'the body'}: {said}"
 
 
@@ -328,8 +340,8 @@ class Boundary:
             wanted: str | None = settings.admin_token
         else:
             wanted = settings.api_token if path.startswith("/v1/") else None
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if wanted is None or hmac.compare_digest(given, b"Bearer " + wanted.encode()):
+        scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+        if wanted is None or (scheme.lower() == b"bearer" and hmac.compare_digest(given.strip(), wanted.encode())):
             return None
         return problem(401, "the token is missing or wrong", {"www-authenticate": "Bearer"})
 

@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import numpy as np
 from PIL import Image
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 from l2d.data.inputs import MODES
 from l2d.serving.exported import RouterDescription
 from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
 
 LONGEST_TEXT = 100_000  # characters that a router reads; a longer text loses its middle
 START_SHARE = 0.25  # of them, from the start
@@ -34,9 +36,21 @@ Price = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 
 
-def number_of(value: object) -> object:
-    """true and false as 1 and 0."""
-    return float(value) if isinstance(value, bool) else value
+def one_of(kinds: Any, said: str) -> BeforeValidator:
+    """What a union takes, in one sentence: pydantic's own names one of its members only."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise PydanticCustomError("one_of", "{said}", {"said": f"must be {said}"})
+        return float(value) if isinstance(value, bool) else value
+
+    return BeforeValidator(check)
+
+
+Prices = Annotated[dict[str, Price] | list[Price], one_of(dict | list, "a mapping by expert, or a list in their order")]
+Features = Annotated[dict[str, Any] | list[float], one_of(dict | list, "a mapping by column, or a list in their order")]
+Picture = Annotated[str | list[Any], one_of(str | list, "a PNG or JPEG in base64, or pixels as nested lists")]
+Correct = Annotated[float, one_of(int | float, "a number from 0 to 1, true or false"), Field(ge=0, le=1)]
 
 
 class StrictBody(BaseModel):
@@ -49,15 +63,15 @@ class QueryBody(StrictBody):
 
     text: str | None = None
     messages: Messages | None = None
-    features: dict[str, Any] | list[float] | None = None
-    image: str | list[Any] | None = None
+    features: Features | None = None
+    image: Picture | None = None
 
 
 class RouteBody(QueryBody):
     """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`."""
 
     inputs: Annotated[list[QueryBody], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
-    prices: dict[str, Price] | list[Price] | None = None
+    prices: Prices | None = None
     budget: float | None = None
     confidence: float | None = None
     raw: bool = False
@@ -66,14 +80,14 @@ class RouteBody(QueryBody):
 class PreviewBody(QueryBody):
     """One query, and prices to decide by."""
 
-    prices: dict[str, Price] | list[Price] | None = None
+    prices: Prices | None = None
 
 
 class OutcomeBody(StrictBody):
     """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds."""
 
     decision_id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
-    correct: Annotated[float, BeforeValidator(number_of), Field(ge=0, le=1)] | None = None
+    correct: Correct | None = None
     cost: Price | None = None
     price: Price | None = None
     latency: Seconds | None = None
@@ -117,13 +131,25 @@ def read_query(body: QueryBody, about: RouterDescription) -> Any:
     if about.kind == "image":
         assert body.image is not None
         return read_image(body.image, about.shape, about.seen.white)
+    if about.kind == "row" and isinstance(body.features, list):
+        return read_columns(body.features, about)
     if about.kind == "row":
-        beside = text is not None and isinstance(body.features, dict)
-        return {**by_column, str(about.seen.text): without_the_middle(text)} if beside else body.features
+        return by_column if text is None else {**by_column, str(about.seen.text): without_the_middle(text)}
     text = by_column.get(str(about.seen.text)) if text is None else text
     if not isinstance(text, str):
         raise L2DError(f"features: this router sees {about.sees}")
     return without_the_middle(text)
+
+
+def read_columns(numbers: list[float], about: RouterDescription) -> list[float]:
+    """A row without the names of its columns."""
+    seen = about.seen
+    if seen.text is not None:
+        raise L2DError(f"features: must be a mapping by column; this router sees {about.sees}")
+    if len(numbers) != about.shape[0]:
+        named = f" ({listed(seen.features)})" if seen.features else ""
+        raise L2DError(f"features: expected {about.shape[0]} numbers{named}; got {len(numbers)}")
+    return numbers
 
 
 def last_question(messages: Sequence[Message]) -> str:

@@ -75,6 +75,9 @@ class SqliteDatabase(Database):
 
     def __init__(self, file: Path) -> None:
         self.name = str(file)
+        if not file.exists():
+            with suppress(OSError):  # sqlite3 says it better
+                file.touch(mode=0o600)  # it may hold prompts
         self.connection = sqlite3.connect(file, timeout=WAIT, isolation_level=None, check_same_thread=False)
         self.connection.row_factory = sqlite3.Row
 

@@ -16,7 +16,9 @@ from l2d.serving.server.upstreams import Upstream
 # The client is not to blame, or another server may know better: a busy server, a wrong key, no such model.
 PASSED_OVER = (401, 403, 404, 408, 429)
 LARGEST_ANSWER = 64_000_000
-LONGEST_LINE = 1_000_000  # of an event stream, to look for its usage
+LONGEST_LINE = 1_000_000  # of an event stream, to look for its usage and its end
+HEADERS = ("retry-after", "x-request-id")  # of an answer, which are passed on
+NOTHING = 0.0  # the price of an error
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 
@@ -33,6 +35,10 @@ class UpstreamAnswer:
     content: bytes | AsyncIterator[bytes]
     response: httpx.Response
     usage: Mapping[str, Any] | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name: value for name in HEADERS if (value := self.response.headers.get(name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -74,19 +80,23 @@ class Gateway:
             if not isinstance(found.content, bytes):
                 found.content = self.watched(found.content, found.response, decision, expert, began)
             return ChatAnswer(expert, failed, found, time.perf_counter() - began)
+        self.note(decision, NOTHING, None)
         raise AllFailed(failed)
 
     async def watched(
         self, parts: AsyncIterator[bytes], response: httpx.Response, decision: Decision, expert: str, began: float
     ) -> AsyncIterator[bytes]:
         """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one."""
-        usage, line = None, b""
+        usage, line, ended = None, b"", False
         try:
             async for part in parts:
                 *lines, line = (line + part).split(b"\n")
                 usage = next((found for one in reversed(lines) if (found := usage_in(one))), usage)
+                ended = ended or any(map(ends_answer, lines))
                 line = line if len(line) < LONGEST_LINE else b""
                 yield part
+            if not ended and not ends_answer(line):
+                raise httpx.RemoteProtocolError("no end")
         except httpx.HTTPError as error:
             self.service.metrics.errors.labels("cut stream").inc()
             yield broken_event(f"{expert}: the answer was cut ({type(error).__name__})")
@@ -95,10 +105,15 @@ class Gateway:
                 await response.aclose()
             await self.finish(decision, expert, usage, time.perf_counter() - began)
 
-    async def finish(self, decision: Decision, expert: str, usage: Mapping[str, Any] | None, seconds: float) -> None:
-        """Log price and seconds, after the answer. Nobody waits for it: a failure is only counted."""
-        price = self.upstreams[expert].price_of(usage)
+    async def finish(
+        self, decision: Decision, expert: str, usage: Mapping[str, Any] | None, seconds: float, status: int = 200
+    ) -> None:
+        """After the answer. Nobody waits for the log: a failure is only counted."""
+        price = self.upstreams[expert].price_of(usage) if status == 200 else NOTHING
         self.service.count_spend(expert, price_of(self.service.current.router, expert) if price is None else price)
+        self.note(decision, price, seconds)
+
+    def note(self, decision: Decision, price: float | None, seconds: float | None) -> None:
         written = self.service.log.add_answer(decision.id, None, price, seconds)
         errors = self.service.metrics.errors.labels("log")
         written.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else errors.inc())
@@ -182,6 +197,19 @@ def usage_in(line: bytes) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError, AttributeError):
         return None
     return usage if isinstance(usage, dict) else None
+
+
+def ends_answer(line: bytes) -> bool:
+    """Whether it is the last event of a stream, or the last of an answer: some servers leave the former out."""
+    content = line.removeprefix(b"data:").strip()
+    if content == b"[DONE]":
+        return True
+    if not line.startswith(b"data:") or b'"finish_reason"' not in content:
+        return False
+    try:
+        return any(choice.get("finish_reason") for choice in json.loads(content)["choices"])
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return False
 
 
 def broken_event(problem: str) -> bytes:

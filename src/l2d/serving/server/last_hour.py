@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from l2d.serving.server.answers import rounded
 from l2d.serving.server.databases import Database
 from l2d.serving.server.outcome_log import id_at
 
 SECONDS, STEPS = 300, 12
 # An id begins with the time and has an index; the column time has none.
 COUNTED = """
-SELECT coalesce(d.served, d.expert), d.decided_by, count(*), sum(coalesce(o.price, d.price)), count(o.decision_id),
+SELECT coalesce(d.served, d.expert), CASE WHEN d.served IS NULL THEN d.decided_by ELSE 'fallback' END, count(*),
+       sum(coalesce(o.price, d.price)), count(o.decision_id),
        sum(coalesce(o.loss, 1 - o.correct))
 FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >= ? AND d.id < ? GROUP BY 1, 2
 """
@@ -57,7 +59,7 @@ def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
     paid = [[one.spend for one in step if one.spend is not None] for step in steps]
     return {
         "choices": [sum(one.decisions for one in step) for step in steps],
-        "spend": [sum(known) if known else None for known in paid],
+        "spend": [rounded(sum(known)) if known else None for known in paid],
         "outcomes": outcomes,
-        "mean_error": wrong / outcomes if outcomes else None,
+        "mean_error": rounded(wrong / outcomes) if outcomes else None,
     }

@@ -10,7 +10,7 @@ import numpy as np
 from l2d.data.arrays import Seen
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.serving.server.databases import without_password
-from l2d.serving.server.log_export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_form
+from l2d.serving.server.log_export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
@@ -23,8 +23,8 @@ class LoggedRows:
     """n decisions with an outcome, whose expert a policy chose. file: for messages. errors: 1 − correct, or the loss. prices,
     latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
     is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
-    made of a text. about: None if the file, an export, does not say. price_scale: what the run that decided multiplied prices by;
-    None if that is not known."""
+    made of a text. about: None if the file, an export, does not say. scales: what the runs that decided multiplied prices by,
+    NaN where that is not known."""
 
     file: str
     ids: np.ndarray
@@ -39,7 +39,7 @@ class LoggedRows:
     columns: tuple[str, ...]
     embedded: bool
     about: RunInputs | None
-    price_scale: float | None = None
+    scales: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -56,6 +56,13 @@ class LoggedRows:
             return self.about.seen
         unnamed = self.columns == tuple(str(place) for place in range(1, len(self.columns) + 1))
         return Seen(() if unnamed else self.columns, TEXT if self.embedded or self.texts is not None else None)
+
+    @property
+    def price_scale(self) -> float | None:
+        """What the last run that did so multiplied prices by. None if none did, or if that is not known."""
+        scales = np.zeros(0) if self.scales is None else self.scales
+        scaled = scales[~np.isnan(scales) & ~np.isin(scales, NO_SCALE)]
+        return float(scaled[-1]) if len(scaled) else None
 
     @property
     def expert_names(self) -> tuple[str, ...]:
@@ -140,7 +147,7 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
         columns=tuple(name.removeprefix(NUMBER) for name in seen if not name.startswith(EMBEDDED)),
         embedded=any(name.startswith(EMBEDDED) for name in seen),
         about=about,
-        price_scale=about.price_scale if about is not None else float(columns[SCALE][0]) if SCALE in columns else None,
+        scales=as_floats(columns[SCALE]) if SCALE in columns else None,
     )
 
 

@@ -16,7 +16,7 @@ from l2d.data.arrays import channel_statistics
 from l2d.serving.router import Router
 from l2d.serving.server.log_rows import LoggedRows, explored_rows
 from l2d.utils.errors import L2DError
-from l2d.utils.text import listed
+from l2d.utils.text import counted, listed
 
 LEAST = 10  # rows on which a policy's choice was asked; fewer say nothing
 
@@ -35,12 +35,16 @@ class PolicyValue:
 
 @dataclass(frozen=True)
 class LogValue:
-    """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names."""
+    """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names. price: the mean
+    price of the router's choices, doubly robust; paid: that of the policy that ran. Both in the unit of the prices in training,
+    None if the run counts no prices."""
 
     router: PolicyValue
     ran: PolicyValue
     singles: list[PolicyValue]
     unknown: list[str]
+    price: Estimate | None
+    paid: Estimate | None
 
     @property
     def best_single(self) -> PolicyValue:
@@ -65,18 +69,38 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
 def rows_of_evidence(rows: LoggedRows) -> tuple[LoggedRows, int]:
     """Those that were explored, and how many were not."""
     found = explored_rows(rows)
-    if not len(found):
-        mean = rows.errors.mean()
-        said = f"the experts that answered have a mean error of {mean:.4f}, but nothing is known of the others"
-        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore); {said}")
     return found, len(rows) - len(found)
 
 
+def not_explored(rows: LoggedRows, router: Router) -> L2DError:
+    """What a log without exploration still says: whom the router chooses, and how the experts that answered did."""
+    decisions = router.decide_inputs(inputs_of_log(rows, router))
+    shares = torch.bincount(decisions, minlength=len(router.experts)) / len(rows)
+    choices = ", ".join(f"{name} {share:.0%}" for name, share in zip(router.experts, shares.tolist(), strict=True))
+    why = "no row was explored (l2d serve --explore), so the experts cannot be compared"
+    told = f"on these {counted(len(rows), 'row')} the router chooses {choices}"
+    return L2DError(
+        f"{rows.file}: {why}; {told}; the experts that answered have a mean error of {rows.errors.mean():.4f}"
+    )
+
+
+def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False) -> tuple[LoggedRows, int]:
+    """Those whose price (and latency) is known, if the run counts it, and how many are not among them."""
+    known = ~np.isnan(prices_of_rows(rows, router, own_prices, expert_numbers(rows, router)))
+    if not known.any():
+        raise L2DError(f"{rows.file}: no row has a {paid_for(router, 'and')}; report it with the outcome")
+    return rows.take(known), int((~known).sum())
+
+
+def paid_for(router: Router, word: str = "or") -> str:
+    """What a row must have: a price, or a price and a latency."""
+    return f"price {word} a latency" if router.config["cost"].get("latency_price") else "price"
+
+
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
-    """rows: whose expert was drawn. own_prices: count the router's prices, not those of the log."""
-    check_experts(rows, router)
+    """rows: whose expert was drawn, and whose price is known. own_prices: count the router's prices, not those of the log."""
     inputs = inputs_of_log(rows, router)
-    known, asked, propensities = spread_costs(rows, router, own_prices)
+    known, prices, asked, propensities = spread_costs(rows, router, own_prices)
     logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
     robust = doubly_robust(known, logged)
     decisions = router.decide_inputs(inputs)
@@ -98,12 +122,19 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
         )
     paid = known[asked]
     ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
-    return LogValue(found, ran, [one for one in singles if one.asked >= LEAST], unknown)
+    price = spent = None
+    if counts_prices(router):
+        prices = prices / router.price_scale
+        expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
+        price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
+    return LogValue(found, ran, [one for one in singles if one.asked >= LEAST], unknown, price, spent)
 
 
-def check_experts(rows: LoggedRows, router: Router) -> None:
+def expert_numbers(rows: LoggedRows, router: Router) -> np.ndarray:
+    """int [n]: the place of each row's expert among the router's."""
     if others := sorted({*rows.experts.tolist()} - {*router.experts}):
         raise L2DError(f"{rows.file}: its experts {listed(others)} are not the router's ({', '.join(router.experts)})")
+    return np.array([router.experts.index(name) for name in rows.experts.tolist()])
 
 
 def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
@@ -122,35 +153,38 @@ def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
     return inputs.to(torch.uint8) if router.kind == "image" else inputs
 
 
-def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Costs [n, p], NaN where an expert was not asked; where it was, bool [n, p]; and the propensities there [n, p]."""
-    place = torch.tensor([router.experts.index(name) for name in rows.experts])[:, None]
+def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Costs, and the prices in them, in units of one error, NaN where an expert was not asked; where it was (bool); and the
+    propensities there. [n, p] each."""
+    place = torch.from_numpy(expert_numbers(rows, router))[:, None]
     asked = torch.zeros(len(rows), len(router.experts), dtype=torch.bool).scatter(1, place, True)
-    costs = torch.from_numpy(rows.errors + prices_of_rows(rows, router, own_prices, place[:, 0].numpy()))
+    prices = prices_of_rows(rows, router, own_prices, place[:, 0].numpy())
 
-    def spread(values: Tensor, other: float) -> Tensor:
+    def spread(values: np.ndarray, other: float) -> Tensor:
         found = torch.full((len(rows), len(router.experts)), other, dtype=torch.float64)
-        return found.scatter(1, place, values[:, None])
+        return found.scatter(1, place, torch.from_numpy(values)[:, None])
 
-    return spread(costs, torch.nan), asked, spread(torch.from_numpy(rows.propensities), 1.0)
+    costs = rows.errors + prices
+    return spread(costs, torch.nan), spread(prices, torch.nan), asked, spread(rows.propensities, 1.0)
+
+
+def counts_prices(router: Router) -> bool:
+    """Whether they are part of its costs."""
+    return router.price_scale > 0 and ("scale" in router.config["cost"] or any(router.description.prices or ()))
 
 
 def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: np.ndarray) -> np.ndarray:
     """What each answer cost, in units of one error, as the run counts it; 0 if it counts no prices. Where the log does not say: the
-    router's price of the expert [n], by its number."""
-    cost, prices = router.config["cost"], router.description.prices
+    router's price of the expert [n], by its number; NaN if it has none."""
+    prices = router.description.prices
     own = np.full(len(rows), np.nan) if prices is None else np.array(prices)[experts]
     if own_prices:
         return own
-    if "scale" not in cost and not any(prices or ()):
+    if not counts_prices(router):
         return np.zeros(len(rows))
-    late = cost.get("latency_price", 0.0)
+    late = router.config["cost"].get("latency_price", 0.0)
     found = rows.prices + (late * rows.latencies if late else 0.0)
-    found = np.where(np.isnan(found), own, router.price_scale * found)
-    if np.isnan(found).any():
-        lacking, what = int(np.isnan(found).sum()), "price or no latency" if late else "price"
-        raise L2DError(f"{rows.file}: {lacking:,} of {len(rows):,} rows have no {what}; report it with the outcome")
-    return found
+    return np.where(np.isnan(found), own, router.price_scale * found)
 
 
 def regressed_costs(inputs: Tensor, known: Tensor) -> Tensor:

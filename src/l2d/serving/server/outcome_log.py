@@ -1,6 +1,7 @@
 """The log: decisions and their outcomes, acknowledged only when they are on disk."""
 
 import hashlib
+import logging
 import queue
 import secrets
 import threading
@@ -37,6 +38,8 @@ RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = e
 SWAP = "INSERT INTO swaps (run, time) VALUES (?, ?)"
 LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
 CLOSED = None
+
+logger = logging.getLogger("l2d.serve")
 
 
 class LogUnavailable(Exception):
@@ -139,6 +142,7 @@ class OutcomeLog:
     def __init__(self, address: Path | str) -> None:
         self.address, self._database = address, open_database(address)
         self.name = self._database.name
+        self._problem: str | None = None  # why the last commit failed
         self._waiting: queue.SimpleQueue[tuple[Operation, Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_all, name="outcome log", daemon=True)
         self._writer.start()
@@ -220,6 +224,9 @@ class OutcomeLog:
             with suppress(Exception):
                 self._database.roll_back()
             results = [(done, LogUnavailable(str(error))) for _, done in batch]
+            self._tell(str(error))
+        else:
+            self._tell(None)
         for done, result in results:
             if not done.set_running_or_notify_cancel():
                 continue
@@ -227,6 +234,13 @@ class OutcomeLog:
                 done.set_exception(result)
             else:
                 done.set_result(result)
+
+    def _tell(self, problem: str | None) -> None:
+        """The operator, once: not again with every request."""
+        if problem != self._problem:
+            said = "can be written again" if problem is None else f"cannot be written ({problem})"
+            logger.error("%s: the log %s", self.name, said)
+        self._problem = problem
 
 
 def write_nothing(database: Database) -> None:

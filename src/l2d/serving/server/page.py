@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from l2d.serving.router import Choice, Router
+from l2d.serving.server.answers import ranking_of, rounded
 from l2d.serving.server.bodies import PreviewBody, read_query
 from l2d.serving.server.databases import connect
 from l2d.serving.server.last_hour import count_last_hour
@@ -46,7 +47,7 @@ def add_page(app: FastAPI, service: RouterService) -> None:
             async with fitting:  # one at a time: guards are fitted on the cores that decide
                 router = await asyncio.to_thread(router.at, body.prices)
         [choice] = (await service.batcher.ask(router, [query])).choices
-        return JSONResponse({**as_ranking(choice), "guard_note": router.guard_note, "run": run.name})
+        return JSONResponse({**as_preview(choice), "guard_note": router.guard_note, "run": run.name})
 
     @app.get("/v1/hour")
     async def last_hour() -> JSONResponse:
@@ -66,17 +67,13 @@ def source_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
-def as_ranking(choice: Choice) -> dict[str, Any]:
-    known = {
-        "expected_error": choice.expected_errors,
-        "price": choice.expected_prices,
-        "expected_cost": choice.expected_costs,
-        "posterior": choice.posterior,
+def as_preview(choice: Choice) -> dict[str, Any]:
+    return {
+        "expert": choice.expert,
+        "ranking": ranking_of(choice),
+        "price_weight": rounded(choice.price_weight),
+        "guard": choice.guard,
     }
-    ranking = [
-        {"expert": name, **{key: (values or {}).get(name) for key, values in known.items()}} for name in choice.ranking
-    ]
-    return {"expert": choice.expert, "ranking": ranking, "guard": choice.guard}
 
 
 def about_asking(service: RouterService) -> dict[str, Any]:
@@ -86,7 +83,7 @@ def about_asking(service: RouterService) -> dict[str, Any]:
         "kind": router.kind,
         "example": example_body(router),
         "currency": "" if router.unit.error_price is None else "$",
-        "price_weight": (router.price_scale or 1.0) * router.description.factor,
+        "price_weight": rounded(router.price_weight or 1.0),
         "takes_prices": router.held_out is not None and router.price_scale > 0,
         "policy": policy_notes(service),
     }
@@ -114,7 +111,7 @@ def policy_notes(service: RouterService) -> list[str]:
     if service.drift.beyond:
         router = service.current.router
         best = router.experts[router.guard.best]
-        found.append(f"drift: many inputs are far from the training rows, so {best} answers every query")
+        found.append(f"drift: many inputs are far from the training rows, so {best} takes the router's place")
     return found
 
 

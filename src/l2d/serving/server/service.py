@@ -18,6 +18,7 @@ import torch
 
 from l2d.data.text.tokens import is_tokens
 from l2d.serving.router import Choice, Prices, Router
+from l2d.serving.server.answers import ranking_of, rounded
 from l2d.serving.server.bodies import QueryBody, RouteBody, queries_of, read_query
 from l2d.serving.server.decisions import AnsweredTogether, Batcher, DrawnExpert, DriftMonitor, draw_expert
 from l2d.serving.server.metrics import ServerMetrics
@@ -35,6 +36,7 @@ from l2d.utils.errors import L2DError, ParameterError
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 MOST_VARIANTS = 64  # routers at other prices that are kept
 KEPT = ("text", "features", "none")
+FORCE = "force swaps anyway"
 
 logger = logging.getLogger("l2d.serve")
 
@@ -94,16 +96,13 @@ class Decision:
     propensity: float | None
 
     def as_dict(self) -> dict[str, Any]:
-        posterior, costs = self.choice.posterior or {}, self.choice.expected_costs or {}
         return {
             "decision_id": self.id,
             "expert": self.drawn.expert,
             "decided_by": self.drawn.by,
             "propensity": self.propensity,
-            "ranking": [
-                {"expert": name, "expected_cost": costs.get(name), "posterior": posterior.get(name)}
-                for name in self.choice.ranking
-            ],
+            "ranking": ranking_of(self.choice),
+            "price_weight": rounded(self.choice.price_weight),
             "guard": self.choice.guard,
             "run": self.run,
         }
@@ -111,7 +110,7 @@ class Decision:
 
 class RouterService:
     """load: reads a run's folder, as the command line asked for the first one. swaps: the number of swaps in the log when the
-    first server of this kind began; it follows later ones. None: now."""
+    first server of this kind began; it follows later ones. None: now. reloaded: the run of the last swap before."""
 
     def __init__(
         self,
@@ -130,7 +129,8 @@ class RouterService:
         self._reloading = asyncio.Lock()
         try:
             log.add_run(run.name, about_inputs(run.router)).result()
-            self.swaps = log.last_swap().result()[0] if swaps is None else swaps
+            last, self.reloaded = log.last_swap().result()
+            self.swaps = last if swaps is None else swaps
         except LogUnavailable as error:
             raise L2DError(f"{log.name}: the log cannot be written ({error})") from error
         self.metrics.run.labels(run.name).set(1)
@@ -222,20 +222,27 @@ class RouterService:
             new, old = await asyncio.to_thread(self.load, folder), self.current
             self.check_run(new, force)
             if new.router.kind != old.router.kind and not force:
-                raise ReloadRefused(f"{folder}: it sees {new.router.sees}; the run that serves sees {old.router.sees}")
+                seen = f"it sees {new.router.sees}; the run that serves sees {old.router.sees}"
+                raise ReloadRefused(f"{folder}: {seen}; {FORCE}")
             if new.router.guard.constant is not None and not new.router.raw and not force:
-                raise ReloadRefused(f"{folder}: {new.router.guard_note}")
+                raise ReloadRefused(f"{folder}: {new.router.guard_note}; {FORCE}")
             await asyncio.wrap_future(self.log.add_run(new.name, about_inputs(new.router)))
             self.swaps = await asyncio.wrap_future(self.log.add_swap(new.name))
             self.swap_to(new)
             return new.name
 
     def check_run(self, new: ServedRun, force: bool) -> None:
-        """Raises if this server cannot serve the run. Upstreams fit no other experts, not even by force."""
-        check_settings(self.settings, new.router)
+        """Raises if this server cannot serve the run. Upstreams fit no other experts, not even by force, and the log has room for
+        one kind of money."""
         ours, theirs = self.current.router.experts, new.router.experts
         if set(theirs) != set(ours) and (self.settings.upstreams or not force):
-            raise ReloadRefused(f"{new.name}: its experts are {', '.join(theirs)}, not {', '.join(ours)}")
+            way = "the upstreams fit no others, so force does not help" if self.settings.upstreams else FORCE
+            raise ReloadRefused(f"{new.name}: its experts are {', '.join(theirs)}, not {', '.join(ours)}; {way}")
+        check_settings(self.settings, new.router)
+        kinds = [money_of(router) for router in (new.router, self.current.router)]
+        if kinds[0] != kinds[1]:
+            said = "its prices are {}, and those of the run that serves are {}".format(*kinds)
+            raise ReloadRefused(f"{new.name}: {said}; start a server with another log")
 
     def swap_to(self, new: ServedRun) -> None:
         self.metrics.run.labels(self.current.name).set(0)
@@ -262,6 +269,8 @@ class RouterService:
         """Whatever goes wrong, requests go on with the run that it has."""
         try:
             await self.follow()
+        except LogUnavailable:  # the log says why
+            self.metrics.errors.labels("log").inc()
         except Exception as error:
             self.metrics.errors.labels("follow").inc()
             logger.error("cannot follow a reload: %s", error)
@@ -272,7 +281,12 @@ class RouterService:
             await self.try_to_follow()
 
     def note_drift(self, answered: AnsweredTogether) -> None:
+        was = self.drift.beyond
         self.drift.add(answered.far)
+        if self.drift.beyond != was:
+            router = self.current.router
+            who = f"{router.experts[router.guard.best]} answers" if self.drift.beyond else "the router decides again"
+            print(f"drift: {self.drift.share:.0%} of the last inputs are far; {who}", file=sys.stderr, flush=True)
         if (share := self.drift.share) is not None:
             self.metrics.far.set(share)
 
@@ -294,11 +308,16 @@ def price_of(router: Router, expert: str) -> float | None:
     return prices[router.experts.index(expert)] / scale
 
 
+def money_of(router: Router) -> str:
+    return "in units of one error" if router.unit.error_price is None else "in dollars"
+
+
 def about_inputs(router: Router) -> str:
     """What the log says of a run, as JSON: its experts, what its inputs are made from, and what prices are multiplied by."""
     about = router.description
     known = {"experts": about.experts, "shape": about.shape, "seen": asdict(about.seen), "encoder": about.encoder}
-    return json.dumps({**known, "price_scale": router.price_scale})
+    currency = "" if router.unit.error_price is None else "$"
+    return json.dumps({**known, "price_scale": router.price_scale, "currency": currency})
 
 
 def logged_features(answered: AnsweredTogether, place: int) -> bytes:

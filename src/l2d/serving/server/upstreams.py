@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.parameters import NonNegative, Positive, check_value
 
 TIMEOUT = 60.0
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 NUMBERS = {"timeout", "input_price", "output_price"}
 
 
@@ -103,6 +105,9 @@ def read_upstream(name: str, entry: UpstreamEntry) -> Upstream:
     if not url.startswith(("http://", "https://")):
         raise ParameterError(f"{name}.base_url", "must begin with http:// or https://", url)
     variable = entry.get("key_variable")
+    if variable is not None and not VARIABLE.fullmatch(variable):  # it may be the key: it is not shown
+        problem = "must be the name of an environment variable (A to Z, 0 to 9, _), not the key itself"
+        raise ParameterError(f"{name}.key_variable", problem)
     if variable is not None and not os.environ.get(variable):
         raise ParameterError(f"{name}.key_variable", "this environment variable is not set", variable)
     return Upstream(
