@@ -1,11 +1,11 @@
 """What a command says of a mistake."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 
-def refused(main: Callable[[Sequence[str]], None], *arguments: object) -> str:
+def refused(main: Callable[[list[str]], None], *arguments: object) -> str:
     """The one line with which the command ends."""
     with pytest.raises(SystemExit) as caught:
         main([str(argument) for argument in arguments])

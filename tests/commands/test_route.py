@@ -78,8 +78,11 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
 
 
-def summary(choices: list[Choice], experts: str, error_price: float | None = None, point: Any = None) -> str:
-    router: Any = SimpleNamespace(experts=tuple(experts), unit=Unit(error_price), operating_point=point)
+def summary(
+    choices: list[Choice], experts: str, error_price: float | None = None, point: Any = None, latency_price: float = 0.0
+) -> str:
+    unit = Unit(error_price, latency_price)
+    router: Any = SimpleNamespace(experts=tuple(experts), unit=unit, operating_point=point)
     return choices_summary(choices, router)
 
 
@@ -95,11 +98,15 @@ def test_summary_tells_price_and_expected_error() -> None:
     prices, errors = {"a": 0.1, "b": 0.3}, {"a": 0.4, "b": 0.2}
     chosen = [Choice(name, None, None, expected_prices=prices, expected_errors=errors) for name in "abbb"]
     own = "error by the router's own estimates 0.2500"
-    assert summary(chosen, "ab").endswith(f"; mean price 0.25; {own}")
-    assert summary(chosen, "ab", 5.0).endswith(f"; mean price $0.25; {own} (with the price $1.5000 a query)")
-    assert summary(chosen, "ab", 5.0, point="says the error").endswith("; mean price $0.25")
+    assert summary(chosen, "ab").endswith(f"; expected mean price of these 0.25; {own}")
+    mean = "expected mean price of these $0.25"
+    assert summary(chosen, "ab", 5.0).endswith(f"; {mean}; {own} (with the price $1.5000 a query)")
+    # The spend that a budget's line tells is another number.
+    other = "the expected spend is that of the training rows"
+    assert summary(chosen, "ab", 5.0, point="says the error").endswith(f"; {mean} ({other})")
     alone = Choice("a", None, None, expected_prices=prices)
-    assert summary([alone], "ab").endswith("; mean price 0.1")
+    assert summary([alone], "ab").endswith("; expected mean price of these 0.1")
+    assert summary([alone], "ab", latency_price=0.01).endswith("; expected mean price + latency of these 0.1")
     assert summary([Choice("a", None, None)], "ab", None) == "1 queries: 1 to a, 0 to b"
 
 

@@ -68,7 +68,11 @@ def test_the_router_that_is_deployed_must_keep_it_too() -> None:
     assert found.factor > 0.6 / 0.009
     assert found.guard.constant == 1
     free = keep_within(replace(HELD_OUT, deployed=sure), PRICES, 0.01, None, NAMES)
-    assert (free.factor, free.spend) == pytest.approx((1, 0.01))  # the larger of .00775 and .01
+    assert (free.factor, free.spend, free.unseen_spend) == pytest.approx((1, 0.01, 0.00775))  # both are told
+    assert " by the router's estimates for its own rows, 0.00775 on rows that it did not see; " in str(free)
+    for one in (found, keep_within(HELD_OUT, PRICES, 0.01, None, NAMES)):
+        assert one.unseen_spend is None
+        assert "own rows" not in str(one)
 
 
 def test_money_is_told_in_its_own_unit() -> None:
@@ -80,6 +84,7 @@ def test_money_is_told_in_its_own_unit() -> None:
     dollars = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0, currency="$")
     assert str(dollars).startswith("budget $0.0275 per query: ")
     assert f"expected spend $0.0275 (95 % interval ${dollars.spend_interval[0]:.4g} to $" in str(dollars)
+    assert str(replace(dollars, with_latency=True)).startswith("budget $0.0275 per query for money and latency: ")
     with pytest.raises(ParameterError, match=r"^budget=0\.0025: is less than the price of .* small \(0\.005\)$"):
         keep_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)
 

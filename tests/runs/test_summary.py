@@ -109,6 +109,20 @@ def test_in_dollars() -> None:
     assert format_table(found).count("$") == 0
 
 
+def test_latency_is_not_called_money() -> None:
+    """A price that contains latency says so above its column and in a line of its own."""
+    plain, late = format_table(metrics(ROUTER)), format_table(metrics(ROUTER), Unit(0.02, 0.001))
+    assert "  mean price  " in plain
+    assert "latency" not in plain
+    assert "  mean price + latency  " in late
+    assert line_of(late, "prices contain latency") == (
+        "prices contain latency: a second costs $0.001 (cost.latency_price)"
+    )
+    assert "a second costs 0.5 (" in format_table(metrics(ROUTER), Unit(None, 0.5))
+    for cost, note in (({}, False), ({"latency_price": 0.0}, False), ({"latency_price": 0.5}, True)):
+        assert bool(Unit.of({"cost": cost}).latency_note) == note
+
+
 @pytest.mark.parametrize(
     ("price", "told"), [(0.02, "-$0.010000"), (2, "-$1.0000"), (50, "-$25.000"), (40000, "-$20000.00")]
 )

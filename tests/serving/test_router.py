@@ -434,7 +434,7 @@ def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
         with torch.no_grad():
             outputs = run.router(run.splits.validation.inputs)
         rows = RoutedRows.of(run.router.method, run.splits.validation, outputs)
-        kept = HeldOut(**held_out(run.router.method, rows, run.splits, run.splits.train_costs))
+        kept = HeldOut(**held_out(run.router.method, rows, run.splits, run.splits.train_costs), needed=0.0)
         assert kept.guard_at(torch.tensor([0.5, 0.1, 0.3])) == held(run.splits, run.router)[0]
         torch.testing.assert_close(kept.errors, run.splits.validation.answers.errors)
     run = untrained(tmp_path, "method=mild")

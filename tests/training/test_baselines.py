@@ -20,11 +20,19 @@ def test_the_least_mean_cost_of_each_category() -> None:
     assert best_of_category(["x", "x", "y", "y"], costs, ["y", "x", "new", "x"]).tolist() == [1, 0, 1, 0]
 
 
+def rows_of(inputs: torch.Tensor, costs: torch.Tensor | None = None) -> Split:
+    """After one row that is not among them."""
+    costs = torch.zeros(len(inputs), 2) if costs is None else costs
+    source = torch.cat([torch.full_like(inputs[:1], torch.nan), inputs])
+    rows = torch.arange(1, len(source))
+    return Split(source, rows, Answers(costs), costs, torch.zeros(2), torch.full((len(inputs),), -1))
+
+
 def test_neighbours_decide_by_costs() -> None:
     """Left of 0 the first expert is cheaper, right of it the second."""
     x = torch.linspace(-1, 1, 200)[:, None]
     costs = torch.cat([(x > 0).double(), (x <= 0).double() + 0.25], dim=1)
-    assert best_of_neighbours(x, costs, torch.tensor([[-0.5], [0.5]])).tolist() == [0, 1]
+    assert best_of_neighbours(rows_of(x, costs), rows_of(torch.tensor([[-0.5], [0.5]]))).tolist() == [0, 1]
 
 
 def test_a_large_table_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +47,10 @@ def test_a_large_table_is_searched_in_part(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Neighbours, "fit", noted)
     x = torch.linspace(-1, 1, 200)[:, None]
     costs = torch.cat([(x > 0).double(), (x <= 0).double()], dim=1)
-    assert best_of_neighbours(x, costs, torch.tensor([[-0.5], [0.5]])).tolist() == [0, 1]
-    assert best_of_neighbours(x[:100], costs[:100], torch.tensor([[-0.5]])).tolist() == [0]
+    assert best_of_neighbours(rows_of(x, costs), rows_of(torch.tensor([[-0.5], [0.5]]))).tolist() == [0, 1]
+    assert best_of_neighbours(rows_of(x, costs).take(torch.arange(100)), rows_of(torch.tensor([[-0.5]]))).tolist() == [
+        0
+    ]
     spread, all_of_them = (rows.inputs.flatten().tolist() for rows in kept)
     assert len(set(spread)) == 100
     assert min(spread) < -0.8 < 0.8 < max(spread)

@@ -2,8 +2,10 @@
 
 import csv
 import json
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import filelock
@@ -23,7 +25,14 @@ from l2d.routing import build
 from l2d.routing.build import make_splits
 from l2d.runs.folder import RunFolder
 from l2d.training import cross_validation, score, walk
-from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, mean_score, splits_of_router
+from l2d.training.cross_validation import (
+    FOLDS,
+    FoldedRows,
+    cross_validates,
+    mean_score,
+    splits_of_router,
+    train_and_judge,
+)
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
 
@@ -235,6 +244,67 @@ def test_a_run_that_is_refused_leaves_nothing(file: Path, tmp_path: Path, monkey
     with pytest.raises(ParameterError):
         train(cfg)
     assert [*(tmp_path / "runs").rglob("seed=*")] == [other]
+
+
+@pytest.mark.parametrize(
+    ("given", "scale", "said"),
+    [
+        (
+            ["cost=columns"],
+            20.0,
+            "cost.error_price: missing; the run that wrote this log counted a wrong answer as 0.05",
+        ),
+        (["cost=columns", "cost.latency_price=1"], None, "cost.latency_price=1: these data have no latency"),
+        (["cost=error_plus_cost"], None, "cost.prices=coverage: these experts have no coverage"),
+        (["cost=error_plus_cost", "cost.prices=[1]"], None, r"cost.prices=\[1\]: expected 2 prices"),
+    ],
+)
+def test_prices_are_refused_before_the_first_fold(
+    given: list[str],
+    scale: float | None,
+    said: str,
+    file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """scale: what the run that wrote a log multiplied prices by."""
+    plain = build.load_rows
+
+    def from_a_log(experiment: Any) -> Any:
+        arrays, data = plain(experiment)
+        assert arrays.panel is not None
+        return replace(arrays, panel=replace(arrays.panel, price_scale=scale)), data
+
+    monkeypatch.setattr(cross_validation, "load_rows", from_a_log)
+    with pytest.raises(ParameterError, match=rf"^{said}"):
+        train(config(file, tmp_path / "runs", *given))
+    assert "fold 1" not in capsys.readouterr().out
+    assert not [*(tmp_path / "runs").rglob("seed=*")]
+
+
+def test_it_says_how_long_it_will_take(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the first fold, once, and only if that is long. Each reading of the clock is four seconds after the one before, and a
+    fold takes two readings: four folds and the last router are left."""
+    train(config(file, tmp_path))
+    assert "to go" not in capsys.readouterr().out
+    clock = SimpleNamespace(monotonic=iter(range(0, 1000, 4)).__next__)
+    monkeypatch.setattr(cross_validation, "time", clock)
+    train(config(file, tmp_path, "seed=1"))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "about 20 s to go"
+    assert sum("to go" in line for line in lines) == 1
+
+
+def test_only_the_last_router_has_a_picture(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folders of the folds are gone in the end, and a picture takes longer than a simple router."""
+    written: list[Path] = []
+    monkeypatch.setattr(walk, "write_run_picture", lambda _, path: written.append(path))
+    with suppress(FileNotFoundError):  # of the picture
+        train_and_judge(check(config(file, tmp_path)))
+    assert len(written) == 1
 
 
 @pytest.mark.parametrize("at", [3, 6])

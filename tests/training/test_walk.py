@@ -113,7 +113,7 @@ class Walk:
         monkeypatch.setattr(walk, "trainer_of", self.trainer)
         monkeypatch.setattr(walk, "run_epochs", self.epochs)
         monkeypatch.setattr(walk, "begin", lambda *_: None)
-        monkeypatch.setattr(walk, "write", lambda *given: self.note("timing", given[-1]))
+        monkeypatch.setattr(walk, "write", lambda *given, **_: self.note("timing", given[-1]))
         monkeypatch.setattr(CsvTracker, "report", lambda _, metrics: self.note("reported", metrics))
 
     def note(self, key: str, value: Any) -> Any:

@@ -26,7 +26,7 @@ needs that encoder.) Nothing in RUN can run code: only classes of l2d are built,
 EPILOG = """the CSV has a line per query. First come all columns of --file, except those that have a name from below; then
   row                  the query's number, from 1; in a file, 1 is the first row below the header
   expert               the chosen expert
-  expected_price       of the chosen expert, in the unit of the prices in training
+  expected_price       of the chosen expert, in the unit of the prices in training; with cost.latency_price, latency included
   expected_error       of the chosen expert
 and, for each expert,
   posterior_NAME       p̂(NAME|query). method=mild and tdef: the expert's share of the expected reward. method=ce and its relatives:
@@ -216,7 +216,8 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
     if paid := chosen_prices(choices):
         price, worth = sum(paid) / n, router.unit.error_price
-        said.append(f"mean price {'' if worth is None else '$'}{price:.4g}")
+        where = "" if router.operating_point is None else " (the expected spend is that of the training rows)"
+        said.append(f"expected {router.unit.mean_price} of these {'' if worth is None else '$'}{price:.4g}{where}")
         # An optimist's word: of several estimates the router takes the least.
         if (expected := chosen_errors(choices)) and router.operating_point is None:
             error = sum(expected) / n

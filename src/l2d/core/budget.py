@@ -30,7 +30,8 @@ class OperatingPoint:
     factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
     overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
     its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
-    currency: the sign of the money, if it has one.
+    currency: the sign of the money, if it has one. with_latency: whether prices, and so the budget, contain latency.
+    unseen_spend: on rows that the router did not see, if it expects to spend more on its own; `spend` is the larger.
     """
 
     budget: float
@@ -43,13 +44,20 @@ class OperatingPoint:
     guard: Guard
     rows: int
     currency: str = ""
+    with_latency: bool = False
+    unseen_spend: float | None = None
 
     def __str__(self) -> str:
         spend, low, high = (f"{self.currency}{amount:.4g}" for amount in (self.spend, *self.spend_interval))
+        what = " for money and latency" if self.with_latency else ""
+        other = ""
+        if self.unseen_spend is not None:
+            unseen = f"{self.currency}{self.unseen_spend:.4g} on rows that it did not see"
+            other = f" by the router's estimates for its own rows, {unseen}"
         return (
-            f"budget {self.currency}{self.budget:g} per query: prices are multiplied by {self.factor:.4g}; expected spend {spend}"
-            f" (95 % interval {low} to {high}); chance of overspending {self.overspend:.0%}; error rate {self.error:.4f} ±"
-            f" {Z * self.error_se:.4f} (95 %; {self.rows:,} rows that the router did not see)"
+            f"budget {self.currency}{self.budget:g} per query{what}: prices are multiplied by {self.factor:.4g}; expected spend"
+            f" {spend} (95 % interval {low} to {high}){other}; chance of overspending {self.overspend:.0%}; error rate"
+            f" {self.error:.4f} ± {Z * self.error_se:.4f} (95 %; {self.rows:,} rows that the router did not see)"
         )
 
 
@@ -155,7 +163,7 @@ def keep_within(
         raise ParameterError("budget", "the run kept no prices to find it with")
     mean_prices = mean_prices.double()
     if not 0 <= budget < float("inf"):
-        raise ParameterError("budget", "must be a finite number, not negative", budget)
+        raise ParameterError("budget", "must be a finite number, not negative", f"{budget * unit:g}")
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     cheapest = int(mean_prices.argmin())
@@ -188,6 +196,7 @@ def keep_within(
     spends = resampled[:, place] if routed else mean_prices[[guard.best]]
     low, high = (float(spends.quantile(share)) for share in INTERVAL)
     error, error_se = paired(paid(curve.errors, decisions))
+    unseen = float(curve.paid[0][place].mean())
     return OperatingPoint(
         budget=budget * unit,
         factor=float(curve.factors[place]),
@@ -199,6 +208,7 @@ def keep_within(
         guard=guard,
         rows=len(decisions),
         currency=currency,
+        unseen_spend=unseen * unit if routed and unseen < spend[place] else None,
     )
 
 

@@ -139,7 +139,7 @@ class Neighbours(Scaled):
             self.set_scale(rows.inputs, unit=unit)
             self.kept = self.scaled(rows.inputs)
             near = [self.nearest(part, max(counts) + 1) for part in self.kept[judged].split(AT_ONCE)]
-            sums = self.right_of(without(torch.cat(near), judged)).cumsum(dim=2)
+            sums = right_at(self.right, without(torch.cat(near), judged)).cumsum(dim=2)
             found |= {(k, unit): squared(sums[:, :, k - 1] / k, right[judged]) for k in counts}
         k, unit = simplest({choice: found[choice] for choice in sorted(found, reverse=True)})
         self.set_scale(rows.inputs, unit=unit)
@@ -179,7 +179,13 @@ def without(near: Tensor, own: Tensor) -> Tensor:
     """Neighbours [n, p, k + 1] without the row itself, or without the farthest if it is not among them. -> [n, p, k]"""
     is_own = near == own[:, None, None]
     is_own[..., -1] |= ~is_own.any(dim=2)
-    return near[~is_own].view(*near.shape[:2], -1)
+    place = is_own.to(torch.uint8).argmax(dim=2, keepdim=True)
+    return torch.where(torch.arange(near.shape[2] - 1) < place, near[..., :-1], near[..., 1:])
+
+
+def right_at(right: Tensor, near: Tensor) -> Tensor:
+    """As `right_of`, for many neighbours: seven times as fast, but an exported router would copy `right` for every query."""
+    return right.T.expand(len(near), -1, -1).gather(2, near.expand(-1, right.shape[1], -1))
 
 
 class Clusters(Scaled):
@@ -324,7 +330,9 @@ class Ridge(Scaled):
         if asked.all():  # one decomposition, and one penalty, for all experts
             weight, bias = fit_left_out(points, right, RIDGES)
         else:
-            found = [fit_left_out(points[mine], one[mine, None], RIDGES) for one, mine in zip(right.T, asked.T, strict=True)]
+            found = [
+                fit_left_out(points[mine], one[mine, None], RIDGES) for one, mine in zip(right.T, asked.T, strict=True)
+            ]
             weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
         self.weight, self.bias = weight.T.float().contiguous(), bias.float()
 

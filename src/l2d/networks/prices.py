@@ -21,12 +21,14 @@ class PriceModel(nn.Module):
         self.register_buffer("weight", torch.zeros(features + 1, experts))
 
     @classmethod
-    def fitted(cls, inputs: Tensor, prices: Tensor, mean: list[float], std: list[float]) -> "PriceModel":
-        """prices [n, p], NaN where they are not known. mean, std: of the inputs' columns."""
+    def fitted(
+        cls, inputs: Tensor, prices: Tensor, mean: list[float], std: list[float], weight: Tensor | None = None
+    ) -> "PriceModel":
+        """prices [n, p], NaN where they are not known. mean, std: of the inputs' columns. weight: if the regression is known."""
         model = cls(len(mean) if inputs.ndim == 2 and inputs.is_floating_point() else 0, prices.shape[1])
         if len(model.mean):
             model.mean, model.std = torch.tensor(mean), torch.tensor(std)
-        model.weight = fit_crossed(model.points(inputs), prices)[0].float()
+        model.weight = (fit_crossed(model.points(inputs), prices)[0] if weight is None else weight).float()
         return model
 
     def add_expert(self, price: float) -> None:

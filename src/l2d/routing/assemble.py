@@ -21,6 +21,7 @@ from l2d.data.arrays import Answers, Arrays, Panel, Seen, fingerprint_of
 from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
+from l2d.learning.threads import one_thread_if_small
 from l2d.methods.method import Evidence
 from l2d.routing.logged import LogModel, completed
 from l2d.utils.errors import L2DError, ParameterError, under
@@ -82,7 +83,8 @@ class Splits:
     of the training rows, before noise. propensities: how those of a log are known; None if all costs are. categories,
     train_categories: of the test rows, and of the training rows before resampling. ids, train_ids: of the test rows, and of all
     others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of
-    its prices. cache: of the experts' predictions. expert_seconds: how long making or reading them took.
+    its prices. cache: of the experts' predictions. expert_seconds: how long making or reading them took. price_weights: the
+    regression of prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already.
     """
 
     train: Split
@@ -103,6 +105,7 @@ class Splits:
     cache: Cache
     expert_seconds: float
     train_ids: np.ndarray | None = None
+    price_weights: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -163,12 +166,14 @@ def assemble(
         test = part(arrays.test_inputs, everything, panel.test, arrays.test_labels)
         facts = cost.facts(panel, train)
     propensities: Propensities | None = None
-    train_costs = None
+    train_costs = price_weights = None
     if any(part.costs.isnan().any() for part in (whole, held_out, test)):
         propensities = "estimated" if whole.answers.propensities is None else "given"
-        model = LogModel(whole, panel.names)
-        held_out, test = model.judged(held_out), model.judged(test)
+        with one_thread_if_small(whole.source.numel()):
+            model = LogModel(whole, panel.names)
+            held_out, test = model.judged(held_out), model.judged(test)
         train_costs = doubly_robust(whole.costs, model.own)
+        price_weights = model.prices if division.sampling == "none" else None
         if not division.from_logs:
             whole = replace(whole, costs=completed(whole.costs, model.own, division.missing))
     largest = largest_known(whole.costs)
@@ -200,6 +205,7 @@ def assemble(
         cache=known,
         expert_seconds=expert_seconds,
         train_ids=arrays.train_ids,
+        price_weights=price_weights,
     )
 
 

@@ -15,6 +15,7 @@ from l2d.data.arrays import Arrays, channel_statistics, content_of
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions
 from l2d.learning.learner import MakeOptimizer, speed
+from l2d.learning.threads import one_thread_if_small
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
 from l2d.methods.simple import SimpleRouter
@@ -171,12 +172,14 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     network = make_network(experiment, splits, method)
     if isinstance(method, SimpleRouter):
         assert isinstance(network, EstimatorNetwork)
-        with blaming(experiment.method):
+        with blaming(experiment.method), one_thread_if_small(train.source.numel()):
             network.fit(method.fit_rows(train.inputs, train.costs, train.labels))
     if method.takes_prices_later and train.prices.ndim == 2:
         assert isinstance(network, Network)
         statistics = channel_statistics(train.source, train.rows)
-        network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics)
+        with one_thread_if_small(train.source.numel()):
+            weight = splits.price_weights
+            network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics, weight=weight)
     if aux is not None:
         attach_aux(network, aux.num_outputs)
     with (

@@ -35,7 +35,7 @@ def result_table(metrics: RunMetrics, unit: Unit = ERRORS) -> tuple[list[str], l
         **({"always the majority expert": majority} if (majority := baselines.majority) else {}),
     }
     judged = "every row, held out once" if cross_validated(metrics) else "test split"
-    header = [judged, "deferral loss", SURE.strip("()"), "error rate", "mean price"]
+    header = [judged, "deferral loss", SURE.strip("()"), "error rate", unit.mean_price]
     return [*header, *(expert.name for expert in metrics.experts)], [
         [
             name,
@@ -100,6 +100,8 @@ def format_table(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
         lines.append(
             f"losses and prices are dollars a query; a wrong answer costs ${unit.error_price:g} (cost.error_price)"
         )
+    if unit.latency_note:
+        lines.append(unit.latency_note)
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
     if metrics.rho:

@@ -12,8 +12,9 @@ from l2d.core.decisions import argmax_last
 from l2d.core.groups import group_sums
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
+from l2d.learning.threads import one_thread_if_small
 from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours, shuffled
-from l2d.routing.assemble import Splits
+from l2d.routing.assemble import Split, Splits
 
 SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same
@@ -25,13 +26,14 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
     train, test = splits.train, splits.test
     if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
         return {}
-    numbers = fingerprint_of(*(part for one in (train, test) for part in (one.inputs, one.whole_costs, one.prices)))
+    rows = (part for one in (train, test) for part in (one.source, one.rows, one.whole_costs, one.prices))
+    numbers = fingerprint_of(*rows)
     key = (numbers, splits.train_categories, splits.categories)
     if key not in _known:
         for oldest in list(_known)[: 1 - KEPT]:
             _known.pop(oldest)
         scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
-        found = {"nearest_neighbours": scored(best_of_neighbours(train.inputs, train.whole_costs, test.inputs))}
+        found = {"nearest_neighbours": scored(best_of_neighbours(train, test))}
         if splits.train_categories is not None and splits.categories is not None:
             found["category_table"] = scored(
                 best_of_category(splits.train_categories, splits.train_costs, splits.categories)
@@ -40,15 +42,16 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
     return _known[key]
 
 
-def best_of_neighbours(inputs: Tensor, costs: Tensor, queries: Tensor) -> Tensor:
+def best_of_neighbours(train: Split, queries: Split) -> Tensor:
     """The cheapest expert over the nearest of at most SEARCHED rows; as many as leave-one-out prefers."""
     estimator = Neighbours()
-    rows = FitRows(inputs, -costs, torch.full((len(inputs),), -1))
-    if len(rows) > SEARCHED:
-        rows = rows.take(shuffled(len(rows), "searched")[:SEARCHED])
-    with torch.no_grad():
-        estimator.fit(rows)
-        return argmax_last(torch.cat([estimator(part) for part in queries.split(AT_ONCE)]))
+    if len(train) > SEARCHED:
+        train = train.take(shuffled(len(train), "searched")[:SEARCHED])
+    inputs = train.inputs
+    with torch.no_grad(), one_thread_if_small(inputs.numel()):
+        estimator.fit(FitRows(inputs, -train.whole_costs, torch.full((len(inputs),), -1)))
+        parts = queries.rows.split(AT_ONCE)  # all of them, copied, would be a peak of memory
+        return argmax_last(torch.cat([estimator(queries.source[part]) for part in parts]))
 
 
 def best_of_category(known: Sequence[str], costs: Tensor, queries: Sequence[str]) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -25,18 +26,20 @@ from l2d.routing.assemble import Splits
 from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits, without_epochs
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.fingerprints import data_fingerprint
-from l2d.routing.make import find
+from l2d.routing.make import find, make
 from l2d.routing.module import RouterModule
+from l2d.runs.cells import duration
 from l2d.runs.folder import RunFolder
 from l2d.training.score import RoutedRows, Scored, about_the_log, about_the_routing, about_the_run, held_out, hold
 from l2d.training.walk import Source, holding, is_main_process, train
-from l2d.utils.errors import Busy, L2DError, ParameterError
+from l2d.utils.errors import Busy, L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import counted, say
 
 FOLDS = 5
 SIMPLE = ("nearest_neighbours", "category_table")
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
+LONG = 10  # seconds to go that are worth a line
 LEAST = 30  # rows: fewer say nothing, however they are divided
 # A fold is no run of its own on W&B.
 CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
@@ -83,19 +86,34 @@ def gone_if_refused(run: RunFolder) -> Iterator[None]:
 
 
 def train_folds(experiment: Experiment, run: RunFolder, tell: Callable[[str], None]) -> RunMetrics | None:
-    rows, folds = FoldedRows(experiment), []
+    rows, folds, told = FoldedRows(experiment), [], False
+    check_cost(experiment, rows.whole)
     for number in range(1, FOLDS + 1):
-        part = RunFolder(run.folds / str(number))
+        part, begun = RunFolder(run.folds / str(number)), time.monotonic()
         fold = rows.fold(number, part, tell)
         if fold is None:
             if is_main_process():
                 run.pause(part.paused_after)
             return None
         folds.append(fold)
+        left = (time.monotonic() - begun) * (FOLDS - number + 1)  # the other folds, and the router of all rows
+        if left >= LONG and not told and is_main_process():
+            tell(f"about {duration(left)} to go")
+            told = True
     metrics = train(experiment, run, rows.source(folds), tell)
     if metrics is not None and is_main_process():
         shutil.rmtree(run.folds, ignore_errors=True)
     return metrics
+
+
+def check_cost(experiment: Experiment, whole: Arrays) -> None:
+    """Refuse prices that these experts do not have before the first fold, not in it."""
+    cost, panel = make(experiment.cost), whole.panel
+    if panel is None:
+        return
+    with under("cost"):
+        cost.check_panel(panel)
+        cost.prices(panel, torch.arange(len(whole.train_labels)))
 
 
 def cross_validates(experiment: Experiment) -> bool:
@@ -147,7 +165,8 @@ class FoldedRows:
         arrays, rows = with_test_fold(self.whole, f"{number}/{FOLDS}", seed)
         if not run.finished:
             tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
-            source = Source(splits=partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}"))
+            splits = partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}")
+            source = Source(splits=splits, drawn=False)  # the folder is gone in the end
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
             wait_for_others()

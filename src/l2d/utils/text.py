@@ -44,14 +44,28 @@ def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
 
 @dataclass(frozen=True)
 class Unit:
-    """Tells losses and their prices, which are in units of one error; in dollars if it is known what an error costs."""
+    """Tells losses and their prices, which are in units of one error; in dollars if it is known what an error costs. latency_price:
+    what a second of latency adds to a price, in the money of the prices."""
 
     error_price: float | None = None
+    latency_price: float = 0.0
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Unit":
         """As the resolved config of a run says."""
-        return cls(config["cost"].get("error_price"))
+        return cls(config["cost"].get("error_price"), config["cost"].get("latency_price", 0.0))
+
+    @property
+    def mean_price(self) -> str:
+        """What the mean price of the chosen experts is called."""
+        return "mean price + latency" if self.latency_price else "mean price"
+
+    @property
+    def latency_note(self) -> str:
+        """That prices are not money alone; empty if they are."""
+        sign = "" if self.error_price is None else "$"
+        note = f"prices contain latency: a second costs {sign}{self.latency_price:g} (cost.latency_price)"
+        return note if self.latency_price else ""
 
     def told(self, loss: float, sign: str = "") -> str:
         """sign: "+" shows that of gains too."""

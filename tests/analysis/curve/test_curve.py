@@ -578,6 +578,17 @@ def test_in_dollars(tmp_path: Path) -> None:
     assert ["always model 0", "$1.0000", "0.1667", "$1.3333", "-", "1"] in lines
     assert "accuracy gained on model 0 at its price, $1: " in text
     assert re.search(r"is reached: random mixtures \$0\.\d{4}; ", text)
+    assert "latency" not in text
+
+
+def test_latency_is_not_called_money(tmp_path: Path) -> None:
+    write_run(
+        tmp_path, 0.5, [0, 1, 2] * 2, method="cost_regression", expected=ERRORS, error_price=2.0, latency_price=0.1
+    )
+    curve = curves(tmp_path)["cost_regression"]
+    note = "prices contain latency: a second costs $0.1 (cost.latency_price)"
+    assert curve_text(curve).splitlines().count(note) == 1
+    assert curve_figure(curve).axes[0].get_xlabel() == "mean price + latency per query, $"
 
 
 def test_nothing_is_said_of_curves_that_are_not_there() -> None:

@@ -186,6 +186,14 @@ def test_other_multiples_of_the_prices_are_another_block(runs: Path) -> None:
     assert whole["paper"] is not None
 
 
+def test_a_price_of_latency_is_told(runs: Path) -> None:
+    """Even if all runs have the same: the price of a table that contains it is no money."""
+    cost = {"scale": 1.0, "latency_price": 0.1}
+    write_run(runs, "svhn/I/synthetic/columns/mild/eeee", 0, 0.01, {"cost": cost})
+    costs = {one["cost"] for one in summarise(read_cells(runs))}
+    assert costs == {"error", "columns (latency_price=0.1)"}
+
+
 def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
     """A control with another ρ is no reference, and the paper's number is not its own."""
     for seed in range(3):

@@ -12,7 +12,7 @@ from tests.serving.server.helpers import PROMPTS, asking, lively_router, make_se
 
 from l2d.serving.router import Router
 from l2d.serving.server import bodies
-from l2d.serving.server.answers import rounded
+from l2d.serving.server.answers import six_digits
 from l2d.serving.server.decisions import MOST_WAITING
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "serving.md").read_text(encoding="utf-8")
@@ -85,10 +85,10 @@ def test_numbers_are_short(client: TestClient) -> None:
 
 
 def test_rounded() -> None:
-    assert rounded(0.36000001430511475) == 0.36
-    assert rounded(-1234567.0) == -1234570.0
-    assert rounded(0.0) == 0.0
-    assert rounded(None) is None
+    assert six_digits(0.36000001430511475) == 0.36
+    assert six_digits(-1234567.0) == -1234570.0
+    assert six_digits(0.0) == 0.0
+    assert six_digits(None) is None
 
 
 def test_without_prices_nothing_is_weighed(run: Path, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def curve_csv(curve: Curve) -> str:
 
 
 def curve_text(curve: Curve) -> str:
-    found, two, unit = curve.summary, curve.summary["apgr"] is not None, Unit(curve.summary["error_price"])
+    found, two, unit = curve.summary, curve.summary["apgr"] is not None, unit_of(curve)
     guarded = {mark.at: mark for mark in curve.of("guarded") if not mark.name}
     rows = []
     for mark in curve.of("router"):
@@ -57,6 +57,7 @@ def curve_text(curve: Curve) -> str:
     lines = [
         f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
         aligned(["held-out rows", "price", "error", *loss, "std", "seeds", *(["APGR"] if two else [])], rows),
+        *([unit.latency_note] if unit.latency_note else []),
         areas_line(found),
         reached_line(curve),
         *gains_lines(found),
@@ -66,6 +67,10 @@ def curve_text(curve: Curve) -> str:
         where = "its points are in curve.csv" if own else run
         lines.append(f"{curve_label(name)}: {where}{guard_said(curve, name)}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
+
+
+def unit_of(curve: Curve) -> Unit:
+    return Unit(curve.summary["error_price"], curve.summary["latency_price"])
 
 
 def guard_said(curve: Curve, method: str) -> str:
@@ -176,8 +181,8 @@ def curve_figure(curve: Curve) -> "Figure":
     many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {many}"
     axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
-    if summary["error_price"] is not None:
-        axes.set(xlabel="mean price per query, $")
+    if (unit := unit_of(curve)) != Unit():
+        axes.set(xlabel=f"{unit.mean_price} per query{'' if unit.error_price is None else ', $'}")
     axes.legend()
     return picture
 

@@ -215,7 +215,8 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "seeds": sorted(measured.errors),
         "cascade": None if group.cascade is None else str(group.cascade.folder),
         "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
-        "error_price": error_price_of(group),
+        "error_price": common(group, "error_price"),
+        "latency_price": common(group, "latency_price") or 0.0,
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in singles],
         "strong": measured.models[strong],
@@ -228,7 +229,7 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
     }
 
 
-def error_price_of(group: CurveGroup) -> float | None:
-    """What a wrong answer costs in dollars, if all cells say the same."""
-    found = {cell.config["cost"].get("error_price") for cell in group.cells.values()}
+def common(group: CurveGroup, key: str) -> float | None:
+    """What a wrong answer or a second of latency costs, if all cells say the same."""
+    found = {cell.config["cost"].get(key) for cell in group.cells.values()}
     return found.pop() if len(found) == 1 else None

@@ -12,6 +12,7 @@ from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 
 REFERENCE = "tdef"  # methods are compared with it, as in the paper; without it, with the best of them
+USUAL = {"cost.scale": 1, "cost.latency_price": 0}  # other values change what the prices are
 FEW = 3  # fewer seeds than this are marked
 BASELINES = {
     "oracle": "oracle",
@@ -41,13 +42,13 @@ def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
 
 def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[FinishedCell]]:
     """Costs of one name but different prices are not compared: their prices become part of the cost's name. Nor are runs that were
-    judged on different rows."""
+    judged on different rows. A price of latency is always told, since it is no money."""
     prices: dict[tuple[str, ...], dict[FinishedCell, str]] = defaultdict(dict)
     for cell in cells:
         told = [
             f"{key.removeprefix('cost.')}={value}"
             for key, value in cell.settings.items()
-            if key.startswith("cost.prices") or (key == "cost.scale" and value != 1)
+            if key.startswith("cost.prices") or value != USUAL.get(key, value)
         ]
         judged = {run.evaluation for run in cell.runs.values()} - {"holdout"}
         prices[cell.block][cell] = " ".join([*told, *(f"evaluation={one}" for one in judged)])
@@ -55,7 +56,9 @@ def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[
     for cell in cells:
         names = prices[cell.block]
         cost = (
-            f"{cell.block[3]} ({names[cell] or 'evaluation=holdout'})" if len({*names.values()}) > 1 else cell.block[3]
+            f"{cell.block[3]} ({names[cell] or 'evaluation=holdout'})"
+            if len({*names.values()}) > 1 or "latency_price" in names[cell]
+            else cell.block[3]
         )
         blocks[(*cell.block[:3], cost)].append(cell)
     return blocks

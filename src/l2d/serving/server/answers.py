@@ -8,10 +8,10 @@ DIGITS = 6  # significant ones; routers compute in 32 bits, which have seven
 
 
 @overload
-def rounded(number: float) -> float: ...
+def six_digits(number: float) -> float: ...
 @overload
-def rounded(number: None) -> None: ...
-def rounded(number: float | None) -> float | None:
+def six_digits(number: None) -> None: ...
+def six_digits(number: float | None) -> float | None:
     """As a person would write it: 0.36, not 0.36000001430511475."""
     return None if number is None else float(f"{number:.{DIGITS}g}")
 
@@ -25,6 +25,6 @@ def ranking_of(choice: Choice) -> list[dict[str, Any]]:
         "posterior": choice.posterior,
     }
     return [
-        {"expert": name, **{key: rounded((values or {}).get(name)) for key, values in known.items()}}
+        {"expert": name, **{key: six_digits((values or {}).get(name)) for key, values in known.items()}}
         for name in choice.ranking
     ]

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as Event
 
-from l2d.serving.server.answers import rounded
+from l2d.serving.server.answers import six_digits
 from l2d.serving.server.bodies import (
     Messages,
     OneOrMany,
@@ -102,7 +102,7 @@ def add_decisions(app: FastAPI, service: RouterService) -> None:
                 "experts": [
                     {
                         "name": name,
-                        "price": rounded(price_of(router, name)),
+                        "price": six_digits(price_of(router, name)),
                         "model": upstreams[name].model if name in upstreams else None,
                     }
                     for name in router.experts

@@ -132,7 +132,7 @@ def read_query(body: QueryBody, about: RouterDescription) -> Any:
         assert body.image is not None
         return read_image(body.image, about.shape, about.seen.white)
     if about.kind == "row" and isinstance(body.features, list):
-        return read_columns(body.features, about)
+        return read_row(body.features, about)
     if about.kind == "row":
         return by_column if text is None else {**by_column, str(about.seen.text): without_the_middle(text)}
     text = by_column.get(str(about.seen.text)) if text is None else text
@@ -141,7 +141,7 @@ def read_query(body: QueryBody, about: RouterDescription) -> Any:
     return without_the_middle(text)
 
 
-def read_columns(numbers: list[float], about: RouterDescription) -> list[float]:
+def read_row(numbers: list[float], about: RouterDescription) -> list[float]:
     """A row without the names of its columns."""
     seen = about.seen
     if seen.text is not None:

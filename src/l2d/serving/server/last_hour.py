@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from l2d.serving.server.answers import rounded
+from l2d.serving.server.answers import six_digits
 from l2d.serving.server.databases import Database
 from l2d.serving.server.outcome_log import id_at
 
@@ -59,7 +59,7 @@ def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
     paid = [[one.spend for one in step if one.spend is not None] for step in steps]
     return {
         "choices": [sum(one.decisions for one in step) for step in steps],
-        "spend": [rounded(sum(known)) if known else None for known in paid],
+        "spend": [six_digits(sum(known)) if known else None for known in paid],
         "outcomes": outcomes,
-        "mean_error": rounded(wrong / outcomes) if outcomes else None,
+        "mean_error": six_digits(wrong / outcomes) if outcomes else None,
     }

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
 from l2d.serving.router import Choice, Router
-from l2d.serving.server.answers import ranking_of, rounded
+from l2d.serving.server.answers import ranking_of, six_digits
 from l2d.serving.server.bodies import PreviewBody, read_query
 from l2d.serving.server.databases import connect
 from l2d.serving.server.last_hour import count_last_hour
@@ -71,7 +71,7 @@ def as_preview(choice: Choice) -> dict[str, Any]:
     return {
         "expert": choice.expert,
         "ranking": ranking_of(choice),
-        "price_weight": rounded(choice.price_weight),
+        "price_weight": six_digits(choice.price_weight),
         "guard": choice.guard,
     }
 
@@ -83,7 +83,7 @@ def about_asking(service: RouterService) -> dict[str, Any]:
         "kind": router.kind,
         "example": example_body(router),
         "currency": "" if router.unit.error_price is None else "$",
-        "price_weight": rounded(router.price_weight or 1.0),
+        "price_weight": six_digits(router.price_weight or 1.0),
         "takes_prices": router.held_out is not None and router.price_scale > 0,
         "policy": policy_notes(service),
     }

@@ -18,7 +18,7 @@ import torch
 
 from l2d.data.text.tokens import is_tokens
 from l2d.serving.router import Choice, Prices, Router
-from l2d.serving.server.answers import ranking_of, rounded
+from l2d.serving.server.answers import ranking_of, six_digits
 from l2d.serving.server.bodies import QueryBody, RouteBody, queries_of, read_query
 from l2d.serving.server.decisions import AnsweredTogether, Batcher, DrawnExpert, DriftMonitor, draw_expert
 from l2d.serving.server.metrics import ServerMetrics
@@ -102,7 +102,7 @@ class Decision:
             "decided_by": self.drawn.by,
             "propensity": self.propensity,
             "ranking": ranking_of(self.choice),
-            "price_weight": rounded(self.choice.price_weight),
+            "price_weight": six_digits(self.choice.price_weight),
             "guard": self.choice.guard,
             "run": self.run,
         }

@@ -6,8 +6,8 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from l2d.utils import threads
-from l2d.utils.threads import one_thread_if_small
+from l2d.learning import threads
+from l2d.learning.threads import one_thread_if_small
 
 
 def numbers() -> set[int]:
