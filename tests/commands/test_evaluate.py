@@ -140,6 +140,7 @@ def test_a_budget_in_words() -> None:
     ):
         assert price_notes(value, Unit(), budget) == [said, f"the router is {told}"]
     assert "router $0.02 (95 % interval $0.01804 to $0.02196)" in price_notes(value, Unit(0.5), 0.03)[0]
+    assert price_notes(value, Unit(0.5, latency_price=0.1), None)[0].startswith("mean price + latency per query: ")
     assert price_notes(value, Unit(0.5), 0.03)[1] == "the router is within the budget of $0.03"
     exact: Any = SimpleNamespace(price=Estimate(0.02 * (1 + 1e-8), 0.0), paid=Estimate(0.03, 0.002))
     assert price_notes(exact, Unit(), 0.02)[1] == "the router is within the budget of 0.02"

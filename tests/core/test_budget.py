@@ -54,6 +54,16 @@ def test_the_fallback_is_within_the_budget() -> None:
     assert within(0.009, held_out=worse).guard.constant == 1
 
 
+def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
+    """No single expert is within the budget, since prices differ between rows."""
+    errors = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64).repeat(20, 1)
+    prices = 0.1 + errors
+    own = {"prices": prices, "expected_prices": prices, "mean_prices": prices.mean(dim=0)}
+    rows = HeldOut(errors, errors, errors.mean(dim=0), **own, needed=1.0)
+    found = keep_within(rows, None, 0.2, None, NAMES).guard
+    assert (found.constant, found.needed) == (None, 1.0)
+
+
 def test_by_the_costs_of_a_log_the_fallback_comes_sooner() -> None:
     known = within(0.006)
     assert known.guard.constant is None

@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from l2d.core import guard
-from l2d.core.guard import ESTIMATED, Guard, HeldOut, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
+from l2d.core.guard import Guard, HeldOut, best_offset, crossed, fit_guard, fit_offsets, paired, with_offsets
+from l2d.core.results import ESTIMATED
 
 
 def fitted(utilities: torch.Tensor | None, decisions: torch.Tensor, costs: torch.Tensor) -> Guard:

@@ -32,6 +32,20 @@ def test_little_data_have_one_thread() -> None:
 
 
 @pytest.mark.usefixtures("two")
+def test_callers_that_overlap() -> None:
+    """The limits belong to the process: they end with the last caller, and all is as before."""
+    libraries = [library["num_threads"] for library in threadpool_info()]
+    first, second = one_thread_if_small(1), one_thread_if_small(1)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"} <= {1}
+    second.__exit__(None, None, None)
+    assert [library["num_threads"] for library in threadpool_info()] == libraries
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two")
 def test_after_an_error_it_is_as_before() -> None:
     with pytest.raises(ZeroDivisionError), one_thread_if_small(1):
         raise ZeroDivisionError

@@ -20,6 +20,7 @@ from l2d.config import check, compose
 from l2d.core.costs import paid
 from l2d.core.guard import fit_guard, paired
 from l2d.core.results import Score
+from l2d.costs.cost import Cost
 from l2d.data.folds import with_test_fold
 from l2d.routing import build
 from l2d.routing.build import make_splits
@@ -409,3 +410,20 @@ def test_methods_that_decide_in_their_own_way(file: Path, tmp_path: Path) -> Non
     cfg = config(file, tmp_path, "method=cascade")
     metrics = train(cfg)
     assert metrics["guarded"]["offsets"] is None
+
+
+def test_a_cost_of_ones_own_needs_only_the_prices_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/extending.md says."""
+    asked = []
+
+    class OwnCost(Cost):
+        by_row = True
+
+        def row_prices(self, answers: Any) -> torch.Tensor:
+            asked.append(answers)
+            return torch.zeros(2, 2)
+
+    monkeypatch.setattr(cross_validation, "make", lambda _: OwnCost(noise=0.0, noise_kind="additive"))
+    panel: Any = SimpleNamespace(train="rows", names=("a", "b"))
+    cross_validation.check_cost(SimpleNamespace(cost=None), SimpleNamespace(panel=panel, train_labels=[0]))  # type: ignore[arg-type]
+    assert asked == ["rows"]

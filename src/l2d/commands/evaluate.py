@@ -135,7 +135,9 @@ def price_notes(found: "LogValue", unit: Unit, budget: float | None) -> list[str
 
     value, half = found.price.value, Z * (found.price.standard_error or 0.0)
     interval = f"95 % interval {told(value - half)} to {told(value + half)}"
-    said = f"mean price per query: router {told(value)} ({interval}); the policy that ran {told(found.paid.value)}"
+    said = (
+        f"{unit.mean_price} per query: router {told(value)} ({interval}); the policy that ran {told(found.paid.value)}"
+    )
     if budget is None:
         return [said]
     rounding = ROUNDING * budget

@@ -222,6 +222,6 @@ def guard_within(
     best = int(alone.argmin())
     if alone[best].isinf():  # no single expert is within the budget: there is nothing to fall back to
         gain, error = paired((curve.errors + curve.prices)[:, best] - paid(curve.errors + curve.prices, decisions))
-        return Guard(None, None, best, gain, error), decisions
+        return Guard(None, None, best, gain, error, held_out.needed), decisions
     guard = fit_guard(None, decisions, curve.errors + curve.prices, best, held_out.needed)
     return guard, guard.decide(curve.errors, decisions)

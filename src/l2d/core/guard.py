@@ -12,15 +12,12 @@ from torch import Tensor
 
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
+from l2d.core.results import KNOWN
 from l2d.utils.seeding import stream
 
 FOLDS = 5
 PASSES = 10
 OFFSETS = 2.0  # standard errors that offsets must gain, since p offsets can overfit
-KNOWN, ESTIMATED = (
-    0.0,
-    1.0,
-)  # standard errors by which the router must be cheaper: by known costs, and by those of a log
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,10 @@ class ExpertAlone(_Strict):
     standard_error: float | None  # of the sum of both, over rows; None: one row
 
 
+# Standard errors by which the guard wants the router to be cheaper: by known costs, and by costs that a log estimates.
+KNOWN, ESTIMATED = 0.0, 1.0
+
+
 @dataclass(frozen=True)
 class GuardEvidence(_Strict):
     """How much less the router costs, with its offsets, than always asking the best single expert.

@@ -1,11 +1,16 @@
 """How many threads compute: one, for little data."""
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 
 SMALL = 4_000_000  # numbers: 8,000 rows of 512 columns
+_lock = threading.Lock()
+_inside = 0  # how many callers want one thread: the limits belong to the process, so the last one out lifts them
+_of_torch = 1
+_limits = ExitStack()
 
 
 @contextmanager
@@ -15,12 +20,29 @@ def one_thread_if_small(numbers: int) -> Iterator[None]:
     if numbers > SMALL:
         yield
         return
+    enter()
+    try:
+        yield
+    finally:
+        leave()
+
+
+def enter() -> None:
+    global _inside, _of_torch
     from threadpoolctl import threadpool_limits
 
-    before = torch.get_num_threads()
-    with threadpool_limits(1):
-        torch.set_num_threads(1)  # it has a number of its own
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+    with _lock:
+        if _inside == 0:
+            _of_torch = torch.get_num_threads()
+            _limits.enter_context(threadpool_limits(1))
+        torch.set_num_threads(1)  # torch has a number of its own, by thread
+        _inside += 1
+
+
+def leave() -> None:
+    global _inside
+    with _lock:
+        _inside -= 1
+        torch.set_num_threads(_of_torch)
+        if _inside == 0:
+            _limits.close()

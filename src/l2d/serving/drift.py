@@ -64,15 +64,16 @@ class InputSummary:
         centre = source[rows[:ROWS]].double().mean(dim=0)
         sums = [Sums.of(source, fold, centre) for fold in folds]
         whole = sum(sums, Sums.none(centre))
+        whole_mean, whole_std = (part.float() for part in whole.mean_and_std(centre))
         distances = []
         for fold, own in zip(folds, sums, strict=True):
             mean, std = (part.float() for part in (whole - own).mean_and_std(centre))
+            std = torch.where(std < CONSTANT, whole_std, std)  # what only this fold has is rare, but not infinitely far
             distances += [standard_distance(source[part], mean, std) for part in fold.split(ROWS)]
         found = torch.cat(distances)
         # kthvalue, not quantile: that refuses more than 16 million values
         limit = found.kthvalue(max(1, int(QUANTILE * len(found)))).values
-        mean, std = (part.float() for part in whole.mean_and_std(centre))
-        return cls(mean, std, limit)
+        return cls(whole_mean, whole_std, limit)
 
     def far(self, inputs: Tensor) -> Tensor:
         """bool [n]: whether each of the inputs [n, F] is further from the mean than 99 % of the training rows."""

@@ -204,6 +204,11 @@ class Router:
         return self
 
     @property
+    def counts_prices(self) -> bool:
+        """Whether prices are part of its costs."""
+        return self.price_scale > 0 and ("scale" in self.config["cost"] or any(self.description.prices or ()))
+
+    @property
     def price_scale(self) -> float:
         """What prices were multiplied by in training, to be in units of one error."""
         return float(self.config["cost"].get("scale", 1.0))

@@ -113,7 +113,10 @@ def check_cost(experiment: Experiment, whole: Arrays) -> None:
         return
     with under("cost"):
         cost.check_panel(panel)
-        cost.prices(panel, torch.arange(len(whole.train_labels)))
+        if cost.by_row:
+            cost.row_prices(panel.train)
+        else:
+            cost.prices(panel, torch.arange(len(whole.train_labels)))
 
 
 def cross_validates(experiment: Experiment) -> bool:

@@ -12,9 +12,11 @@ from torch import Tensor
 
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import DECISIONS, at_least_float32
-from l2d.core.guard import ESTIMATED, KNOWN, Guard, HeldOut, fit_guard
+from l2d.core.guard import Guard, HeldOut, fit_guard
 from l2d.core.off_policy import Logged, known_costs, policy_value, value_of
 from l2d.core.results import (
+    ESTIMATED,
+    KNOWN,
     SCHEMA_VERSION,
     Capabilities,
     DecisionLosses,

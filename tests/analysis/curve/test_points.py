@@ -16,6 +16,7 @@ from l2d.analysis.curve.points import (
     cascade_decisions,
     chances_of,
     ends_of,
+    guarded_decisions,
     least_decisions,
     multipliers,
     point,
@@ -238,3 +239,12 @@ def test_apgr_is_a_half_at_random_and_most_for_the_perfect_ranking(n: int, seed:
     assert worst - 1e-9 <= any_order <= best + 1e-9
     assert best + worst == pytest.approx(1)  # what is gained first in one order is gained last in the other
     assert best >= 0.5
+
+
+def test_the_guard_of_a_log_wants_more() -> None:
+    """The gain over the first model is ¼ ± ¼."""
+    costs = np.array([[0.0, 1.0]] * 3 + [[1.0, 0.0]])
+    router = np.array([0, 0, 0, 1])
+    assert guarded_decisions(router, router, costs, 0, needed=0.0).tolist() == [0, 0, 0, 1]
+    assert guarded_decisions(router, router, costs, 0, needed=1.0).tolist() == [0] * 4
+    assert guarded_decisions(router, router[:1], costs[:1], 0, needed=0.0).tolist() == [0] * 4  # a row says nothing

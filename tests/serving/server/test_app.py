@@ -141,6 +141,16 @@ def test_a_reload_to_other_money_is_refused(run: Untrained, tmp_path: Path) -> N
             assert (found.status_code, "its prices are in dollars" in message_of(found)) == (409, True), found.text
 
 
+def test_a_run_without_prices_fits_any_money(tmp_path: Path) -> None:
+    for name in ("errors", "dollars"):
+        (tmp_path / name).mkdir()
+    errors = untrained(tmp_path / "errors", "dataset.text=prompt", "dataset.features=[]", "cost=error").path
+    dollars = text_run(tmp_path / "dollars", "cost.error_price=0.5").path
+    with asking(make_service(errors, tmp_path / "log.sqlite", admin_token="admin")) as client:
+        found = client.post("/admin/reload", json={"run": str(dollars), "force": True}, headers=ADMIN)
+        assert found.status_code == 200, found.text
+
+
 def test_other_experts_are_refused_even_by_force_if_there_are_upstreams(run: Untrained, tmp_path: Path) -> None:
     cells = {name.replace("correct_c", "correct_d"): column for name, column in CELLS.items()}
     folder = untrained(tmp_path, "dataset.text=prompt", "dataset.features=[]", cells=cells).path

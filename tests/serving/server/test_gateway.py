@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ from tests.serving.server.helpers import (
     with_key,
 )
 
-from l2d.serving.router import Router
-from l2d.serving.server.gateway import ends_answer
-from l2d.serving.server.service import RouterService, price_of
+from l2d.serving.router import Choice, Router
+from l2d.serving.server.decisions import DrawnExpert
+from l2d.serving.server.gateway import Gateway, UpstreamAnswer, choices_of, ended_in
+from l2d.serving.server.service import Decision, RouterService, price_of
 from l2d.serving.server.upstreams import Upstream
 
 TOOLS: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
@@ -420,19 +421,59 @@ def test_a_server_without_a_key_gets_none(
 
 
 def test_the_end_of_an_answer() -> None:
-    ended, going_on = {"choices": [{"finish_reason": "stop"}]}, {"choices": [{"finish_reason": None}]}
-    for line, last in (
-        (b"data: [DONE]", True),
-        (b"data:[DONE]\r", True),
-        (b"data: " + json.dumps(ended).encode(), True),
-        (b"data: " + json.dumps(going_on).encode(), False),
-        (b'data: {"finish_reason": "stop"}', False),
-        (b'data: {"finish_reason"', False),
-        (b'data: ["finish_reason"]', False),
-        (b"", False),
-        (b": [DONE]", False),
+    def chunk(*reasons: str | None) -> bytes:
+        choices = [{"index": place, "finish_reason": reason} for place, reason in enumerate(reasons)]
+        return b"data: " + json.dumps({"choices": choices}).encode()
+
+    for line, ended in (
+        (b"data: [DONE]", {b"[DONE]"}),
+        (b"data:[DONE]\r", {b"[DONE]"}),
+        (chunk("stop"), {0}),
+        (chunk(None), set()),
+        (chunk(None, "length"), {1}),
+        (b'data: {"finish_reason": "stop"}', set()),
+        (b'data: {"finish_reason"', set()),
+        (b'data: ["finish_reason"]', set()),
+        (b"", set()),
+        (b": [DONE]", set()),
     ):
-        assert ends_answer(line) == last
+        assert ended_in(line) == ended
+    assert [choices_of(body) for body in ({}, {"n": 2}, {"n": None}, {"n": "x"})] == [1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted", "whole"),
+    [
+        ([b'data: {"choices": [{"index": 0, "finish_reason": "stop"}]}\n\n'], 1, True),
+        ([b'data: {"choices": [{"index": 0, "finish_reason": "stop"}]}\n\n'], 2, False),
+        ([b"data: [DO", b"NE]"], 2, True),
+        ([b'data: {"choices": []}\r\rdata: [DONE]\r\r'], 1, True),
+    ],
+)
+def test_which_streams_are_whole(service: RouterService, content: list[bytes], wanted: int, whole: bool) -> None:
+    """Also with other ends of lines, several choices, and parts that are cut anywhere."""
+    drawn = DrawnExpert("a", "router", 1.0)
+    decision = Decision("x", Choice("a", None, None, ranking=("a",)), drawn, "run", 1.0)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for part in content:
+            yield part
+
+    async def pass_on() -> list[bytes]:
+        gateway = Gateway(service)
+        found = [part async for part in gateway.watched(parts(), httpx.Response(200), decision, "a", 0.0, wanted)]
+        await gateway.close()
+        return found
+
+    found = asyncio.run(pass_on())
+    service.log.close()
+    assert (found == content) == whole
+    assert whole or b"the answer was cut" in found[-1]
+
+
+def test_only_plain_headers_are_passed_on() -> None:
+    response = httpx.Response(200, headers=[(b"retry-after", b"7"), (b"x-request-id", "r→q".encode())])
+    assert UpstreamAnswer(200, "", b"", response).headers == {"retry-after": "7"}
 
 
 def test_a_client_that_leaves_frees_the_upstream(

@@ -200,8 +200,11 @@ def with_two_runs(log: Path, *abouts: dict[str, Any]) -> None:
     [
         (({"currency": "$", "price_scale": 2.0}, {"currency": "", "price_scale": 1.0}), True),
         (({"currency": "", "price_scale": 2.0}, {"currency": "$", "price_scale": 2.0}), True),
-        (({"price_scale": 2.0}, {"price_scale": 1.0}), True),  # written before there was a currency
-        (({"price_scale": 2.0}, {"currency": "", "price_scale": 1.0}), True),
+        (({"price_scale": 2.0}, {"price_scale": 1.0}), False),  # written before there was a currency
+        (
+            ({"currency": None, "price_scale": 1.0}, {"currency": "$", "price_scale": 2.0}),
+            False,
+        ),  # it counted no prices
         (({"price_scale": 2.0}, {"currency": "$", "price_scale": 3.0}), False),
         (({"price_scale": 1.0}, {"currency": "", "price_scale": 1.0}), False),
         (({"currency": "$", "price_scale": 2.0}, {"currency": "$", "price_scale": 1.0}), False),

@@ -174,8 +174,8 @@ def test_a_locked_database_is_answered_with_503(
     assert (tmp_path / "log.sqlite").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_full_disk_is_answered_with_503(run: Untrained, tmp_path: Path) -> None:
-    """SQLite says the same when its own limit of pages is reached. What was acknowledged before stays."""
+def test_a_full_disk_is_answered_with_503(run: Untrained, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The operator hears of it once. SQLite says the same when its own limit of pages is reached. What was acknowledged before stays."""
     service = make_service(run.path, tmp_path / "log.sqlite")
     database = service.log._database
     with asking(service) as client:
@@ -185,6 +185,9 @@ def test_a_full_disk_is_answered_with_503(run: Untrained, tmp_path: Path) -> Non
         while (found := client.post("/v1/route", json={"text": PROMPTS[0]})).status_code == 200:
             acknowledged.append(found.json()["decision_id"])
         assert found.status_code == 503
+        service.log.last_swap().result()  # it can be read
+        assert client.post("/v1/route", json={"text": PROMPTS[0]}).status_code == 503
+        assert len(caplog.records) == 1
         assert [row["id"] for row in rows(tmp_path / "log.sqlite", "decisions")] == acknowledged
         database.execute("PRAGMA max_page_count = 1000000")
         acknowledged.append(route(client))

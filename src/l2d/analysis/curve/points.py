@@ -47,11 +47,14 @@ def least_decisions(errors: Floats, prices: Floats, multiplier: float) -> Ints:
     return (errors + multiplier * prices).argmin(axis=1)
 
 
-def guarded_decisions(decisions: Ints, seen: Ints, costs: Floats, best: int) -> Ints:
-    """All to the model `best` unless the router, which chose `seen` [M] on rows that it did not learn from, costs less there.
-    costs [M, p]: error + λ·price of these rows."""
-    gain = (costs[:, best] - costs[np.arange(len(costs)), seen]).mean()
-    return decisions if gain > 0 and len(costs) > 1 else np.full_like(decisions, best)
+def guarded_decisions(decisions: Ints, seen: Ints, costs: Floats, best: int, needed: float) -> Ints:
+    """All to the model `best` unless the router, which chose `seen` [M] on rows that it did not learn from, costs less there, by
+    more than `needed` standard errors. costs [M, p]: error + λ·price of these rows."""
+    if len(costs) < 2:
+        return np.full_like(decisions, best)
+    less = costs[:, best] - costs[np.arange(len(costs)), seen]
+    pays = less.mean() > needed * less.std(ddof=1) / len(less) ** 0.5
+    return decisions if pays else np.full_like(decisions, best)
 
 
 def cascade_decisions(chances: Floats, prices: Floats, threshold: float) -> Ints:

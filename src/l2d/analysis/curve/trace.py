@@ -14,7 +14,7 @@ from l2d.analysis.curve.measure import Estimated, Kept, MeasuredGroup, MeasuredR
 from l2d.analysis.curve.points import Floats, Ints, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
 from l2d.config.identity import NAMED
-from l2d.core.results import Score
+from l2d.core.results import ESTIMATED, KNOWN, Score
 
 REACHED = 0.95  # of the strong model's accuracy
 GUARDED = ", guarded"  # ends the name of a curve
@@ -115,19 +115,21 @@ def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     if held.keys() != known.keys():
         return []
     grid = points.multipliers(measured.prices).tolist()
+    needed = ESTIMATED if measured.from_log else KNOWN
 
     def marks(of: Mapping[int, Estimated]) -> list[Mark]:
         return [
-            mean_mark("guarded", method, at, [guarded_point(of[seed], held[seed], at) for seed in of]) for at in grid
+            mean_mark("guarded", method, at, [guarded_point(of[seed], held[seed], at, needed) for seed in of])
+            for at in grid
         ]
 
     return with_validation(marks(known), marks(held))
 
 
-def guarded_point(rows: Estimated, kept: Kept, multiplier: float) -> Point:
+def guarded_point(rows: Estimated, kept: Kept, multiplier: float, needed: float) -> Point:
     chosen, seen = (points.least_decisions(one.estimates, one.told, multiplier) for one in (rows, kept))
     best = int((kept.mean_errors + multiplier * kept.mean_prices).argmin())
-    decisions = points.guarded_decisions(chosen, seen, kept.errors + multiplier * kept.prices, best)
+    decisions = points.guarded_decisions(chosen, seen, kept.errors + multiplier * kept.prices, best, needed)
     return points.point(decisions, rows.errors, rows.prices)
 
 

@@ -24,6 +24,7 @@ MOST_QUERIES = 64  # in one pass
 MOST_WAITING = 1024  # requests; more are refused
 WINDOW = 1000  # inputs whose distance counts
 ENOUGH = 200  # of them, before a share is trusted
+CLEARLY = 0.8  # of the limit
 
 
 class Overloaded(Exception):
@@ -160,25 +161,25 @@ def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float,
 
 
 class DriftMonitor:
-    """The share of the last inputs that are far from the training rows. limit: beyond it the router is not followed."""
+    """The share of the last inputs that are far from the training rows. limit: beyond it the router is not followed, until the
+    share is clearly below it: near the limit it would change with every query."""
 
     def __init__(self, limit: float | None) -> None:
-        self.limit = limit
+        self.limit, self.beyond = limit, False
         self._far: deque[bool] = deque(maxlen=WINDOW)
 
     def add(self, far: Sequence[bool] | None) -> None:
         self._far.extend(far or ())
+        share = self.share
+        if self.limit is not None and share is not None:
+            self.beyond = share > (CLEARLY * self.limit if self.beyond else self.limit)
 
     def forget(self) -> None:
         """After a swap: another router has other training rows."""
         self._far.clear()
+        self.beyond = False
 
     @property
     def share(self) -> float | None:
         """None before there are enough inputs."""
         return sum(self._far) / len(self._far) if len(self._far) >= ENOUGH else None
-
-    @property
-    def beyond(self) -> bool:
-        share = self.share
-        return self.limit is not None and share is not None and share > self.limit

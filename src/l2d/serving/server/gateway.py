@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ LARGEST_ANSWER = 64_000_000
 LONGEST_LINE = 1_000_000  # of an event stream, to look for its usage and its end
 HEADERS = ("retry-after", "x-request-id")  # of an answer, which are passed on
 NOTHING = 0.0  # the price of an error
+DONE, LINE_END = b"[DONE]", re.compile(rb"[\r\n]+")
 CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
 
 
@@ -38,7 +40,8 @@ class UpstreamAnswer:
 
     @property
     def headers(self) -> dict[str, str]:
-        return {name: value for name in HEADERS if (value := self.response.headers.get(name)) is not None}
+        found = {name: self.response.headers.get(name, "") for name in HEADERS}
+        return {name: value for name, value in found.items() if value and value.isascii()}
 
 
 @dataclass(frozen=True)
@@ -78,24 +81,33 @@ class Gateway:
                 known = price_of(self.service.current.router, expert)
                 await asyncio.wrap_future(self.service.log.add_answer(decision.id, expert, known, None))
             if not isinstance(found.content, bytes):
-                found.content = self.watched(found.content, found.response, decision, expert, began)
+                found.content = self.watched(found.content, found.response, decision, expert, began, choices_of(body))
             return ChatAnswer(expert, failed, found, time.perf_counter() - began)
         self.note(decision, NOTHING, None)
         raise AllFailed(failed)
 
     async def watched(
-        self, parts: AsyncIterator[bytes], response: httpx.Response, decision: Decision, expert: str, began: float
+        self,
+        parts: AsyncIterator[bytes],
+        response: httpx.Response,
+        decision: Decision,
+        expert: str,
+        began: float,
+        choices: int,
     ) -> AsyncIterator[bytes]:
-        """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one."""
-        usage, line, ended = None, b"", False
+        """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one.
+        choices: how many answers were asked for."""
+        usage, line = None, b""
+        ended: set[Any] = set()
         try:
             async for part in parts:
-                *lines, line = (line + part).split(b"\n")
+                *lines, line = LINE_END.split(line + part)
                 usage = next((found for one in reversed(lines) if (found := usage_in(one))), usage)
-                ended = ended or any(map(ends_answer, lines))
+                ended = ended.union(*map(ended_in, lines))
                 line = line if len(line) < LONGEST_LINE else b""
                 yield part
-            if not ended and not ends_answer(line):
+            ended |= ended_in(line)
+            if DONE not in ended and len(ended) < choices:
                 raise httpx.RemoteProtocolError("no end")
         except httpx.HTTPError as error:
             self.service.metrics.errors.labels("cut stream").inc()
@@ -199,17 +211,22 @@ def usage_in(line: bytes) -> Mapping[str, Any] | None:
     return usage if isinstance(usage, dict) else None
 
 
-def ends_answer(line: bytes) -> bool:
-    """Whether it is the last event of a stream, or the last of an answer: some servers leave the former out."""
+def ended_in(line: bytes) -> set[Any]:
+    """The choices that end in this line of an event stream, and DONE if it is the last one: some servers leave that out."""
     content = line.removeprefix(b"data:").strip()
-    if content == b"[DONE]":
-        return True
-    if not line.startswith(b"data:") or b'"finish_reason"' not in content:
-        return False
+    if not line.startswith(b"data:") or (content != DONE and b'"finish_reason"' not in content):
+        return set()
+    if content == DONE:
+        return {DONE}
     try:
-        return any(choice.get("finish_reason") for choice in json.loads(content)["choices"])
+        return {choice.get("index", 0) for choice in json.loads(content)["choices"] if choice.get("finish_reason")}
     except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-        return False
+        return set()
+
+
+def choices_of(body: Mapping[str, Any]) -> int:
+    wanted = body.get("n")
+    return wanted if isinstance(wanted, int) else 1
 
 
 def broken_event(problem: str) -> bytes:

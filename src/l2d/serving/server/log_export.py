@@ -51,10 +51,8 @@ class RunInputs:
         return (self.shape, self.seen.features, self.encoder) == (other.shape, other.seen.features, other.encoder)
 
     def prices_are_like(self, other: "RunInputs") -> bool:
-        """Whether their prices have the same unit. Without a currency: whether both count prices as they are, or neither does."""
-        if self.currency is None or other.currency is None:
-            return (self.price_scale in NO_SCALE) == (other.price_scale in NO_SCALE)
-        return self.currency == other.currency
+        """Whether their prices may have the same unit. Without a currency, nothing is known of it."""
+        return None in (self.currency, other.currency) or self.currency == other.currency
 
     def column_names(self, width: int) -> list[str]:
         """Of the numbers that the router saw: its columns, then what its encoder made of the text."""

@@ -123,7 +123,7 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     paid = known[asked]
     ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
     price = spent = None
-    if counts_prices(router):
+    if router.counts_prices:
         prices = prices / router.price_scale
         expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
         price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
@@ -168,11 +168,6 @@ def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Te
     return spread(costs, torch.nan), spread(prices, torch.nan), asked, spread(rows.propensities, 1.0)
 
 
-def counts_prices(router: Router) -> bool:
-    """Whether they are part of its costs."""
-    return router.price_scale > 0 and ("scale" in router.config["cost"] or any(router.description.prices or ()))
-
-
 def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: np.ndarray) -> np.ndarray:
     """What each answer cost, in units of one error, as the run counts it; 0 if it counts no prices. Where the log does not say: the
     router's price of the expert [n], by its number; NaN if it has none."""
@@ -180,7 +175,7 @@ def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: 
     own = np.full(len(rows), np.nan) if prices is None else np.array(prices)[experts]
     if own_prices:
         return own
-    if not counts_prices(router):
+    if not router.counts_prices:
         return np.zeros(len(rows))
     late = router.config["cost"].get("latency_price", 0.0)
     found = rows.prices + (late * rows.latencies if late else 0.0)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from l2d.serving.server.databases import Database, connect
 from l2d.utils.errors import L2DError
@@ -132,6 +132,14 @@ def open_database(address: Path | str) -> Database:
 Operation = Callable[[Database], Any]
 
 
+class Waiting(NamedTuple):
+    """An operation that waits for its commit."""
+
+    operation: Operation
+    done: Future[Any]
+    writes: bool
+
+
 class OutcomeLog:
     """One thread writes. Operations that arrive while it commits share the next commit, so a slow disk costs latency, not
     throughput. `close` ends the thread.
@@ -143,7 +151,7 @@ class OutcomeLog:
         self.address, self._database = address, open_database(address)
         self.name = self._database.name
         self._problem: str | None = None  # why the last commit failed
-        self._waiting: queue.SimpleQueue[tuple[Operation, Future[Any]] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_all, name="outcome log", daemon=True)
         self._writer.start()
 
@@ -169,7 +177,7 @@ class OutcomeLog:
     def expert_of(self, session: str) -> Future[str | None]:
         """Who answered last in this conversation."""
         asked = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
-        return self._do(lambda database: (database.execute(asked, (session,)).fetchone() or [None])[0])
+        return self._do(lambda database: (database.execute(asked, (session,)).fetchone() or [None])[0], writes=False)
 
     def add_swap(self, run: str) -> Future[int]:
         """The number of the swap. Other servers with this log follow it."""
@@ -182,7 +190,7 @@ class OutcomeLog:
 
     def last_swap(self) -> Future[tuple[int, str | None]]:
         """Its number and its run; 0 and None if there was none."""
-        return self._do(lambda database: tuple(database.execute(LAST_SWAP).fetchone() or (0, None)))
+        return self._do(lambda database: tuple(database.execute(LAST_SWAP).fetchone() or (0, None)), writes=False)
 
     def check(self) -> Future[None]:
         """Raises LogUnavailable if nothing can be written."""
@@ -194,9 +202,9 @@ class OutcomeLog:
         self._writer.join()
         self._database.close()
 
-    def _do(self, operation: Operation) -> Future[Any]:
+    def _do(self, operation: Operation, *, writes: bool = True) -> Future[Any]:
         done: Future[Any] = Future()
-        self._waiting.put((operation, done))
+        self._waiting.put(Waiting(operation, done, writes))
         return done
 
     def _write_all(self) -> None:
@@ -209,24 +217,25 @@ class OutcomeLog:
                 batch.append(another)
             self._commit(batch)
 
-    def _commit(self, batch: Sequence[tuple[Operation, Future[Any]]]) -> None:
+    def _commit(self, batch: Sequence["Waiting"]) -> None:
         """An operation that is refused has written nothing; the others are committed. Nobody hears of success before the commit."""
         results: list[tuple[Future[Any], Any]] = []
         try:
             self._database.begin()
-            for operation, done in batch:
+            for one in batch:
                 try:
-                    results.append((done, operation(self._database)))
+                    results.append((one.done, one.operation(self._database)))
                 except OutcomeRefused as refusal:
-                    results.append((done, refusal))
+                    results.append((one.done, refusal))
             self._database.commit()
         except Exception as error:  # whatever it is: the thread that writes must live
             with suppress(Exception):
                 self._database.roll_back()
-            results = [(done, LogUnavailable(str(error))) for _, done in batch]
-            self._tell(str(error))
+            results = [(one.done, LogUnavailable(str(error))) for one in batch]
+            self._tell(" ".join(str(error).split()))
         else:
-            self._tell(None)
+            if any(one.writes for one in batch):  # a full disk lets others pass
+                self._tell(None)
         for done, result in results:
             if not done.set_running_or_notify_cancel():
                 continue

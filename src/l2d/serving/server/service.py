@@ -37,6 +37,7 @@ FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 MOST_VARIANTS = 64  # routers at other prices that are kept
 KEPT = ("text", "features", "none")
 FORCE = "force swaps anyway"
+MONEY = {"": "in units of one error", "$": "in dollars"}
 
 logger = logging.getLogger("l2d.serve")
 
@@ -240,8 +241,10 @@ class RouterService:
             raise ReloadRefused(f"{new.name}: its experts are {', '.join(theirs)}, not {', '.join(ours)}; {way}")
         check_settings(self.settings, new.router)
         kinds = [money_of(router) for router in (new.router, self.current.router)]
-        if kinds[0] != kinds[1]:
-            said = "its prices are {}, and those of the run that serves are {}".format(*kinds)
+        if None not in kinds and kinds[0] != kinds[1]:
+            said = "its prices are {}, and those of the run that serves are {}".format(
+                *(MONEY[str(kind)] for kind in kinds)
+            )
             raise ReloadRefused(f"{new.name}: {said}; start a server with another log")
 
     def swap_to(self, new: ServedRun) -> None:
@@ -308,16 +311,18 @@ def price_of(router: Router, expert: str) -> float | None:
     return prices[router.experts.index(expert)] / scale
 
 
-def money_of(router: Router) -> str:
-    return "in units of one error" if router.unit.error_price is None else "in dollars"
+def money_of(router: Router) -> str | None:
+    """The sign of the money that prices are in, empty for units of one error; None if it counts none."""
+    if not router.counts_prices:
+        return None
+    return "" if router.unit.error_price is None else "$"
 
 
 def about_inputs(router: Router) -> str:
     """What the log says of a run, as JSON: its experts, what its inputs are made from, and what prices are multiplied by."""
     about = router.description
     known = {"experts": about.experts, "shape": about.shape, "seen": asdict(about.seen), "encoder": about.encoder}
-    currency = "" if router.unit.error_price is None else "$"
-    return json.dumps({**known, "price_scale": router.price_scale, "currency": currency})
+    return json.dumps({**known, "price_scale": router.price_scale, "currency": money_of(router)})
 
 
 def logged_features(answered: AnsweredTogether, place: int) -> bytes:
