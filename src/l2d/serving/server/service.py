@@ -272,11 +272,10 @@ class RouterService:
         """Whatever goes wrong, requests go on with the run that it has."""
         try:
             await self.follow()
-        except LogUnavailable:  # the log says why
-            self.metrics.errors.labels("log").inc()
         except Exception as error:
             self.metrics.errors.labels("follow").inc()
-            logger.error("cannot follow a reload: %s", error)
+            if not isinstance(error, LogUnavailable):  # of which the log tells
+                logger.error("cannot follow a reload: %s", error)
 
     async def keep_following(self) -> None:
         while True:
