@@ -16,7 +16,7 @@ from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
 from l2d.analysis.curve.groups import find_groups
-from l2d.analysis.curve.measure import HELD_OUT, HELD_OUT_PRICES, WEIGHTS, measure_group
+from l2d.analysis.curve.measure import HELD_OUT, HELD_OUT_PRICES, WEIGHTS, MeasuredGroup, measure_group
 from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, gains_lines, gains_table, reached_line
 from l2d.analysis.curve.trace import Curve, trace_curve
 from l2d.analysis.report.read import read_cells
@@ -604,3 +604,16 @@ def test_nothing_is_said_of_curves_that_are_not_there() -> None:
     lines = gains_lines(found)
     assert lines[1:] == ["no curve of a router: gains and savings need one"]
     assert not any(line.rstrip().endswith(":") for line in lines)
+
+
+def test_the_guard_of_a_log_wants_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At small prices, the router is right on one row of six more than the first model: a gain of ⅙ ± ⅙."""
+    folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
+    keep(folder, expected=ERRORS, errors=ERRORS, mean_errors=ERRORS.mean(axis=0))
+
+    def first_error() -> float:
+        return min(curves(tmp_path)["cost_regression"].of("guarded"), key=lambda mark: mark.at or 0).error
+
+    assert first_error() == 0
+    monkeypatch.setattr(MeasuredGroup, "from_log", True)
+    assert first_error() == pytest.approx(1 / 6)
