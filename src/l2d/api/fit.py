@@ -142,7 +142,7 @@ def fit(
     splits = assemble_rows(experiment, arrays, "", Cache(Path("unused")))
     # Judged on the validation rows: the test rows are the caller's, who has them.
     judge = partial(score_router, simple=lambda _: {})  # whose result is not shown
-    source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "", judge, drawn=False)
+    source = Source(lambda _: replace(splits, test=splits.validation), lambda _: "", judge)
     with ExitStack() as until, random_state_kept(), interruptible(), ended_by_signals():
         place = tempfile.mkdtemp(prefix="l2d-")
         until.callback(shutil.rmtree, place, ignore_errors=True)

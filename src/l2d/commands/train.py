@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.routing.make import find
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
-from l2d.runs.summary import format_line, format_table
+from l2d.runs.summary import format_line, format_table, write_run_picture
 from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.files import write_atomically
 from l2d.utils.text import Unit, say
 
 COMMAND = HydraCommand(
@@ -95,12 +97,14 @@ def is_first_process() -> bool:
 
 
 def say_what_next(experiment: Experiment, run: RunFolder) -> None:
-    """After a single run that is finished."""
+    """After a single run that is finished. Its picture is drawn now: nobody looks at those of a sweep one by one."""
     from l2d.config.hydra_adapter import given_config_dir, given_overrides, in_a_sweep
 
     if run.finished and not experiment.settings.dry_run and not in_a_sweep() and is_first_process():
-        said = what_next(experiment, run.path, run.metrics(), given_overrides(), given_config_dir())
-        print(f"\n{said}")
+        metrics, picture = run.metrics(), run.path / "deferral.png"
+        if not picture.exists():
+            write_atomically(picture, partial(write_run_picture, metrics))
+        print(f"\n{what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())}")
 
 
 def what_next(

@@ -1,6 +1,8 @@
 """ResNet-18 routers for images, from timm's blocks."""
 
 from collections.abc import Sequence
+from copy import deepcopy
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import torch
@@ -49,6 +51,15 @@ class ResNet18(Network):
 
 
 def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNet:
+    """Its weights depend on torch's random state. Runs of a sweep share their seeds, so the same weights are not drawn twice."""
+    net, state = _drawn_from(torch.get_rng_state().numpy().tobytes(), width, stem, zero_init, in_channels)
+    torch.set_rng_state(state)
+    return deepcopy(net)
+
+
+@lru_cache(maxsize=5)
+def _drawn_from(state: bytes, width: int, stem: str, zero_init: bool, in_channels: int) -> tuple[ResNet, Tensor]:  # noqa: ARG001
+    """state: torch's random state now. Also returns the state afterwards."""
     # timm fixes the stem's width at 64 unless the stem is "deep"; then it is twice stem_width. Only the first convolution
     # of that stem differs from the plain one, and it is replaced here.
     net = ResNet(
@@ -66,4 +77,4 @@ def _resnet18(width: int, stem: str, zero_init: bool, in_channels: int) -> ResNe
     else:
         net.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
     nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as timm does with the others
-    return net
+    return net, torch.get_rng_state()

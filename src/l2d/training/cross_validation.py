@@ -169,7 +169,7 @@ class FoldedRows:
         if not run.finished:
             tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
             splits = partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}")
-            source = Source(splits=splits, drawn=False)  # the folder is gone in the end
+            source = Source(splits=splits)
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
             wait_for_others()

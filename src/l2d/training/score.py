@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from l2d.core import metrics as metrics_
-from l2d.core.decisions import DECISIONS, at_least_float32
+from l2d.core.decisions import DECISIONS, argmax_last, at_least_float32
 from l2d.core.guard import Guard, HeldOut, fit_guard
 from l2d.core.off_policy import Logged, known_costs, policy_value, value_of
 from l2d.core.results import (
@@ -181,7 +181,9 @@ def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
 
 def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dict[str, DecisionLosses]:
     def loss(part: RoutedRows, decision: str) -> float:
-        return replace(part, decisions=method.decide(part.scores, decision)).score().deferral_loss
+        known = part.posterior if decision == "posterior" else None
+        decisions = method.decide(part.scores, decision) if known is None else argmax_last(known)
+        return replace(part, decisions=decisions).score().deferral_loss
 
     return {name: DecisionLosses(loss(validation, name), loss(test, name)) for name in DECISIONS}
 

@@ -1,10 +1,8 @@
 """The steps of a run: assemble, build, fit, score, write."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pytorch_lightning as pl
@@ -27,13 +25,11 @@ from l2d.routing.fingerprints import data_fingerprint
 from l2d.routing.make import make
 from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
-from l2d.runs.summary import write_run_picture
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.serving.drift import summary_tensors
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.training.score import Scored, score_router
 from l2d.utils.errors import Busy, L2DError
-from l2d.utils.files import write_atomically
 from l2d.utils.out_of_memory import free_memory, is_out_of_memory, more_parts
 from l2d.utils.text import counted, say
 
@@ -44,13 +40,12 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, the fingerprint of their data, how its router is judged, and whether the result is drawn. By
-    default all follow from the config."""
+    """Where a run's rows come from, the fingerprint of their data, and how its router is judged. By default all follow from the
+    config."""
 
     splits: Callable[[Experiment], Splits] = make_splits
     fingerprint: Callable[[Experiment], str] = data_fingerprint
     score: Callable[[pl.Trainer, RouterModule, DeferralData, str, int], Scored] = score_router
-    drawn: bool = True
 
 
 def train(
@@ -110,7 +105,7 @@ def attempt(
             scored = source.score(trainer, router, data, experiment.settings.checkpoint, kept)
             tracker.report(scored.metrics)
         timing = timer.record(len(splits.train)) | {"batch_parts": parts}
-        write(experiment, run, splits, router, scored, timing, drawn=source.drawn)
+        write(experiment, run, splits, router, scored, timing)
     return scored.metrics
 
 
@@ -232,18 +227,11 @@ def write(
     router: RouterModule,
     scored: Scored,
     timing: dict[str, Any],
-    *,
-    drawn: bool,
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
     weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
     weights |= summary_tensors(splits.train.source, splits.train.rows)
-    draw = partial(write_atomically, run.path / "deferral.png", partial(write_run_picture, scored.metrics))
-    with ThreadPoolExecutor(1) as pool:  # drawing does not wait for the disk
-        picture = pool.submit(draw) if drawn else None
-        write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
-        if picture is not None:
-            picture.result()
+    write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
     if (
