@@ -65,7 +65,6 @@ def test_run_folder_and_metrics(tiny: Tiny) -> None:
         "model.safetensors",
         "timing.json",
         "history.csv",
-        "deferral.png",
         "checkpoints",
     }
     assert json.loads((path / "metrics.json").read_text()) == metrics
@@ -544,7 +543,10 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     assert "always the majority expert" in first.stdout
     [path] = re.findall(r"^runs/.*$", first.stdout, re.MULTILINE)
     assert (tmp_path / path / "metrics.json").exists()
+    picture = tmp_path / path / "deferral.png"
+    picture.unlink()  # it was there; and is again, if it is missing
     again = command("recipe.epochs=1")
+    assert picture.exists()
     assert again.returncode == 0
     assert f"finished already (force=true re-runs it)\n{path}\n\nnext:\n" in again.stdout
     # nothing is left beside runs/
@@ -652,6 +654,7 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
     good = command("-m", "recipe.epochs=1", "method=mild,ldam", "seed=0,1")
     assert good.returncode == 0, good.stderr
     assert len(list(tmp_path.glob("runs/**/metrics.json"))) == 4
+    assert not list(tmp_path.glob("runs/**/deferral.png"))
     bad = command("-m", "recipe.epochs=1", "setup=I", "method.rho.offset=-5,1,2")
     assert bad.returncode != 0
     lines = [line for line in bad.stderr.splitlines() if line.startswith("error: ")]
@@ -841,16 +844,20 @@ def test_nothing_is_assumed_of_what_a_class_of_ones_own_reads(part: str, trust: 
     ("changed", "said"), [({}, True), ({"dry": True}, False), ({"sweep": True}, False), ({"rank": "1"}, False)]
 )
 def test_when_it_is_said_what_to_do_next(
-    changed: dict[str, Any], said: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    changed: dict[str, Any],
+    said: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Once, by the first process, after a single run."""
+    """Once, by the first process, after a single run. Only then is its picture drawn."""
     case = {"dry": False, "sweep": False, "rank": "0", **changed}
     for name, value in (("in_a_sweep", case["sweep"]), ("given_overrides", []), ("given_config_dir", None)):
         monkeypatch.setattr(f"l2d.config.hydra_adapter.{name}", lambda value=value: value)
     monkeypatch.setenv("LOCAL_RANK", case["rank"])
-    run: Any = SimpleNamespace(finished=True, path=Path("run"), metrics=example_metrics)
+    run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=example_metrics)
     say_what_next(check(compose([f"dry_run={case['dry']}"])), run)
-    assert ("next:" in capsys.readouterr().out) == said
+    assert ("next:" in capsys.readouterr().out) == (tmp_path / "deferral.png").exists() == said
 
 
 def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> None:

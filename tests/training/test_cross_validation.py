@@ -2,7 +2,6 @@
 
 import csv
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,7 +31,6 @@ from l2d.training.cross_validation import (
     cross_validates,
     mean_score,
     splits_of_router,
-    train_and_judge,
 )
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
@@ -297,15 +295,6 @@ def test_it_says_how_long_it_will_take(
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "about 20 s to go"
     assert sum("to go" in line for line in lines) == 1
-
-
-def test_only_the_last_router_has_a_picture(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folders of the folds are gone in the end, and a picture takes longer than a simple router."""
-    written: list[Path] = []
-    monkeypatch.setattr(walk, "write_run_picture", lambda _, path: written.append(path))
-    with suppress(FileNotFoundError):  # of the picture
-        train_and_judge(check(config(file, tmp_path)))
-    assert len(written) == 1
 
 
 @pytest.mark.parametrize("at", [3, 6])
