@@ -811,8 +811,9 @@ def test_what_to_do_next_with_ones_own_loss() -> None:
     assert "  l2d report 'my run'\n" in said
     assert "  l2d route 'my run' --text \"a new query\" --trust losses.mine\n" in said
     assert "  l2d serve 'my run' --trust losses.mine\n" in said
-    assert said.endswith(
-        "  l2d train --config-dir my_conf -m dataset=mmlu_sim method=mine,mild,cost_regression seed=0,1,2"
+    assert said.endswith(  # other methods have no margin
+        "  # train it on three seeds\n"
+        "  l2d train --config-dir my_conf -m dataset=mmlu_sim +method.margin=2 method=mine seed=0,1,2"
     )
 
 

@@ -259,8 +259,9 @@ def test_why_everything_goes_to_one_expert() -> None:
         (0.125, "the router's gain, +0.1250 ± 0.4900 (95 %) per input, may be chance (10 rows)"),  # of a log
     ):
         found = guarded(gain, 0.25, constant="expert 2")
-        line = line_of(format_table(metrics([0, 0, 0, 0], guarded=found, rows=RowCounts(4, 10, 30))), "guard: ")
-        assert said in line
+        text = format_table(metrics([0, 0, 0, 0], guarded=found, rows=RowCounts(4, 10, 30)))
+        assert said in line_of(text, "guard: ")
+        assert ("validation_fraction" in line_of(text, "verdict: ")) == (gain > 0)
 
 
 def test_a_cross_validated_run_speaks_of_held_out_rows() -> None:
@@ -277,6 +278,9 @@ def test_a_cross_validated_run_speaks_of_held_out_rows() -> None:
         assert text.splitlines()[3].startswith(f"{name}  ")
         assert (f"which the row “{name}” and the verdict show" in line_of(text, "guard: ")) == by_fold
         assert "on held-out rows" in line_of(text, "guard: ")
+        assert ("offsets that were fitted to the other folds" in line_of(text, "guard: ")) == (
+            found.offsets is not None
+        )
         assert "held-out rows" in line_of(text, "verdict: ")
         assert not re.search("validation|test split", text)
 

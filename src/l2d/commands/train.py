@@ -40,6 +40,7 @@ COMMAND = HydraCommand(
 )
 # Overrides that are not for the runs of a comparison.
 ONE_RUN = re.compile(r"[+~]*(method|seed|force|trainer\.devices)\b")
+OWN_METHOD = re.compile(r"[+~]*method\.")  # what other methods do not take
 LOOKS = {"curve": "draw error against price", "report": "make a page of tables and plots"}
 
 
@@ -122,8 +123,9 @@ def what_next(
             query = '--text "a new query"'
     reads = (experiment.plain["router"].get("reads") or {}).get("name")
     kept = ["--keep text"] if reads == "tokens" else []  # tokens are no features, which a server would keep
-    others = ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
-    swept = [text for text in overrides if not ONE_RUN.match(text)]
+    settled = any(map(OWN_METHOD.match, overrides))
+    others = method if settled else ",".join(dict.fromkeys([method, "mild", "cost_regression"]))
+    swept = [text for text in overrides if not ONE_RUN.match(text) or OWN_METHOD.match(text)]
     own = [] if config_dir is None else ["--config-dir", config_dir]
     again = shlex.join(["l2d", "train", *own, "-m", *swept, f"method={others}", "seed=0,1,2"])
     priced = any(metrics.prices)
@@ -132,7 +134,7 @@ def what_next(
         LOOKS[look]: f"l2d {look} {shlex.quote(str(folder))}",
         "choose an expert for new inputs": " ".join([f"l2d route {shlex.quote(str(folder))} {query}", *trust]),
         "serve it over HTTP": " ".join([f"l2d serve {shlex.quote(str(folder))}", *kept, *trust]),
-        "compare methods on three seeds": again,
+        "train it on three seeds" if settled else "compare methods on three seeds": again,
     }
     return "\n".join(["next:", *(f"  # {why}\n  {command}" for why, command in commands.items())])
 

@@ -171,9 +171,10 @@ def guard_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
         return f"{same}{_by_fold(metrics)}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
+    judged = "; the verdict judges offsets that were fitted to the other folds" if cross_validated(metrics) else ""
     return (
         f"guard: adds offsets to the experts' scores ({offsets}); on {where} the router's gain over"
-        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out"
+        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out{judged}"
     )
 
 
@@ -205,7 +206,12 @@ def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
         return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
     first, then = ("held-out rows", "held-out rows") if cross_validated(metrics) else ("validation", "the test split")
     if guarded.constant is not None:
-        return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}."
+        more = (
+            " More validation rows might show one (validation_fraction)."
+            if first == "validation" and guarded.validation.gain > 0
+            else ""
+        )
+        return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}.{more}"
     gain = f"{unit.told(abs(seen.gain))}{_plus_minus(seen, unit)}"
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:

@@ -286,7 +286,7 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
         write_run(tmp_path, 0.0, decisions, seed=seed, errors=errors, prices=prices, scores=scores)
         write_run(tmp_path, 1.0, [0, 0], seed=seed, errors=errors, prices=prices, scores=0 * scores)
     title, *table, areas, reached, hulls, gained, saved, cascade = curve_text(curves(tmp_path)["mild"]).splitlines()
-    assert title == "q own table error_plus_cost mild (prices 0.1, 1): 2 scales, 2 test rows"
+    assert title == "q own table error_plus_cost mild (prices 0.1, 1): 2 scales, 2 rows"
     assert [line.split("  ") for line in (re.sub(" {2,}", "  ", row) for row in table if "router" in row)] == [
         ["router, cost.scale=0", "0.7750", "0.0000", "0.0000", "2", "0.5000"],
         ["router, cost.scale=1", "0.1000", "0.5000", "0.0000", "2", "0.5000"],
@@ -440,9 +440,7 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     assert f"cost_regression, one run for all prices: {run}" in curve_text(found["mild"])
     own = curve_text(found["cost_regression"])
     assert run not in own
-    assert (
-        own.splitlines()[0] == "q own table error_plus_cost cost_regression (prices 1, 0.6, 0.1): 1 scale, 6 test rows"
-    )
+    assert own.splitlines()[0] == "q own table error_plus_cost cost_regression (prices 1, 0.6, 0.1): 1 scale, 6 rows"
     assert "cost_regression, one run for all prices: its points are in curve.csv" in own
     [area] = [line for line in own.splitlines() if line.startswith("AUC")]
     assert "router" not in area  # one point of it is no curve

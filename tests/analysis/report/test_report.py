@@ -2,6 +2,7 @@
 
 import dataclasses
 import html
+import itertools
 import json
 import re
 import shutil
@@ -119,6 +120,25 @@ def test_a_method_without_a_rival_of_its_name_is_called_by_its_name(tmp_path: Pa
         write_run(tmp_path, f"svhn/I/synthetic/error/ce/{variant}", 0, 0.1)
     labels = [one["label"] for one in summarise(read_cells(tmp_path)) if one["kind"] == "router"]
     assert labels == ["ce (cccc)", "ce (dddd)", "mild", "mild"]
+
+
+def test_the_usual_setting_beside_another_is_called_default(tmp_path: Path) -> None:
+    write_run(tmp_path, "svhn/I/synthetic/error/mild/aaaa", 0, 0.1)
+    write_run(tmp_path, "svhn/I/synthetic/error/mild/bbbb", 0, 0.1, {"missing": "ips"})
+    labels = [one["label"] for one in summarise(read_cells(tmp_path)) if one["kind"] == "router"]
+    assert labels == ["mild (default)", "mild (missing=ips)"]
+
+
+def test_baselines_that_differ_between_runs_say_whose_they_are(tmp_path: Path) -> None:
+    """Neighbours depend on what a router sees. A run of other seeds differs anyway."""
+    for (method, loss), seed in itertools.product((("knn", 0.25), ("mix", 0.375)), (0, 1)):
+        near = example_score(loss, [1.0, 0.0, 0.0])
+        baselines = dataclasses.replace(baselines_of(0.4), nearest_neighbours=near)
+        write_run(tmp_path, f"q/own/table/error/{method}/aaaa", seed, 0.1, baselines=baselines)
+    write_run(tmp_path, "q/own/table/error/ce/aaaa", 0, 0.1, baselines=baselines_of(0.6))
+    found = {one["label"]: one["mean"] for one in summarise(read_cells(tmp_path)) if one["kind"] == "baseline"}
+    assert found["best single expert"] == 0.4
+    assert found["nearest neighbours (run of knn)"] == 0.25
 
 
 @pytest.mark.parametrize("extra", [{"cost": {"noise": 0.2}}, {"experts": {"cross_fit": 5}}])

@@ -55,7 +55,7 @@ def curve_text(curve: Curve) -> str:
     prices = ", ".join(f"{sign}{model['price']:.4g}" for model in found["models"])  # groups may differ in nothing else
     loss = ["loss a query"] if unit.error_price is not None else []
     lines = [
-        f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']} test rows",
+        f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']:,} rows",
         aligned(["held-out rows", "price", "error", *loss, "std", "seeds", *(["APGR"] if two else [])], rows),
         *([unit.latency_note] if unit.latency_note else []),
         areas_line(found),
@@ -117,7 +117,7 @@ def gains_lines(found: Mapping[str, Any]) -> list[str]:
         name: {kind: found[name][kind] for kind in shown} for name in ("gain_at_budget", "gap_closed", "price_saved")
     }
     gains = "; ".join(
-        f"{curve_label(kind)} {gain:+.4f}"
+        f"{curve_label(kind)} {round(gain, 4) + 0.0:+.4f}"
         + ("" if (share := told["gap_closed"][kind]) is None else f" ({share:.0%} of the oracle's)")
         for kind, gain in told["gain_at_budget"].items()
         if gain is not None

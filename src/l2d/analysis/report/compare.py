@@ -32,10 +32,12 @@ def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
         variants[cell.tuned is None, cell.names[:5]].append(cell)
     labels = {}
     for group in variants.values():
-        for cell, said in zip(group, apart([cell.settings for cell in group]), strict=True):
+        differences = apart([cell.settings for cell in group])
+        unsaid = "default" if differences.count("") == 1 else None
+        for cell, said in zip(group, differences, strict=True):
             words = [f"tuned, best of {cell.tuned.tried}"] if cell.tuned else []
             if len(group) > 1:
-                words.append(said or (cell.tuned.search if cell.tuned else cell.names[5]))
+                words.append(said or (cell.tuned.search if cell.tuned else unsaid or cell.names[5]))
             labels[cell] = f"{cell.method} ({', '.join(words)})" if words else cell.method
     return labels
 
@@ -109,23 +111,28 @@ def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
     for block, members in cells_by_block(cells).items():
         place = dict(zip(BLOCK, block, strict=True))
         entries += [place | {"label": labels[cell]} | router_entry(cell, members, labels, papers) for cell in members]
-        entries += [place | entry for entry in baseline_entries(members)]
+        entries += [place | entry for entry in baseline_entries(members, labels)]
     return entries
 
 
-def baseline_entries(members: Sequence[FinishedCell]) -> list[Entry]:
-    """From the cell with the most seeds. Cells without cost.noise take precedence: with it, the best single expert is chosen on
-    noisy costs."""
+def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> list[Entry]:
+    """From the cell with the most seeds, which is named if others of the same seeds differ: neighbours depend on what the router
+    sees, and so do the costs that a log estimates. Cells without cost.noise take precedence: with it, the best single expert is
+    chosen on noisy costs."""
     finished = [cell for cell in members if cell.runs]
     if not finished:
         return []
     most = max(finished, key=lambda cell: (not cell.settings.get("cost.noise"), len(cell.runs)))
-    found = {title: [getattr(run.baselines, name) for run in most.runs.values()] for name, title in BASELINES.items()}
-    return [
-        {"label": title, "kind": "baseline"} | mean_scores(scores)
-        for title, scores in found.items()
-        if None not in scores  # not all data have neighbours and categories
-    ]
+    alike = [cell for cell in finished if cell.runs.keys() == most.runs.keys()]
+    entries = []
+    for name, title in BASELINES.items():
+        scores = [getattr(run.baselines, name) for run in most.runs.values()]
+        if None in scores:  # not all data have neighbours and categories
+            continue
+        others = [[getattr(run.baselines, name) for run in cell.runs.values()] for cell in alike]
+        of = f" (run of {labels[most]})" if any(other != scores for other in others) else ""
+        entries.append({"label": f"{title}{of}", "kind": "baseline"} | mean_scores(scores))
+    return entries
 
 
 def papers_losses(cells: Sequence[FinishedCell]) -> dict[FinishedCell, Entry]:
