@@ -1,5 +1,6 @@
 """Where the time of a run went, by a clock of the test's own."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -56,6 +57,14 @@ def test_memory_is_in_gib_and_without_the_experts(monkeypatch: pytest.MonkeyPatc
     timer.leave_out(30)
     found = timer.record(images=60)
     assert (found["device"], found["gpu_memory_gib"]) == ("a GPU", 3)
-    kilobytes = SimpleNamespace(ru_maxrss=5 * 2**20)  # as Linux counts
-    monkeypatch.setattr(timing, "resource", SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: kilobytes))
+    monkeypatch.setattr(timing, "host_memory", lambda: 5 * 2**30)
     assert Timer().record(images=60)["host_memory_gib"] == 5
+
+
+def test_memory_is_the_process_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux tells the most that was in use in its own file. Elsewhere there is none, and ru_maxrss is in bytes."""
+    (tmp_path / "status").write_text("Name:\tpython\nVmPeak:\t 9 kB\nVmHWM:\t    3072 kB\nVmRSS:\t 7 kB\n")
+    assert timing.host_memory(tmp_path / "status") == 3 * 2**20
+    used = SimpleNamespace(ru_maxrss=5 * 2**20)
+    monkeypatch.setattr(timing, "resource", SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: used))
+    assert timing.host_memory(tmp_path / "none") == 5 * 2**20

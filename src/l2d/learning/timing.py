@@ -1,11 +1,21 @@
 """How long a run took, and where. Wall-clock figures never enter metrics.json."""
 
+import re
 import resource
 import time
+from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+
+
+def host_memory(status: Path = Path("/proc/self/status")) -> int:
+    """The most memory that this process has used, in bytes. On Linux not ru_maxrss, which begins with that of the parent."""
+    if status.exists():
+        [kilobytes] = re.findall(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
+        return 1024 * int(kilobytes)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
 
 
 class Timer(pl.Callback):
@@ -59,7 +69,7 @@ class Timer(pl.Callback):
             "images_per_second": images / rated[len(rated) // 2] if rated else None,
             "device": torch.cuda.get_device_name(self._device) if gpu else "cpu",
             "gpu_memory_gib": torch.cuda.max_memory_allocated(self._device) / 2**30 if gpu else 0.0,
-            "host_memory_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+            "host_memory_gib": host_memory() / 2**30,
             "torch": torch.__version__,
         }
 
