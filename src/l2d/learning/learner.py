@@ -5,12 +5,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.profilers import PassThroughProfiler
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -69,6 +70,13 @@ class Learner(pl.LightningModule):
     def averaged(self) -> nn.Module | None:
         """The network with averaged weights, if there is one."""
         return None if self.average is None else self.average.module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Lightning notes the current hook here, forty times a step. Torch would look each time whether that is a parameter."""
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """With the averaged weights, if there are any. The step itself uses `network`."""
@@ -194,13 +202,24 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
 
 
+class NoProfiler(PassThroughProfiler):
+    """Lightning enters a profile thirty times a step, and that of its own pass-through is a new generator each time."""
+
+    nothing: ClassVar[AbstractContextManager[None]] = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
+        return self.nothing
+
+
 def make_trainer(**options: Any) -> pl.Trainer:
     """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
     quieten()
     # One device belongs to no cluster, and looking for MPI takes most of a second.
     plugins = LightningEnvironment() if options.get("devices") == 1 else None
     try:
-        return pl.Trainer(use_distributed_sampler=False, enable_model_summary=False, plugins=plugins, **options)
+        return pl.Trainer(
+            use_distributed_sampler=False, enable_model_summary=False, plugins=plugins, profiler=NoProfiler(), **options
+        )
     except (MisconfigurationException, ValueError) as error:
         told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
         raise ParameterError("trainer", str(error).splitlines()[0], told) from error
