@@ -292,6 +292,32 @@ def test_prices_of_experts_and_of_rows(rows: tuple[np.ndarray, np.ndarray]) -> N
     assert dearer.deferral_loss == pytest.approx(score.deferral_loss + 0.5)
 
 
+def test_prices_in_dollars(rows: tuple[np.ndarray, np.ndarray]) -> None:
+    """A wrong answer costs $2, so $1 counts half an error: in the fit, in the score on held-out rows and in other scores."""
+    X, errors = rows
+    router = l2d.fit(
+        X, errors=errors, prices=[1.0, 1.0, 1.0], method="linear", options={"cost.error_price": 2}, **QUICK
+    )
+    assert router.validation is not None
+    for score in (
+        router.validation,
+        router.score(X, errors=errors),
+        router.score(X, errors=errors, prices=[1.0, 1.0, 1.0]),
+    ):
+        assert score.mean_price == pytest.approx(0.5)
+        assert "of which price  $1.0000" in str(score)
+        assert str(score).endswith("in dollars a query; a wrong answer costs $2")
+    assert router.at([2.0, 2.0, 2.0]).route(X[:1])[0].expected_prices == pytest.approx(
+        dict.fromkeys(router.experts, 2.0)
+    )
+
+
+def test_what_a_router_of_texts_sees() -> None:
+    texts = [f"query {k}" for k in range(60)]
+    router = l2d.fit(texts, [[k % 2, 1 - k % 2] for k in range(60)], method="knn", progress=False)
+    assert "; sees a text" in repr(router)
+
+
 def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
     X, errors = rows
     labels = np.where(X[:, 0] > 0, "b", "a")
@@ -498,7 +524,7 @@ def test_rows_without_any_outcome_are_left_out(rows: tuple[np.ndarray, np.ndarra
     log = costs.copy()
     log[[3, 7]] = np.nan
     with_gaps = l2d.fit(X, log, method="linear", progress=False)
-    assert capsys.readouterr().err == "left out 2 rows without any outcome\n"
+    assert capsys.readouterr().err == "left out 2 rows without any outcome (taken to be missing at random)\n"
     kept = ~np.isnan(log).all(axis=1)
     without = l2d.fit(X[kept], log[kept], method="linear", progress=False)
     assert capsys.readouterr().err == ""

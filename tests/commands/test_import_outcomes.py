@@ -86,7 +86,10 @@ def test_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     put(Path("llm.json"), {name: {"input_price": 1, "output_price": 2} for name in "ab"})
     for model in "ab":
         saved(Path("results"), 1, result(model, record(0, 1.0)))
-    dollars, train = "\nprices are in dollars: ", "\nl2d train dataset=table dataset.path=t.csv dataset.text=prompt"
+    dollars, train = (
+        "\nprices are in dollars: cost.error_price=1 says that a wrong answer costs $1;",
+        "\nl2d train dataset=table dataset.path=t.csv dataset.text=prompt",
+    )
     for arguments, words in [
         (
             ["routerdc", "law_train.json", "law_test.json", "--probability", "law"],
@@ -96,7 +99,7 @@ def test_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
         (["routerdc", "law_train.json"], f"{train} dataset.category=task\n"),  # there is nothing to test on
         (["llmrouter", "routing_train_data.jsonl", "routing_test_data.jsonl"], "category=task dataset.split=split\n"),
         (["llmrouter", "routing_train_data.jsonl", "--models", "llm.json"], dollars),
-        (["routerbench", "bench.csv"], f"{train} dataset.category=task cost=columns\n"),
+        (["routerbench", "bench.csv"], f"{train} dataset.category=task cost=columns cost.error_price=1\n"),
         (["routerbench", "bench.csv"], dollars),
         (["llmrouterbench", "results"], "right: a 100.0%, b 100.0%"),
     ]:

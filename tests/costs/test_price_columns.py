@@ -42,8 +42,22 @@ def test_seconds_cost_money() -> None:
         cost(latency_price=1).check_panel(panel(ROWS, ROWS))
     partly = replace(slow, latencies=torch.tensor([[2.0, torch.nan], [0.0, 4.0]], dtype=torch.float64))
     cost().check_panel(panel(partly, partly))
-    with pytest.raises(ParameterError, match=r"^latency_price=1: latency_b is empty on rows on which b was asked"):
+    with pytest.raises(
+        ParameterError, match=r"^latency_price=1: the latency of b is empty on rows on which it was asked"
+    ):
         cost(latency_price=1).check_panel(panel(partly, partly))
+
+
+def test_dollars_need_the_price_of_an_error() -> None:
+    """Without it an error would count as $1. A scale says it too, and losses above 1 may be dollars themselves."""
+    dollars = replace(panel(ROWS, ROWS), dollars=True)
+    with pytest.raises(ParameterError, match=r"^error_price: missing; the data call their prices usd"):
+        cost().check_panel(dollars)
+    cost(0.5).check_panel(dollars)
+    one = PriceColumns(scale=1.0, error_price=1.0, latency_price=0.0, noise=0.0, noise_kind="multiplicative")
+    one.check_panel(dollars)
+    losses = answers([[0, 3], [1, 0]], prices=[[1.0, 0.5], [2.0, 0.0]])
+    cost().check_panel(replace(panel(losses, losses), dollars=True))
 
 
 def test_rows_keep_their_own_prices() -> None:

@@ -124,3 +124,12 @@ def test_a_log_in_another_unit(scale: float, error_price: float | None, refused:
         return
     with pytest.raises(ParameterError, match=r"^error_price: missing; .* counted a wrong answer as 0.02; say so again"):
         cost.check_panel(experts)
+
+
+def test_prices_of_a_log_in_dollars_need_the_price_of_an_error() -> None:
+    """Listed ones are in units of one error, whatever the data call theirs."""
+    dollars = replace(panel(ROWS), dollars=True)
+    given_as = {"scale": 1.0, "error_price": None, "noise": 0.0, "noise_kind": "multiplicative"}
+    with pytest.raises(ParameterError, match=r"^error_price: missing; the data call their prices usd"):
+        PriceList(prices="logged", **given_as).check_panel(dollars)  # type: ignore[arg-type]
+    PriceList(prices=[1.0, 0.6, 0.1], **given_as).check_panel(dollars)  # type: ignore[arg-type]

@@ -6,7 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.data import arrays
-from l2d.data.arrays import Answers, Seen, channel_statistics, content_of, divided_arrays, moved_to_the_front
+from l2d.data.arrays import (
+    Answers,
+    Seen,
+    channel_statistics,
+    content_of,
+    divided_arrays,
+    moved_to_the_front,
+    with_kept_propensities,
+)
+
+NAN = float("nan")
 
 
 @given(st.data(), st.integers(1, 40), st.integers(1, 7))
@@ -86,3 +96,46 @@ def test_statistics_of_many_rows_are_those_of_evenly_spaced_ones(monkeypatch: py
     source = torch.tensor([[9.0, 9], [0, 5], [7, 7], [7, 7], [2, 5], [7, 7], [7, 7]])
     monkeypatch.setattr(arrays, "SAMPLED", 4)
     assert channel_statistics(source, torch.arange(1, 7)) == ([1, 5], [1, pytest.approx(1e-6)])
+
+
+ALONE, BOTH = [[0, NAN], [NAN, 1]], [[0, NAN], [0, 1]]  # outcomes of one expert per row, and of both on one
+EVERY, OWN = (
+    [[0.2, 0.3], [0.3, 0.1]],
+    [[0.2, NAN], [NAN, 0.1]],
+)  # propensities of every expert, and of those that were asked
+
+
+@pytest.mark.parametrize(
+    ("errors", "chances", "others", "each_asked", "expected", "said"),
+    [
+        (ALONE, EVERY, True, False, [[0.4, 0.6], [0.75, 0.25]], ""),  # given that one of the two was asked
+        (ALONE, EVERY, False, False, [[0.4, 0.6], [0.75, 0.25]], ""),
+        (ALONE, OWN, False, False, OWN, ""),
+        (ALONE, OWN, True, True, None, "experts that are left out were asked too"),
+        (BOTH, EVERY, False, False, None, "on a row without an outcome perhaps none was"),
+        (BOTH, EVERY, False, True, EVERY, ""),
+        (BOTH, EVERY, True, True, None, "experts that are left out were asked too"),
+        (ALONE, None, True, False, None, ""),
+    ],
+)
+def test_propensities_among_rows_that_are_kept(
+    errors: list[list[float]],
+    chances: list[list[float]] | None,
+    others: bool,
+    each_asked: bool,
+    expected: list[list[float]] | None,
+    said: str,
+) -> None:
+    """By hand: p/(p + q), as they are, or not known."""
+    given_ones = None if chances is None else torch.tensor(chances).double()
+    answers = Answers(torch.tensor(errors).double(), propensities=given_ones)
+    found, problem = with_kept_propensities(answers, others=others, each_asked=each_asked)
+    assert said in problem
+    assert bool(problem) is bool(said)
+    if expected is None:
+        assert found.propensities is None
+    else:
+        assert found.propensities is not None
+        torch.testing.assert_close(
+            found.propensities, torch.tensor(expected).double(), equal_nan=True, atol=1e-6, rtol=0
+        )

@@ -31,7 +31,7 @@ def test_equal_texts_stay_on_one_side(X: Any, text: str | None, name: str) -> No
 
 
 def test_rows_without_any_outcome(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever comes with them goes with them; chances are those among all rows, so they are estimated anew."""
+    """Whatever comes with them goes with them. Here two experts were asked on one row, so perhaps none was on another."""
     errors = torch.tensor([[0.0, torch.nan], [torch.nan, torch.nan], [1.0, 0.0]], dtype=torch.float64)
     chances = torch.full((3, 2), 0.5, dtype=torch.float64)
     inputs, groups = torch.arange(3.0)[:, None], torch.tensor([5, 6, 7])
@@ -47,7 +47,8 @@ def test_rows_without_any_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     assert arrays.panel.train.prices[1].tolist() == [2, 1]
     assert arrays.panel.train.propensities is None
     said = capsys.readouterr().err.splitlines()
-    assert said == ["left out 1 row without any outcome", "propensities are estimated anew, since rows were left out"]
+    assert said[0] == "left out 1 row without any outcome (taken to be missing at random)"
+    assert said[1].startswith("propensities are estimated anew: several experts were asked on one row")
     with pytest.raises(ParameterError, match=r"^labels: must be 3 values"):
         make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "y"])
 

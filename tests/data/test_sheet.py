@@ -1,5 +1,6 @@
 """Files of columns: how they are named, and how much of them a message shows."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -100,3 +101,54 @@ def test_times_of_every_type(tmp_path: Path) -> None:
     assert sheet.times("day").tolist() == [datetime(2026, 1, 31, tzinfo=UTC).timestamp()]
     with pytest.raises(L2DError, match="column clock: not a time"):
         sheet.times("clock")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['{"a": 1}', '{"a": 2}', '{"a" 3}'], r"line 3 is not JSON \(Expecting ':' delimiter\)$"),
+        (['{"a": 1}', "", "[2]"], r'line 3 is not an object, such as \{"id": 1\}$'),
+        (['{"a": 1}', '{"a": 1, "a": 2}'], r"line 2 is not JSON \(the same key twice\)$"),
+        (['{"a": 1}', '{"a": "\xff"}'], r"line 2 is not UTF-8; save the file as UTF-8$"),
+        ([], r"no rows$"),
+    ],
+)
+def test_lines_that_are_no_objects(lines: list[str], said: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    with pytest.raises(L2DError, match=said):
+        read_sheet(path)
+
+
+def test_values_of_several_kinds_under_one_key(tmp_path: Path) -> None:
+    """As in a CSV: a number among words is a word, and a message shows the wrong one by its line."""
+    path = tmp_path / "t.jsonl"
+    rows = [
+        {"a": True, "b": 1, "c": 1.5, "d": {"x": 1}},
+        {"a": 0, "b": "yes", "c": 2, "d": [1]},
+        {"a": None, "b": "$3", "e": 1},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sheet = read_sheet(path)
+    assert sheet.names == ["a", "b", "c", "d", "e"]
+    np.testing.assert_equal(sheet.numbers("a", gaps=True), [1, 0, np.nan])
+    np.testing.assert_equal(sheet.numbers("c", gaps=True), [1.5, 2, np.nan])
+    assert sheet.words("d", gaps=True) == ['{"x": 1}', "[1]", ""]
+    with pytest.raises(L2DError, match=r"key b: not a number, .* in 1 of 3 rows: 3, the first is '\$3'"):
+        sheet.numbers("b")
+
+
+def test_a_time_is_shown_as_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"t": "2026-03-01T00:05:28"}\n')
+    with pytest.raises(L2DError, match=r"the first is '2026-03-01T00:05:28'"):
+        read_sheet(path).numbers("t")
+
+
+def test_a_misspelt_column(tmp_path: Path) -> None:
+    write_sheet(tmp_path / "t.csv", {"prompt": ["a"], "time": [1]})
+    sheet = read_sheet(tmp_path / "t.csv")
+    with pytest.raises(ParameterError, match=r"^text=promt: no such column in .*; did you mean prompt\?$"):
+        sheet.check_column("text", "promt")
+    with pytest.raises(ParameterError, match=r"^text=xyz: no such column in .*; there are prompt, time$"):
+        sheet.check_column("text", "xyz")

@@ -92,6 +92,15 @@ def test_a_weight_of_nothing() -> None:
     assert advice(check(compose([])), method, EXPERTS) == []
 
 
+def test_a_key_of_other_methods() -> None:
+    """plugin learns from the experts that were asked, whatever is put where they were not."""
+    cfg = check(compose(["method=plugin", "missing=dr"]))
+    [line] = advice(cfg, learned(cfg, [0, 1] * 10), EXPERTS)
+    assert line.startswith("missing=dr: has no effect with method=plugin, ")
+    mild = check(compose(["method=mild", "missing=dr"]))
+    assert advice(mild, make_method(mild, torch.rand(20, 2).double(), 2), EXPERTS) == []
+
+
 @pytest.mark.slow
 def test_a_run_prints_them(tiny: Callable[..., DictConfig], capsys: pytest.CaptureFixture[str]) -> None:
     """The letters of simulated answers say nothing of the models; the subjects do."""

@@ -235,14 +235,31 @@ def test_a_log_after_complete_training_rows(tmp_path: Path) -> None:
     torch.testing.assert_close(splits.test.prices, torch.full((800, 3), 0.1, dtype=torch.float64), atol=1e-3, rtol=0)
 
 
-def test_propensities_are_those_of_the_rows_that_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With two of three experts, rows that asked the third are left out: what the log says of all rows is no longer true."""
-    overrides = [*written(tmp_path, simulated(3_000)[0]), "dataset.experts=[mid,small]", "dataset.features=[x,z]"]
+@pytest.mark.parametrize("known", [True, False])
+def test_propensities_are_those_of_the_rows_that_are_kept(
+    known: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With two of three experts, rows that asked the third are left out: what the log says of all rows is no longer true. If it says
+    so of every expert, the rest follows: z > 0 gives .4 and .1 to mid and small, so .8 and .2 among them."""
+    cells = simulated(3_000)[0]
+    if not known:
+        for name in NAMES:
+            pairs = zip(cells[f"propensity_{name}"], cells[f"correct_{name}"], strict=True)
+            cells[f"propensity_{name}"] = [None if outcome is None else chance for chance, outcome in pairs]
+    overrides = [*written(tmp_path, cells), "dataset.experts=[mid,small]", "dataset.features=[x,z]"]
     splits = assembled(compose([*overrides, "method=knn"]))
-    assert splits.propensities == "estimated"
-    assert "propensities are estimated anew" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "rows without an outcome of mid, small\n" in said
+    assert ("propensities are estimated anew: experts that are left out were asked too" in said) is not known
+    assert splits.propensities == ("given" if known else "estimated")
     assert splits.test.logged is not None
     assert (splits.test.logged.weights.mean(dim=0) - 1).abs().max() < 0.2
+    if known:
+        chances = splits.test.answers.propensities
+        assert chances is not None
+        above = splits.test.inputs[:, 1] > 0
+        expected = torch.where(above[:, None], torch.tensor([0.8, 0.2]), torch.tensor([0.4, 0.6])).double()
+        torch.testing.assert_close(chances, expected, atol=1e-6, rtol=0)
 
 
 def test_what_needs_every_outcome(tmp_path: Path) -> None:
@@ -258,7 +275,8 @@ def test_an_expert_that_was_hardly_asked(tmp_path: Path) -> None:
     kept = [i for i, cell in enumerate(cells["correct_mid"]) if cell is not None][:5]
     cells["correct_mid"] = [cell if i in kept else None for i, cell in enumerate(cells["correct_mid"])]
     with pytest.raises(
-        L2DError, match=r"mid: was asked \d times in the training rows of this log; at least 10 are needed"
+        L2DError,
+        match=r"mid: was asked \d times in the training rows of this log; at least 10 are needed, or leave it out",
     ):
         assembled(compose([*written(tmp_path, cells), "method=knn"]))
 

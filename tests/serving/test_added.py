@@ -83,5 +83,9 @@ def test_what_is_refused() -> None:
         by_label.with_expert("new", NEW, NEW_ERRORS)
     more = router.with_expert("new", NEW, NEW_ERRORS, price=0.1)
     assert more.guard_note is None
-    with pytest.raises(ParameterError, match=r"^prices: the run kept no"):
-        more.at([0.0, 0.0, 0.0])
+    for prices in ([0.0, 0.0, 0.0], [0.1, 0.2, 0.1]):  # also its own
+        with pytest.raises(ParameterError, match=r"^prices: no rows to judge .* since one was added \(with_expert\)"):
+            more.at(prices)
+    by_row = fitted("linear", prices=np.full((400, 2), 0.1)).with_expert("new", NEW, NEW_ERRORS, price=0.1)
+    with pytest.raises(ParameterError, match=r"^budget: no rows to judge .* since one was added \(with_expert\)"):
+        by_row.within(0.1)

@@ -11,6 +11,7 @@ from l2d.config import compose
 from l2d.data.sheet import write_sheet
 from l2d.serving.router import Router
 from l2d.training import baselines
+from l2d.utils.errors import ParameterError
 
 N = 1_200
 
@@ -98,6 +99,46 @@ def test_a_list_of_prices_takes_their_place(run: Path) -> None:
     again = router.at(budget=0.01)
     assert again.operating_point is not None
     assert again.operating_point.factor == 1
+
+
+def test_prices_and_budget_have_one_unit(run: Path) -> None:
+    """Both dollars. Large costs half a cent, small a tenth of that: within $.002, at most a third of the queries go to large."""
+    router = Router.load(run)
+    listed = {"large": 0.005, "small": 0.0005}
+    inside = router.at(listed, budget=0.002)
+    point, choices = inside.operating_point, inside.route_file(priced_table(run.parent, seed=1))
+    assert point is not None
+    assert choices[0].expected_prices == pytest.approx(listed)
+    assert choices[0].price_weight == pytest.approx(point.factor / 0.02)
+    share = np.mean([choice.expert == "large" for choice in choices])
+    assert 0.2 < share < 0.4
+    assert point.spend == pytest.approx(0.0005 + 0.0045 * share, rel=0.1)
+    assert str(point).startswith("budget $0.002 per query: ")
+    # A wrong answer costs 2 cents: at a price of 3, large is never worth it.
+    dear = router.at({"large": 0.03, "small": 0.0}).route([{"x": -3.0, "length": 1.0}])
+    assert [choice.expert for choice in dear] == ["small"]
+
+
+def test_scores_take_prices_in_the_unit_of_training(run: Path) -> None:
+    """An error costs 2 cents: the price of large counts a quarter of an error."""
+    router = Router.load(run)
+    queries, errors = [{"x": 0.0, "length": 2.0}] * 3, np.tile([0.0, 1.0], (3, 1))
+    score = router.score(queries, errors=errors, prices={"large": 0.005, "small": 0.0})
+    assert (score.deferral_loss, score.mean_price) == (0.25, 0.25)
+    assert "deferral loss     $0.005000" in str(score)
+    assert str(score).endswith("in dollars a query; a wrong answer costs $0.02")
+    cheap = router.at({"large": 1.0, "small": 0.0})
+    compared = router.compare(cheap, queries, errors=errors, prices=[0.005, 0.0])
+    assert compared.difference == -0.75
+    assert str(compared).startswith("-$0.015000  (")
+
+
+def test_a_method_that_learned_its_prices_says_so_at_once(tmp_path: Path) -> None:
+    overrides = ["dataset=table", f"dataset.path={priced_table(tmp_path)}", "cost=columns", "cost.error_price=0.02"]
+    config = compose([*overrides, "method=mild", "recipe.epochs=1", "evaluation=holdout", f"runs_dir={tmp_path}"])
+    train(config)
+    with pytest.raises(ParameterError, match=r"^budget: this method has learned its prices .*method=cost_regression"):
+        Router.load(folder_of(config)).within(0.01)
 
 
 def test_a_budget_says_that_it_is_for_latency_too(run: Path) -> None:

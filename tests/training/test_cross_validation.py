@@ -215,6 +215,11 @@ def test_tiny_tables_and_prices_that_follow_from_the_rows(file: Path, tmp_path: 
 def test_where_it_is_impossible(file: Path, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: these data say which rows are for testing"):
         cross_validates(check(compose(["evaluation=cross_validate"])))
+    for key in ("split", "split_by"):
+        with pytest.raises(
+            ParameterError, match=rf"^evaluation=cross_validate: dataset.{key}=x says which rows are for test"
+        ):
+            cross_validates(check(config(file, tmp_path, "evaluation=cross_validate", f"dataset.{key}=x")))
     with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: has folds of its own"):
         check(config(file, tmp_path, "evaluation=cross_validate", "fold=1/3"))
 

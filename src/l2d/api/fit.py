@@ -79,8 +79,8 @@ def fit(
         costs: [n, p], what each of the p experts would cost on each input, 0 or more; NaN where it was not asked. Rows without any
             outcome are left out, and a line says how many. Give this, or `errors` and `prices`.
         errors: [n, p], how wrong each expert is: 0 or 1, or a loss; NaN where it was not asked.
-        prices: In units of one error: [p], or by the experts' names, {"small": 0.1, "large": 0.3}; [n, p] where they differ between
-            inputs.
+        prices: [p], or by the experts' names, {"small": 0.1, "large": 0.3}; [n, p] where they differ between inputs. In units of
+            one error; in dollars with options={"cost.error_price": 2}, where a wrong answer costs $2.
         propensities: [n, p] or [p], the chance with which each expert was asked, for costs or errors with NaN. Default: estimated
             from the inputs. The router is then judged by doubly robust estimates.
         labels: The true class of each input, for methods that learn it (plugin, label_regression).
@@ -154,10 +154,11 @@ def fit(
     if costs is not None:  # their prices, if any, are not known apart
         found.description = replace(found.description, prices=None)
     held_out = splits.validation
-    listed = paid if by_row is None else None
-    found.validation = score_decisions(
+    listed = None if by_row is not None or paid is None else paid * found.price_scale
+    score = score_decisions(
         found.decide_inputs(held_out.inputs), held_out.costs, names, listed, from_log=held_out.logged is not None
     )
+    found.validation = replace(score, error_price=found.unit.error_price)
     return found
 
 

@@ -87,8 +87,10 @@ def summary_of(out: Path, columns: Columns) -> str:
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []
     lines = [f"{out}: {len(columns['id']):,} questions; right: {right}"]
     if any(name.startswith("price_") for name in columns):
-        words.append("cost=columns")
-        lines.append("prices are in dollars: if a wrong answer costs you $2, add cost.scale=0.5")
+        words.append("cost=columns cost.error_price=1")
+        lines.append(
+            "prices are in dollars: cost.error_price=1 says that a wrong answer costs $1; put in what it costs you"
+        )
     return "\n".join([*lines, " ".join(words)])
 
 

@@ -48,6 +48,13 @@ class Cost:
                 problem += "; give losses in that range"
                 raise ParameterError("error_price", problem, self.error_price)
 
+    def check_dollars(self, panel: Panel) -> None:
+        """Refuse prices that the data call dollars if nobody says what an error costs: one would count as $1. Losses above 1 may
+        be dollars themselves."""
+        if self.error_price is None and self.scale == 1 and panel.dollars and largest_known(panel.train.errors) <= 1:
+            said = "the data call their prices usd; say what a wrong answer costs, such as cost.error_price=1 for $1"
+            raise ParameterError("error_price", f"missing; {said}")
+
     def prices(self, panel: Panel, train: Tensor) -> Tensor:
         """β [p], float64. panel: what the experts did; train: the training rows among panel.train."""
         raise NotImplementedError

@@ -31,19 +31,20 @@ class PriceColumns(Cost):
     def check_panel(self, panel: Panel) -> None:
         super().check_panel(panel)
         if self.latency_price and panel.train.latencies is None:
-            wanted = ", ".join(f"latency_{name}" for name in panel.names)
-            problem = f"these data have no latency of every expert; dataset=table looks for {wanted}"
+            problem = f"these data have no latency of every expert; dataset=table looks for {wanted('latency', panel)}"
             raise ParameterError("latency_price", problem, self.latency_price)
         for answers in (panel.train, panel.test):
             if self.latency_price and answers.latencies is not None:
                 lacking = (answers.latencies.isnan() & ~answers.errors.isnan()).any(dim=0)
                 if lacking.any():
                     name = panel.names[int(lacking.int().argmax())]
-                    problem = f"latency_{name} is empty on rows on which {name} was asked"
+                    problem = f"the latency of {name} is empty on rows on which it was asked"
                     raise ParameterError("latency_price", problem, self.latency_price)
         if panel.train.prices is None and not self.latency_price:
-            wanted = ", ".join(f"price_{name}" for name in panel.names)
-            raise ParameterError("", f"these data have no price columns; dataset=table looks for {wanted}")
+            raise ParameterError(
+                "", f"these data have no price columns; dataset=table looks for {wanted('price', panel)}"
+            )
+        self.check_dollars(panel)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
         """The mean over the training data: what an expert costs on average."""
@@ -54,3 +55,8 @@ class PriceColumns(Cost):
         if self.latency_price and answers.latencies is not None:
             found = found + self.latency_price * answers.latencies
         return self.scale * found
+
+
+def wanted(what: str, panel: Panel) -> str:
+    """The columns that a table would have."""
+    return f"{', '.join(f'{what}_{name}' for name in panel.names)}, or for {what} in a log with a row per answer"

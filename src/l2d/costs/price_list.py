@@ -34,6 +34,11 @@ class PriceList(Cost):
         self.check_scale(scale, error_price)
         self.listed, self.scale = prices, scale
 
+    def check_panel(self, panel: Panel) -> None:
+        super().check_panel(panel)
+        if self.listed == "logged":
+            self.check_dollars(panel)
+
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002
         return self.scale * torch.tensor(self._listed(panel), dtype=torch.float64)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+NO_OUTCOME = "any outcome (taken to be missing at random)"  # what rows that are left out lack
 COLUMNS = 16  # moved or counted at a time
 SAMPLED = 10_000_000
 
@@ -39,13 +40,36 @@ class Answers:
         return Answers(*(None if one is None or two is None else torch.cat([one, two]) for one, two in pairs))  # type: ignore[arg-type]
 
 
+def with_kept_propensities(answers: Answers, *, others: bool, each_asked: bool) -> tuple[Answers, str]:
+    """Propensities among the rows that are kept, after rows without an outcome were left out; None and a message if these cannot
+    be known. answers: of the kept rows. others: whether experts that are not used here were asked. each_asked: whether some expert
+    was asked on every row, so that only its outcome is missing.
+
+    If one expert was asked on each row and the chances of all are known, they are divided by their sum, the chance that one of them
+    was asked.
+    """
+    chances = answers.propensities
+    if chances is None:
+        return answers, ""
+    alone = bool(((~answers.errors.isnan()).sum(dim=1) == 1).all())
+    if alone and not bool(chances.isnan().any()):
+        return replace(answers, propensities=chances / chances.sum(dim=1, keepdim=True)), ""
+    if not alone and not each_asked:
+        why = "several experts were asked on one row, so on a row without an outcome perhaps none was"
+    elif others:
+        why = "experts that are left out were asked too, and their chances are known only where they were"
+    else:
+        return answers, ""
+    return replace(answers, propensities=None), f"propensities are estimated anew: {why}"
+
+
 @dataclass(frozen=True)
 class Panel:
     """The experts of a run: their names and what they did on the training and the test rows.
 
     coverage [p], knows bool [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have
     classes of their own. learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere.
-    price_scale: what the run that wrote a log multiplied prices by, if it is known.
+    price_scale: what the run that wrote a log multiplied prices by, if it is known. dollars: whether the data call their prices so.
     """
 
     names: tuple[str, ...]
@@ -55,6 +79,7 @@ class Panel:
     knows: Tensor | None = None
     learned: bool = False
     price_scale: float | None = None
+    dollars: bool = False
 
 
 @dataclass(frozen=True)

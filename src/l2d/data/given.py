@@ -2,14 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Answers, Arrays, Panel, Seen
+from l2d.data.arrays import NO_OUTCOME, Answers, Arrays, Panel, Seen, with_kept_propensities
 from l2d.data.inputs import Embed, array_inputs, text_inputs
 from l2d.data.splits import groups_of_equal_texts
 from l2d.utils.errors import ParameterError
@@ -166,7 +165,7 @@ def rows_with_outcomes(answers: Answers) -> Tensor:
     if not asked.any():
         raise ParameterError("costs, errors", "no row has an outcome of any expert")
     if left_out := int((~asked).sum()):
-        print(f"left out {counted(left_out, 'row')} without any outcome", file=sys.stderr)
+        print(f"left out {counted(left_out, 'row')} without {NO_OUTCOME}", file=sys.stderr)
     return asked.nonzero().flatten()
 
 
@@ -182,9 +181,9 @@ def make_arrays(
     if len(rows) < n:
         inputs, groups, answers = inputs[rows], None if groups is None else groups[rows], answers[rows]
         classes, num_classes = read_labels(None if labels is None else as_array(labels)[rows.numpy()], len(rows))
-        if answers.propensities is not None:  # as in a table: they are chances among all rows
-            print("propensities are estimated anew, since rows were left out", file=sys.stderr)
-            answers = replace(answers, propensities=None)
+        answers, problem = with_kept_propensities(answers, others=False, each_asked=False)
+        if problem:
+            print(problem, file=sys.stderr)
     none = torch.arange(0)
     return Arrays(
         inputs,

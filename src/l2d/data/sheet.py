@@ -1,9 +1,11 @@
 """A CSV, Parquet or JSONL file as columns of numbers or words. Errors name the file, the column and the rows."""
 
 import csv
+import difflib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,11 +29,13 @@ WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 @dataclass(frozen=True)
 class Sheet:
-    """columns: pyarrow's, by name, in the file's order. rows: their places in the file, from 0; None for the whole file."""
+    """columns: pyarrow's, by name, in the file's order. rows: their places in the file, from 0; None for the whole file. written:
+    what the file calls columns that have other names here."""
 
     path: Path
     columns: dict[str, Any]
     rows: np.ndarray | None = None
+    written: Mapping[str, str] = field(default_factory=dict)
     _texts: dict[str, list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -43,11 +47,15 @@ class Sheet:
 
         rows = np.flatnonzero(kept) if self.rows is None else self.rows[kept]
         columns = {name: cells.filter(pa.array(kept)) for name, cells in self.columns.items()}
-        return Sheet(self.path, columns, rows)
+        return Sheet(self.path, columns, rows, self.written)
 
     @property
     def names(self) -> list[str]:
         return list(self.columns)
+
+    def in_file(self, column: str) -> str:
+        """What the file calls a column."""
+        return self.written.get(column, column)
 
     @property
     def column(self) -> str:
@@ -62,8 +70,10 @@ class Sheet:
     def check_column(self, parameter: str, column: str) -> None:
         """parameter: the key by which the user named the column."""
         if column not in self.columns:
-            problem = f"no such {self.column} in {self.path}; there are {listed(self.names)}"
-            raise ParameterError(parameter, problem, column)
+            names = list(dict.fromkeys(map(self.in_file, self.names)))
+            close = difflib.get_close_matches(column, names, n=1, cutoff=0.75)  # kind is not id
+            hint = f"did you mean {close[0]}?" if close else f"there are {listed(names)}"
+            raise ParameterError(parameter, f"no such {self.column} in {self.path}; {hint}", column)
 
     def numbers(self, column: str, *, gaps: bool = False) -> np.ndarray:
         """float64 [n]; false and no are 0, true and yes are 1. gaps: cells may be empty, NaN then."""
@@ -100,7 +110,7 @@ class Sheet:
         if column not in self._texts:
             cells = self._filled(column)
             if str(cells.type) not in TEXT:
-                raise L2DError(f"{self.path}: {self.column} {column}: not text but {cells.type}")
+                raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: not text but {cells.type}")
             self._texts[column] = [str(cell) for cell in cells.to_pylist()]
         return self._texts[column]
 
@@ -145,10 +155,10 @@ class Sheet:
         found = np.flatnonzero(bad)
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
         cell = self.columns[column][int(found[0])].as_py()
-        first = "" if cell is None else str(cell)
+        first = "" if cell is None else cell.isoformat() if isinstance(cell, date) else str(cell)
         said = f", the first is {first[:40]!r}" if first.strip() else ""
         where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {self.counted}"
-        raise L2DError(f"{self.path}: {self.column} {column}: {what} {where}")
+        raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: {what} {where}")
 
 
 def missing(cells: Any) -> np.ndarray:
@@ -273,11 +283,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     from pyarrow import csv as arrow_csv
 
     content = path.read_bytes()
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
+    _decoded(path, content)
     read_header(path)  # refuses semicolons before a comma in some cell does
     return arrow_csv.read_csv(
         pa.BufferReader(content),
@@ -289,11 +295,56 @@ def _read_csv(path: Path, texts: Sequence[str]) -> Any:
     )
 
 
+def _decoded(path: Path, content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
+
+
 def _read_lines(path: Path) -> Any:
+    import pyarrow as pa
     from pyarrow import json as arrow_json
 
     size = min(path.stat().st_size + 1, 2**31 - 1)
-    return arrow_json.read_json(path, read_options=arrow_json.ReadOptions(use_threads=False, block_size=size))
+    try:
+        return arrow_json.read_json(path, read_options=arrow_json.ReadOptions(use_threads=False, block_size=size))
+    except pa.ArrowInvalid:  # a line that is no JSON, or a key with values of several kinds
+        return _mixed_lines(path)
+
+
+def _mixed_lines(path: Path) -> Any:
+    """Slower than Arrow. Values of several kinds under one key become text, as in a CSV: so a message shows the wrong ones."""
+    import pyarrow as pa
+
+    rows = []
+    for number, line in enumerate(_decoded(path, path.read_bytes()).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(json.loads(line, object_pairs_hook=_json_object))
+        except ValueError as error:
+            raise L2DError(f"{path}: line {number} is not JSON ({getattr(error, 'msg', error)})") from None
+        if not isinstance(rows[-1], dict):
+            raise L2DError(f'{path}: line {number} is not an object, such as {{"id": 1}}')
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.table({name: _json_cells([row.get(name) for row in rows]) for name in names})
+
+
+def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("the same key twice")
+    return found
+
+
+def _json_cells(cells: list[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(cells)
+    except (pa.ArrowException, OverflowError):
+        return pa.array([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
 
 
 def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:

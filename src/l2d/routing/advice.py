@@ -17,6 +17,9 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str]) -> li
     settings = experiment.settings
     if settings.aux == "none" and settings.aux_weight != 1:
         found.append(f"aux_weight={settings.aux_weight:g}: has no effect with aux=none")
+    if settings.missing != "direct" and method.learns_from_logs:
+        why = "which learns from the experts that were asked; methods that need every cost, such as mild, use it"
+        found.append(f"missing={settings.missing}: has no effect with method={experiment.method.name}, {why}")
     if isinstance(method, Priced):
         found += label_lines(experiment, method, experts)
     return found

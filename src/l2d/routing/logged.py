@@ -36,7 +36,7 @@ class LogModel:
         for name, count in zip(names, asked.sum(dim=0).tolist(), strict=True):
             if count < LEAST_ASKED:
                 was = "was never asked" if not count else f"was asked {count} times"
-                needed = f"at least {LEAST_ASKED} are needed, or leave it out (dataset.experts)"
+                needed = f"at least {LEAST_ASKED} are needed, or leave it out (dataset.experts; in l2d.fit, its column)"
                 raise L2DError(f"{name}: {was} in the training rows of this log; {needed}")
         self.mean, self.std = (torch.tensor(part) for part in channel_statistics(train.source, train.rows))
         points = self.points(train.inputs)

@@ -141,7 +141,11 @@ def log_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
     if log is None:
         return []
     asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=True))
-    known = "given" if log.propensities == "given" else "estimated from the inputs, since the log has none"
+    known = (
+        "given"
+        if log.propensities == "given"
+        else "estimated from the inputs, since the log does not give them for these rows and experts"
+    )
     estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}
     values = [f"{name} {_estimated(found, unit)}" for name, found in estimates.items()]
     return [

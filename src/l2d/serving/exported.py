@@ -55,7 +55,8 @@ class RouterDescription:
         """The same in words, for messages."""
         if self.kind == "image":
             return f"images ({'×'.join(map(str, self.shape))})"
-        text = [f"the text {self.seen.text}"] if self.seen.text is not None else []
+        named = "a text" if self.seen.text == "text" else f"the text {self.seen.text}"
+        text = [named] if self.seen.text is not None else []
         columns = [f"the columns {listed(self.seen.features, 60)}"] if self.seen.features else []
         return " and ".join([*columns, *text]) or f"rows of {self.shape[0]} numbers"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from l2d.core.budget import OperatingPoint, keep_within
 from l2d.core.decisions import at_least_float32
-from l2d.core.guard import Guard
+from l2d.core.guard import Guard, HeldOut
 from l2d.data.batches import eval_parts
 from l2d.data.given import read_outcomes
 from l2d.methods.method import Method
@@ -122,11 +122,11 @@ class Router:
         """Another router, which decides by other prices or within a budget. It shares this one's network; this one stays as it is.
 
         Args:
-            prices: One per expert. Default: this router's own. The guard is fitted to rows that the router did not see, at these
-                prices.
-            budget: The mean price per query to keep within, in the unit of the prices in training (before cost.scale). Prices that
-                differ between queries are those that the router expects. The prices are then multiplied by the least factor
-                that does so, and the guard's fallback is within the budget too.
+            prices: One per expert, in the unit of the prices in training: dollars if the run has cost.error_price, else units of
+                one error. Default: this router's own. The guard is fitted to rows that the router did not see, at these prices.
+            budget: The mean price per query to keep within, in the same unit. Prices that differ between queries are those that the
+                router expects. The prices are then multiplied by the least factor that keeps the budget, and the guard's fallback
+                is within the budget too.
             confidence: With 0.95, the chance of overspending is at most 5 %. Default: about one half, where the budget binds.
 
         Returns:
@@ -136,39 +136,41 @@ class Router:
             raise ParameterError("confidence", "needs a budget", confidence)
         if prices is None and budget is None:
             raise ParameterError("prices", "missing; give prices, a budget, or both")
-        known, scale = self.description.prices, self.price_scale
         asked = "budget" if prices is None else "prices"
-        by_row = self.held_out is not None and self.held_out.expected_prices is not None
-        if known is None and not by_row:
-            problem = "this router was fitted with whole costs, or learned the prices of rows together with the errors"
-            raise ParameterError(
-                asked, f"{problem}; train with cost=error_plus_cost, in Python with errors= and prices="
-            )
-        if budget is not None and scale == 0:
-            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
-        if prices is None and budget is not None and known is None:
-            other = copy.copy(self)
-            other.method = copy.deepcopy(self.method)
-            other.validation = None
-            return other._within(budget * scale, confidence)
-        new = torch.tensor(
-            known if prices is None else prices_in_order(prices, self.experts)
-        )  # float32, like the method's
+        given = None if prices is None else prices_in_order(prices, self.experts)
         other = copy.copy(self)
         other.method = copy.deepcopy(self.method)
-        try:
-            other.method.reprice(new)
-        except ParameterError as error:
-            raise ParameterError(asked, error.problem) from error
-        if self.description.factor == 1 and known is not None and torch.equal(torch.tensor(known), new):
-            other.guard = self.description.guard
-        elif self.held_out is not None:
-            other.guard = self.held_out.guard_at(new)
-        else:
-            raise ParameterError("prices", f"the run kept no validation rows to fit a guard to; {RETRAIN}")
-        other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard, factor=1.0)
         other.validation = other.operating_point = None  # they were measured at other prices
-        return other if budget is None else other._within(budget * scale, confidence)
+        try:
+            other.method.rescale(1.0)
+        except ParameterError as error:  # the method has learned its prices
+            raise ParameterError(asked, error.problem) from error
+        held_out, known = self._rows_for(asked), self.description.prices
+        if budget is not None and self.price_scale == 0:
+            raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
+        if given is not None or known is not None:
+            # float32, like the method's. A run with cost.scale=0 has no unit but one error.
+            new = torch.tensor(known if given is None else [price * (self.price_scale or 1.0) for price in given])
+            other.method.reprice(new)
+            same = self.description.factor == 1 and known is not None and torch.equal(torch.tensor(known), new)
+            other.guard = self.description.guard if same else held_out.guard_at(new)
+            other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard, factor=1.0)
+        return other if budget is None else other._within(held_out, budget * self.price_scale, confidence)
+
+    def within(self, budget: float, confidence: float | None = None) -> "Router":
+        """Another router, which keeps the mean price per query within a budget: short for `at(budget=…, confidence=…)`."""
+        return self.at(budget=budget, confidence=confidence)
+
+    def _rows_for(self, asked: str) -> HeldOut:
+        """The rows to fit a guard or a budget to. asked: the parameter that they are needed for."""
+        if self.held_out is None:
+            problem = (
+                "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
+            )
+            raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
+        if self.description.prices is None and self.held_out.expected_prices is None:
+            raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
+        return self.held_out
 
     def with_expert(
         self, name: str, queries: Sequence[Any] | np.ndarray, errors: Any, *, price: float | None = None
@@ -187,13 +189,11 @@ class Router:
         """
         return with_expert(self, name, queries, errors, price)
 
-    def _within(self, budget: float, confidence: float | None) -> "Router":
+    def _within(self, held_out: HeldOut, budget: float, confidence: float | None) -> "Router":
         """budget: in units of one error, like the router's prices. This router is a copy already."""
-        if self.held_out is None:
-            raise ParameterError("budget", f"the run kept no rows to find it on; {RETRAIN}")
         prices = None if self.description.prices is None else torch.tensor(self.description.prices)
         currency = "" if self.unit.error_price is None else "$"
-        point = keep_within(self.held_out, prices, budget, confidence, self.experts, 1 / self.price_scale, currency)
+        point = keep_within(held_out, prices, budget, confidence, self.experts, 1 / self.price_scale, currency)
         point = replace(point, with_latency=bool(self.unit.latency_price))
         if prices is None:
             self.method.rescale(point.factor)
@@ -254,14 +254,16 @@ class Router:
             queries: As for `route`.
             costs: [n, p], one column per expert. Give this, or `errors` and `prices`.
             errors: [n, p].
-            prices: [p], also by expert's name, or [n, p]. Default: the router's own, if it has one per expert.
+            prices: [p], also by expert's name, or [n, p], in the unit of the prices in training, as for `at`. Default: the router's
+                own, if it has one per expert.
 
         Returns:
-            Deferral loss, shares, oracle and best single expert, with 95 % intervals.
+            Deferral loss, shares, oracle and best single expert, with 95 % intervals, in units of one error. Printed, they are in
+            dollars if the run has cost.error_price.
         """
         decisions = self.decide(queries)
         found, paid = self._costs(len(decisions), costs, errors, prices)
-        return score_decisions(decisions, found, self.experts, paid)
+        return replace(score_decisions(decisions, found, self.experts, paid), error_price=self.unit.error_price)
 
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
@@ -276,7 +278,7 @@ class Router:
             prices: [p] or [n, p]. Default: this router's own, if it has one per expert.
 
         Returns:
-            The mean difference, negative if this router is better, with its paired 95 % interval.
+            The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
         """
         if other.experts != self.experts:
             raise ParameterError(
@@ -284,15 +286,18 @@ class Router:
             )
         decisions = self.decide(queries)
         found, _ = self._costs(len(decisions), costs, errors, prices)
-        return compare_decisions(decisions, other.decide(queries), found)
+        compared = compare_decisions(decisions, other.decide(queries), found)
+        return replace(compared, error_price=self.unit.error_price)
 
     def _costs(self, n: int, costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:
-        """The costs of n queries [n, p], and the prices in them if they are known apart."""
-        if costs is None and prices is None:
-            prices = self.description.prices
+        """The costs of n queries [n, p], and the prices in them if they are known apart, in units of one error."""
         if isinstance(prices, Mapping):
             prices = prices_in_order(prices, self.experts)
         wrong, given = read_outcomes(costs, errors, prices, self.experts)
+        if given is not None:
+            given = given * self.price_scale
+        elif costs is None and self.description.prices is not None:
+            given = torch.tensor(self.description.prices, dtype=torch.float64)
         if tuple(wrong.shape) != (n, len(self.experts)):
             expected = f"must be [{n}, {len(self.experts)}], a row per query and a column per expert"
             raise ParameterError("errors" if costs is None else "costs", f"{expected}, not {list(wrong.shape)}")

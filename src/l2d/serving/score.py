@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
 from l2d.core.guard import paired
-from l2d.utils.text import Z
+from l2d.utils.text import Unit, Z
 
 if TYPE_CHECKING:
     from l2d.utils.picture import Picture
@@ -20,12 +21,13 @@ INTERVALS = ("interval", "gain_interval")
 
 @dataclass(frozen=True)
 class RouterScore:
-    """Means over n rows; costs are error plus price. Intervals are 95 %; that of the loss does not go below 0.
+    """Means over n rows; costs are error plus price, in units of one error. Intervals are 95 %; that of the loss is not below 0.
 
     deferral_loss: the mean cost of the experts that the router chose. gain: how much less that is than always asking the best
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
     mean_error, mean_price: the two parts of deferral_loss, if they were given apart. Costs that were not all known are
-    doubly robust estimates; then there is no oracle.
+    doubly robust estimates; then there is no oracle. error_price: what an error costs, if that is known; printed, all amounts are
+    then dollars.
     """
 
     n: int
@@ -41,6 +43,7 @@ class RouterScore:
     single_losses: dict[str, float]
     mean_error: float | None = None
     mean_price: float | None = None
+    error_price: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """With None for infinite bounds: JSON has no infinity."""
@@ -56,20 +59,23 @@ class RouterScore:
     def __str__(self) -> str:
         low, high = self.gain_interval
         sure = "better than" if low > 0 else "worse than" if high < 0 else "no clear difference from"
-        split = [] if self.mean_price is None else [f"  of which price  {self.mean_price:.4f}"]
+        unit = Unit(self.error_price)
+        told, signed = unit.told, partial(unit.told, sign="+")
+        first, last = (told(end) for end in self.interval)
         lines = [
-            f"deferral loss     {self.deferral_loss:.4f}  ({self.interval[0]:.4f} to {self.interval[1]:.4f}; {self.n:,} rows)",
-            *split,
-            f"best single       {self.best_single_loss:.4f}  always {self.best_single}",
+            f"deferral loss     {told(self.deferral_loss)}  ({first} to {last}; {self.n:,} rows)",
+            *([] if self.mean_price is None else [f"  of which price  {told(self.mean_price)}"]),
+            f"best single       {told(self.best_single_loss)}  always {self.best_single}",
             *(
                 []
                 if self.oracle_loss is None
-                else [f"oracle            {self.oracle_loss:.4f}  the cheapest expert for each row"]
+                else [f"oracle            {told(self.oracle_loss)}  the cheapest expert for each row"]
             ),
-            f"gain              {self.gain:+.4f}  ({low:+.4f} to {high:+.4f}): {sure} the best single expert",
+            f"gain              {signed(self.gain)}  ({signed(low)} to {signed(high)}): {sure} the best single expert",
             "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
         ]
-        return "\n".join(lines)
+        note = [] if self.error_price is None else [f"in dollars a query; a wrong answer costs ${self.error_price:g}"]
+        return "\n".join([*lines, *note])
 
     def plot(self, rows: str = "rows") -> "Picture":
         """Mean costs of router, oracle and single experts, and shares per expert. rows: what the title calls the rows."""
@@ -82,7 +88,7 @@ class RouterScore:
             bars["oracle"] = self.oracle_loss
         colours = [*["tab:gray"] * len(self.single_losses), "tab:blue", "tab:green"][: len(bars)]
         losses.barh(list(bars)[::-1], list(bars.values())[::-1], color=colours[::-1])
-        losses.set(xlabel="mean cost (error + price)", title=f"{self.n:,} {rows}")
+        losses.set(xlabel="mean cost (error + price), in units of one error", title=f"{self.n:,} {rows}")
         places = range(len(self.shares))
         for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares or {})):
             if not found:
@@ -97,17 +103,19 @@ class RouterScore:
 @dataclass(frozen=True)
 class Comparison:
     """The mean cost of one router's choices minus the mean cost of another's, on the same n rows. interval: 95 %, paired. In words,
-    “this router” is the one whose method `compare` was called."""
+    “this router” is the one whose method `compare` was called. error_price: as in RouterScore."""
 
     n: int
     difference: float
     interval: tuple[float, float]
+    error_price: float | None = None
 
     def __str__(self) -> str:
         low, high = self.interval
         better = "this router is better" if high < 0 else "the other router is better" if low > 0 else ""
         sure = better or "no significant difference between this router and the other"
-        return f"{self.difference:+.4f}  ({low:+.4f} to {high:+.4f}; {self.n:,} rows): {sure}"
+        told = partial(Unit(self.error_price).told, sign="+")
+        return f"{told(self.difference)}  ({told(low)} to {told(high)}; {self.n:,} rows): {sure}"
 
 
 def compare_decisions(first: Tensor, second: Tensor, costs: Tensor) -> Comparison:

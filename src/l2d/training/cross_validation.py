@@ -136,7 +136,9 @@ def cross_validates(experiment: Experiment) -> bool:
 def why_not(experiment: Experiment) -> str:
     """Why rows cannot be cross-validated; empty if they can."""
     if not getattr(make_dataset(experiment), "divisible", False):
-        return "these data say which rows are for testing"
+        given = experiment.dataset.arguments
+        named = [f"dataset.{key}={given[key]} says" for key in ("split", "split_by") if given.get(key) is not None]
+        return f"{[*named, 'these data say'][0]} which rows are for testing"
     if find(experiment.cost).from_rows:
         return f"the prices of cost={experiment.cost.name} follow from the training rows, and folds would have different ones"
     arrays, _ = load_rows(experiment)

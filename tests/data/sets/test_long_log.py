@@ -8,7 +8,7 @@ import torch
 from tests.data.sets.test_table import Cells, load, table, whole, write
 
 from l2d.data.sets.long_log import is_long
-from l2d.utils.errors import L2DError
+from l2d.utils.errors import L2DError, ParameterError
 
 NAN = float("nan")
 LOG: Cells = {
@@ -81,10 +81,12 @@ def test_a_query_has_the_time_of_its_first_answer(tmp_path: Path) -> None:
     assert arrays.test_inputs.tolist() == [[4]]
 
 
-def test_the_same_answer_twice(tmp_path: Path) -> None:
+def test_the_same_answer_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Agreeing ones are one; others are refused."""
     again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
     close(whole(load(write(tmp_path, again), split="split"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+    said = "a log of 5 answers, made into 4 rows, one per query; left out 1 row with an answer that came before\n"
+    assert said in capsys.readouterr().err
     again["correct"][-1] = 1
     said = (
         r"rows 2 and 6 have the same id and expert, big, but correct is 0 and 1 \(row 1 is the first below the header\)"
@@ -106,7 +108,7 @@ def test_two_prices_of_an_answer(tmp_path: Path) -> None:
 
 
 def test_one_expert_only(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match="only one expert, big"):
+    with pytest.raises(L2DError, match="column expert: only one expert, big; routing needs the answers of two or more"):
         load(write(tmp_path, {**LOG, "expert": ["big"] * 5, "id": list("abcde")}), split="split")
 
 
@@ -115,3 +117,91 @@ def test_which_tables_are_logs() -> None:
     assert is_long(["expert", "cost"])
     assert not is_long(["expert", "x"])
     assert not is_long(["expert", "correct", "correct_a"])
+
+
+def test_answers_without_a_grade_leave_the_propensities_of_others_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Although one query has two answers: an expert was asked on the rows that are left out, and only its outcome is missing."""
+    cells = {**LOG, "correct": [1, "", 0, 1, 1]}
+    arrays = load(write(tmp_path, cells), split="split")
+    close(whole(arrays, "propensities"), [[0.5, 0.5], [NAN, 0.75], [1.0, NAN]])
+    said = capsys.readouterr().err
+    assert "left out 1 row without any outcome (taken to be missing at random)\n" in said
+    assert "estimated" not in said
+
+
+def test_without_one_of_the_experts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where it was not asked, the log does not say how likely it was. What is wrong with its answers does not matter."""
+    cells = {key: [*cells, cells[1], cells[4]] for key, cells in LOG.items()}
+    cells |= {
+        "id": [*LOG["id"], "q5", "q6"],
+        "expert": [*LOG["expert"], "other", "other"],
+        "price": [*LOG["price"], "", "?"],
+    }
+    arrays = load(write(tmp_path, cells), split="split", experts=["big", "small"], features=["x"])
+    assert arrays.panel is not None
+    assert arrays.panel.train.propensities is None
+    said = capsys.readouterr().err
+    assert "left out 2 rows without an outcome of big, small\n" in said
+    assert "propensities are estimated anew: experts that are left out were asked too" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"propensity": [0.5, "", 0.5, "", 1]},
+            r"column propensity: empty although correct is not \(fill .* 2 of 5 rows: 2, 4 ",
+        ),
+        ({"price": [1, 1, 1, 1, ""]}, r"column price: empty although correct is not, in 1 of 5 rows: 5 "),
+        ({"correct": [1, 0, 7, 1, 1]}, r"column correct: not between 0 \(wrong\) and 1 \(right\) in 1 of 5 rows: 3,"),
+        ({"latency": [1, 1, 1, -1, 1]}, r"column latency: negative in 1 of 5 rows: 4,"),
+        ({"propensity": [1, 1, 1.5, 1, 1]}, r"column propensity: not above 0 and at most 1 in 1 of 5 rows: 3,"),
+        (
+            {"expert": ["big", "big", "small", "Small ", "big"]},
+            r"column expert: Small is small in another .* 1 of 5 rows: 4,",
+        ),
+        (
+            {"query": ["a", "b", "c", "d", "e"]},
+            r"column query: rows 1 and 3 have the same id, q1, but differ; correct one",
+        ),
+    ],
+)
+def test_messages_have_the_names_and_rows_of_the_file(changes: Cells, said: str, tmp_path: Path) -> None:
+    cells = {"query": ["a", "b", "a", "c", "d"], **LOG, **changes}
+    with pytest.raises(L2DError, match=said):
+        load(write(tmp_path, cells), split="split", text="query")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"split_by": "tme"}, r"^split_by=tme: no such column in .*; did you mean time\?$"),
+        ({"features": ["price"]}, r"^features=price: belongs to the answers, and a router decides before"),
+        ({"experts": ["big", "smal"]}, r"^experts=smal: unknown expert; did you mean small\?$"),
+        ({"experts": ["big"]}, r"^experts=\['big'\]: 1 expert; routing needs at least 2$"),
+    ],
+)
+def test_columns_that_are_not_there(given: dict[str, object], said: str, tmp_path: Path) -> None:
+    cells = {key: cells for key, cells in LOG.items() if key != "split"}
+    with pytest.raises(ParameterError, match=said):
+        load(write(tmp_path, cells), **given)
+
+
+def test_what_is_known_after_the_answer_may_be_named(tmp_path: Path) -> None:
+    cells = {key: [cells[i] for i in (0, 1, 3, 4)] for key, cells in LOG.items()}
+    arrays = load(write(tmp_path, cells), split="split", features=["x", "tokens"])
+    assert arrays.train_inputs.tolist() == [[1, 11], [2, 12], [3, 14]]
+
+
+@pytest.mark.parametrize(("name", "dollars"), [("price", False), ("cost", False), ("usd", True), ("cost_usd", True)])
+def test_names_of_prices_say_dollars(
+    name: str, dollars: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = {(name if key == "price" else key): cells for key, cells in LOG.items()}
+    panel = load(write(tmp_path, cells), split="split").panel
+    assert panel is not None
+    assert panel.dollars is dollars
+    said = capsys.readouterr().err
+    assert f"prices: {name} (they count with cost=columns); beside the outcomes: latency, propensity\n" in said

@@ -333,7 +333,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "an expert that was never asked": (
         {**GOOD, "loss_c": [""] * 10},
         {},
-        ["column loss_c", "empty in every row", "leave c out"],
+        ["column loss_c: no outcome of c in any row", "leave it out"],
     ),
     "losses that are called costs": (
         {"x": [1.0] * 10, "cost_a": [0] * 10, "cost_b": [1] * 10},
@@ -388,7 +388,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "dollars called costs": (
         {**GOOD, "cost_usd_b": [0.5] * 10},
         {},
-        ["no column price_a", "every expert a price column"],
+        ["no column cost_usd_a", "every expert a price column"],
     ),
     "one expert": (without("correct_b"), {}, ["only one expert, a", "two or more"]),
     "two outcomes": ({**GOOD, "loss_a": [0] * 10}, {}, ["correct_a and loss_a", "one outcome"]),
@@ -755,13 +755,29 @@ def test_empty_outcomes_were_not_asked(tmp_path: Path, capsys: pytest.CaptureFix
     expected = torch.tensor([[0, 0, nan], [nan, 1, nan], [1, nan, 0.5], [nan, nan, 2]])
     torch.testing.assert_close(whole(arrays, "errors"), expected.double(), equal_nan=True)
     assert arrays.panel is not None
-    assert arrays.panel.train.propensities is None  # a row was left out, so they are no longer true
+    assert (
+        arrays.panel.train.propensities is None
+    )  # two were asked on one row, so perhaps none was on the row that is left out
     for part in ("prices", "latencies"):
         found = whole(arrays, part)
         assert found[:, 0].tolist() == [0.25] * 4
         assert found[:2, 1].tolist() == [0.5, 0.5]
         assert found[2, 1].isnan()
-    assert "left out 1 row without any outcome" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "left out 1 row without any outcome (taken to be missing at random)\n" in said
+    assert "propensities are estimated anew: several experts were asked on one row" in said
+
+
+def test_names_of_price_columns_say_dollars(tmp_path: Path) -> None:
+    for prefix in MONEY:
+        panel = load(write(tmp_path, {**GOOD, **{f"{prefix}{name}": [0.5] * 10 for name in "ab"}})).panel
+        assert panel is not None
+        assert panel.dollars is ("usd" in prefix)
+
+
+def test_two_experts_whose_names_differ_in_capitals(tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=r"columns correct_b and correct_B: one outcome per expert"):
+        load(write(tmp_path, {**GOOD, "correct_B": [0] * 10}))
 
 
 def test_no_outcome_at_all(tmp_path: Path) -> None:

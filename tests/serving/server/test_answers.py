@@ -47,7 +47,7 @@ def numbers_in(found: Any) -> Iterator[tuple[str, float]]:
     ("path", "asked"), [("route", {}), ("route", {"prices": PRICES}), ("preview", {}), ("preview", {"prices": PRICES})]
 )
 def test_costs_add_up(client: TestClient, path: str, asked: dict[str, Any]) -> None:
-    """An error costs half a dollar, so prices count twice. Those of a request are in errors."""
+    """An error costs half a dollar, so prices count twice. Those of a request are in dollars too."""
     for prompt in PROMPTS[:3]:
         found = client.post(f"/v1/{path}", json={"text": prompt, **asked}).json()
         assert found["price_weight"] == 2
@@ -55,7 +55,7 @@ def test_costs_add_up(client: TestClient, path: str, asked: dict[str, Any]) -> N
             expected = one["expected_error"] + 2 * one["price"]
             assert one["expected_cost"] == pytest.approx(expected, rel=1e-5)
             if asked:
-                assert one["price"] == PRICES[one["expert"]] / 2
+                assert one["price"] == PRICES[one["expert"]]
 
 
 def test_a_budget_says_what_it_multiplies_prices_by(client: TestClient, run: Path) -> None:

@@ -310,6 +310,14 @@ def test_only_one_runs_decisions(run: Untrained, tmp_path: Path) -> None:
         dataset(out, run="x").load(tmp_path)
 
 
+def test_times_of_an_export_are_not_needed(tmp_path: Path) -> None:
+    """They may be written as people write them."""
+    file = tmp_path / "log.jsonl"
+    row = {"id": "q1", "time": "2026-03-01T00:05:28", "prompt": "x", "expert": "a", "correct": True, "propensity": 0.5}
+    file.write_text(json.dumps(row) + "\n")
+    assert len(read_rows(file)) == 1
+
+
 def test_rows_of_which_nothing_was_kept(run: Untrained, tmp_path: Path) -> None:
     """--all exports rows that a client sent to its expert, of which no input is known; training leaves them out."""
     log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"

@@ -43,7 +43,6 @@ def logged(router: Router, seed: int = 0, **other: Any) -> LoggedRows:
         "prices": np.array(PRICES)[drawn],
         "latencies": rng.random(N),
         "propensities": chances[drawn],
-        "times": np.arange(N).astype(float),
         "texts": None,
         "features": rng.normal(size=(N, 2)).astype(np.float32),
         "columns": ("1", "2"),

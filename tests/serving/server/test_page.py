@@ -298,13 +298,13 @@ def test_example_of_rows_without_names(run: Untrained) -> None:
 
 
 def test_prices_count_as_in_training_and_by_the_budget(run: Untrained, tmp_path: Path) -> None:
-    """What a client multiplies a price by, to give it back in units of one error."""
+    """What a price counts for, and what a client multiplies it by to keep the budget's factor at other prices."""
     router = Router.load(run.path)
     router.config = {**router.config, "cost": {**router.config["cost"], "scale": 0.5, "error_price": 2.0}}
     router.description = replace(router.description, factor=3.0)
     with asking(make_service(router, tmp_path / "log.sqlite")) as client:
         found = client.get("/v1/experts").json()
-        assert (found["price_weight"], found["currency"]) == (1.5, "$")
+        assert (found["price_weight"], found["price_factor"], found["currency"]) == (1.5, 3.0, "$")
         assert found["experts"][0]["price"] == 1.0  # 0.5 errors
 
 

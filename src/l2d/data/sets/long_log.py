@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY
+from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, same_name
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
@@ -28,25 +28,32 @@ def outcome_column(names: list[str]) -> str | None:
     return next((name for name in (*OUTCOMES, "cost") if name in names), None)
 
 
-def widened(sheet: Sheet, kept: list[str]) -> Sheet:
-    """kept: columns of which a query has the value of its first answer. Others that differ between the answers to one query belong
-    to the answers and are left out."""
-    import pyarrow as pa
-
+def answer_columns(sheet: Sheet) -> dict[str, str]:
+    """{column of an answer: how its columns begin in a table with a row per query}; the outcome is the first."""
     outcome = outcome_column(sheet.names)
     assert outcome is not None
-    experts = sheet.words(EXPERT)
-    names = list(dict.fromkeys(experts))
-    columns = {outcome: f"{'loss' if outcome == 'cost' else outcome}_"}
     money = [name for name in MONEY_WORDS if name in sheet.names and name != outcome]
     if len(money) > 1:
         raise L2DError(f"{sheet.path}: columns {listed(money)}: two prices of an answer; keep one")
-    columns |= dict.fromkeys(money, MONEY[0]) | {name: pre for name, pre in PREFIXES.items() if name in sheet.names}
+    found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, MONEY[0])}
+    return found | {name: prefix for name, prefix in PREFIXES.items() if name in sheet.names}
+
+
+def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: list[str]) -> Sheet:
+    """only: the experts to use, by their names or their columns; None for all. named: columns that must not differ between the
+    answers to one query; others that do belong to the answers and are left out. first_of: columns of which a query has the value of
+    its first answer."""
+    import pyarrow as pa
+
+    columns = answer_columns(sheet)
+    experts = sheet.words(EXPERT)
+    names = _expert_names(sheet, experts)
+    check_answers(_of_experts(sheet, experts, only, next(iter(columns.values()))), columns)
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
     answered, chosen = _first_answers(sheet, place, [name for name in columns if name != "latency"], names)
-    wide = {}
-    for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], kept):
+    wide, written = {}, {}
+    for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first))
     for column, prefix in columns.items():
         cells = sheet.columns[column].take(pa.array(chosen))
@@ -55,9 +62,33 @@ def widened(sheet: Sheet, kept: list[str]) -> Sheet:
             mine = answered % len(names) == k
             rows[answered[mine] // len(names)] = np.flatnonzero(mine)
             wide[f"{prefix}{name}"] = cells.take(pa.array(rows, mask=rows < 0))
+            written[f"{prefix}{name}"] = column
     told = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
+    if again := len(sheet) - len(answered):
+        told += f"; left out {counted(again, 'row')} with an answer that came before"
     print(f"{sheet.path}: {told}", file=sys.stderr)
-    return Sheet(sheet.path, wide, first)
+    return Sheet(sheet.path, wide, first, written)
+
+
+def _of_experts(sheet: Sheet, experts: list[str], only: list[str] | None, prefix: str) -> Sheet:
+    """The answers of the experts to use. experts: of each row. prefix: how the columns of outcomes begin."""
+    if only is None:
+        return sheet
+    return sheet.take(np.array([expert in only or f"{prefix}{expert}" in only for expert in experts]))
+
+
+def _expert_names(sheet: Sheet, experts: list[str]) -> list[str]:
+    """By first appearance. experts: of each row. Two spellings of one name are refused."""
+    names = list(dict.fromkeys(experts))
+    if len(names) < 2:
+        problem = f"only one expert, {names[0]}; routing needs the answers of two or more"
+        raise L2DError(f"{sheet.path}: {sheet.column} {EXPERT}: {problem}")
+    spellings: dict[str, str] = {}
+    for name in names:
+        if (first := spellings.setdefault(same_name(name), name)) != name:
+            bad = np.array([expert == name for expert in experts])
+            sheet.refuse(EXPERT, f"{name} is {first} in another spelling; spell each expert in one way;", bad)
+    return names
 
 
 def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
@@ -86,17 +117,28 @@ def _first_answers(
     return answered, chosen
 
 
-def _of_the_query(sheet: Sheet, query: np.ndarray, first: np.ndarray, taken: list[str], kept: list[str]) -> list[str]:
+def _of_the_query(
+    sheet: Sheet, query: np.ndarray, first: np.ndarray, taken: list[str], named: list[str], first_of: list[str]
+) -> list[str]:
     found: list[str] = []
     left_out: list[str] = []
     for name in sheet.names:
-        if name in kept or name == ID:
+        if name in first_of or name == ID:
             found.append(name)
-        elif name not in taken:
-            cells = [repr(cell) for cell in sheet.columns[name].to_pylist()]  # as text, NaN is equal to NaN
-            same = len(first) == len(sheet) or all(cells[row] == cells[first[own]] for row, own in enumerate(query))
-            (found if same else left_out).append(name)
+        elif name in named or name not in taken:
+            row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, first[query])
+            if row is not None and name in named:
+                before = int(first[query[row]])
+                same = f"rows {before + 1:,} and {row + 1:,} have the same id, {sheet.words(ID)[row]}, but differ"
+                raise L2DError(f"{sheet.path}: {sheet.column} {name}: {same}; correct one {sheet.counted}")
+            (found if row is None else left_out).append(name)
     if left_out:
         what = f"{listed(left_out)}: differs between answers to one query, so the router does not see it"
         print(f"{sheet.path}: {what}", file=sys.stderr)
     return found
+
+
+def _first_that_differs(sheet: Sheet, column: str, first: np.ndarray) -> int | None:
+    """first: the first row of each row's query."""
+    cells = [repr(cell) for cell in sheet.columns[column].to_pylist()]  # as text, NaN is equal to NaN
+    return next((row for row, own in enumerate(first.tolist()) if cells[row] != cells[own]), None)

@@ -1,20 +1,22 @@
 """Reads a table's columns: the experts' outcomes, prices, latencies and propensities, and the classes of the labels."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from l2d.data.arrays import Answers
-from l2d.data.sheet import Sheet, cell_number
-from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.text import listed
+from l2d.data.sheet import Sheet, cell_number, missing
+from l2d.utils.errors import L2DError, ParameterError, unknown
+from l2d.utils.text import counted, listed
 
 Outcome = Literal["correct", "prediction", "loss"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
+PREFIX_OF = {"prices": MONEY[0], "latencies": LATENCY, "propensities": PROPENSITY}
 
 
 @dataclass(frozen=True)
@@ -33,16 +35,23 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
     else:
         kinds = [(_outcome_column(sheet, name, outcome), outcome) for name in columns]
     experts = [Expert(column.removeprefix(f"{kind}_"), column, kind) for column, kind in kinds]
+    if columns is not None and len(experts) < 2:
+        raise ParameterError("experts", f"{counted(len(experts), 'expert')}; routing needs at least 2", columns)
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         raise L2DError(
             f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or name"
             f" the columns in dataset.experts{_meant(sheet.names)}; there are {listed(sheet.names)}"
         )
-    names = [expert.name for expert in experts]
-    if twice := " and ".join(expert.column for expert in experts if names.count(expert.name) > 1):
+    names = [same_name(expert.name) for expert in experts]
+    if twice := " and ".join(expert.column for expert in experts if names.count(same_name(expert.name)) > 1):
         raise L2DError(f"{sheet.path}: columns {twice}: one outcome per expert; a price is called {MONEY[0]}NAME")
     return experts
+
+
+def same_name(name: str) -> str:
+    """Equal for names that differ only in capitals or white space, which nobody gives to two experts."""
+    return "".join(name.split()).casefold()
 
 
 def _meant(names: list[str]) -> str:
@@ -65,6 +74,9 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
     """A column may be named in full (correct_gpt) or by its expert (gpt)."""
     if name not in sheet.columns and f"{outcome}_{name}" in sheet.columns:
         return f"{outcome}_{name}"
+    if sheet.written and name not in sheet.columns:  # a log with a row per answer
+        known = [column.removeprefix(f"{outcome}_") for column in sheet.names if column.startswith(f"{outcome}_")]
+        raise ParameterError("experts", unknown("expert", name, known), name)
     sheet.check_column("experts", name)
     return name
 
@@ -88,9 +100,28 @@ def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
         if name in found:
             raise L2DError(f"{sheet.path}: columns {found[name]} and {column}: two prices of {name}; keep one")
         found[name] = column
-    if absent := [f"{MONEY[0]}{name}" for name in (expert.name for expert in experts) if found and name not in found]:
-        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert a price column, or none")
+    prefix = next((column.removesuffix(name) for name, column in found.items()), "")
+    if absent := [f"{prefix}{name}" for name in (expert.name for expert in experts) if found and name not in found]:
+        raise L2DError(f"{sheet.path}: no {sheet.column} {listed(absent)}; give every expert a price column, or none")
     return found
+
+
+def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
+    """Whether a name of the prices says so."""
+    return any(
+        "usd" in sheet.in_file(column).removesuffix(name) for name, column in money_columns(sheet, experts).items()
+    )
+
+
+def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
+    """Of a log with a row per answer: refuse what a table with a row per query would, by the file's own names and rows. columns:
+    those of an answer, and how they begin in such a table; the outcome is the first."""
+    outcome, *others = columns
+    kind = columns[outcome].removesuffix("_")
+    expert = Expert("", outcome, "loss" if kind == "loss" else "correct")
+    gaps = missing(sheet.columns[outcome]) if kind == "prediction" else np.isnan(_errors(sheet, expert, None))
+    for column in others:
+        _amounts(sheet, column, outcome, gaps, columns[column])
 
 
 def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) -> Answers:
@@ -100,7 +131,10 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     errors = np.stack([_errors(sheet, expert, labels) for expert in experts], axis=1)
     for expert, column in zip(experts, errors.T, strict=True):
         if np.isnan(column).all():
-            raise L2DError(f"{sheet.path}: column {expert.column}: empty in every row; leave {expert.name} out")
+            where = f"{sheet.column} {sheet.in_file(expert.column)}"
+            raise L2DError(
+                f"{sheet.path}: {where}: no outcome of {expert.name} in any row; leave it out (dataset.experts)"
+            )
     money = money_columns(sheet, experts)
     columns = {
         "prices": [money[expert.name] for expert in experts] if money else [],
@@ -108,12 +142,8 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
         "propensities": _for_all(sheet, experts, PROPENSITY),
     }
     found: dict[str, np.ndarray | None] = {
-        key: _beside(sheet, experts, errors, names, gaps=key == "latencies") if names else None
-        for key, names in columns.items()
+        key: _beside(sheet, experts, errors, names, PREFIX_OF[key]) if names else None for key, names in columns.items()
     }
-    if (chances := found["propensities"]) is not None:
-        for name, values in zip(columns["propensities"], chances.T, strict=True):
-            sheet.refuse(name, "not above 0 and at most 1", (values <= 0) | (values > 1))
     parts = {key: None if values is None else torch.from_numpy(values) for key, values in found.items()}
     return Answers(torch.from_numpy(errors), **parts)
 
@@ -127,16 +157,25 @@ def _for_all(sheet: Sheet, experts: list[Expert], prefix: str, *, some: bool = F
     return [] if absent else columns
 
 
-def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str], *, gaps: bool) -> np.ndarray:
-    """float64 [n, p], none negative, NaN where a cell is empty. gaps: also where the outcome is known."""
-    parts = []
-    for expert, column, outcome in zip(experts, columns, errors.T, strict=True):
-        values = sheet.numbers(column, gaps=True)
-        lacking = np.isnan(values) & ~np.isnan(outcome)
-        sheet.refuse(column, f"empty although {expert.column} is not,", lacking & (not gaps))
-        sheet.refuse(column, "negative", values < 0)
-        parts.append(values)
+def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str], prefix: str) -> np.ndarray:
+    """float64 [n, p], NaN where a cell is empty."""
+    parts = [
+        _amounts(sheet, column, expert.column, np.isnan(outcome), prefix)
+        for expert, column, outcome in zip(experts, columns, errors.T, strict=True)
+    ]
     return np.stack(parts, axis=1)
+
+
+def _amounts(sheet: Sheet, column: str, outcome: str, gaps: np.ndarray, prefix: str) -> np.ndarray:
+    """float64 [n], none negative, NaN where a cell is empty. gaps [n]: where the outcome is too. prefix: how such columns begin."""
+    values = sheet.numbers(column, gaps=True)
+    remedy = " (fill it in, or remove it everywhere: they are estimated then)" if prefix == PROPENSITY else ""
+    lacking = np.isnan(values) & ~gaps & (prefix != LATENCY)
+    sheet.refuse(column, f"empty although {sheet.in_file(outcome)} is not{remedy},", lacking)
+    sheet.refuse(column, "negative", values < 0)
+    if prefix == PROPENSITY:
+        sheet.refuse(column, "not above 0 and at most 1", (values <= 0) | (values > 1))
+    return values
 
 
 def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:

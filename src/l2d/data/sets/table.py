@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from l2d.data.arrays import Arrays, Seen, divided_arrays
-from l2d.data.sets.long_log import is_long, widened
+from l2d.data.arrays import NO_OUTCOME, Arrays, Seen, divided_arrays, with_kept_propensities
+from l2d.data.sets.long_log import EXPERT, answer_columns, is_long, widened
 from l2d.data.sets.outcomes import (
     LATENCY,
     MONEY,
@@ -24,6 +24,7 @@ from l2d.data.sets.outcomes import (
     answers_of,
     class_numbers,
     find_experts,
+    in_dollars,
     money_columns,
 )
 from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet, release_unused
@@ -49,8 +50,8 @@ def is_id(column: str) -> bool:
     return ID.fullmatch(column) is not None
 
 
-def asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
-    """Without the rows on which no expert was asked."""
+def asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
+    """Without the rows on which no expert was asked. chosen: whether the user chose the experts, so others may have been."""
     if not experts:
         return sheet
     asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
@@ -58,8 +59,16 @@ def asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
         return sheet
     if not asked.any():
         raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
-    print(f"{sheet.path}: left out {counted(int((~asked).sum()), 'row')} without any outcome", file=sys.stderr)
+    said = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
+    print(f"{sheet.path}: left out {counted(int((~asked).sum()), 'row')} without {said}", file=sys.stderr)
     return sheet.take(asked)
+
+
+def others_asked(sheet: Sheet, experts: list[Expert]) -> bool:
+    """Whether the file has columns of experts that are left out."""
+    own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
+    begins = (PROPENSITY, *(f"{outcome}_" for outcome in OUTCOMES))
+    return any(name.startswith(begins) and name not in own for name in sheet.names)
 
 
 def row_ids(sheet: Sheet) -> np.ndarray:
@@ -169,7 +178,7 @@ class Table:
 
         sheet = self._rows(self._wide(read_sheet(self._file(data_dir), self._texts)))
         experts, whole = self._experts(sheet), len(sheet)
-        sheet = asked_rows(sheet, experts)
+        sheet = asked_rows(sheet, experts, self.experts is not None)
         roles = self._roles(sheet, experts)
         seen = Seen(tuple(self._features(sheet, roles)), self.text, self.image)
         words = None if self.label is None else sheet.words(self.label)
@@ -182,14 +191,16 @@ class Table:
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
         answers = answers_of(sheet, experts, words) if experts else None
-        if answers is not None and answers.propensities is not None and len(sheet) < whole:
-            # They are chances among all rows, also those on which experts were asked that are left out here.
-            print(f"{sheet.path}: propensities are estimated anew, since rows were left out", file=sys.stderr)
-            answers = replace(answers, propensities=None)
+        if answers is not None and len(sheet) < whole:
+            answers, problem = with_kept_propensities(
+                answers, others=others_asked(sheet, experts), each_asked=bool(sheet.written)
+            )
+            if problem:
+                print(f"{sheet.path}: {problem}", file=sys.stderr)
         if answers is not None and self.split_by is not None:
             print(drift_line(answers.errors, train, test, [expert.name for expert in experts]), file=sys.stderr)
         self._describe(sheet, experts, [*seen.features, *self._texts], roles, groups)
-        return divided_arrays(
+        found = divided_arrays(
             inputs,
             torch.from_numpy(classes),
             num_classes,
@@ -205,6 +216,9 @@ class Table:
             texts=None if experts else texts,
             seen=seen,
         )
+        if found.panel is None:
+            return found
+        return replace(found, panel=replace(found.panel, dollars=in_dollars(sheet, experts)))
 
     @property
     def _texts(self) -> list[str]:
@@ -217,8 +231,28 @@ class Table:
             raise ParameterError("path", problem, self.path)
         return self.path
 
+    @property
+    def _named(self) -> list[tuple[str, str]]:
+        """(key, column) of all columns that are named and belong to a query, but the time."""
+        named = {
+            "text": self.text,
+            "image": self.image,
+            "label": self.label,
+            "category": self.category,
+            "split": self.split,
+        }
+        found = [(key, column) for key, column in named.items() if column is not None]
+        return found + [("features", name) for name in self.features or []]
+
     def _wide(self, sheet: Sheet) -> Sheet:
-        return widened(sheet, [] if self.split_by is None else [self.split_by]) if is_long(sheet.names) else sheet
+        if not is_long(sheet.names):
+            return sheet
+        times = [] if self.split_by is None else [("split_by", self.split_by)]
+        for key, column in [*self._named, *times]:
+            sheet.check_column(key, column)
+            if column in (EXPERT, *answer_columns(sheet)):
+                raise ParameterError(key, "belongs to the answers, and a router decides before there is one", column)
+        return widened(sheet, self.experts, [column for _, column in self._named], [column for _, column in times])
 
     def _rows(self, sheet: Sheet) -> Sheet:
         """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
@@ -300,11 +334,12 @@ class Table:
         """Print how each column is used: one that leaks the answer is easily overlooked. groups: of equal texts."""
         prices = list(money_columns(sheet, experts).values())
         beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY))]
-        rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside)]
+        paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))
+        rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.written)]
         kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
         seen = listed(inputs, 60) + (f"; not used: {listed(rest)}" if rest else "")
-        seen += f"; prices: {listed(prices)} (they count with cost=columns)" if prices else ""
-        seen += f"; beside the outcomes: {listed(beside)}" if beside else ""
+        seen += f"; prices: {listed(paid)} (they count with cost=columns)" if paid else ""
+        seen += f"; beside the outcomes: {listed(others)}" if others else ""
         if self.split is None and groups is not None and (again := len(groups) - len(groups.unique())):
             seen += f"; {counted(again, 'row')} with the text of an earlier row, on the same side of the split"
         rows = counted(len(sheet), "row")

@@ -78,7 +78,7 @@ class RouteBody(QueryBody):
 
 
 class PreviewBody(QueryBody):
-    """One query, and prices to decide by."""
+    """One query, and prices to decide by, as of `l2d route`."""
 
     prices: Prices | None = None
 

@@ -33,7 +33,6 @@ class LoggedRows:
     prices: np.ndarray
     latencies: np.ndarray
     propensities: np.ndarray
-    times: np.ndarray
     texts: np.ndarray | None
     features: np.ndarray | None
     columns: tuple[str, ...]
@@ -108,9 +107,7 @@ def read_export(file: Path) -> dict[str, Any]:
         there = f"there are {listed(sheet.names)}"
         raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
-    numbers = [
-        name for name in ("correct", "loss", "price", "latency", "propensity", "time", SCALE) if name in sheet.names
-    ]
+    numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name, (least, most) in LIMITS.items():
@@ -141,7 +138,6 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
         prices=as_floats(columns.get("price", unknown)),
         latencies=as_floats(columns.get("latency", unknown)),
         propensities=as_floats(columns.get("propensity", unknown)),
-        times=as_floats(columns.get("time", unknown)),
         texts=np.array(columns[TEXT], dtype=object) if TEXT in columns else None,
         features=np.stack([as_floats(columns[name]) for name in seen], axis=1, dtype=np.float32) if seen else None,
         columns=tuple(name.removeprefix(NUMBER) for name in seen if not name.startswith(EMBEDDED)),

@@ -84,6 +84,7 @@ def about_asking(service: RouterService) -> dict[str, Any]:
         "example": example_body(router),
         "currency": "" if router.unit.error_price is None else "$",
         "price_weight": six_digits(router.price_weight or 1.0),
+        "price_factor": six_digits(router.description.factor),
         "takes_prices": router.held_out is not None and router.price_scale > 0,
         "policy": policy_notes(service),
     }
