@@ -62,9 +62,13 @@ def test_memory_is_in_gib_and_without_the_experts(monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_is_the_process_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux tells the most that was in use in its own file. Elsewhere there is none, and ru_maxrss is in bytes."""
+    """Most Linux systems tell it in a file of their own. Without, ru_maxrss is in kilobytes, but in bytes on macOS."""
     (tmp_path / "status").write_text("Name:\tpython\nVmPeak:\t 9 kB\nVmHWM:\t    3072 kB\nVmRSS:\t 7 kB\n")
     assert timing.host_memory(tmp_path / "status") == 3 * 2**20
     used = SimpleNamespace(ru_maxrss=5 * 2**20)
     monkeypatch.setattr(timing, "resource", SimpleNamespace(RUSAGE_SELF=0, getrusage=lambda _: used))
+    (tmp_path / "other").write_text("VmRSS:\t 7 kB\n")
+    for file in ("none", "other"):
+        assert timing.host_memory(tmp_path / file) == 5 * 2**30
+    monkeypatch.setattr(timing, "sys", SimpleNamespace(platform="darwin"))
     assert timing.host_memory(tmp_path / "none") == 5 * 2**20

@@ -2,6 +2,7 @@
 
 import re
 import resource
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ import torch
 
 
 def host_memory(status: Path = Path("/proc/self/status")) -> int:
-    """The most memory that this process has used, in bytes. On Linux not ru_maxrss, which begins with that of the parent."""
-    if status.exists():
-        [kilobytes] = re.findall(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE)
-        return 1024 * int(kilobytes)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
+    """The most memory that this process has used, in bytes. If Linux tells it, not ru_maxrss, which begins with that of the
+    parent."""
+    told = re.findall(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else []
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if sys.platform == "darwin":  # counts bytes
+        return most
+    return 1024 * int(told[0] if told else most)
 
 
 class Timer(pl.Callback):
