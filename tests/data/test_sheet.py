@@ -106,9 +106,12 @@ def test_times_of_every_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        (['{"a": 1}', '{"a": 2}', '{"a" 3}'], r"line 3 is not JSON \(Expecting ':' delimiter\)$"),
+        (
+            ['{"a": 1}', '{"a": 2}', '{"a" 3}'],
+            r"line 3 is not JSON \(Expecting ':' delimiter\); write one object per line$",
+        ),
         (['{"a": 1}', "", "[2]"], r'line 3 is not an object, such as \{"id": 1\}$'),
-        (['{"a": 1}', '{"a": 1, "a": 2}'], r"line 2 is not JSON \(the same key twice\)$"),
+        (['{"a": 1}', '{"a": 1, "a": 2}'], r"line 2 is not JSON \(the same key twice\); write"),
         (['{"a": 1}', '{"a": "\xff"}'], r"line 2 is not UTF-8; save the file as UTF-8$"),
         ([], r"no rows$"),
     ],
@@ -136,6 +139,15 @@ def test_values_of_several_kinds_under_one_key(tmp_path: Path) -> None:
     assert sheet.words("d", gaps=True) == ['{"x": 1}', "[1]", ""]
     with pytest.raises(L2DError, match=r"key b: not a number, .* in 1 of 3 rows: 3, the first is '\$3'"):
         sheet.numbers("b")
+
+
+def test_half_of_a_character_is_a_question_mark(tmp_path: Path) -> None:
+    """A text that was cut within an emoji; a whole one stays."""
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": "hi \\ud83d", "b": ["\\udc4d"]}\n{"a": "\\ud83d\\udc4d", "b": ["x"]}\n')
+    sheet = read_sheet(path)
+    assert sheet.texts("a") == ["hi ?", "👍"]
+    assert sheet.columns["b"].to_pylist() == [["?"], ["x"]]
 
 
 def test_a_time_is_shown_as_it_is_written(tmp_path: Path) -> None:

@@ -325,7 +325,8 @@ def _mixed_lines(path: Path) -> Any:
         try:
             rows.append(json.loads(line, object_pairs_hook=_json_object))
         except ValueError as error:
-            raise L2DError(f"{path}: line {number} is not JSON ({getattr(error, 'msg', error)})") from None
+            problem = f"is not JSON ({getattr(error, 'msg', error)}); write one object per line"
+            raise L2DError(f"{path}: line {number} {problem}") from None
         if not isinstance(rows[-1], dict):
             raise L2DError(f'{path}: line {number} is not an object, such as {{"id": 1}}')
     names = dict.fromkeys(name for row in rows for name in row)
@@ -343,6 +344,8 @@ def _json_cells(cells: list[Any]) -> Any:
 
     try:
         return pa.array(cells)
+    except UnicodeEncodeError:  # half of a character: a text was cut within an emoji
+        return _json_cells(json.loads(json.dumps(cells, ensure_ascii=False).encode(errors="replace")))
     except (pa.ArrowException, OverflowError):
         return pa.array([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
 

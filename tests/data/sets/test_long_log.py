@@ -131,6 +131,40 @@ def test_answers_without_a_grade_leave_the_propensities_of_others_alone(
     assert "estimated" not in said
 
 
+@pytest.mark.parametrize("propensity", [0.5, ""])
+def test_queries_of_which_only_some_answers_have_a_grade(
+    propensity: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then an outcome is known less often than its expert was asked, also if no row is left out. An answer without a grade may lack
+    the propensity too."""
+    cells = {**LOG, "correct": [1, 0, "", 1, 1], "propensity": [0.5, 0.25, propensity, 0.75, 1.0]}
+    path = write(tmp_path, cells)
+    arrays = load(path, split="split")
+    assert arrays.panel is not None
+    assert arrays.panel.train.propensities is None
+    assert arrays.train_inputs.shape == (3, 1)
+    said = "propensities are estimated anew: 1 of 4 queries have answers with and without correct\n"
+    assert said in capsys.readouterr().err
+
+
+def test_answers_without_a_grade_of_experts_that_are_left_out(tmp_path: Path) -> None:
+    cells = {key: [*cells, cells[0], cells[1]] for key, cells in LOG.items()}
+    cells |= {"expert": [*LOG["expert"], "other", "other"], "correct": [*LOG["correct"], "", 1]}
+    arrays = load(write(tmp_path, cells), split="split", experts=["big", "small"], features=["x"])
+    close(whole(arrays, "propensities"), [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]])
+
+
+def test_two_spellings_of_an_expert_that_is_left_out(tmp_path: Path) -> None:
+    """Nobody asks for its answers; a second spelling of an expert that is used would lose some of them."""
+    cells = {key: [*cells, cells[0], cells[1]] for key, cells in LOG.items()}
+    path = write(tmp_path, {**cells, "expert": [*LOG["expert"], "other", "Other"]})
+    panel = load(path, split="split", experts=["big", "small"], features=["x"]).panel
+    assert panel is not None
+    assert panel.names == ("big", "small")
+    with pytest.raises(L2DError, match="column expert: other and Other differ only in capitals or spaces"):
+        load(path, split="split", experts=["big", "other"], features=["x"])
+
+
 def test_without_one_of_the_experts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Where it was not asked, the log does not say how likely it was. What is wrong with its answers does not matter."""
     cells = {key: [*cells, cells[1], cells[4]] for key, cells in LOG.items()}
@@ -159,8 +193,8 @@ def test_without_one_of_the_experts(tmp_path: Path, capsys: pytest.CaptureFixtur
         ({"latency": [1, 1, 1, -1, 1]}, r"column latency: negative in 1 of 5 rows: 4,"),
         ({"propensity": [1, 1, 1.5, 1, 1]}, r"column propensity: not above 0 and at most 1 in 1 of 5 rows: 3,"),
         (
-            {"expert": ["big", "big", "small", "Small ", "big"]},
-            r"column expert: Small is small in another .* 1 of 5 rows: 4,",
+            {"expert": ["big", "Big ", "small", "small", "Big"]},
+            r"column expert: big and Big differ only in capitals or spaces; spell them alike; in 1 of 5 rows: 1,",
         ),
         (
             {"query": ["a", "b", "c", "d", "e"]},

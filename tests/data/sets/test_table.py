@@ -776,8 +776,16 @@ def test_names_of_price_columns_say_dollars(tmp_path: Path) -> None:
 
 
 def test_two_experts_whose_names_differ_in_capitals(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match=r"columns correct_b and correct_B: one outcome per expert"):
+    with pytest.raises(
+        L2DError, match=r"columns correct_b and correct_B: names of experts that differ only in capitals"
+    ):
         load(write(tmp_path, {**GOOD, "correct_B": [0] * 10}))
+
+
+def test_two_experts_whose_names_have_spaces_in_other_places(tmp_path: Path) -> None:
+    panel = load(write(tmp_path, {**GOOD, "correct_m 1 1": [0] * 10, "correct_m 11": [0] * 10})).panel
+    assert panel is not None
+    assert panel.names == ("a", "b", "m 1 1", "m 11")
 
 
 def test_no_outcome_at_all(tmp_path: Path) -> None:
@@ -894,3 +902,18 @@ def test_two_rows_with_one_id(tmp_path: Path) -> None:
     )
     with pytest.raises(L2DError, match=r"column id: .* in 1 of 10 rows: 10, the first is '0'"):
         load(file)
+
+
+def test_a_misspelt_outcome_is_not_left_out(tmp_path: Path) -> None:
+    """With it, an expert that has a price would be lost without a word. A price of a model that answers nothing is no mistake."""
+    cells = {**GOOD, **{f"usd_{name}": [0.1] * 10 for name in ("a", "b", "large")}}
+    path = write(tmp_path, {**cells, "corect_large": [1] * 10})
+    with pytest.raises(L2DError, match=r"table\.csv: column corect_large: did you mean correct_large\?$"):
+        load(path)
+    assert load(write(tmp_path, cells)).panel is not None
+
+
+def test_a_misspelt_outcome_of_a_log(tmp_path: Path) -> None:
+    path = write(tmp_path, {"prompt": ["p", "q"], "expert": ["a", "b"], "corect": [1, 0]})
+    with pytest.raises(L2DError, match=r"no experts; .* has a column correct, prediction, loss; is that corect\?"):
+        load(path)

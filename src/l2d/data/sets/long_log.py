@@ -1,11 +1,12 @@
 """A log with a row per answer, made into a table with a row per query and empty cells where an expert was not asked."""
 
+import itertools
 import sys
 
 import numpy as np
 
 from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, same_name
-from l2d.data.sheet import Sheet
+from l2d.data.sheet import Sheet, missing
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
@@ -47,15 +48,16 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
 
     columns = answer_columns(sheet)
     experts = sheet.words(EXPERT)
-    names = _expert_names(sheet, experts)
-    check_answers(_of_experts(sheet, experts, only, next(iter(columns.values()))), columns)
+    used = _used(experts, only, next(iter(columns.values())))
+    names = _expert_names(sheet, experts, used)
+    check_answers(sheet.take(used), columns)
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
     answered, chosen = _first_answers(sheet, place, [name for name in columns if name != "latency"], names)
     wide, written = {}, {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first))
-    for column, prefix in columns.items():
+    for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
         cells = sheet.columns[column].take(pa.array(chosen))
         for k, name in enumerate(names):
             rows = np.full(len(first), -1)
@@ -70,24 +72,37 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     return Sheet(sheet.path, wide, first, written)
 
 
-def _of_experts(sheet: Sheet, experts: list[str], only: list[str] | None, prefix: str) -> Sheet:
-    """The answers of the experts to use. experts: of each row. prefix: how the columns of outcomes begin."""
-    if only is None:
-        return sheet
-    return sheet.take(np.array([expert in only or f"{prefix}{expert}" in only for expert in experts]))
+def _used(experts: list[str], only: list[str] | None, prefix: str) -> np.ndarray:
+    """Which answers are of the experts to use, bool [n]. experts: of each row. prefix: how the columns of outcomes begin."""
+    return np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
 
 
-def _expert_names(sheet: Sheet, experts: list[str]) -> list[str]:
-    """By first appearance. experts: of each row. Two spellings of one name are refused."""
+def _without_wrong_propensities(
+    sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray
+) -> dict[str, str]:
+    """A propensity is the chance of being asked. If the answers to a query are graded one by one, an outcome is known less often
+    than that: then the propensities are left out, with a message. query, used: of each row."""
+    outcome = next(iter(columns))
+    graded = ~missing(sheet.columns[outcome])
+    partly = np.intersect1d(query[used & graded], query[used & ~graded])
+    if PROPENSITY not in columns.values() or not len(partly):
+        return columns
+    why = f"{len(partly):,} of {query.max() + 1:,} queries have answers with and without {outcome}"
+    print(f"{sheet.path}: propensities are estimated anew: {why}", file=sys.stderr)
+    return {name: prefix for name, prefix in columns.items() if prefix != PROPENSITY}
+
+
+def _expert_names(sheet: Sheet, experts: list[str], used: np.ndarray) -> list[str]:
+    """By first appearance. experts, used: of each row. Two spellings of a name that is used are refused."""
     names = list(dict.fromkeys(experts))
     if len(names) < 2:
         problem = f"only one expert, {names[0]}; routing needs the answers of two or more"
         raise L2DError(f"{sheet.path}: {sheet.column} {EXPERT}: {problem}")
-    spellings: dict[str, str] = {}
-    for name in names:
-        if (first := spellings.setdefault(same_name(name), name)) != name:
-            bad = np.array([expert == name for expert in experts])
-            sheet.refuse(EXPERT, f"{name} is {first} in another spelling; spell each expert in one way;", bad)
+    for name in dict.fromkeys(itertools.compress(experts, used)):
+        if len(same := [other for other in names if same_name(other) == same_name(name)]) > 1:
+            rarest = min(same, key=experts.count)
+            bad = np.array([expert == rarest for expert in experts])
+            sheet.refuse(EXPERT, f"{' and '.join(same)} differ only in capitals or spaces; spell them alike;", bad)
     return names
 
 

@@ -1,5 +1,6 @@
 """Reads a table's columns: the experts' outcomes, prices, latencies and propensities, and the classes of the labels."""
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,15 +44,30 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
             f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or name"
             f" the columns in dataset.experts{_meant(sheet.names)}; there are {listed(sheet.names)}"
         )
+    if columns is None:
+        _refuse_misspelt(sheet, experts)
     names = [same_name(expert.name) for expert in experts]
-    if twice := " and ".join(expert.column for expert in experts if names.count(same_name(expert.name)) > 1):
-        raise L2DError(f"{sheet.path}: columns {twice}: one outcome per expert; a price is called {MONEY[0]}NAME")
+    if twice := [expert for expert in experts if names.count(same_name(expert.name)) > 1]:
+        same = len({expert.name for expert in twice}) < len(twice)
+        one_each = f"one outcome per expert; a price is called {MONEY[0]}NAME"
+        remedy = one_each if same else "names of experts that differ only in capitals or spaces; rename one"
+        raise L2DError(f"{sheet.path}: columns {' and '.join(expert.column for expert in twice)}: {remedy}")
     return experts
 
 
+def _refuse_misspelt(sheet: Sheet, experts: list[Expert]) -> None:
+    """An outcome whose name is not quite one would be left out, and with it an expert that has a price."""
+    beside = (*MONEY, LATENCY, PROPENSITY)
+    named = {column.removeprefix(prefix) for column in sheet.names for prefix in beside if column.startswith(prefix)}
+    for name in sorted(named - {expert.name for expert in experts}):
+        meant = f"{experts[0].outcome}_{name}"
+        if close := difflib.get_close_matches(meant, sheet.names, n=1, cutoff=0.9):
+            raise L2DError(f"{sheet.path}: column {close[0]}: did you mean {meant}?")
+
+
 def same_name(name: str) -> str:
-    """Equal for names that differ only in capitals or white space, which nobody gives to two experts."""
-    return "".join(name.split()).casefold()
+    """Equal for names that differ only in capitals or in how much space is between words, which nobody gives to two experts."""
+    return " ".join(name.split()).casefold()
 
 
 def _meant(names: list[str]) -> str:
@@ -61,6 +77,10 @@ def _meant(names: list[str]) -> str:
             found = re.fullmatch(rf"{kind}_(.+)|(.+)_{kind}", name, re.IGNORECASE)
             if found and (meant := f"{kind}_{found[1] or found[2]}") != name:
                 return f" (did you mean {meant} by {name}?)"
+    if "expert" in names and (
+        close := [one for kind in OUTCOMES for one in difflib.get_close_matches(kind, names, n=1, cutoff=0.8)]
+    ):
+        return f" (a log with a row per answer has a column {listed(OUTCOMES)}; is that {close[0]}?)"
     if {*OUTCOMES} & {*names} and "expert" not in names:
         return " (a log with a row per answer has a column expert: rename the one that names the model)"
     money = [name for name in names if name.startswith("cost_")]
