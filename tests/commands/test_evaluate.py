@@ -1,5 +1,6 @@
 """`l2d evaluate`: what it prints, and refusals of one line. The estimates are tested in tests/serving/server/test_log_value.py."""
 
+import csv
 import json
 import sqlite3
 from pathlib import Path
@@ -190,6 +191,90 @@ def test_a_shadow_says_what_the_router_chose(run: Untrained, tmp_path: Path) -> 
             said = refused(main, run.path, "--log", file, *flags)
             assert "no row was explored (l2d serve --explore)" in said
             assert f"the router chooses {told};" in said
+
+
+def exported(run: Path, folder: Path) -> list[dict[str, str]]:
+    """The rows of an export."""
+    log, out = write_log(run, folder / "log.sqlite"), folder / "log.csv"
+    log_main(["export", str(log), "--out", str(out)])
+    with out.open(newline="") as file:
+        return [*csv.DictReader(file)]
+
+
+def written(rows: list[dict[str, str]], folder: Path) -> Path:
+    with (folder / "changed.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows(rows)
+    return folder / "changed.csv"
+
+
+def test_answers_that_came_before(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Lines that were written twice change nothing, and are counted."""
+    rows = exported(run.path, tmp_path)
+    printed = []
+    for again in (0, 20):
+        file = written([*rows, *rows[:again]], tmp_path)
+        capsys.readouterr()
+        main([str(run.path), "--log", str(file)])
+        printed.append(capsys.readouterr())
+    assert printed[0].out == printed[1].out
+    told = f"{N} decisions with an outcome; left out: 20 rows with an answer that came before\n"
+    assert f"{file}: {told}" in printed[1].err
+
+
+@pytest.mark.parametrize("column", ["correct", "price", "propensity", "f_x"])
+def test_answers_that_disagree(run: Untrained, tmp_path: Path, column: str) -> None:
+    """Of one expert to one query. The rows are those of the file."""
+    rows = exported(run.path, tmp_path)
+    said = refused(main, run.path, "--log", written([*rows, {**rows[2], column: "0.125"}], tmp_path))
+    assert f"rows 3 and {N + 1} have the same id and expert, {rows[2]['expert']}, but {column} is " in said
+    assert said.endswith(" and 0.125 (row 1 is the first below the header)")
+
+
+def test_one_query_asked_of_two_experts(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """These are two answers."""
+    rows = exported(run.path, tmp_path)
+    other = {"a": "b", "b": "c", "c": "a"}[rows[0]["expert"]]
+    main([str(run.path), "--log", str(written([*rows, {**rows[0], "expert": other}], tmp_path))])
+    assert f"{N + 1} decisions with an outcome\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        (["propensity"], "a propensity"),
+        (["correct"], "an outcome"),
+        (["f_x", "propensity"], "a propensity"),
+        (["f_x"], "inputs"),
+    ],
+)
+def test_rows_that_lack_something(
+    run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str], columns: list[str], why: str
+) -> None:
+    """Each is counted once."""
+    rows = exported(run.path, tmp_path)
+    rows[6] |= dict.fromkeys(columns, "")
+    main([str(run.path), "--log", str(written(rows, tmp_path))])
+    assert f"{N - 1} decisions with an outcome; left out: 1 row without {why}\n" in capsys.readouterr().err
+
+
+def test_rows_of_a_log_without_a_propensity(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(run.path, tmp_path / "log.sqlite")
+    database = sqlite3.connect(log)
+    database.execute("UPDATE decisions SET propensity = NULL WHERE number <= 5")
+    database.commit()
+    database.close()
+    main([str(run.path), "--log", str(log)])
+    assert f"{N - 5} decisions with an outcome; left out: 5 rows without a propensity\n" in capsys.readouterr().err
+
+
+def test_an_export_whose_inputs_have_other_names(run: Untrained, tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    file.write_text("id,query,expert,correct,propensity\n1,how many,a,1,0.5\n")
+    said = refused(main, run.path, "--log", file)
+    assert f"{file}: no column prompt (the text that the router reads)" in said
+    assert said.endswith("there are id, query, expert, correct, propensity")
 
 
 def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

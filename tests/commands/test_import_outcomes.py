@@ -1,6 +1,7 @@
 """l2d import: flags, what is printed, and a table that dataset=table reads."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,13 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hydra.utils import get_class
 from tests.data.importers.test_benchmarks import WIDE, answered, put, question, record, result, saved
 from tests.data.importers.test_imported import RESPONSES, sample, two, write
 
 from l2d.commands.import_outcomes import given_to_hydra, main, named_file
+from l2d.config import compose
 from l2d.data.sets.table import Table
 from l2d.data.sheet import read_sheet
 from l2d.data.text.encoders import Hashed
+from l2d.methods.method import Method
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -24,7 +28,7 @@ def test_the_table_is_read_by_the_dataset(tmp_path: Path, suffix: str, capsys: p
     main(["harness", *(f"{name}={file}" for name, file in files), "--out", str(out)])
     said = capsys.readouterr()
     assert said.out.startswith(f"{out}: 21 questions; right: a 35.0%, b 47.6%\n")
-    assert said.out.endswith(f"l2d train dataset=table 'dataset.path={out}' dataset.text=prompt\n")
+    assert said.out.endswith(f"l2d train dataset=table 'dataset.path={out}' dataset.text=prompt method=mix\n")
     assert said.err.startswith("1 question not asked of all models: ")
     table = Table(
         path=str(out), experts=None, outcome="correct", features=None, text="prompt", encoder=Hashed(), image=None,
@@ -62,7 +66,17 @@ def test_metric_filter_and_subject(tmp_path: Path, capsys: pytest.CaptureFixture
     sheet = read_sheet(out, ["prompt"])
     assert sheet.numbers("correct_a").tolist() == [0.5, 0.5]
     assert sheet.words("subject") == ["law", "law"]
-    assert capsys.readouterr().out.endswith("dataset.category=subject\n")
+    assert capsys.readouterr().out.endswith("dataset.category=subject method=mix\n")
+
+
+def test_the_method_that_is_advised_takes_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of the command that is printed, as Hydra reads it."""
+    out = tmp_path / "t.csv"
+    main(["routerbench", str(put(tmp_path / "bench.csv", WIDE)), "--out", str(out)])
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    method = get_class(compose(command[2:])["method"]["_target_"])
+    assert issubclass(method, Method)
+    assert method.takes_prices_later
 
 
 def test_every_note_is_told(
@@ -95,11 +109,17 @@ def test_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
             ["routerdc", "law_train.json", "law_test.json", "--probability", "law"],
             "2 questions; right: org/a 100.0%, org/b 0.0%",
         ),
-        (["routerdc", "law_train.json", "law_test.json"], f"{train} dataset.category=task dataset.split=split\n"),
-        (["routerdc", "law_train.json"], f"{train} dataset.category=task\n"),  # there is nothing to test on
-        (["llmrouter", "routing_train_data.jsonl", "routing_test_data.jsonl"], "category=task dataset.split=split\n"),
+        (
+            ["routerdc", "law_train.json", "law_test.json"],
+            f"{train} dataset.category=task dataset.split=split method=mix\n",
+        ),
+        (["routerdc", "law_train.json"], f"{train} dataset.category=task method=mix\n"),  # there is nothing to test on
+        (
+            ["llmrouter", "routing_train_data.jsonl", "routing_test_data.jsonl"],
+            "category=task dataset.split=split method=mix\n",
+        ),
         (["llmrouter", "routing_train_data.jsonl", "--models", "llm.json"], dollars),
-        (["routerbench", "bench.csv"], f"{train} dataset.category=task cost=columns cost.error_price=1\n"),
+        (["routerbench", "bench.csv"], f"{train} dataset.category=task method=mix cost=columns cost.error_price=1\n"),
         (["routerbench", "bench.csv"], dollars),
         (["llmrouterbench", "results"], "right: a 100.0%, b 100.0%"),
     ]:

@@ -21,7 +21,8 @@ the policy that ran and against each expert alone, with 95 % intervals.
 
 The log knows what one expert did on each query. The propensities that the server logged make up for it: the estimates are right
 whatever chose the experts, if all of them had a chance (l2d serve --explore). Rows that trained the router are left out, and
-rows without a price if the run counts prices and knows none itself."""
+rows without a price if the run counts prices and knows none itself; so are rows without a propensity, and answers that came
+before. A line says how many."""
 EPILOG = """columns:
   doubly robust   the mean cost: what a regression expects, corrected by the outcomes of the rows that were asked
   SNIPS           the mean cost by the outcomes alone, weighted by 1/propensity; less certain, but without a regression
@@ -85,6 +86,7 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
         raise not_explored(fresh, router)
     found, unpriced = rows_with_prices(explored, router, own_prices)
     left = {
+        **rows.left_out,
         "that trained this router": trained,
         "without exploration": certain,
         f"without a {paid_for(router)}": unpriced,

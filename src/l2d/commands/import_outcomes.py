@@ -30,7 +30,7 @@ EXAMPLES = """examples:
   l2d import llmrouter default_routing_train_data.jsonl default_routing_test_data.jsonl --models default_llm.json --out table.csv
   l2d import routerbench routerbench_0shot.parquet --out table.parquet
   l2d import llmrouterbench results/bench --out table.parquet
-  l2d train dataset=table dataset.path=table.csv dataset.text=prompt"""
+  l2d train dataset=table dataset.path=table.csv dataset.text=prompt method=mix"""
 HARNESS = """Files that lm-evaluation-harness wrote with --log_samples: one JSON object per line with doc_id, arguments, target and
 a metric. Two or more models are joined by doc_id. A model is called NAME; without NAME, by the folder of its
 samples_TASK_TIME.jsonl, or by the file. Several files of one model are several tasks; ids are then TASK/doc_id. The
@@ -85,6 +85,7 @@ def summary_of(out: Path, columns: Columns) -> str:
     words = ["l2d train dataset=table", quote(f"dataset.path={given_to_hydra(str(out))}"), "dataset.text=prompt"]
     words += [f"dataset.category={name}" for name in ("subject", "task") if name in columns]
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []
+    words.append("method=mix")  # no epochs, and prices may change after training
     lines = [f"{out}: {len(columns['id']):,} questions; right: {right}"]
     if any(name.startswith("price_") for name in columns):
         words.append("cost=columns cost.error_price=1")

@@ -220,8 +220,22 @@ def test_routerbench(tmp_path: Path, suffix: str) -> None:
 
 def test_models_that_routerbench_did_not_ask(tmp_path: Path) -> None:
     gaps = WIDE.replace("mbpp,1.0,0.0,", "mbpp,1.0,,").replace("0.02,0.0001,", "0.02,,")
-    found = routerbench_outcomes([put(tmp_path / "gaps.csv", gaps)]).columns
-    assert (found["correct_org/b"], found["price_org/b"]) == ([None, 1], [None, 0.0002])
+    found = routerbench_outcomes([put(tmp_path / "gaps.csv", gaps)])
+    columns = found.columns
+    assert (columns["correct_org/b"], columns["price_org/b"]) == ([None, 1], [None, 0.0002])
+    assert [note.split(":")[0] for note in found.notes] == ["1 question not asked of all models"]
+
+
+def test_a_model_of_routerbench_without_a_price(tmp_path: Path) -> None:
+    """It is left out and named. If fewer than two models are left, nothing can be routed."""
+    content = WIDE
+    for before, cell in (("eval_name,", "c,"), ("mbpp,", "1,"), ("mmlu-law,", "0,")):
+        content = content.replace(before, before + cell)
+    three = put(tmp_path / "three.csv", content)
+    found = routerbench_outcomes([three])
+    assert found.notes == [f"{three}: c is left out: no column c|total_cost"]
+    assert [name for name in found.columns if name.startswith("correct_")] == ["correct_gpt-4", "correct_org/b"]
+    assert routerbench_outcomes([put(tmp_path / "two.csv", WIDE)]).notes == []
 
 
 def test_several_files_of_routerbench(tmp_path: Path) -> None:
@@ -249,6 +263,7 @@ def test_pickles_are_never_read(tmp_path: Path) -> None:
     [
         (WIDE.replace("|total_cost", "|cost"), r"no column MODEL\|total_cost; there are sample_id, prompt"),
         (WIDE.replace("eval_name", "task"), r"no column eval_name"),
+        (WIDE.replace("org/b|total_cost", "org/b|cost"), r"no column org/b\|total_cost; .* only gpt-4 has a price"),
         (WIDE.replace("eval_name,gpt-4,", "eval_name,gpt,"), r"no column gpt-4; there are"),
         (
             WIDE.replace("mbpp,1.0,", "mbpp,9.0,"),

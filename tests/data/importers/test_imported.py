@@ -272,8 +272,11 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_models_that_routellm_did_not_ask(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("prompt,a,b\nq,True,\nr,False,True\n")
-    found = routellm_outcomes([tmp_path / "r.csv"]).columns
-    assert (found["correct_a"], found["correct_b"]) == ([1, 0], [None, 1])
+    found = routellm_outcomes([tmp_path / "r.csv"])
+    assert (found.columns["correct_a"], found.columns["correct_b"]) == ([1, 0], [None, 1])
+    assert [note.split(":")[0] for note in found.notes] == ["1 question not asked of all models"]
+    (tmp_path / "r.csv").write_text(RESPONSES)
+    assert routellm_outcomes([tmp_path / "r.csv"]).notes == []
 
 
 def test_a_question_need_not_be_common_to_all(tmp_path: Path) -> None:

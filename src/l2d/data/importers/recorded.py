@@ -77,7 +77,16 @@ def asked_of_some(models: Sequence[str], questions: Mapping[str, Mapping[str, ob
         own = [key for key, answers in questions.items() if model in answers]
         if not any(len(questions[key]) > 1 for key in own):
             raise L2DError(f"no question of {model} was asked of another model too; its ids are {listed(own, 3)}")
-    some = sum(len(answers) < len(models) for answers in questions.values())
+    return _not_asked(sum(len(answers) < len(models) for answers in questions.values()))
+
+
+def empty_outcomes(columns: Columns) -> list[str]:
+    """As `asked_of_some`, of a table with a row per question."""
+    outcomes = [cells for name, cells in columns.items() if name.startswith("correct_")]
+    return _not_asked(sum(None in row for row in zip(*outcomes, strict=True)))
+
+
+def _not_asked(some: int) -> list[str]:
     told = f"{counted(some, 'question')} not asked of all models: their cells are empty, so the table is read as a log"
     return [told] if some else []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from l2d.data.importers.recorded import Columns, RecordedOutcomes, known_or_none
+from l2d.data.importers.recorded import Columns, RecordedOutcomes, empty_outcomes, known_or_none
 from l2d.data.sheet import read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -21,7 +21,7 @@ def routellm_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
             raise L2DError(f"{file}: other models than in {files[0]}: {listed([n for n in part if n not in columns])}")
         for name, cells in part.items():
             columns.setdefault(name, []).extend(cells)
-    return RecordedOutcomes(columns, notes=[])
+    return RecordedOutcomes(columns, empty_outcomes(columns))
 
 
 def _responses(file: Path, one_of_several: bool) -> Columns:

@@ -7,12 +7,20 @@ from pathlib import Path
 
 import numpy as np
 
-from l2d.data.importers.recorded import Columns, RecordedOutcomes, check_splits, known_or_none, task_and_split
+from l2d.data.importers.recorded import (
+    Columns,
+    RecordedOutcomes,
+    check_splits,
+    empty_outcomes,
+    known_or_none,
+    task_and_split,
+)
 from l2d.data.sheet import Sheet, read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
 
 PRICE = "|total_cost"
+ABOUT_QUESTION = ("sample_id", "prompt", "eval_name")
 PICKLES = (".pkl", ".pickle")
 # Reading a pickle runs what is in it, so it is not done here.
 EXPORT = "import pandas; pandas.read_pickle('{0}.pkl').to_parquet('{0}.parquet')"
@@ -22,27 +30,50 @@ def routerbench_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     """Several files must have the same models; ids are then FILE/sample_id."""
     check_splits(files)
     columns: Columns = {}
+    notes: list[str] = []
     for file in files:
-        part = _scored(file, one_of_several=len(files) > 1)
+        sheet = _exported(file)
+        notes += [f"{file}: {name} is left out: no column {name}{PRICE}" for name in _unpriced(sheet)]
+        part = _scored(sheet, one_of_several=len(files) > 1)
         if columns and list(part) != list(columns):
             other = sorted({*part} ^ {*columns})
             raise L2DError(f"{file}: other columns than in {files[0]}: {listed(other)}")
         for name, cells in part.items():
             columns.setdefault(name, []).extend(cells)
-    return RecordedOutcomes(columns, notes=[])
+    return RecordedOutcomes(columns, [*notes, *empty_outcomes(columns)])
 
 
-def _scored(file: Path, one_of_several: bool) -> Columns:
+def _exported(file: Path) -> Sheet:
     if file.suffix.lower() in PICKLES:
         export = EXPORT.format(file.with_suffix(""))
         raise L2DError(
             f'{file}: a pickle can run code when it is read; if you trust it, export it: python -c "{export}"'
         )
-    sheet = read_sheet(file, ["sample_id", "prompt", "eval_name"])
-    models = [name.removesuffix(PRICE) for name in sheet.names if name.endswith(PRICE)]
-    for name in ("sample_id", "prompt", "eval_name", *models) if models else ("MODEL|total_cost",):
+    sheet = read_sheet(file, ABOUT_QUESTION)
+    models = _models(sheet)
+    for name in (*ABOUT_QUESTION, *models) if models else (f"MODEL{PRICE}",):
         if name not in sheet.columns:
             raise L2DError(f"{file}: no column {name}; there are {listed(sheet.names)}")
+    if len(models) < 2:
+        absent = listed([f"{name}{PRICE}" for name in _unpriced(sheet)]) or f"of a second MODEL{PRICE}"
+        raise L2DError(
+            f"{file}: no column {absent}; routing needs two models or more, and only {models[0]} has a price"
+        )
+    return sheet
+
+
+def _models(sheet: Sheet) -> list[str]:
+    return [name.removesuffix(PRICE) for name in sheet.names if name.endswith(PRICE)]
+
+
+def _unpriced(sheet: Sheet) -> list[str]:
+    """Columns of numbers that would be models if they had a price."""
+    taken = (*ABOUT_QUESTION, *_models(sheet))
+    return [name for name in sheet.names if "|" not in name and name not in taken and sheet.looks_numeric(name)]
+
+
+def _scored(sheet: Sheet, one_of_several: bool) -> Columns:
+    file, models = sheet.path, _models(sheet)
     ids = sheet.words("sample_id")
     part: Columns = {
         "id": [f"{file.stem}/{one}" for one in ids] if one_of_several else ids,

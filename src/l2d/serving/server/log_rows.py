@@ -1,7 +1,7 @@
 """The rows of a log that training and off-policy estimates take, from the log of l2d serve or from its export. Light: no torch."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from l2d.utils.text import listed
 
 # What an export may say.
 LIMITS = {"correct": (0, 1), "loss": (0, np.inf), "price": (0, np.inf), "latency": (0, np.inf), "propensity": (0, 1)}
+NO_CHANCE = "without a propensity"
+SHOWN_OF_CELL = 40  # characters
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class LoggedRows:
     latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
     is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
     made of a text. about: None if the file, an export, does not say. scales: what the runs that decided multiplied prices by,
-    NaN where that is not known."""
+    NaN where that is not known. left_out: how many other rows the file has, by the reason."""
 
     file: str
     ids: np.ndarray
@@ -39,6 +41,7 @@ class LoggedRows:
     embedded: bool
     about: RunInputs | None
     scales: np.ndarray | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,24 +76,38 @@ class LoggedRows:
 
 def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
     """address: of the log, or the file of its export. run: only the decisions of this run. Rows without a propensity or without
-    inputs are left out."""
+    inputs are left out, as is an answer that came before."""
     file = without_password(str(address))
     if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
         found = read_long_form(address, run)
-        rows = rows_of(file, found.columns, found.about)
+        rows, left_out = rows_of(file, found.columns, found.about), {NO_CHANCE: found.left_out}
     elif run is not None:
         raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
     else:
-        rows = rows_of(file, read_export(address), None)
-    rows = rows.take(~np.isnan(rows.propensities + rows.errors))
-    if not len(rows):
-        raise L2DError(f"{file}: no decision with an outcome and a propensity")
-    if rows.texts is None and rows.features is None:
-        raise L2DError(f"{file}: the log kept no inputs (--keep none); serve with --keep features or text")
+        columns, again = read_export(address)
+        rows, left_out = rows_of(file, columns, None), {"with an answer that came before": again}
+    kept = np.ones(len(rows), dtype=bool)
+    for why, lacking in gaps_of(rows).items():
+        left_out[why] = left_out.get(why, 0) + int((kept & lacking).sum())
+        kept &= ~lacking
+    if not kept.any():
+        raise L2DError(f"{file}: no decision with an outcome, a propensity and inputs")
+    return replace(rows.take(kept), left_out=left_out)
+
+
+def gaps_of(rows: LoggedRows) -> dict[str, np.ndarray]:
+    """Which rows lack what every row must have, bool [n], in words."""
     if rows.texts is not None:
-        return rows.take(np.array([text is not None for text in rows.texts.tolist()]))
-    assert rows.features is not None
-    return rows.take(~np.isnan(rows.features).any(axis=1))
+        unseen = np.array([text is None for text in rows.texts.tolist()])
+    elif rows.features is not None:
+        unseen = np.isnan(rows.features).any(axis=1)
+    else:
+        raise L2DError(f"{rows.file}: the log kept no inputs (--keep none); serve with --keep features or text")
+    return {
+        "without an outcome": np.isnan(rows.errors),
+        NO_CHANCE: np.isnan(rows.propensities),
+        "without inputs": unseen,
+    }
 
 
 def explored_rows(rows: LoggedRows) -> LoggedRows:
@@ -98,8 +115,8 @@ def explored_rows(rows: LoggedRows) -> LoggedRows:
     return rows.take(rows.propensities < 1)
 
 
-def read_export(file: Path) -> dict[str, Any]:
-    """The columns of an export, as `read_long_form` gives them."""
+def read_export(file: Path) -> tuple[dict[str, Any], int]:
+    """The columns of an export, as `read_long_form` gives them, and how many rows were left out: their answers came before."""
     names = read_header(file).names if file.is_file() else []
     sheet = read_sheet(file, [name for name in ("id", TEXT, "expert") if name in names])
     wanted = ("expert", "propensity", "correct" if "correct" in sheet.names else "loss")
@@ -107,15 +124,39 @@ def read_export(file: Path) -> dict[str, Any]:
         there = f"there are {listed(sheet.names)}"
         raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
+    if TEXT not in sheet.names and not seen:
+        what = f"no {sheet.column} {TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)"
+        raise L2DError(
+            f"{file}: {what}; rename yours, or serve with --keep features or text; there are {listed(sheet.names)}"
+        )
     numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
+    first = first_answers(sheet, [name for name in (*numbers, *words, *seen) if name != "latency"])
+    again, sheet = int((~first).sum()), sheet.take(first)
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name, (least, most) in LIMITS.items():
         if name in found:
             values = found[name]
             sheet.refuse(name, f"not from {least:g} to {most:g}", (values < least) | (values > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
-    return {"id": exported_ids(sheet), **{name: sheet.columns[name].to_pylist() for name in words}, **found}
+    return {"id": exported_ids(sheet), **{name: sheet.columns[name].to_pylist() for name in words}, **found}, again
+
+
+def first_answers(sheet: Sheet, columns: Sequence[str]) -> np.ndarray:
+    """Which rows are the first with their id and expert, bool [n]. Those that come again must agree in these columns."""
+    if "id" not in sheet.names:
+        return np.ones(len(sheet), dtype=bool)
+    known: dict[tuple[str, str], int] = {}
+    keys = [*zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)]
+    again = [(known[key], row) for row, key in enumerate(keys) if known.setdefault(key, row) != row]
+    for column in columns if again else ():
+        cells = sheet.words(column, gaps=True)
+        for before, row in again:
+            if cells[row] != cells[before]:
+                same = f"rows {before + 1:,} and {row + 1:,} have the same id and expert, {keys[row][1]}"
+                told = f"{column} is {cells[before][:SHOWN_OF_CELL]} and {cells[row][:SHOWN_OF_CELL]}"
+                raise L2DError(f"{sheet.path}: {same}, but {told} {sheet.counted}")
+    return ~np.isin(np.arange(len(sheet)), [row for _, row in again])
 
 
 def exported_ids(sheet: Sheet) -> list[str]:
