@@ -283,6 +283,8 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert action.help, action
         assert all(flag in text for flag in action.option_strings)
     assert "l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text " in text
+    # cost.scale=0.5 alone makes a price of 1 half an error
+    assert "in the unit of the prices in training, before cost.scale:" in " ".join(text.split())
 
 
 @pytest.mark.slow

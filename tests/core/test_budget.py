@@ -52,7 +52,8 @@ def test_the_fallback_is_within_the_budget() -> None:
     assert found.error == 0.5
     worse = HeldOut(ERRORS, 1 - EXPECTED, ERRORS.mean(dim=0))  # it prefers the wrong expert
     assert within(0.02, held_out=worse).guard.constant == 0
-    assert within(0.009, held_out=worse).guard.constant == 1
+    found = within(0.009, held_out=worse).guard
+    assert (found.constant, found.pays) == (1, False)
 
 
 def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
@@ -63,6 +64,9 @@ def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
     rows = HeldOut(errors, errors, errors.mean(dim=0), **own, needed=1.0)
     found = keep_within(rows, None, 0.2, None, NAMES).guard
     assert (found.constant, found.needed) == (None, 1.0)
+    # It is compared with the cheapest expert, although the other errs less.
+    dearer = replace(rows, prices=prices + torch.tensor([0.6, 0.0]), mean_errors=torch.tensor([0.1, 0.9]))
+    assert keep_within(dearer, None, 0.5, None, NAMES).guard.best == 1
 
 
 def test_by_the_costs_of_a_log_the_fallback_comes_sooner() -> None:
@@ -82,6 +86,27 @@ def test_the_router_that_is_deployed_must_keep_it() -> None:
     assert (free.factor, free.spend) == pytest.approx((1, 0.01))  # the routers of the folds would spend .00775
     assert str(free).endswith("(95 %; 100 rows judged by routers of the other folds)")
     assert str(within(0.01)).endswith("(95 %; 100 rows that the router did not see)")
+
+
+def test_rows_that_the_router_learned_by_heart_say_too_little() -> None:
+    """On its own rows small is right, and it would spend .001; the routers of the folds spend .00775 on rows that they did not see.
+    All of that is resampled with the same rows, so that the result is the folds' own."""
+    learned = replace(HELD_OUT, deployed=torch.tensor([[0.1, 0.0]]).repeat(100, 1))
+    for confidence in (None, 0.9):
+        found = keep_within(learned, PRICES, 0.0055, confidence, NAMES)
+        assert replace(found, crossed=False) == within(0.0055, confidence)
+    assert keep_within(learned, PRICES, 0.01, None, NAMES).spend == pytest.approx(0.00775)
+
+
+@pytest.mark.parametrize("deployed", [None, EXPECTED])
+def test_no_spend_is_negative(deployed: torch.Tensor | None) -> None:
+    """A doubly robust estimate may be. In every fourth row it is far below the price that was expected."""
+    prices = torch.tensor([[0.01, 0.001]] * 3 + [[-0.1, -0.1]], dtype=torch.float64).repeat(25, 1)
+    own = {"deployed": deployed, "deployed_prices": None if deployed is None else PRICES.expand(100, 2)}
+    rows = {"prices": prices, "expected_prices": PRICES.expand(100, 2), "mean_prices": prices.mean(dim=0)}
+    for held_out in (replace(HELD_OUT, **own, **rows), replace(HELD_OUT, expected=1 - EXPECTED, **own, **rows)):
+        found = keep_within(held_out, None, 0.01, None, NAMES)
+        assert (found.spend, *found.spend_interval) == (0, 0, 0)
 
 
 def test_money_is_told_in_its_own_unit() -> None:
@@ -237,15 +262,20 @@ BUDGET = 0.05
 MEAN_PRICES = torch.tensor([0.005, 0.025, 0.075, 0.3], dtype=torch.float64)
 
 
-def queries(n: int, draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Points, with a 1 at the end; errors, prices, and the chance with which a log asks each of four experts."""
+def queries(
+    n: int, draw: torch.Generator, useless: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Points, with a 1 and the useless features at the end; errors, prices, and the chance with which a log asks each of four
+    experts."""
     points = torch.randn(n, 20, generator=draw, dtype=torch.float64)
     points[:, -1] = 1
     right = torch.sigmoid(torch.tensor([-0.2, 0.5, 0.8, 1.8]) + points @ COEFFICIENTS)
     errors = (torch.rand(n, 4, generator=draw, dtype=torch.float64) > right).double()
     noise = torch.exp(0.3 * torch.randn(n, 4, generator=draw) - 0.045)
     prices = MEAN_PRICES * (1 + 0.4 * points[:, :1]).clamp(min=0.2) * noise
-    return points, errors, prices, torch.softmax(torch.tensor([0.3, 0.2, 0.8, -0.2]) + 0.3 * points[:, :4], dim=1)
+    chances = torch.softmax(torch.tensor([0.3, 0.2, 0.8, -0.2]) + 0.3 * points[:, :4], dim=1)
+    more = torch.randn(n, useless, generator=draw, dtype=torch.float64)
+    return torch.cat([points, more], dim=1), errors, prices, chances
 
 
 def regressed(points: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
@@ -255,11 +285,13 @@ def regressed(points: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.linalg.solve(squares, torch.einsum("nf,nk->kf", points, values.nan_to_num(0.0))).T
 
 
-def cross_validated(n: int, seed: int, *, log: bool) -> tuple[HeldOut, torch.Tensor, torch.Tensor]:
+def cross_validated(
+    n: int, seed: int, *, log: bool = False, useless: int = 0
+) -> tuple[HeldOut, torch.Tensor, torch.Tensor]:
     """What the routers of five folds leave of n queries, and the coefficients of the router of all of them: of its errors, and of
     its prices. A log knows one answer to each query."""
     draw = torch.Generator().manual_seed(seed)
-    points, errors, prices, chances = queries(n, draw)
+    points, errors, prices, chances = queries(n, draw, useless)
     asked = torch.zeros(n, 4).scatter(1, torch.multinomial(chances, 1, generator=draw), 1.0).bool()
     asked = asked if log else torch.ones(n, 4).bool()
     weights = weights_of(asked, chances) if log else torch.ones(n, 4).double()
@@ -278,30 +310,41 @@ def cross_validated(n: int, seed: int, *, log: bool) -> tuple[HeldOut, torch.Ten
     return HeldOut(wrong, expected, wrong.mean(dim=0), needed=0.0, **own, **by_row), mine, my_prices
 
 
-@pytest.mark.parametrize("log", [False, True], ids=["table", "log"])
-def test_the_truth_is_in_the_interval_and_the_budget_is_kept(log: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 25 routers that learn errors and prices. The interval of the spend contains the true spend of the router that is deployed
-    about 95 % of the time. At a confidence of .95 the true spend is above the budget about 5 % of the time."""
+@pytest.mark.parametrize(
+    ("n", "useless", "log", "listed"),
+    [(800, 0, False, None), (800, 0, True, None), (150, 80, False, MEAN_PRICES)],
+    ids=["table", "log", "overfitting"],
+)
+def test_the_truth_is_in_the_interval_and_the_budget_is_kept(
+    n: int, useless: int, log: bool, listed: torch.Tensor | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 25 routers that learn errors and prices, or errors alone, by heart, at one list of prices. The true spend of the router
+    that is deployed is rarely above the interval; the larger of two estimates is often a little too high. At a confidence of .95
+    the true spend is above the budget at most about 5 % of the time."""
     monkeypatch.setattr("l2d.core.budget.RESAMPLES", 300)
     monkeypatch.setattr("l2d.core.budget.FACTORS", 80)
-    points, _, prices, _ = queries(5_000, torch.Generator().manual_seed(99))
-    inside, over, ratios = [], [], []
+    points, _, prices, _ = queries(5_000, torch.Generator().manual_seed(99), useless)
+    prices = prices if listed is None else listed.expand(5_000, 4)
+    below, above, over, ratios = [], [], [], []
     for seed in range(25):
-        held_out, mine, my_prices = cross_validated(800, seed, log=log)
+        held_out, mine, my_prices = cross_validated(n, seed, log=log, useless=useless)
+        told = (points @ my_prices).clamp(min=0) if listed is None else listed
         for confidence in (None, 0.95):
-            found = keep_within(held_out, None, BUDGET, confidence, ("a", "b", "c", "d"))
-            chosen = argmax_last(-(points @ mine + found.factor * (points @ my_prices).clamp(min=0)))
+            found = keep_within(held_out, listed, BUDGET, confidence, ("a", "b", "c", "d"))
+            chosen = argmax_last(-(points @ mine + found.factor * told))
             truth = float(prices.gather(1, found.guard.decide(prices, chosen)[:, None]).mean())
             low, high = found.spend_interval
-            inside.append(low <= truth <= high)
+            below.append(truth < low * (1 - 1e-6))
+            above.append(truth > high * (1 + 1e-6))
             ratios.append(found.spend / truth)
             over.append(truth > BUDGET)
             assert (found.overspend > 0.027) <= (high > BUDGET) <= (found.overspend > 0.02)  # they agree
             assert confidence is None or found.overspend <= 0.05
-    assert sum(inside) >= 45  # of 50
-    assert 5 <= sum(over[::2]) <= 15  # the budget binds
+    assert sum(above) <= 4  # of 50
+    assert sum(below) <= 7
+    assert 4 <= sum(over[::2]) <= 15  # the budget binds
     assert sum(over[1::2]) <= 2
-    assert sum(ratios) / len(ratios) == pytest.approx(1, abs=0.05)
+    assert 0.97 <= sum(ratios) / len(ratios) <= 1.08
 
 
 def test_the_chance_agrees_with_the_interval() -> None:
@@ -345,3 +388,4 @@ def test_a_fallback_where_no_routing_is_within_the_budget() -> None:
     assert found.guard.constant == 1
     assert found.spend == pytest.approx(0.001)
     assert found.error == 0.5
+    assert found.guard.pays  # large is better, and too dear: not the rows but the budget is the reason

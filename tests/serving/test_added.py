@@ -65,6 +65,35 @@ def test_prices_that_differ_between_queries() -> None:
     assert choice.expected_prices["expert 2"] == pytest.approx(before.expected_prices["expert 2"])
 
 
+def test_a_price_within_a_budget_counts_as_the_others_do() -> None:
+    """By hand: the new expert costs what the second does, and its price is multiplied by the same factor."""
+    router = fitted("knn", prices=[0.05, 0.2]).within(0.08)
+    assert router.description.factor > 1
+    more = router.with_expert("new", NEW, NEW_ERRORS, price=0.2)
+    for choice in more.route(QUERIES):
+        assert choice.expected_costs is not None
+        assert choice.expected_errors is not None
+        paid = {name: choice.expected_costs[name] - choice.expected_errors[name] for name in more.experts}
+        assert paid["new"] == pytest.approx(paid["expert 2"], abs=1e-6)
+        assert paid["new"] == pytest.approx(0.2 * router.description.factor, rel=1e-4)
+
+
+def test_a_list_after_prices_that_differ_between_queries() -> None:
+    router = fitted("linear", prices=np.stack([0.1 + 0.05 * np.abs(X[:, 0]), np.full(400, 0.2)], axis=1))
+    more = router.at([0.05, 0.2]).with_expert("new", NEW, NEW_ERRORS, price=0.5)
+    [choice] = more.route(QUERIES[:1])
+    assert choice.expected_costs is not None
+    assert choice.expected_errors is not None
+    paid = {name: choice.expected_costs[name] - choice.expected_errors[name] for name in more.experts}
+    assert paid == pytest.approx({"expert 1": 0.05, "expert 2": 0.2, "new": 0.5}, abs=1e-6)
+
+
+def test_without_prices_the_new_one_has_none_unless_they_were_given_later() -> None:
+    router = fitted("knn", prices=[0.1, 0.1], options={"cost.scale": 0})
+    for one, prices in ((router, (0.0, 0.0, 0.0)), (router.at([0.1, 0.2]), (0.1, 0.2, 0.3))):
+        assert one.with_expert("new", NEW, NEW_ERRORS, price=0.3).description.prices == pytest.approx(prices)
+
+
 def test_what_is_refused() -> None:
     router = fitted("knn", prices=[0.1, 0.2])
     for given, said in (

@@ -35,6 +35,8 @@ from l2d.core.guard import Guard, HeldOut
 from l2d.data.batches import eval_parts
 from l2d.data.sets.digits import Digits
 from l2d.data.text.pretrained import MINILM, locate
+from l2d.methods.method import Method
+from l2d.methods.priced import Priced
 from l2d.runs.folder import RunFolder
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, read_weights, write_weights
 from l2d.serving.router import Choice, Router
@@ -327,6 +329,7 @@ def test_budgets_that_cannot_be_kept(tmp_path: Path) -> None:
     assert (point.budget, point.spend <= 0.5 + 1e-6, point.overspend <= 0.4) == (0.5, True, True)
     assert point == router.at(budget=0.5, confidence=0.6).operating_point
     router.config["cost"]["scale"] = 0
+    router.description = replace(router.description, prices=(0.0, 0.0, 0.0))
     with pytest.raises(ParameterError, match=r"^budget=1: all prices .* are 0"):
         router.at(budget=1)
     router.description = replace(router.description, prices=None)
@@ -335,6 +338,50 @@ def test_budgets_that_cannot_be_kept(tmp_path: Path) -> None:
     without = priced_run(tmp_path, ASKED)
     with pytest.raises(ParameterError, match=r"^budget: no rows to judge the experts on, .*force=true"):
         Router.load(without.path).at(budget=1)
+
+
+def test_prices_later_for_a_run_without_any(tmp_path: Path) -> None:
+    """cost.scale=0 leaves one unit, that of one error, for everything that is given later."""
+    run = untrained(tmp_path, *PRICED, "cost.scale=0", "method=cost_regression")
+    kept = HeldOut(*spread_errors())
+    router = Router.load(run.path)
+    router.held_out, prices = kept, [0.5, 0.1, 0.3]
+    [before] = router.route(run.queries[:1])
+    assert (before.expected_prices, before.price_weight, router.counts_prices) == (None, None, False)
+    other = router.at(prices)
+    assert other.counts_prices
+    [after] = other.route(run.queries[:1])
+    assert (after.expected_prices, after.price_weight) == (pytest.approx(dict(zip("abc", prices, strict=True))), 1)
+    errors = np.zeros((len(run.queries), 3))
+    own = other.score(run.queries, errors=errors).mean_price
+    assert own == pytest.approx(other.score(run.queries, errors=errors, prices=prices).mean_price)
+    assert own is not None
+    assert own >= 0.1
+    at_once, later = router.at(prices, budget=0.25).operating_point, other.within(0.25).operating_point
+    assert at_once is not None
+    assert (at_once.budget, at_once.spend <= 0.25 + 1e-6) == (0.25, True)
+    assert at_once == later
+
+
+def test_a_method_that_takes_a_list_of_prices_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of the user's own may."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router, prices = Router.load(run.path), [0.2, 0.0, 0.1]
+    wanted = experts_of(router.at(prices), run)
+    monkeypatch.setattr(Priced, "rescale", Method.rescale)
+    assert experts_of(router.at(prices), run) == wanted
+    assert router.within(0.25).operating_point is not None
+
+
+def test_the_note_says_why_every_query_goes_to_one_expert(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router = Router.load(run.path)
+    router.guard = Guard(None, 1, 1, 0.01, 0.02, 1.0)
+    assert router.guard_note == (
+        "guard: every query goes to b; on rows that it did not see the router was not better than b by more than a standard error"
+    )
+    router.guard = Guard(None, 1, 1, 0.8, 0.01, 1.0)  # it is better by far, so the budget alone is the reason
+    assert router.guard_note == "guard: every query goes to b; b is within the budget, and no routing is"
 
 
 def test_whole_costs_have_no_prices_to_change(tmp_path: Path) -> None:

@@ -137,6 +137,20 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     assert torch.equal(splits_of_router(held_out).train.rows, make_splits(held_out).train.rows)
 
 
+@pytest.mark.parametrize("more", [["sampling=over"], ["sampling=under"], ["method=cost_regression", "checkpoint=best"]])
+def test_a_budget_goes_by_all_rows_as_they_are(more: list[str], file: Path, tmp_path: Path) -> None:
+    """Not by those that sampling repeats or leaves out: the routers of folds are judged on each row once."""
+    cfg = config(file, tmp_path, "cost=error_plus_cost", "cost.prices=[0.01,0.02]", *more)
+    train(cfg)
+    router = Router.load(folder_of(cfg))
+    assert router.held_out is not None
+    assert router.held_out.deployed is not None
+    expected = router.method.expected_errors(router.scores(FoldedRows(check(cfg)).whole.train_inputs))
+    assert expected is not None
+    torch.testing.assert_close(router.held_out.deployed, expected)
+    assert len(expected) == len(router.held_out.errors) == N
+
+
 class Killed(BaseException):
     pass
 

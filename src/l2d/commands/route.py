@@ -78,8 +78,8 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
     decisions.add_argument(
         "--prices",
         type=read_prices,
-        help="decide by other prices than those of training, in the same unit (dollars if the run has cost.error_price, else units"
-        " of one error): small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
+        help="decide by other prices than those of training, in the unit of the prices in training, before cost.scale:"
+        " small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
         " (method=cost_regression, label_regression, plugin or a simple router such as knn)."
         " The guard is fitted to them",
     )

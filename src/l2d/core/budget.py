@@ -82,7 +82,7 @@ class PricedRows:
 
 
 def priced_rows(held_out: HeldOut, prices: Tensor | None) -> tuple[PricedRows | None, PricedRows | None]:
-    """The rows that the router did not see; and, if the routers of folds judged them, its own rows as the router that is deployed
+    """The rows that the router did not see; and, if the routers of folds judged them, the same rows as the router that is deployed
     expects them, at the prices that it expects there. prices [p]; None: each row has its own, unless the run kept none."""
 
     def rows(expected: Tensor | None, told: Tensor | None, paid: Tensor | None) -> PricedRows | None:
@@ -104,11 +104,13 @@ class SpendCurve:
     """What a router spends at each factor, and what the experts cost alone: means over rows, and in resamples of the rows.
 
     own: None if the router itself judged the rows, all unseen. If the routers of folds did, they decide otherwise than the router
-    that is deployed, which learned from more rows. Its spend is then what it expects on its own rows, plus how much more than
-    expected was paid on rows that were not seen. Its choices cannot simply be charged the prices of its own rows: it learned from
-    these, and takes an expert where it was cheap by chance.
+    that is deployed, which learned from more rows. Its spend is then the larger of two estimates. One is what it expects on its own
+    rows, plus how much more than expected was paid on rows that were not seen. Its choices cannot simply be charged the prices of
+    its own rows: it learned from these, and takes an expert where it was cheap by chance. The other is what the routers of folds
+    spend: on rows that it learned by heart, a router knows which cheap experts are right, and spends less than on new ones.
 
-    decisions, errors: of the rows that were not seen. spend [factors], alone [p]; resampled, alone_resampled: [resamples, …].
+    decisions, errors: of the rows that were not seen. spend [factors], alone [p]; resampled, alone_resampled: [resamples, …]. None
+    is negative, as estimates from a log may be.
     """
 
     def __init__(self, rows: PricedRows, own: PricedRows | None, errors: Tensor) -> None:
@@ -117,15 +119,18 @@ class SpendCurve:
         self.decisions = rows.decide(self.factors)
         rng = stream(0, "budget")
         counts = bootstrap_weights(rng, len(rows.prices))
-        if own is None:
-            spent = [(paid_at_each(rows.prices, self.decisions), counts)]
-        else:
+        unseen = paid_at_each(rows.prices, self.decisions)
+        self.spend, self.resampled = unseen.mean(dim=1), counts @ unseen.T
+        if own is not None:
             expected = paid_at_each(own.prices, own.decide(self.factors))
+            # The rows are the same, so that a resample has the same ones; an earlier l2d kept others.
+            drawn = counts if len(own.prices) == len(counts[0]) else bootstrap_weights(rng, len(own.prices))
             beyond = paid_at_each(rows.prices - rows.expected_prices, self.decisions)
-            spent = [(expected, bootstrap_weights(rng, len(own.prices))), (beyond, counts)]
-        self.spend = torch.stack([part.mean(dim=1) for part, _ in spent]).sum(dim=0)
-        self.resampled = torch.stack([drawn @ part.T for part, drawn in spent]).sum(dim=0)
+            self.spend = self.spend.maximum(expected.mean(dim=1) + beyond.mean(dim=1))
+            self.resampled = self.resampled.maximum(drawn @ expected.T + counts @ beyond.T)
         self.alone, self.alone_resampled = rows.prices.mean(dim=0), counts @ rows.prices
+        for means in (self.spend, self.resampled, self.alone, self.alone_resampled):
+            means.clamp_(min=0)
 
 
 def bootstrap_weights(rng: np.random.Generator, n: int) -> Tensor:
@@ -218,7 +223,8 @@ def guard_within(
     """The guard, which falls back to the best single expert that the budget allows; and the decisions under it. It has no offsets:
     they would change the spend. affordable: bool [p]. alone: fall back, since no routing is within the budget."""
     decisions, costs = curve.decisions[place], curve.errors + curve.prices
-    best = int((held_out.mean_errors.double() + curve.alone).masked_fill(~affordable, torch.inf).argmin())
+    compared = affordable if affordable.any() else curve.alone <= curve.alone.min()
+    best = int((held_out.mean_errors.double() + curve.alone).masked_fill(~compared, torch.inf).argmin())
     guard = fit_guard(None, decisions, costs, best, held_out.needed)
     if not affordable.any():  # there is nothing to fall back to
         guard = replace(guard, constant=None)

@@ -3,7 +3,7 @@ a log, it must be cheaper by more than a standard error. The guard adds offsets 
 standard errors. bench/guard.py and bench/log_guard.py measure how often these rules err."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,11 @@ class Guard:
     error: float | None
     needed: float = KNOWN
 
+    @property
+    def pays(self) -> bool:
+        """Whether the router gains enough. If the guard falls back all the same, no routing was within a budget."""
+        return self.error is not None and self.gain > self.needed * self.error  # a single row says nothing
+
     def decide(self, utilities: Tensor, decisions: Tensor) -> Tensor:
         """utilities [n, p] and the router's own decisions [n] -> [n]."""
         if self.constant is not None:
@@ -52,11 +57,12 @@ class Guard:
 @dataclass(frozen=True)
 class HeldOut:
     """The data to fit a guard for other prices: errors [n, p] of rows that the router did not see, the errors that it expected
-    there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen. deployed [m, p]: what the router
-    expects on its training rows, if the routers of folds made the expectations; what it will spend depends on its own.
+    there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen. deployed [n, p]: what the router
+    expects on these rows, from which it learned, if the routers of folds made the expectations; what it will spend depends on its
+    own.
 
     If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router
-    expects on its training rows. needed: see Guard."""
+    expects there. needed: see Guard."""
 
     errors: Tensor
     expected: Tensor
@@ -96,8 +102,8 @@ def fit_guard(utilities: Tensor | None, decisions: Tensor, costs: Tensor, best: 
         if error is not None and gain > OFFSETS * error:
             offsets, decisions = fit_offsets(utilities, costs), held_out
     gain, error = paired(costs[:, best] - paid(costs, decisions))
-    pays = error is not None and gain > needed * error  # a single row says nothing
-    return Guard(offsets, None if pays else best, best, gain, error, needed)
+    guard = Guard(offsets, None, best, gain, error, needed)
+    return guard if guard.pays else replace(guard, constant=best)
 
 
 def paired(differences: Tensor) -> tuple[float, float | None]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
 
 from l2d.data.batches import Batch, Batches, Inputs, eval_batch, place
 from l2d.routing.assemble import Split, Splits
@@ -54,9 +55,11 @@ class DeferralData(pl.LightningDataModule):
         """The validation split, in order; whole on every rank, so that no average over ranks is needed."""
         return self._in_order(self.splits.validation)
 
-    def train_in_order(self) -> Batches:
-        """The training split, in order."""
-        return self._in_order(self.splits.train)
+    def all_in_order(self) -> Batches:
+        """The inputs of the training and validation rows, in order and before resampling; without their costs."""
+        source = self.splits.train.source
+        nothing = torch.zeros(len(source))
+        return Batches(self._inputs(self.splits.train), torch.arange(len(source)), nothing, nothing, self._size(source))
 
     def predict_dataloader(self) -> Batches:
         """The test split, in order."""
@@ -66,8 +69,11 @@ class DeferralData(pl.LightningDataModule):
         return batch  # it is there already
 
     def _in_order(self, split: Split) -> Batches:
-        size = max(1, eval_batch(split.source) // self.parts)
+        size = self._size(split.source)
         return Batches(self._inputs(split), split.rows, split.costs.float(), split.labels, size)
+
+    def _size(self, source: Tensor) -> int:
+        return max(1, eval_batch(source) // self.parts)
 
     def _inputs(self, split: Split) -> Inputs:
         """Training and validation share one copy of the images on the device."""

@@ -30,7 +30,7 @@ def with_expert(
         raise ParameterError("name", problem, name)
     if name in known.experts:
         raise ParameterError("name", f"is an expert already; there are {', '.join(known.experts)}", name)
-    by_row = router.network.price_model is not None
+    by_row = known.prices is None and router.network.price_model is not None
     if price is None and (by_row or any(known.prices or ())):
         raise ParameterError("price", "missing; the other experts have prices")
     wrong = read_amounts("errors", as_array(errors).reshape(-1, 1))[:, 0]
@@ -42,7 +42,9 @@ def with_expert(
         raise ParameterError(
             "errors", f"must be at most {float(method.most):g}, the largest in training", float(wrong.max())
         )
-    inputs, paid = router.inputs_of(queries), (price or 0.0) * router.price_scale
+    # Beside experts whose prices cost.scale=0 made 0, the new one is free too.
+    scale = router.later_scale if any(known.prices or ()) else router.price_scale
+    inputs, paid = router.inputs_of(queries), (price or 0.0) * scale
     other = copy.copy(router)
     other.network, other.method = copy.deepcopy(router.network).cpu(), copy.deepcopy(method).cpu()
     assert isinstance(other.network, EstimatorNetwork)
@@ -51,7 +53,7 @@ def with_expert(
             other.network.estimator.add_expert(inputs.flatten(1), other.method.right(wrong[:, None])[:, 0])
         except ParameterError as error:
             raise ParameterError("name", error.problem, name) from error
-        other.method.add_expert(0.0 if by_row else paid)
+        other.method.add_expert(0.0 if by_row else paid * known.factor)
         if other.network.price_model is not None:
             other.network.price_model.add_expert(paid)
     other.network.to(router.device).eval()

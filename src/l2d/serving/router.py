@@ -113,6 +113,8 @@ class Router:
             best = self.experts[self.guard.constant]
             enough = " by more than a standard error" if self.guard.needed else ""
             reason = f"on rows that it did not see the router was not better than {best}{enough}"
+            if self.guard.pays:
+                reason = f"{best} is within the budget, and no routing is"
             return f"guard: every query goes to {best}; {reason}"
         return "guard: the experts' scores are shifted by offsets that were fitted to the validation rows"
 
@@ -122,8 +124,8 @@ class Router:
         """Another router, which decides by other prices or within a budget. It shares this one's network; this one stays as it is.
 
         Args:
-            prices: One per expert, in the unit of the prices in training: dollars if the run has cost.error_price, else units of
-                one error. Default: this router's own. The guard is fitted to rows that the router did not see, at these prices.
+            prices: One per expert, in the unit of the prices in training, before cost.scale. Default: this router's own. The guard
+                is fitted to rows that the router did not see, at these prices.
             budget: The mean price per query to keep within, in the same unit. Prices that differ between queries are those that the
                 router expects. The prices are then multiplied by the least factor that keeps the budget, and the guard's fallback
                 is within the budget too.
@@ -137,25 +139,28 @@ class Router:
         if prices is None and budget is None:
             raise ParameterError("prices", "missing; give prices, a budget, or both")
         asked = "budget" if prices is None else "prices"
-        given = None if prices is None else prices_in_order(prices, self.experts)
+        known, new = self.description.prices, None
+        if prices is not None or known is not None:  # float32, like the method's
+            given = None if prices is None else prices_in_order(prices, self.experts)
+            new = torch.tensor(known if given is None else [price * self.later_scale for price in given])
         other = copy.copy(self)
         other.method = copy.deepcopy(self.method)
         other.validation = other.operating_point = None  # they were measured at other prices
         try:
-            other.method.rescale(1.0)
+            if new is None:
+                other.method.rescale(1.0)
+            else:
+                other.method.reprice(new)
         except ParameterError as error:  # the method has learned its prices
             raise ParameterError(asked, error.problem) from error
-        held_out, known = self._rows_for(asked), self.description.prices
-        if budget is not None and self.price_scale == 0:
+        held_out = self._rows_for(asked)
+        if prices is None and self._without_prices:
             raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
-        if given is not None or known is not None:
-            # float32, like the method's. A run with cost.scale=0 has no unit but one error.
-            new = torch.tensor(known if given is None else [price * (self.price_scale or 1.0) for price in given])
-            other.method.reprice(new)
+        if new is not None:
             same = self.description.factor == 1 and known is not None and torch.equal(torch.tensor(known), new)
             other.guard = self.description.guard if same else held_out.guard_at(new)
             other.description = replace(self.description, prices=tuple(new.tolist()), guard=other.guard, factor=1.0)
-        return other if budget is None else other._within(held_out, budget * self.price_scale, confidence)
+        return other if budget is None else other._within(held_out, budget * self.later_scale, confidence)
 
     def within(self, budget: float, confidence: float | None = None) -> "Router":
         """Another router, which keeps the mean price per query within a budget: short for `at(budget=…, confidence=…)`."""
@@ -193,7 +198,7 @@ class Router:
         """budget: in units of one error, like the router's prices. This router is a copy already."""
         prices = None if self.description.prices is None else torch.tensor(self.description.prices)
         currency = "" if self.unit.error_price is None else "$"
-        point = keep_within(held_out, prices, budget, confidence, self.experts, 1 / self.price_scale, currency)
+        point = keep_within(held_out, prices, budget, confidence, self.experts, 1 / self.later_scale, currency)
         point = replace(point, with_latency=bool(self.unit.latency_price))
         if prices is None:
             self.method.rescale(point.factor)
@@ -206,7 +211,12 @@ class Router:
     @property
     def counts_prices(self) -> bool:
         """Whether prices are part of its costs."""
-        return self.price_scale > 0 and ("scale" in self.config["cost"] or any(self.description.prices or ()))
+        return any(self.description.prices or ()) or (self.price_scale > 0 and "scale" in self.config["cost"])
+
+    @property
+    def _without_prices(self) -> bool:
+        """Whether cost.scale=0 made all prices 0, and none were given later."""
+        return self.price_scale == 0 and not self.counts_prices
 
     @property
     def price_scale(self) -> float:
@@ -214,9 +224,14 @@ class Router:
         return float(self.config["cost"].get("scale", 1.0))
 
     @property
+    def later_scale(self) -> float:
+        """What prices and budgets that are given later are multiplied by. A run with cost.scale=0 has no unit but one error."""
+        return self.price_scale or 1.0
+
+    @property
     def price_weight(self) -> float:
         """What a price in the unit of training counts for in a decision, in units of one error: a budget multiplies prices."""
-        return self.price_scale * self.description.factor
+        return self.later_scale * self.description.factor
 
     @property
     def unit(self) -> Unit:
@@ -295,7 +310,7 @@ class Router:
             prices = prices_in_order(prices, self.experts)
         wrong, given = read_outcomes(costs, errors, prices, self.experts)
         if given is not None:
-            given = given * self.price_scale
+            given = given * self.later_scale
         elif costs is None and self.description.prices is not None:
             given = torch.tensor(self.description.prices, dtype=torch.float64)
         if tuple(wrong.shape) != (n, len(self.experts)):
@@ -358,20 +373,20 @@ class Router:
 
     def _expected_prices(self, outputs: Tensor) -> Tensor | None:
         """[n, p], in the unit of the prices in training."""
-        if self.price_scale == 0:
+        if self._without_prices:
             return None
         listed = self.description.prices
         found = (
             self.method.expected_prices(outputs) if listed is None else torch.tensor(listed).expand(len(outputs), -1)
         )
-        return None if found is None else found / self.price_scale
+        return None if found is None else found / self.later_scale
 
     def _expected_errors(self, outputs: Tensor, costs: Tensor | None, prices: Tensor | None) -> Tensor | None:
         """[n, p]. Without prices of its own, a router may have learned whole costs, which its method takes for errors."""
         if prices is None:
             return None
         found = self.method.expected_errors(outputs)
-        return costs - prices * self.price_scale if found is None and costs is not None else found
+        return costs - prices * self.later_scale if found is None and costs is not None else found
 
     def _orders(self, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
         """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""

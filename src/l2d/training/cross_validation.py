@@ -239,15 +239,16 @@ def score_out_of_fold(
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    kept = held_out(method, rows, splits, splits.train_costs, outputs_on_its_rows(trainer, router, data))
+    kept = held_out(method, rows, splits, splits.train_costs, outputs_on_all_rows(trainer, router, data))
     return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, kept, ids)
 
 
-def outputs_on_its_rows(trainer: pl.Trainer, router: RouterModule, data: DeferralData) -> Tensor | None:
-    """The final router's outputs for its training rows: a budget must hold for its estimates, not for the folds'."""
+def outputs_on_all_rows(trainer: pl.Trainer, router: RouterModule, data: DeferralData) -> Tensor | None:
+    """The final router's outputs: a budget must hold for its estimates, not for the folds'. Each row counts once, as in the folds,
+    however often the router learned from it."""
     if not router.method.takes_prices_later:
         return None
-    found: Any = trainer.predict(router, dataloaders=data.train_in_order())
+    found: Any = trainer.predict(router, dataloaders=data.all_in_order())
     return at_least_float32(torch.cat(found).cpu())
 
 

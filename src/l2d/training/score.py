@@ -203,7 +203,7 @@ def held_out(
     method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, deployed: Tensor | None = None
 ) -> dict[str, Tensor]:
     """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
-    costs that choose the best single expert. deployed: the router's outputs on its own rows, if other routers judged them."""
+    costs that choose the best single expert. deployed: the router's own outputs on these rows, if other routers judged them."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()

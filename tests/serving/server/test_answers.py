@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ def test_rounded() -> None:
 def test_without_prices_nothing_is_weighed(run: Path, tmp_path: Path) -> None:
     router = Router.load(run)
     router.config = {**router.config, "cost": {**router.config["cost"], "scale": 0.0}}
+    router.description = replace(router.description, prices=(0.0,) * len(router.experts))
     with asking(make_service(router, tmp_path / "log.sqlite")) as client:
         found = client.post("/v1/route", json={"text": PROMPTS[0]}).json()
         assert (found["price_weight"], found["ranking"][0]["price"]) == (None, None)

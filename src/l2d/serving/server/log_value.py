@@ -124,7 +124,7 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
     price = spent = None
     if router.counts_prices:
-        prices = prices / router.price_scale
+        prices = prices / router.later_scale
         expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
         price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
     return LogValue(found, ran, [one for one in singles if one.asked >= LEAST], unknown, price, spent)
@@ -179,7 +179,7 @@ def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: 
         return np.zeros(len(rows))
     late = router.config["cost"].get("latency_price", 0.0)
     found = rows.prices + (late * rows.latencies if late else 0.0)
-    return np.where(np.isnan(found), own, router.price_scale * found)
+    return np.where(np.isnan(found), own, router.later_scale * found)
 
 
 def regressed_costs(inputs: Tensor, known: Tensor) -> Tensor:

@@ -304,10 +304,10 @@ class RouterService:
 
 def price_of(router: Router, expert: str) -> float | None:
     """In the unit of the prices in training, before cost.scale. None if it is not known: the run may have counted errors only."""
-    prices, scale = router.description.prices, router.price_scale
-    if prices is None or not scale or ("scale" not in router.config["cost"] and not any(prices)):
+    prices = router.description.prices
+    if prices is None or not router.counts_prices:
         return None
-    return prices[router.experts.index(expert)] / scale
+    return prices[router.experts.index(expert)] / router.later_scale
 
 
 def money_of(router: Router) -> str | None:
