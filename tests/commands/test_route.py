@@ -251,6 +251,14 @@ def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
     assert said in refused(main, features.path, *given)
 
 
+def test_the_queries_are_not_overwritten(features: Untrained, tmp_path: Path) -> None:
+    file = tmp_path / "queries.csv"
+    file.write_text("x\n1\n")
+    said = refused(main, features.path, "--file", str(file), "--out", f"{tmp_path}/./queries.csv")
+    assert "queries.csv: is the file of the queries, which would be lost" in said
+    assert file.read_text() == "x\n1\n"
+
+
 def test_every_image_is_asked_about() -> None:
     options = make_route_parser().parse_args(["run", "--image", "a.png", "b.png", "--image", "c.png"])
     router: Any = SimpleNamespace(kind="image", route=lambda queries: [Choice(file, None, None) for file in queries])

@@ -1,6 +1,7 @@
 """Within a budget: by hand, by properties, and against a known truth."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -52,8 +53,8 @@ def test_the_fallback_is_within_the_budget() -> None:
     assert found.error == 0.5
     worse = HeldOut(ERRORS, 1 - EXPECTED, ERRORS.mean(dim=0))  # it prefers the wrong expert
     assert within(0.02, held_out=worse).guard.constant == 0
-    found = within(0.009, held_out=worse).guard
-    assert (found.constant, found.pays) == (1, False)
+    guard = within(0.009, held_out=worse).guard
+    assert (guard.constant, guard.pays) == (1, False)
 
 
 def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
@@ -102,8 +103,8 @@ def test_rows_that_the_router_learned_by_heart_say_too_little() -> None:
 def test_no_spend_is_negative(deployed: torch.Tensor | None) -> None:
     """A doubly robust estimate may be. In every fourth row it is far below the price that was expected."""
     prices = torch.tensor([[0.01, 0.001]] * 3 + [[-0.1, -0.1]], dtype=torch.float64).repeat(25, 1)
-    own = {"deployed": deployed, "deployed_prices": None if deployed is None else PRICES.expand(100, 2)}
-    rows = {"prices": prices, "expected_prices": PRICES.expand(100, 2), "mean_prices": prices.mean(dim=0)}
+    own: Any = {"deployed": deployed, "deployed_prices": None if deployed is None else PRICES.expand(100, 2)}
+    rows: Any = {"prices": prices, "expected_prices": PRICES.expand(100, 2), "mean_prices": prices.mean(dim=0)}
     for held_out in (replace(HELD_OUT, **own, **rows), replace(HELD_OUT, expected=1 - EXPECTED, **own, **rows)):
         found = keep_within(held_out, None, 0.01, None, NAMES)
         assert (found.spend, *found.spend_interval) == (0, 0, 0)

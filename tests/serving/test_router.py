@@ -351,7 +351,8 @@ def test_prices_later_for_a_run_without_any(tmp_path: Path) -> None:
     other = router.at(prices)
     assert other.counts_prices
     [after] = other.route(run.queries[:1])
-    assert (after.expected_prices, after.price_weight) == (pytest.approx(dict(zip("abc", prices, strict=True))), 1)
+    assert after.expected_prices == pytest.approx(dict(zip("abc", prices, strict=True)))
+    assert after.price_weight == 1
     errors = np.zeros((len(run.queries), 3))
     own = other.score(run.queries, errors=errors).mean_price
     assert own == pytest.approx(other.score(run.queries, errors=errors, prices=prices).mean_price)

@@ -135,8 +135,10 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def check_out(out: Path | None) -> None:
+def check_out(out: Path | None, file: Path | None) -> None:
     """Before the work, not after it."""
+    if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
+        raise ParameterError("--out", "is the file of the queries, which would be lost", out)
     if out is not None and out.is_dir():
         raise ParameterError("--out", "is a folder", out)
     if out is not None and not out.parent.is_dir():
@@ -229,7 +231,7 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
 def main(arguments: list[str]) -> None:
     with answering():
         options = read_options(arguments)
-        check_out(options.out)
+        check_out(options.out, options.file)
         router = load_router(options)
         if router.operating_point is not None:
             print(router.operating_point, file=sys.stderr)

@@ -267,7 +267,7 @@ class Router:
 
         Args:
             queries: As for `route`.
-            costs: [n, p], one column per expert. Give this, or `errors` and `prices`.
+            costs: [n, p], one column per expert, in units of one error. Give this, or `errors` and `prices`.
             errors: [n, p].
             prices: [p], also by expert's name, or [n, p], in the unit of the prices in training, as for `at`. Default: the router's
                 own, if it has one per expert.
@@ -313,6 +313,10 @@ class Router:
             given = given * self.later_scale
         elif costs is None and self.description.prices is not None:
             given = torch.tensor(self.description.prices, dtype=torch.float64)
+        elif costs is None and self.network.price_model is not None:
+            raise ParameterError(
+                "prices", "missing; the prices of this router differ between queries (0 leaves them out)"
+            )
         if tuple(wrong.shape) != (n, len(self.experts)):
             expected = f"must be [{n}, {len(self.experts)}], a row per query and a column per expert"
             raise ParameterError("errors" if costs is None else "costs", f"{expected}, not {list(wrong.shape)}")
