@@ -3,6 +3,7 @@
 A bootstrap of the rows says how much the spend may differ, and how likely it exceeds the budget.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -179,7 +180,8 @@ def keep_within(
 
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
-        raise ParameterError("budget", why_refused(curve, budget, confidence, names, unit), f"{budget * unit:g}")
+        problem = why_refused(curve, budget, confidence, names, lambda amount: f"{currency}{amount * unit:g}")
+        raise ParameterError("budget", problem, f"{budget * unit:g}")
     place = int(within.to(torch.uint8).argmax()) if within.any() else len(within) - 1
     guard, decisions = guard_within(curve, place, held_out, affordable, alone=not within.any())
     if guard.constant is None:
@@ -208,15 +210,17 @@ def chance_above(most: float, resampled: Tensor) -> Tensor:
     return (resampled > most).double().mean(dim=0)
 
 
-def why_refused(curve: SpendCurve, budget: float, confidence: float | None, names: tuple[str, ...], unit: float) -> str:
-    """What is wrong with a budget that neither a factor nor a single expert keeps."""
+def why_refused(
+    curve: SpendCurve, budget: float, confidence: float | None, names: tuple[str, ...], told: Callable[[float], str]
+) -> str:
+    """What is wrong with a budget that neither a factor nor a single expert keeps. told: writes an amount."""
     cheapest = int(curve.alone.argmin())
     least, alone = min(float(curve.spend.min()), float(curve.alone[cheapest])), float(curve.alone[cheapest])
     if budget * (1 + ROUNDING) >= least:
-        return f"cannot be kept with confidence {confidence:g}: the least mean spend, {least * unit:g}, is uncertain; raise it"
+        return f"cannot be kept with confidence {confidence:g}: the least mean spend, {told(least)}, is uncertain; raise it"
     if least < alone * (1 - ROUNDING):
-        return f"is less than the least that can be spent by choosing for each query, {least * unit:g}"
-    return f"is less than the price of the cheapest expert, {names[cheapest]} ({alone * unit:g})"
+        return f"is less than the least that can be spent by choosing for each query, {told(least)}"
+    return f"is less than the price of the cheapest expert, {names[cheapest]} ({told(alone)})"
 
 
 def guard_within(
