@@ -127,7 +127,7 @@ def test_scores_take_prices_in_the_unit_of_training(run: Path) -> None:
     assert (score.deferral_loss, score.mean_price) == (0.25, 0.25)
     assert "deferral loss     $0.005000" in str(score)
     assert str(score).endswith("in dollars a query; a wrong answer costs $0.02")
-    with pytest.raises(ParameterError, match="^prices: missing; the prices of this router differ between queries"):
+    with pytest.raises(ParameterError, match=r"^prices: missing; the prices of this router differ between queries"):
         router.score(queries, errors=errors)  # without prices, the dearest would look best
     cheap = router.at({"large": 1.0, "small": 0.0})
     compared = router.compare(cheap, queries, errors=errors, prices=[0.005, 0.0])
