@@ -315,7 +315,7 @@ class Router:
             given = torch.tensor(self.description.prices, dtype=torch.float64)
         elif costs is None and self.network.price_model is not None:
             raise ParameterError(
-                "prices", "missing; the prices of this router differ between queries (0 leaves them out)"
+                "prices", "missing; the prices of this router differ between queries: give those of these ones"
             )
         if tuple(wrong.shape) != (n, len(self.experts)):
             expected = f"must be [{n}, {len(self.experts)}], a row per query and a column per expert"
