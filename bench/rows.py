@@ -2,10 +2,11 @@
 
     python bench/rows.py
     python bench/rows.py --only small
+    python bench/rows.py --only large --sizes 400000
 
 small: 10,000 simulated rows of 384 features, 20 epochs; six runs of one sweep, after a first run that pays for the imports, beside
 a bare loop with the same network, optimizer and batches. large: simulated texts, two epochs, each size in its own process.
-Both run on the CPU.
+Both run on the CPU. Rows of sizes that are not measured stay in the file.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -45,8 +47,7 @@ PARTS = {
     "make_router": "building the router",
     "make_data": "building the router",
     "run_epochs": "training",
-    "score_router": "scoring and guard",
-    "write": "picture, weights, metrics",
+    "write": "weights, metrics",
 }
 
 
@@ -104,6 +105,18 @@ def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> C
     return measured
 
 
+def time_scoring(spent: dict[str, float]) -> None:
+    """How a run is scored is part of its source."""
+    attempt = walk.attempt
+
+    def scored(experiment: Any, run: Any, timer: Any, source: walk.Source, tell: Any) -> Any:
+        return attempt(
+            experiment, run, timer, replace(source, score=timed(source.score, spent, "scoring and guard")), tell
+        )
+
+    walk.attempt = scored
+
+
 def sweep(*overrides: str) -> None:
     with suppress(SystemExit), redirect_stdout(StringIO()):
         train.main(
@@ -120,6 +133,7 @@ def small() -> list[dict[str, Any]]:
         spent: dict[str, float] = defaultdict(float)
         for name, part in PARTS.items():
             setattr(walk, name, timed(getattr(walk, name), spent, part))
+        time_scoring(spent)
         started = time.perf_counter()
         sweep(*where, *SWEEP)
         whole = time.perf_counter() - started
@@ -167,6 +181,14 @@ def provenance(command: str) -> dict[str, str]:
     return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
 
 
+def with_the_others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows measured now, and those of other sizes that the file has already."""
+    measured = {str(row["rows"]) for row in rows}
+    with file.open(newline="") as opened:
+        old = [row for row in csv.DictReader(opened) if row["rows"] not in measured]
+    return sorted([*old, *rows], key=lambda row: int(row["rows"]))
+
+
 def write_csv(file: Path, rows: list[dict[str, Any]]) -> None:
     with file.open("w", newline="") as opened:
         writer = csv.DictWriter(opened, list(rows[0]), lineterminator="\n")
@@ -177,11 +199,13 @@ def write_csv(file: Path, rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("small", "large"))
-    only = parser.parse_args().only
-    if only != "large":
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows of the large tables")
+    options = parser.parse_args()
+    if options.only != "large":
         write_csv(RESULTS / "rows_small.csv", small())
-    if only != "small":
-        write_csv(RESULTS / "rows_large.csv", [large(n) for n in SIZES])
+    if options.only != "small":
+        large_tables = RESULTS / "rows_large.csv"
+        write_csv(large_tables, with_the_others(large_tables, [large(n) for n in options.sizes]))
 
 
 if __name__ == "__main__":

@@ -518,6 +518,19 @@ def test_chances_that_are_none(propensities: list[float]) -> None:
         l2d.fit(np.zeros((N, 2)), log, propensities=propensities)
 
 
+def test_prices_that_hardly_count_are_told(rows: tuple[np.ndarray, np.ndarray], capsys: Any) -> None:
+    """One per expert, or one for each row."""
+    X, errors = rows
+    prices = np.array([0.002, 0.0001, 0.0])
+    known: dict[str, Any] = {"errors": errors, "method": "linear", "progress": False}
+    for given in (prices, np.tile(prices, (N, 1))):
+        l2d.fit(X, prices=given, **known)
+        assert capsys.readouterr().err.startswith("cost.error_price: not given; ")
+        l2d.fit(X, prices=given * 10, **known)
+        l2d.fit(X, prices=given, options={"cost.error_price": 0.02}, **known)
+        assert capsys.readouterr().err == ""
+
+
 def test_rows_without_any_outcome_are_left_out(rows: tuple[np.ndarray, np.ndarray], capsys: Any) -> None:
     """As `l2d train` does: the router is that of the other rows, and a line says how many there were."""
     X, costs = rows

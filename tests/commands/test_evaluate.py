@@ -100,8 +100,10 @@ def test_what_it_prints(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(run.path, tmp_path / "log.sqlite")
     main([str(run.path), "--log", str(log), "--budget", "0.4"])
-    said = capsys.readouterr().err
-    assert str(Router.load(run.path).at(budget=0.4).operating_point) in said
+    said = capsys.readouterr()
+    assert str(Router.load(run.path).at(budget=0.4).operating_point) in said.err
+    # a alone is best, but costs 0.5; b costs 0.1, and with its errors 1.1
+    assert "than always b, the best expert alone that the budget allows (" in said.out.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("budget", "dearer", "within"), [(0.5, 1, "within"), (0.1, 1, "within"), (0.1, 3, "above")])

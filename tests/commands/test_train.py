@@ -26,7 +26,8 @@ from tests.metrics_example import example_metrics
 from tests.running import folder_of as folder
 from tests.running import train
 
-from l2d.commands.train import say_what_next, train_job, what_next
+from l2d.commands import train as train_command
+from l2d.commands.train import nothing_to_do, say_what_next, train_job, what_next
 from l2d.config import Experiment, check, compose
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
@@ -841,6 +842,11 @@ def test_nothing_is_assumed_of_what_a_class_of_ones_own_reads(part: str, trust: 
     assert f"  l2d route run --file new.csv{trust}\n" in what_next(own, Path("run"), example_metrics(), [])
 
 
+def say_it_is_a_command(monkeypatch: pytest.MonkeyPatch, *, sweep: bool = False) -> None:
+    for name, value in (("in_a_sweep", sweep), ("given_overrides", []), ("given_config_dir", None)):
+        monkeypatch.setattr(f"l2d.config.hydra_adapter.{name}", lambda value=value: value)
+
+
 @pytest.mark.parametrize(
     ("changed", "said"), [({}, True), ({"dry": True}, False), ({"sweep": True}, False), ({"rank": "1"}, False)]
 )
@@ -853,8 +859,7 @@ def test_when_it_is_said_what_to_do_next(
 ) -> None:
     """Once, by the first process, after a single run. Only then is its picture drawn."""
     case = {"dry": False, "sweep": False, "rank": "0", **changed}
-    for name, value in (("in_a_sweep", case["sweep"]), ("given_overrides", []), ("given_config_dir", None)):
-        monkeypatch.setattr(f"l2d.config.hydra_adapter.{name}", lambda value=value: value)
+    say_it_is_a_command(monkeypatch, sweep=case["sweep"])
     monkeypatch.setenv("LOCAL_RANK", case["rank"])
     run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=example_metrics)
     say_what_next(check(compose([f"dry_run={case['dry']}"])), run)
@@ -886,3 +891,70 @@ def test_no_more_processes_than_cores(accelerator: str, monkeypatch: pytest.Monk
         train_job(compose([*given, "trainer.devices=5"]))
     with pytest.raises(pytest.fail.Exception) if accelerator == "auto" else nullcontext():
         train_job(compose([*given, "trainer.devices=4"]))
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in a folder that is read-only, which root may write to."""
+
+    def refused(_: Any, path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    say_it_is_a_command(monkeypatch)
+    monkeypatch.setattr(train_command, "write_run_picture", refused)
+    run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=example_metrics)
+    say_what_next(check(compose([])), run)
+    said = capsys.readouterr()
+    assert said.err == f"{tmp_path / 'deferral.png'}: the picture could not be written (Permission denied)\n"
+    assert said.out.startswith("\nnext:\n")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "prices", "hint"),
+    [
+        (["cost=columns"], [0.002, 0.0001], True),
+        (["cost=error_plus_cost", "cost.prices=[0.002,0.0001]"], [0.002, 0.0001], True),
+        (["cost=logged"], [0.002, 0.0001], True),
+        (["cost=columns"], [0.02, 0.0001], False),
+        (["cost=columns"], [0.0, 0.0], False),
+        (["cost=columns", "cost.error_price=0.5"], [0.004, 0.0002], False),
+        (["cost=columns", "cost.error_price=1"], [0.002, 0.0001], False),
+        (["cost=columns", "cost.scale=0.1"], [0.002, 0.0001], False),
+        (["cost=error"], [0.0, 0.0], False),
+    ],
+)
+def test_prices_that_hardly_count_are_told(
+    overrides: list[str],
+    prices: list[float],
+    hint: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_it_is_a_command(monkeypatch)
+    monkeypatch.setattr(train_command, "write_run_picture", lambda _, path: path.touch())
+    run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=lambda: replace(example_metrics(), prices=prices))
+    say_what_next(check(compose(["dataset=table", *overrides])), run)
+    said = capsys.readouterr().out.splitlines()
+    assert (
+        said[1].startswith("cost.error_price: not given; a wrong answer counts 1 and the dearest expert 0.002 ") == hint
+    )
+    assert ("next:" in said[:2]) == (not hint)
+
+
+def test_a_file_that_cannot_be_read_is_told_first(tmp_path: Path) -> None:
+    """Before that it is not the one that the run was trained on."""
+    file = tmp_path / "t.jsonl"
+    experiment = check(compose(["dataset=table", f"dataset.path={file}", f"runs_dir={tmp_path}"]))
+    run = RunFolder(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / "data.txt").write_text("another")
+    (run.path / "metrics.json").write_text("{}")
+    for content, said in (('{"x": 1}\n', "was run on other data"), ('{"x": 1}\n{"x"\n', "t.jsonl: line 2 is not JSON")):
+        file.write_text(content)
+        with pytest.raises(L2DError, match=said):
+            nothing_to_do(experiment, run)
+    file.unlink()
+    with pytest.raises(L2DError, match=r"^dataset\.path=.*: no such file"):
+        nothing_to_do(experiment, run)

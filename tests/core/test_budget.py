@@ -40,6 +40,7 @@ def test_by_hand(budget: float, factor: float, spend: float, error: float) -> No
     found = within(budget)
     assert (found.factor, found.spend) == pytest.approx((factor, spend), rel=2e-4)
     assert (found.error, found.guard.constant, found.rows, found.budget) == (error, None, 100, budget)
+    assert found.allowed == ((0, 1) if budget == 0.01 else (1,))  # large costs .01
     low, high = found.spend_interval
     assert low < spend < high
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -89,6 +90,15 @@ def test_statistics_are_of_each_channel_and_a_constant_can_be_divided_by() -> No
     mean, std = channel_statistics(images, torch.arange(2))
     assert mean == [3, 5]
     assert std == [pytest.approx(5**0.5), 1e-6]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from((1, 3)))
+def test_bytes_and_numbers_have_the_same_statistics(seed: int, n: int, channels: int) -> None:
+    """Bytes are counted in histograms, numbers are averaged."""
+    images = torch.from_numpy(np.random.default_rng(seed).integers(0, 256, (n, 2, 3, channels), dtype=np.uint8))
+    rows = torch.arange(0, n, 2)
+    for bytes_, numbers in zip(channel_statistics(images, rows), channel_statistics(images.float(), rows), strict=True):
+        assert bytes_ == pytest.approx(numbers, abs=1e-9)
 
 
 def test_statistics_of_many_rows_are_those_of_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from l2d.data.arrays import Answers, Seen
-from l2d.data.given import make_arrays, read_inputs, read_labels, read_outcomes
+from l2d.data.given import make_arrays, names_of_experts, read_inputs, read_labels, read_outcomes
 from l2d.utils.errors import ParameterError
 
 TEXTS = ["a b", "c", " a  b "]
@@ -116,3 +116,12 @@ def test_the_columns_of_a_frame_come_before_its_text() -> None:
     inputs, seen, _ = read_inputs(frame, "prompt", lambda texts: np.array([[9.0]] * len(texts), dtype=np.float32))
     assert inputs.tolist() == [[1, 3.5, 9], [2, 4, 9]]
     assert seen == Seen(("y", "x"), "prompt")
+
+
+@pytest.mark.parametrize("names", [["small", "small"], ["small", "Small"], ["small", " small "], ["small"]])
+def test_names_that_nobody_can_tell_apart(names: list[str]) -> None:
+    with pytest.raises(
+        ParameterError, match=r"^experts=.*: must be 2 different names, .*capitals and spaces do not count$"
+    ):
+        names_of_experts(np.zeros((3, 2)), names, 2)
+    assert names_of_experts(pd.DataFrame({"a": [0], 1: [1]}), None, 2) == ("a", "1")

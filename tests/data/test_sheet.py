@@ -150,6 +150,23 @@ def test_half_of_a_character_is_a_question_mark(tmp_path: Path) -> None:
     assert sheet.columns["b"].to_pylist() == [["?"], ["x"]]
 
 
+def test_half_of_a_character_in_a_key(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"a": 1, "b\\ud83d": 2}\n')
+    assert read_sheet(path).names == ["a", "b?"]
+    path.write_text('{"\\ud83d": 1, "\\udc4d": 2}\n')
+    with pytest.raises(L2DError, match=r"t\.jsonl: line 1 is not JSON \(the same key twice\)"):
+        read_sheet(path)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_half_of_a_character_is_written_as_a_question_mark(tmp_path: Path, suffix: str) -> None:
+    write_sheet(tmp_path / f"t{suffix}", {"a\ud83d": ["hi \ud83d", "👍", None], "b": [1, None, 0.5]})
+    sheet = read_sheet(tmp_path / f"t{suffix}")
+    assert sheet.columns["a?"].to_pylist() == ["hi ?", "👍", None if suffix == ".parquet" else ""]
+    assert sheet.columns["b"].to_pylist() == [1, None, 0.5]
+
+
 def test_a_time_is_shown_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"t": "2026-03-01T00:05:28"}\n')

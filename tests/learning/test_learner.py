@@ -65,11 +65,24 @@ def kept_handlers() -> Iterator[None]:
 
 
 def fit(end: Callable[[], object]) -> None:
+    train_two_steps(Ending(end))
+
+
+def train_two_steps(learner: Learner) -> None:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
     batch = torch.ones(2, 1), torch.zeros(2, 2), torch.zeros(2)
     with kept_handlers(), ended_by_signals():
-        trainer.fit(Ending(end), Repeated(batch, 2))
+        trainer.fit(learner, Repeated(batch, 2))
+
+
+def test_every_step_has_its_own_gradient() -> None:
+    """The loss is w · (w + b) + b. Two steps by hand, from w = 1, b = 0, with rate .1: the gradients are (2, 2), then (1.4, 1.8)."""
+    learner = Ending(lambda: None)
+    learner.network.load_state_dict({"weight": torch.ones(1, 1), "bias": torch.zeros(1)})
+    train_two_steps(learner)
+    found = {name: float(value) for name, value in learner.network.state_dict().items()}
+    assert found == {"weight": pytest.approx(1 - 0.2 - 0.14), "bias": pytest.approx(0 - 0.2 - 0.18)}
 
 
 def press(number: int) -> None:

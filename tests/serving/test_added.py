@@ -98,6 +98,7 @@ def test_what_is_refused() -> None:
     router = fitted("knn", prices=[0.1, 0.2])
     for given, said in (
         ({"name": "expert 1"}, r"^name=expert 1: is an expert already"),
+        ({"name": " Expert  2 "}, r"^name= Expert  2 : is an expert already; there are expert 1, expert 2$"),
         ({"price": None}, r"^price: missing"),
         ({"errors": NEW_ERRORS[:5]}, r"^errors: must be one for each query, at least 10, not 5 for 60"),
         ({"errors": NEW_ERRORS * 3}, r"^errors=3.0: must be at most 1"),

@@ -300,6 +300,10 @@ def test_within_a_budget(tmp_path: Path) -> None:
     other.save(tmp_path / "saved")
     assert experts_of(Router.load(tmp_path / "saved"), run) == experts_of(other, run)
     assert other.at(budget=0.25).operating_point == point  # of the prices, not of the prices times the factor
+    errors = np.array([[0.0, 1.0, 1.0]] * len(run.queries))  # a is best, and costs .5; c costs .3
+    assert (router.score(run.queries, errors=errors).best_single, router.allowed) == ("a", ())
+    score = other.score(run.queries, errors=errors)
+    assert (score.best_single, score.within_budget, other.allowed) == ("b", True, (1,))
     dear = router.at(budget=0.5).operating_point
     assert dear is not None
     assert (dear.factor, dear.spend > point.spend) == (1, True)

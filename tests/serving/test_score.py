@@ -61,6 +61,17 @@ def test_words() -> None:
     assert "no clear difference" in str(score_decisions(torch.tensor([0, 0, 0, 0]), COSTS, ["a", "b"]))
 
 
+def test_within_a_budget_the_best_single_expert_is_one_that_it_allows() -> None:
+    """Always b costs 1, .25, 1, 1, and the choices 0, .25, .5, 0: 2.5 less on four rows. a alone would be better."""
+    score = score_decisions(torch.tensor([0, 1, 0, 0]), COSTS, ["a", "b"], allowed=[1])
+    assert (score.best_single, score.best_single_loss, score.gain) == ("b", 0.8125, 0.625)
+    assert score.single_losses["a"] < 0.8125
+    assert "better than the best single expert that the budget allows\n" in str(score)
+    assert RouterScore.from_dict(score.as_dict()) == score
+    both = score_decisions(torch.tensor([0, 1, 0, 0]), COSTS, ["a", "b"], allowed=[0, 1])
+    assert both.best_single == "a"
+
+
 def test_every_number_stands_in_its_line() -> None:
     score = RouterScore(
         n=1234,

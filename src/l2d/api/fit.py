@@ -28,6 +28,7 @@ from l2d.data.given import (
     read_outcomes,
     read_propensities,
 )
+from l2d.data.sets.outcomes import price_hint
 from l2d.experts.cache import Cache
 from l2d.learning.learner import ended_by_signals
 from l2d.learning.random_state import interruptible, random_state_kept
@@ -136,6 +137,10 @@ def fit(
         raise ParameterError(
             "evaluation", "is for runs on a table; l2d.fit holds validation rows out", "cross_validate"
         )
+    if paid is not None and (
+        hint := price_hint(experiment.plain["cost"], paid.reshape(-1, len(names)).nanmean(0).tolist())
+    ):
+        print(hint, file=sys.stderr)
     inputs, seen, groups = read_inputs(X, text, embedder(experiment))
     by_row = paid if paid is not None and paid.ndim == 2 else None
     arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row, propensities=chances), labels)

@@ -78,6 +78,7 @@ def main(arguments: Sequence[str]) -> None:
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
     """Those that are evidence. Says how many are not."""
+    from l2d.serving.server.log_rows import left_out_note
     from l2d.serving.server.log_value import fresh_rows, not_explored, paid_for, rows_of_evidence, rows_with_prices
 
     fresh, trained = fresh_rows(rows, run)
@@ -91,8 +92,7 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
         "without exploration": certain,
         f"without a {paid_for(router)}": unpriced,
     }
-    said = "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left.items() if number)
-    print(f"{rows.file}: {counted(len(found), 'decision')} with an outcome{said}", file=sys.stderr)
+    print(f"{rows.file}: {counted(len(found), 'decision')} with an outcome{left_out_note(left)}", file=sys.stderr)
     return found
 
 
@@ -153,7 +153,7 @@ def verdict(found: "LogValue", unit: Unit) -> str:
     best = found.best_single
     assert found.ran.gain is not None
     assert best.gain is not None
-    single = f"{best.name}, the best expert alone"
+    single = f"{best.name}, the best expert alone{' that the budget allows' if found.allowed else ''}"
     than = [compared(found.ran.gain, found.ran.name, unit), compared(best.gain, single, unit)]
     return f"verdict: per query, the router {than[0]}, and {than[1]}."
 

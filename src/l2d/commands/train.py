@@ -4,6 +4,7 @@ import io
 import os
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from functools import partial
@@ -13,9 +14,10 @@ from typing import Any
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check, check_search
 from l2d.core.results import RunMetrics
+from l2d.data.sets.outcomes import price_hint
 from l2d.learning.quick_imports import freeze_what_lives, import_quickly
 from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
-from l2d.routing.make import find
+from l2d.routing.make import blaming_dataset, find, make
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.runs.summary import format_line, format_table, write_run_picture
@@ -61,7 +63,7 @@ def train_job(cfg: Any) -> None:
     # A search says what its trials came to on validation; the test figures of each are not for its reader.
     with redirect_stdout(io.StringIO()) if search is not None else nullcontext():
         run = RunFolder.of(experiment.plain)
-        if answered(experiment, run):
+        if nothing_to_do(experiment, run):
             say_what_next(experiment, run)
             return
         find(experiment.logger).check()
@@ -85,6 +87,17 @@ def train_job(cfg: Any) -> None:
         say_what_next(experiment, run)
 
 
+def nothing_to_do(experiment: Experiment, run: RunFolder) -> bool:
+    """See `answered`. That a file cannot be read is said before that its rows are not those of the run."""
+    try:
+        return answered(experiment, run)
+    except L2DError:
+        if (check_file := getattr(make(experiment.dataset), "check_file", None)) is not None:
+            with blaming_dataset(experiment):
+                check_file(experiment.data_dir)
+        raise
+
+
 def check_cores(devices: int) -> None:
     """On CPUs each device is a process. Many more of them than cores would only wait for each other."""
     cores = os.cpu_count() or 1
@@ -104,8 +117,18 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
     if run.finished and not experiment.settings.dry_run and not in_a_sweep() and is_first_process():
         metrics, picture = run.metrics(), run.path / "deferral.png"
         if not picture.exists():
-            write_atomically(picture, partial(write_run_picture, metrics))
-        print(f"\n{what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())}")
+            draw_or_say_why(picture, metrics)
+        hint = price_hint(experiment.plain["cost"], metrics.prices)
+        following = what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())
+        print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")
+
+
+def draw_or_say_why(picture: Path, metrics: RunMetrics) -> None:
+    """A folder of finished runs may be read-only: the results are there all the same."""
+    try:
+        write_atomically(picture, partial(write_run_picture, metrics))
+    except OSError as error:
+        print(f"{picture}: the picture could not be written ({error.strerror})", file=sys.stderr)
 
 
 def what_next(

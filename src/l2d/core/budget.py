@@ -32,7 +32,8 @@ class OperatingPoint:
     overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
     its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
     currency: the sign of the money, if it has one. with_latency: whether prices, and so the budget, contain latency. crossed:
-    whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed.
+    whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed. allowed: the
+    experts, counted from 0, that are within the budget alone.
     """
 
     budget: float
@@ -47,6 +48,7 @@ class OperatingPoint:
     currency: str = ""
     with_latency: bool = False
     crossed: bool = False
+    allowed: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         spend, low, high = (f"{self.currency}{amount:.4g}" for amount in (self.spend, *self.spend_interval))
@@ -202,6 +204,7 @@ def keep_within(
         rows=len(decisions),
         currency=currency,
         crossed=own is not None,
+        allowed=tuple(affordable.nonzero().flatten().tolist()),
     )
 
 

@@ -63,6 +63,11 @@ def with_kept_propensities(answers: Answers, *, others: bool, each_asked: bool) 
     return replace(answers, propensities=None), f"propensities are estimated anew: {why}"
 
 
+def same_name(name: str) -> str:
+    """Equal for names that differ only in capitals or in how much space is between words, which nobody gives to two experts."""
+    return " ".join(name.split()).casefold()
+
+
 @dataclass(frozen=True)
 class Panel:
     """The experts of a run: their names and what they did on the training and the test rows.
@@ -185,11 +190,28 @@ def content_of(arrays: Arrays) -> str:
 def channel_statistics(source: Tensor, rows: Tensor) -> tuple[list[float], list[float]]:
     """Mean and standard deviation per channel of images or per feature of rows, from evenly spaced rows with at most about
     SAMPLED values."""
+    import torch
+
     rows = rows[:: max(1, len(rows) * source[0].numel() // SAMPLED)]
     mean: list[float] = []
     std: list[float] = []
     for part in source.split(COLUMNS, dim=-1):  # the whole, in double precision, would be a peak of memory
-        values = part[rows].double().flatten(0, -2)
-        mean += values.mean(dim=0).tolist()
-        std += values.std(dim=0, correction=0).clamp(min=1e-6).tolist()
+        values = part[rows].flatten(0, -2)
+        if values.dtype == torch.uint8:
+            average, spread = byte_moments(values)
+        else:
+            values = values.double()
+            average, spread = values.mean(dim=0), values.std(dim=0, correction=0)
+        mean += average.tolist()
+        std += spread.clamp(min=1e-6).tolist()
     return mean, std
+
+
+def byte_moments(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation per column of bytes [n, C], from histograms: several times faster than from numbers."""
+    import torch
+
+    counts = torch.stack([column.bincount(minlength=256) for column in values.t()]).double() / len(values)
+    byte = torch.arange(256.0, dtype=torch.float64)
+    mean = counts @ byte
+    return mean, (counts * (byte - mean[:, None]).square()).sum(dim=1).sqrt()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import NO_OUTCOME, Answers, Arrays, Panel, Seen, with_kept_propensities
+from l2d.data.arrays import NO_OUTCOME, Answers, Arrays, Panel, Seen, same_name, with_kept_propensities
 from l2d.data.inputs import Embed, array_inputs, text_inputs
 from l2d.data.splits import groups_of_equal_texts
 from l2d.utils.errors import ParameterError
@@ -93,9 +93,11 @@ def names_of_experts(costs: Any, names: Sequence[str] | None, p: int) -> tuple[s
     """As given, or the columns of a DataFrame, or expert 1, expert 2, …"""
     if names is None:
         names = [str(name) for name in costs.columns] if is_frame(costs) else [f"expert {k + 1}" for k in range(p)]
-    if len(names) != p or len({*names}) < p:
-        raise ParameterError("experts", f"must be {p} different names, one for each column of the costs", list(names))
-    return tuple(map(str, names))
+    found = tuple(map(str, names))
+    if len(found) != p or len({*map(same_name, found)}) < p:
+        problem = f"must be {p} different names, one for each column of the costs; capitals and spaces do not count"
+        raise ParameterError("experts", problem, list(names))
+    return found
 
 
 def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None, *, gaps: bool = False) -> Tensor:

@@ -334,9 +334,14 @@ def _mixed_lines(path: Path) -> Any:
 
 
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
+    if len(found := {whole_characters(name): value for name, value in pairs}) < len(pairs):
         raise ValueError("the same key twice")
     return found
+
+
+def whole_characters(text: str) -> str:
+    """Half of a character, left where a text was cut within an emoji, becomes a question mark: no file can hold it."""
+    return text.encode(errors="replace").decode()
 
 
 def _json_cells(cells: list[Any]) -> Any:
@@ -359,6 +364,12 @@ def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     writers = {".csv": arrow_csv.write_csv, ".parquet": parquet.write_table}
     if path.suffix.lower() not in writers:
         raise L2DError(f"{path}: must end in .csv or .parquet")
-    table = pa.table({name: pa.array(list(cells)) for name, cells in columns.items()})
+    table = pa.table({whole_characters(name): _written_cells(cells) for name, cells in columns.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, partial(writers[path.suffix.lower()], table))
+
+
+def _written_cells(cells: Sequence[object]) -> Any:
+    import pyarrow as pa
+
+    return pa.array([whole_characters(cell) if isinstance(cell, str) else cell for cell in cells])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from l2d.core.guard import Guard
+from l2d.data.arrays import same_name
 from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators import EstimatorNetwork
@@ -28,7 +29,7 @@ def with_expert(
     if not isinstance(method, SimpleRouter) or not isinstance(router.network, EstimatorNetwork):
         problem = "this router would have to be trained again; knn, clusters, linear, category_table and mix take another expert"
         raise ParameterError("name", problem, name)
-    if name in known.experts:
+    if same_name(name) in map(same_name, known.experts):  # capitals and spaces do not count
         raise ParameterError("name", f"is an expert already; there are {', '.join(known.experts)}", name)
     by_row = known.prices is None and router.network.price_model is not None
     if price is None and (by_row or any(known.prices or ())):

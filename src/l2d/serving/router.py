@@ -209,6 +209,11 @@ class Router:
         return self
 
     @property
+    def allowed(self) -> tuple[int, ...]:
+        """The experts, counted from 0, that are within the budget alone. Empty without a budget, or if it allows none."""
+        return () if self.operating_point is None else self.operating_point.allowed
+
+    @property
     def counts_prices(self) -> bool:
         """Whether prices are part of its costs."""
         return any(self.description.prices or ()) or (self.price_scale > 0 and "scale" in self.config["cost"])
@@ -274,11 +279,12 @@ class Router:
 
         Returns:
             Deferral loss, shares, oracle and best single expert, with 95 % intervals, in units of one error. Printed, they are in
-            dollars if the run has cost.error_price.
+            dollars if the run has cost.error_price. Within a budget, the best single expert is the best that the budget allows.
         """
         decisions = self.decide(queries)
         found, paid = self._costs(len(decisions), costs, errors, prices)
-        return replace(score_decisions(decisions, found, self.experts, paid), error_price=self.unit.error_price)
+        score = score_decisions(decisions, found, self.experts, paid, allowed=self.allowed)
+        return replace(score, error_price=self.unit.error_price)
 
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None

@@ -27,7 +27,7 @@ class RouterScore:
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
     mean_error, mean_price: the two parts of deferral_loss, if they were given apart. Costs that were not all known are
     doubly robust estimates; then there is no oracle. error_price: what an error costs, if that is known; printed, all amounts are
-    then dollars.
+    then dollars. within_budget: whether the best single expert is the best of those that the router's budget allows.
     """
 
     n: int
@@ -44,6 +44,7 @@ class RouterScore:
     mean_error: float | None = None
     mean_price: float | None = None
     error_price: float | None = None
+    within_budget: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """With None for infinite bounds: JSON has no infinity."""
@@ -62,6 +63,7 @@ class RouterScore:
         unit = Unit(self.error_price)
         told, signed = unit.told, partial(unit.told, sign="+")
         first, last = (told(end) for end in self.interval)
+        allowed = " that the budget allows" if self.within_budget else ""
         lines = [
             f"deferral loss     {told(self.deferral_loss)}  ({first} to {last}; {self.n:,} rows)",
             *([] if self.mean_price is None else [f"  of which price  {told(self.mean_price)}"]),
@@ -71,7 +73,7 @@ class RouterScore:
                 if self.oracle_loss is None
                 else [f"oracle            {told(self.oracle_loss)}  the cheapest expert for each row"]
             ),
-            f"gain              {signed(self.gain)}  ({signed(low)} to {signed(high)}): {sure} the best single expert",
+            f"gain              {signed(self.gain)}  ({signed(low)} to {signed(high)}): {sure} the best single expert{allowed}",
             "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
         ]
         note = [] if self.error_price is None else [f"in dollars a query; a wrong answer costs ${self.error_price:g}"]
@@ -131,12 +133,13 @@ def score_decisions(
     prices: Tensor | None = None,
     *,
     from_log: bool = False,
+    allowed: Sequence[int] = (),
 ) -> RouterScore:
     """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. from_log: costs are doubly
-    robust."""
+    robust. allowed: the experts that are within the router's budget alone; none: it has no budget, or no expert is."""
     costs = costs.double()
     alone = costs.mean(dim=0)
-    best = int(alone.argmin())
+    best = min(allowed or range(len(names)), key=alone.tolist().__getitem__)
     chosen = paid(costs, decisions)
     loss, gain = around(chosen), around(costs[:, best] - chosen)
     price = None if prices is None else float(paid(prices.double().expand_as(costs), decisions).mean())
@@ -154,6 +157,7 @@ def score_decisions(
         single_losses=dict(zip(names, alone.tolist(), strict=True)),
         mean_error=None if price is None else loss[0] - price,
         mean_price=price,
+        within_budget=bool(allowed),
     )
 
 

@@ -61,6 +61,20 @@ def test_costs_are_losses_if_nothing_else_is(tmp_path: Path) -> None:
     close(whole(beside, "prices"), [[0.5, 0], [1.5, NAN], [NAN, 0], [1, NAN]])
 
 
+def test_a_misspelt_column_of_an_answer(tmp_path: Path) -> None:
+    """Else the costs would be losses, and the propensities an input of the router. A line that was written twice changes nothing."""
+    cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
+    twice = {
+        key: [*values, values[0]] for key, values in {**cells, "corect": LOG["correct"], "cost": LOG["price"]}.items()
+    }
+    with pytest.raises(L2DError, match=r"column corect: did you mean correct\?$"):
+        load(write(tmp_path, {**twice, "cost": [*twice["cost"][:-1], 9.0]}), split="split")
+    with pytest.raises(L2DError, match=r"column propensty: did you mean propensity\?$"):
+        load(write(tmp_path, {**cells, "correct": LOG["correct"], "propensty": LOG["propensity"]}), split="split")
+    graded = {**cells, "correct": LOG["correct"], "los": LOG["price"]}
+    assert load(write(tmp_path, graded), split="split").panel is not None  # an outcome is there
+
+
 def test_without_an_id_every_row_is_a_query(tmp_path: Path) -> None:
     cells = {key: cells for key, cells in LOG.items() if key != "id"}
     close(

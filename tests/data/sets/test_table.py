@@ -917,3 +917,15 @@ def test_a_misspelt_outcome_of_a_log(tmp_path: Path) -> None:
     path = write(tmp_path, {"prompt": ["p", "q"], "expert": ["a", "b"], "corect": [1, 0]})
     with pytest.raises(L2DError, match=r"no experts; .* has a column correct, prediction, loss; is that corect\?"):
         load(path)
+    path = write(tmp_path, {"id": [1, 1, 1], "x": [1, 1, 1], "expert": ["a", "b", "a"], "corect": [1, 0, 1]})
+    with pytest.raises(L2DError, match=r"no experts; .* is that corect\?"):  # not that an id comes again
+        load(path)
+
+
+def test_misspelt_propensities_are_not_left_out(tmp_path: Path) -> None:
+    for name, said in (("propensty_a", "propensity_a"), ("Propensity_b", "propensity_b")):
+        with pytest.raises(L2DError, match=rf"table\.csv: column {name}: did you mean {said}\?$"):
+            load(write(tmp_path, {**GOOD, name: [0.5] * 10}))
+    with pytest.raises(L2DError, match=r"no column propensity_b; give every expert one"):
+        load(write(tmp_path, {**GOOD, "propensity_a": [0.5] * 10}))
+    assert load(write(tmp_path, {**GOOD, "propensity_score": [0.5] * 10})).panel is not None

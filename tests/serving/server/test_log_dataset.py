@@ -433,3 +433,27 @@ def test_its_config() -> None:
     assert isinstance(made, ServerLog)
     assert isinstance(made.encoder, Hashed)
     assert compose(["dataset=log", "cost=error"]).cost.name == "error"
+
+
+def test_rows_that_are_left_out_are_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that cannot be read, lines that were written twice, and those that no policy explored, each by its reason."""
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    log_command.main(["export", str(log), "--out", str(out)])
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, column, cell in ((rows[0], "propensity", ""), (rows[1], "propensity", ""), (rows[2], "propensity", "1")):
+        row[column] = cell
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows([*rows, rows[5]])
+    capsys.readouterr()
+    dataset(out).load(tmp_path)
+    left = [
+        "1 row with an answer that came before",
+        "2 rows without a propensity",
+        "1 row without exploration or price",
+    ]
+    told = "".join(f"; left out: {one}" for one in left)
+    assert f"{out}: {N - 3} decisions with an outcome{told}; asked: " in capsys.readouterr().err

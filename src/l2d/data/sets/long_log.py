@@ -5,7 +5,8 @@ import sys
 
 import numpy as np
 
-from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, same_name
+from l2d.data.arrays import same_name
+from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, refuse_near
 from l2d.data.sheet import Sheet, missing
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
@@ -33,6 +34,7 @@ def answer_columns(sheet: Sheet) -> dict[str, str]:
     """{column of an answer: how its columns begin in a table with a row per query}; the outcome is the first."""
     outcome = outcome_column(sheet.names)
     assert outcome is not None
+    refuse_near(sheet, ["propensity", *(OUTCOMES if outcome == "cost" else ())])
     money = [name for name in MONEY_WORDS if name in sheet.names and name != outcome]
     if len(money) > 1:
         raise L2DError(f"{sheet.path}: columns {listed(money)}: two prices of an answer; keep one")

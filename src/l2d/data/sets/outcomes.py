@@ -2,13 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from l2d.data.arrays import Answers
+from l2d.data.arrays import Answers, same_name
 from l2d.data.sheet import Sheet, cell_number, missing
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
@@ -17,6 +17,8 @@ Outcome = Literal["correct", "prediction", "loss"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
+HARDLY = 0.01  # of an error: prices below it seldom change a choice
+NEAR = 0.85  # of difflib: propensty is near propensity, propensity_score is not
 PREFIX_OF = {"prices": MONEY[0], "latencies": LATENCY, "propensities": PROPENSITY}
 
 
@@ -46,6 +48,7 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         )
     if columns is None:
         _refuse_misspelt(sheet, experts)
+        refuse_near(sheet, [f"{PROPENSITY}{expert.name}" for expert in experts])
     names = [same_name(expert.name) for expert in experts]
     if twice := [expert for expert in experts if names.count(same_name(expert.name)) > 1]:
         same = len({expert.name for expert in twice}) < len(twice)
@@ -65,9 +68,12 @@ def _refuse_misspelt(sheet: Sheet, experts: list[Expert]) -> None:
             raise L2DError(f"{sheet.path}: column {close[0]}: did you mean {meant}?")
 
 
-def same_name(name: str) -> str:
-    """Equal for names that differ only in capitals or in how much space is between words, which nobody gives to two experts."""
-    return " ".join(name.split()).casefold()
+def refuse_near(sheet: Sheet, meant: Sequence[str]) -> None:
+    """A column whose name is not quite one of these would be overlooked, and a router might see it."""
+    others = [name for name in sheet.names if not name.startswith(PROPENSITY)]
+    for name in (name for name in meant if name not in sheet.names):
+        if close := difflib.get_close_matches(name, others, n=1, cutoff=NEAR):
+            raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}: did you mean {name}?")
 
 
 def _meant(names: list[str]) -> str:
@@ -131,6 +137,16 @@ def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
     return any(
         "usd" in sheet.in_file(column).removesuffix(name) for name, column in money_columns(sheet, experts).items()
     )
+
+
+def price_hint(cost: Mapping[str, Any], prices: Sequence[float]) -> str:
+    """If prices hardly count beside errors, and nobody said what an error costs; else empty. cost: its config. prices: the mean
+    price of each expert."""
+    dearest = max(prices, default=0.0)
+    if cost.get("error_price") is not None or cost.get("scale") != 1 or not 0 < dearest < HARDLY:
+        return ""
+    counts = f"a wrong answer counts 1 and the dearest expert {dearest:.2g} a query, so prices hardly count"
+    return f"cost.error_price: not given; {counts}; if they are money, say what a wrong answer costs, such as cost.error_price=0.02"
 
 
 def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:

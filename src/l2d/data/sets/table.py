@@ -159,6 +159,10 @@ class Table:
         reads = self.encoder.identity() if self.encoder is not None and self.text is not None else ""
         return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
+    def check_file(self, data_dir: Path) -> None:
+        """Raises if the file cannot be read."""
+        read_sheet(self._file(data_dir), self._texts)
+
     def expert_names(self, data_dir: Path) -> list[str]:
         """Only from the file's header, unless it is a log with a row per answer."""
         header = read_header(self._file(data_dir))
@@ -176,8 +180,10 @@ class Table:
         from l2d.data.inputs import sheet_inputs
         from l2d.data.splits import groups_of_equal_texts
 
-        sheet = self._rows(self._wide(read_sheet(self._file(data_dir), self._texts)))
-        experts, whole = self._experts(sheet), len(sheet)
+        sheet = self._wide(read_sheet(self._file(data_dir), self._texts))
+        experts = self._experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
+        sheet = self._rows(sheet)
+        whole = len(sheet)
         sheet = asked_rows(sheet, experts, self.experts is not None)
         roles = self._roles(sheet, experts)
         seen = Seen(tuple(self._features(sheet, roles)), self.text, self.image)

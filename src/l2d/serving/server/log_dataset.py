@@ -16,7 +16,7 @@ import numpy as np
 from l2d.data.arrays import Answers, Arrays, divided_arrays
 from l2d.data.text.encoders import Encoder
 from l2d.serving.server.databases import log_address, without_password
-from l2d.serving.server.log_rows import LoggedRows, explored_rows, read_rows
+from l2d.serving.server.log_rows import LoggedRows, explored_rows, left_out_note, read_rows
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Name, ProperShare
 from l2d.utils.text import counted
@@ -74,9 +74,7 @@ class ServerLog:
         train, test = draw_whole_groups(draw, labels, groups)
         asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in names)
         read = len(snapshot(log_address(str(self.path)), self.run))
-        left = (
-            f"; left out: {counted(read - len(rows), 'row')} without exploration or price" if read > len(rows) else ""
-        )
+        left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
         print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}", file=sys.stderr)
         arrays = divided_arrays(
             inputs,

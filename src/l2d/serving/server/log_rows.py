@@ -12,7 +12,7 @@ from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.serving.server.databases import without_password
 from l2d.serving.server.log_export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.text import listed
+from l2d.utils.text import counted, listed
 
 # What an export may say.
 LIMITS = {"correct": (0, 1), "loss": (0, np.inf), "price": (0, np.inf), "latency": (0, np.inf), "propensity": (0, 1)}
@@ -108,6 +108,11 @@ def gaps_of(rows: LoggedRows) -> dict[str, np.ndarray]:
         NO_CHANCE: np.isnan(rows.propensities),
         "without inputs": unseen,
     }
+
+
+def left_out_note(left_out: Mapping[str, int]) -> str:
+    """How many rows were left out, and why; empty if none were. left_out: by the reason."""
+    return "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left_out.items() if number)
 
 
 def explored_rows(rows: LoggedRows) -> LoggedRows:

@@ -37,7 +37,7 @@ class PolicyValue:
 class LogValue:
     """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names. price: the mean
     price of the router's choices, doubly robust; paid: that of the policy that ran. Both in the unit of the prices in training,
-    None if the run counts no prices."""
+    None if the run counts no prices. allowed: those of `singles` that the router's budget allows; none without a budget."""
 
     router: PolicyValue
     ran: PolicyValue
@@ -45,10 +45,11 @@ class LogValue:
     unknown: list[str]
     price: Estimate | None
     paid: Estimate | None
+    allowed: list[PolicyValue]
 
     @property
     def best_single(self) -> PolicyValue:
-        return min(self.singles, key=lambda one: one.doubly_robust.value)
+        return min(self.allowed or self.singles, key=lambda one: one.doubly_robust.value)
 
 
 def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
@@ -127,7 +128,9 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
         prices = prices / router.later_scale
         expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
         price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
-    return LogValue(found, ran, [one for one in singles if one.asked >= LEAST], unknown, price, spent)
+    judged = {k: one for k, one in enumerate(singles) if one.asked >= LEAST}
+    allowed = [one for k, one in judged.items() if k in router.allowed]
+    return LogValue(found, ran, [*judged.values()], unknown, price, spent, allowed)
 
 
 def expert_numbers(rows: LoggedRows, router: Router) -> np.ndarray:
