@@ -31,7 +31,7 @@ def import_quickly() -> None:
 def freeze_what_lives() -> None:
     """Spare the garbage collector the objects of imports and of the compiler: before every run of a sweep it looks for cycles, and
     these objects live as long as the process. Only for l2d's own commands: nothing that exists now is looked at again."""
-    if gc.get_freeze_count():  # not the first time: imports leave hardly any garbage
+    if gc.isenabled():  # not the first time, when import_quickly has switched it off: imports leave hardly any garbage
         with interrupts.deferred():
             gc.collect()
     gc.freeze()
