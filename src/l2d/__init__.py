@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from l2d.api.fit import fit
     from l2d.api.metric import DeferralLoss
     from l2d.methods.method import Method
-    from l2d.serving.router import Choice, Router
+    from l2d.serving.choices import Choice
+    from l2d.serving.router import Router
     from l2d.serving.score import Comparison, RouterScore
 
     __version__: str
@@ -31,7 +32,7 @@ __all__ = [
     "functional",
 ]
 _MODULES = {
-    "Choice": "serving.router",
+    "Choice": "serving.choices",
     "Comparison": "serving.score",
     "DeferralLoss": "api.metric",
     "Method": "methods.method",

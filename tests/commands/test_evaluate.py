@@ -104,6 +104,18 @@ def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.Capture
     assert str(Router.load(run.path).at(budget=0.4).operating_point) in said.err
     # a alone is best, but costs 0.5; b costs 0.1, and with its errors 1.1
     assert "than always b, the best expert alone that the budget allows (" in said.out.splitlines()[-1]
+    assert refused(main, run.path, "--log", log, "--budget", "0.4", "--raw").startswith("error: --budget=0.4: a budget")
+
+
+def test_a_budget_that_allows_no_expert_alone(
+    run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best of all is compared then, with a remark."""
+    log = write_log(run.path, tmp_path / "log.sqlite")
+    monkeypatch.setattr(Router, "allowed", ())
+    main([str(run.path), "--log", str(log)])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "than always a, the best expert alone, which the budget does not allow (" in last
 
 
 @pytest.mark.parametrize(("budget", "dearer", "within"), [(0.5, 1, "within"), (0.1, 1, "within"), (0.1, 3, "above")])
@@ -234,6 +246,22 @@ def test_answers_that_disagree(run: Untrained, tmp_path: Path, column: str) -> N
     assert said.endswith(" and 0.125 (row 1 is the first below the header)")
 
 
+def test_an_answer_that_was_graded_later(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its outcome counts. Numbers are compared as numbers: yes is 1."""
+    rows = exported(run.path, tmp_path)
+    words = {"1": "Yes", "1.0": "Yes", "0": "No", "0.0": "No"}
+    first, again = {**rows[2], "correct": ""}, {**rows[3], "correct": words[rows[3]["correct"]]}
+    printed = []
+    for written_rows in (rows, [*rows[:2], first, *rows[3:], rows[2], again]):
+        capsys.readouterr()
+        main([str(run.path), "--log", str(written(written_rows, tmp_path))])
+        printed.append(capsys.readouterr())
+    ran = [found.out.splitlines()[3].split()[:6] for found in printed]  # its mean cost
+    assert ran[0] == ran[1]
+    assert f"{N} decisions with an outcome" in printed[1].err
+    assert "left out: 2 rows with an answer that came before" in printed[1].err
+
+
 def test_one_query_asked_of_two_experts(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """These are two answers."""
     rows = exported(run.path, tmp_path)
@@ -335,7 +363,7 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path) -> None:
         ([run.path, "--log", tmp_path / "nowhere.sqlite"], "nowhere.sqlite: no such file"),
         ([run.path, "--log", tmp_path / "nowhere.csv"], "nowhere.csv"),
         ([run.path, "--log", tmp_path / "text.sqlite"], "not a log of l2d serve"),
-        ([run.path, "--log", tmp_path / "table.csv"], "no column propensity, loss"),
+        ([run.path, "--log", tmp_path / "table.csv"], "no column propensity, correct"),
         ([run.path, "--log", empty], "no decision with an outcome"),
         ([run.path, "--log", logs["certain"]], "no row was explored (l2d serve --explore)"),
         ([run.path, "--log", logs["none"]], "the log kept no inputs (--keep none)"),

@@ -154,6 +154,18 @@ def test_bad_commands(arguments: list[str], words: str) -> None:
     assert words in line
 
 
+def test_what_is_read_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = put(tmp_path / "rb.csv", WIDE)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for source in ("routerbench", "harness", "llmrouter"):
+        given = ["other.jsonl", "--models", str(file)] if source == "llmrouter" else ["other.csv", "~/rb.csv"]
+        for out in (str(file), "~/rb.csv"):
+            with pytest.raises(SystemExit) as caught:
+                main([source, *given, "--out", out])
+            assert f"--out={file}: is a file that is read, and would be lost" in str(caught.value)
+    assert file.read_text() == WIDE
+
+
 def test_other_kinds_of_table_are_refused(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text(RESPONSES)
     with pytest.raises(SystemExit, match=r"t\.xlsx: must end in \.csv or \.parquet"):

@@ -27,8 +27,9 @@ from l2d.commands.route import (
 )
 from l2d.core.guard import Guard
 from l2d.data.text.encoders import Hashed
+from l2d.serving.choices import Choice
 from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
-from l2d.serving.router import Choice, Router
+from l2d.serving.router import Router
 from l2d.utils.text import Unit
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
@@ -251,11 +252,14 @@ def test_bad_commands_are_one_line(what: str, features: Untrained) -> None:
     assert said in refused(main, features.path, *given)
 
 
-def test_the_queries_are_not_overwritten(features: Untrained, tmp_path: Path) -> None:
+def test_the_queries_are_not_overwritten(features: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "queries.csv"
     file.write_text("x\n1\n")
     said = refused(main, features.path, "--file", str(file), "--out", f"{tmp_path}/./queries.csv")
-    assert "queries.csv: is the file of the queries, which would be lost" in said
+    assert "queries.csv: is a file that is read, and would be lost" in said
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given, out in (("~/queries.csv", file), (file, "~/queries.csv")):
+        assert "would be lost" in refused(main, features.path, f"--file={given}", f"--out={out}")
     assert file.read_text() == "x\n1\n"
 
 

@@ -214,7 +214,7 @@ def test_choosing_for_each_query_may_cost_less_than_any_expert_alone() -> None:
     assert found.guard.constant is None
     with pytest.raises(
         ParameterError,
-        match=r"^budget=0.001: is less than the least that can be spent by choosing for each query, \$0.002$",
+        match=r"^budget=\$0.001: is less than the least that can be spent by choosing for each query, \$0.002$",
     ):
         keep_within(rows, None, 0.0005, None, NAMES, unit=2.0, currency="$")
 

@@ -150,6 +150,14 @@ def test_half_of_a_character_is_a_question_mark(tmp_path: Path) -> None:
     assert sheet.columns["b"].to_pylist() == [["?"], ["x"]]
 
 
+def test_half_of_a_character_beside_cells_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    lines = ['{"id": 1, "prompt": 3}\n', '{"id": 2, "prompt": "cut \\ud83d"}\n']
+    for order, cells in ((lines, ["3", "cut ?"]), (lines[::-1], ["cut ?", "3"])):
+        path.write_text("".join(order))
+        assert read_sheet(path).texts("prompt") == cells
+
+
 def test_half_of_a_character_in_a_key(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"a": 1, "b\\ud83d": 2}\n')

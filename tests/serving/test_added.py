@@ -65,17 +65,13 @@ def test_prices_that_differ_between_queries() -> None:
     assert choice.expected_prices["expert 2"] == pytest.approx(before.expected_prices["expert 2"])
 
 
-def test_a_price_within_a_budget_counts_as_the_others_do() -> None:
-    """By hand: the new expert costs what the second does, and its price is multiplied by the same factor."""
-    router = fitted("knn", prices=[0.05, 0.2]).within(0.08)
-    assert router.description.factor > 1
-    more = router.with_expert("new", NEW, NEW_ERRORS, price=0.2)
-    for choice in more.route(QUERIES):
-        assert choice.expected_costs is not None
-        assert choice.expected_errors is not None
-        paid = {name: choice.expected_costs[name] - choice.expected_errors[name] for name in more.experts}
-        assert paid["new"] == pytest.approx(paid["expert 2"], abs=1e-6)
-        assert paid["new"] == pytest.approx(0.2 * router.description.factor, rel=1e-4)
+def test_a_budget_is_not_dropped_without_a_word(tmp_path: Path) -> None:
+    router = fitted("knn", prices=[0.05, 0.2])
+    router.within(0.08).save(tmp_path / "saved")
+    for inside in (router.within(0.08), Router.load(tmp_path / "saved")):
+        with pytest.raises(ParameterError, match=r"^name=new: .* budget .*; add it to the router without the budget$"):
+            inside.with_expert("new", NEW, NEW_ERRORS, price=0.2)
+    assert router.with_expert("new", NEW, NEW_ERRORS, price=0.2).operating_point is None
 
 
 def test_a_list_after_prices_that_differ_between_queries() -> None:
@@ -100,6 +96,10 @@ def test_what_is_refused() -> None:
         ({"name": "expert 1"}, r"^name=expert 1: is an expert already"),
         ({"name": " Expert  2 "}, r"^name= Expert  2 : is an expert already; there are expert 1, expert 2$"),
         ({"price": None}, r"^price: missing"),
+        ({"price": -1.0}, r"^price: must be finite and not negative$"),
+        ({"price": float("nan")}, r"^price: must be finite"),
+        ({"price": float("inf")}, r"^price: must be finite"),
+        ({"price": "x"}, r"^price: must be numbers"),
         ({"errors": NEW_ERRORS[:5]}, r"^errors: must be one for each query, at least 10, not 5 for 60"),
         ({"errors": NEW_ERRORS * 3}, r"^errors=3.0: must be at most 1"),
     ):

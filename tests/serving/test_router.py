@@ -38,8 +38,9 @@ from l2d.data.text.pretrained import MINILM, locate
 from l2d.methods.method import Method
 from l2d.methods.priced import Priced
 from l2d.runs.folder import RunFolder
+from l2d.serving.choices import Choice
 from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, read_weights, write_weights
-from l2d.serving.router import Choice, Router
+from l2d.serving.router import Router
 from l2d.training.score import RoutedRows, held_out
 from l2d.training.walk import train
 from l2d.utils.errors import L2DError, ParameterError
@@ -298,15 +299,41 @@ def test_within_a_budget(tmp_path: Path) -> None:
     assert router.operating_point is None
     assert router.description.factor == 1
     other.save(tmp_path / "saved")
-    assert experts_of(Router.load(tmp_path / "saved"), run) == experts_of(other, run)
+    again = Router.load(tmp_path / "saved")
+    assert experts_of(again, run) == experts_of(other, run)
+    assert (again.operating_point, again.allowed) == (point, (1,))
     assert other.at(budget=0.25).operating_point == point  # of the prices, not of the prices times the factor
     errors = np.array([[0.0, 1.0, 1.0]] * len(run.queries))  # a is best, and costs .5; c costs .3
-    assert (router.score(run.queries, errors=errors).best_single, router.allowed) == ("a", ())
+    assert (router.score(run.queries, errors=errors).best_single, router.allowed) == ("a", None)
     score = other.score(run.queries, errors=errors)
     assert (score.best_single, score.within_budget, other.allowed) == ("b", True, (1,))
+    again.operating_point = replace(
+        point, allowed=()
+    )  # with a budget below b's price, choosing for each query may be within it
+    score = again.score(run.queries, errors=errors)
+    assert (score.best_single, score.within_budget) == ("a", False)
+    assert "the best single expert, which the budget does not allow" in str(score)
     dear = router.at(budget=0.5).operating_point
     assert dear is not None
     assert (dear.factor, dear.spend > point.spend) == (1, True)
+
+
+def test_no_budget_without_the_guard(tmp_path: Path) -> None:
+    """The fallback keeps the budget, so what is told of the spend would not be true."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    for refuse in (Router.load(run.path, raw=True).at, Router.load(run.path, raw=True).within):
+        with pytest.raises(ParameterError, match=r"^budget=0\.25: a budget needs the guard, its fallback"):
+            refuse(budget=0.25)
+    inside = Router.load(run.path).within(0.25)
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard, its fallback"):
+        inside.raw = True
+    inside.save(tmp_path / "saved")
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        Router.load(tmp_path / "saved", raw=True)
+    inside.raw = False
+    free = inside.at([0.5, 0.1, 0.3])
+    free.raw = True
+    assert free.raw
 
 
 def spread_errors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -458,7 +485,7 @@ def test_a_saved_router_says_whose_it_is(tmp_path: Path) -> None:
     router = Router.load(priced_run(tmp_path, ASKED).path)
     router.save(tmp_path / "saved")
     said = json.loads((tmp_path / "saved" / "router.json").read_text())
-    assert said == {"version": own_version(), "experts": ["a", "b", "c"], "validation": None}
+    assert said == {"version": own_version(), "experts": ["a", "b", "c"], "validation": None, "operating_point": None}
 
 
 def test_the_networks_own_files_are_those_of_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
 """Routers whose prices differ from query to query: what they expect, and budgets."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.running import assembled, folder_of, train
 
+import l2d
 from l2d.config import compose
 from l2d.data.sheet import write_sheet
 from l2d.serving.router import Router
@@ -133,6 +136,23 @@ def test_scores_take_prices_in_the_unit_of_training(run: Path) -> None:
     compared = router.compare(cheap, queries, errors=errors, prices=[0.005, 0.0])
     assert compared.difference == -0.75
     assert str(compared).startswith("-$0.015000  (")
+
+
+@pytest.mark.parametrize("method", ["mild", "linear"])
+def test_scores_count_prices_as_the_router_does(method: str) -> None:
+    """Also if the method learned them. With cost.scale=0 they are 0, given or not."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    given: dict[str, Any] = {"errors": (X > 0).astype(float), "prices": rng.random((200, 2))}
+    router = l2d.fit(X, **given, method=method, epochs=1, progress=False)
+    for refuse in (router.score, partial(router.compare, router)):
+        with pytest.raises(ParameterError, match=r"^prices: missing"):
+            refuse(X, errors=given["errors"])
+    score = router.score(X, **given)
+    assert score.mean_price == pytest.approx(given["prices"][range(200), router.decide(X)].mean())
+    free = l2d.fit(X, **given, method=method, epochs=1, progress=False, options={"cost.scale": 0})
+    losses = [free.score(X, errors=given["errors"]).deferral_loss, free.score(X, **given).deferral_loss]
+    assert losses == [given["errors"][range(200), free.decide(X)].mean()] * 2
 
 
 def test_a_method_that_learned_its_prices_says_so_at_once(tmp_path: Path) -> None:

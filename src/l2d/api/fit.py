@@ -36,7 +36,8 @@ from l2d.methods.method import Method
 from l2d.routing.build import assemble_rows
 from l2d.routing.make import make
 from l2d.runs.folder import RunFolder
-from l2d.serving.router import Router, prices_in_order
+from l2d.serving.repriced import prices_in_order
+from l2d.serving.router import Router
 from l2d.serving.score import score_decisions
 from l2d.training.score import score_router
 from l2d.training.walk import Source, train

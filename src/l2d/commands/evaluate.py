@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2d.commands.route import add_decision_flags, load_router
+from l2d.commands.route import add_decision_flags, load_router, tell_how_it_decides
 from l2d.core.results import Estimate
 from l2d.utils.text import Unit, Z, aligned, counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
@@ -67,10 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         rows = rows_to_judge_by(rows, router, options.run.expanduser(), own)
         if not (options.run.expanduser() / "test.npz").is_file():
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
-        if router.guard_note is not None:
-            print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
-        if router.operating_point is not None:
-            print(router.operating_point, file=sys.stderr)
+        tell_how_it_decides(router)
         found = log_value(router, rows, own_prices=own)
         said = [*notes(found), *price_notes(found, router.unit, options.budget), verdict(found, router.unit)]
         say("\n".join([value_table(found, router.unit), *said]))
@@ -150,10 +147,12 @@ def price_notes(found: "LogValue", unit: Unit, budget: float | None) -> list[str
 
 def verdict(found: "LogValue", unit: Unit) -> str:
     """A sentence. The best expert alone is the best one on these rows, which favours it."""
+    from l2d.serving.score import BUDGET_SAYS
+
     best = found.best_single
     assert found.ran.gain is not None
     assert best.gain is not None
-    single = f"{best.name}, the best expert alone{' that the budget allows' if found.allowed else ''}"
+    single = f"{best.name}, the best expert alone{BUDGET_SAYS[found.within_budget]}"
     than = [compared(found.ran.gain, found.ran.name, unit), compared(best.gain, single, unit)]
     return f"verdict: per query, the router {than[0]}, and {than[1]}."
 

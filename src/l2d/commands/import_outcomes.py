@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
+from l2d.commands.route import refuse_overwriting, user_path
 from l2d.config.identity import quoted
 from l2d.data.importers.harness import harness_outcomes, model_of_file
 from l2d.data.importers.llmrouter import llmrouter_outcomes
@@ -53,6 +54,7 @@ counts."""
 def main(arguments: Sequence[str]) -> None:
     with answering():
         options = import_parser().parse_args(arguments)
+        refuse_overwriting(options.out, files_read(options))
         outcomes = imported_outcomes(options)
         write_sheet(options.out, outcomes.columns)
         for note in outcomes.notes:
@@ -60,10 +62,16 @@ def main(arguments: Sequence[str]) -> None:
         print(summary_of(options.out, outcomes.columns))
 
 
+def files_read(options: argparse.Namespace) -> list[Path]:
+    files = [named_file(text)[1] if options.source == "harness" else user_path(text) for text in options.files]
+    models = getattr(options, "models", None)
+    return files if models is None else [*files, models]
+
+
 def imported_outcomes(options: argparse.Namespace) -> RecordedOutcomes:
     if options.source == "harness":
         return harness_outcomes([named_file(text) for text in options.files], options.metric, options.filter)
-    files = [Path(text).expanduser() for text in options.files]
+    files = [user_path(text) for text in options.files]
     if options.source == "routerdc":
         return routerdc_outcomes(files, options.probability)
     if options.source == "llmrouter":
@@ -111,14 +119,14 @@ def import_parser() -> argparse.ArgumentParser:
     )
     llmrouter = sources.add_parser("llmrouter", help="routing data of LLMRouter", description=LLMROUTER)
     llmrouter.add_argument("files", nargs="+", metavar="FILE", help="a .jsonl file")
-    llmrouter.add_argument("--models", type=Path, metavar="FILE", help="default_llm.json, for prices")
+    llmrouter.add_argument("--models", type=user_path, metavar="FILE", help="default_llm.json, for prices")
     routerbench = sources.add_parser("routerbench", help="exported tables of RouterBench", description=ROUTERBENCH)
     routerbench.add_argument("files", nargs="+", metavar="FILE", help="a .csv or .parquet file")
     results = sources.add_parser("llmrouterbench", help="results of LLMRouterBench", description=LLMROUTERBENCH)
     results.add_argument("files", nargs="+", metavar="PATH", help="a .json file, or a folder of them")
     for source in (harness, routellm, routerdc, llmrouter, routerbench, results):
         source.add_argument(
-            "--out", required=True, type=Path, metavar="TABLE", help="the .csv or .parquet file to write"
+            "--out", required=True, type=user_path, metavar="TABLE", help="the .csv or .parquet file to write"
         )
     return parser
 
@@ -132,5 +140,5 @@ def named_file(text: str) -> tuple[str, Path]:
     """(model, file) from NAME=FILE or FILE. A file whose own name has an equals sign is a file."""
     name, equals, rest = text.partition("=")
     if equals and not Path(text).exists():
-        return name, Path(rest).expanduser()
-    return model_of_file(Path(text)), Path(text)
+        return name, user_path(rest)
+    return model_of_file(Path(text)), user_path(text)

@@ -16,7 +16,8 @@ from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
-    from l2d.serving.router import Choice, Router
+    from l2d.serving.choices import Choice
+    from l2d.serving.router import Router
 
 DESCRIPTION = """Which expert a trained router sends each query to, as CSV.
 
@@ -56,7 +57,7 @@ def make_route_parser() -> argparse.ArgumentParser:
     queries.add_argument("--text", action="append", help="a query, for routers that see one text; repeat it for more")
     queries.add_argument(
         "--file",
-        type=Path,
+        type=user_path,
         help="a CSV, Parquet or JSONL file with a row per query and the columns that the router was trained on; it sees no others,"
         " but all come back in the CSV",
     )
@@ -68,7 +69,9 @@ def make_route_parser() -> argparse.ArgumentParser:
         help="images, for routers that see one; they are resized to the size that the router was trained on",
     )
     add_decision_flags(parser)
-    parser.add_argument("--out", metavar="CHOICES", type=Path, help="write the CSV to this file (default: print it)")
+    parser.add_argument(
+        "--out", metavar="CHOICES", type=user_path, help="write the CSV to this file (default: print it)"
+    )
     return parser
 
 
@@ -97,7 +100,7 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
     decisions.add_argument(
         "--raw",
         action="store_true",
-        help="decide without the guard, which may shift scores or send every query to one expert",
+        help="decide without the guard, which may shift scores or send every query to one expert; not with a budget",
     )
     decisions.add_argument(
         "--trust",
@@ -135,10 +138,21 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
+def user_path(text: str) -> Path:
+    """Of a flag: the shell expands no ~ behind an equals sign."""
+    return Path(text).expanduser()
+
+
+def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:
+    """read: the files that the command reads."""
+    if any(file.exists() and out.exists() and out.samefile(file) for file in read):
+        raise ParameterError("--out", "is a file that is read, and would be lost; choose another", out)
+
+
 def check_out(out: Path | None, file: Path | None) -> None:
     """Before the work, not after it."""
-    if out is not None and file is not None and out.exists() and file.exists() and out.samefile(file):
-        raise ParameterError("--out", "is the file of the queries, which would be lost", out)
+    if out is not None and file is not None:
+        refuse_overwriting(out, [file])
     if out is not None and out.is_dir():
         raise ParameterError("--out", "is a folder", out)
     if out is not None and not out.parent.is_dir():
@@ -156,6 +170,15 @@ def load_router(options: argparse.Namespace) -> "Router":
         with given_as_flags():
             router = router.at(options.prices, budget=options.budget, confidence=options.confidence)
     return router
+
+
+def tell_how_it_decides(router: "Router") -> None:
+    """What a budget and the guard do to all choices. A budget needs the guard."""
+    if router.operating_point is not None:
+        print(router.operating_point, file=sys.stderr)
+    if router.guard_note is not None:
+        without = " (--raw decides without the guard)" if router.operating_point is None else ""
+        print(f"{router.guard_note}{without}", file=sys.stderr)
 
 
 def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":
@@ -233,14 +256,11 @@ def main(arguments: list[str]) -> None:
         options = read_options(arguments)
         check_out(options.out, options.file)
         router = load_router(options)
-        if router.operating_point is not None:
-            print(router.operating_point, file=sys.stderr)
-        if router.guard_note is not None:
-            print(f"{router.guard_note} (--raw decides without the guard)", file=sys.stderr)
+        tell_how_it_decides(router)
         choices = ask_router(router, options)
         if (note := getattr(router.encoder, "note", None)) is not None:  # an encoder of the user's own may have none
             print(note, file=sys.stderr)
-        columns = {} if options.file is None else columns_of(options.file.expanduser())
+        columns = {} if options.file is None else columns_of(options.file)
         content = choices_csv(choices, router.experts, columns)
         if options.out is None:
             print(content, end="")

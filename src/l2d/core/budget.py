@@ -3,8 +3,9 @@
 A bootstrap of the rows says how much the spend may differ, and how likely it exceeds the budget.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +50,14 @@ class OperatingPoint:
     with_latency: bool = False
     crossed: bool = False
     allowed: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "OperatingPoint":
+        pairs = {name: tuple(content[name]) for name in ("spend_interval", "allowed")}
+        return cls(**{**content, **pairs, "guard": Guard.from_dict(content["guard"])})
 
     def __str__(self) -> str:
         spend, low, high = (f"{self.currency}{amount:.4g}" for amount in (self.spend, *self.spend_interval))
@@ -183,7 +192,7 @@ def keep_within(
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
         problem = why_refused(curve, budget, confidence, names, lambda amount: f"{currency}{amount * unit:g}")
-        raise ParameterError("budget", problem, f"{budget * unit:g}")
+        raise ParameterError("budget", problem, f"{currency}{budget * unit:g}")
     place = int(within.to(torch.uint8).argmax()) if within.any() else len(within) - 1
     guard, decisions = guard_within(curve, place, held_out, affordable, alone=not within.any())
     if guard.constant is None:

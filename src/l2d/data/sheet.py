@@ -352,7 +352,8 @@ def _json_cells(cells: list[Any]) -> Any:
     except UnicodeEncodeError:  # half of a character: a text was cut within an emoji
         return _json_cells(json.loads(json.dumps(cells, ensure_ascii=False).encode(errors="replace")))
     except (pa.ArrowException, OverflowError):
-        return pa.array([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
+        texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
+        return _written_cells(texts)
 
 
 def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:

@@ -29,11 +29,15 @@ def with_expert(
     if not isinstance(method, SimpleRouter) or not isinstance(router.network, EstimatorNetwork):
         problem = "this router would have to be trained again; knn, clusters, linear, category_table and mix take another expert"
         raise ParameterError("name", problem, name)
+    if router.operating_point is not None:
+        problem = "no row says whether the budget would be kept with it; add it to the router without the budget"
+        raise ParameterError("name", problem, name)
     if same_name(name) in map(same_name, known.experts):  # capitals and spaces do not count
         raise ParameterError("name", f"is an expert already; there are {', '.join(known.experts)}", name)
     by_row = known.prices is None and router.network.price_model is not None
     if price is None and (by_row or any(known.prices or ())):
         raise ParameterError("price", "missing; the other experts have prices")
+    paid = 0.0 if price is None else float(read_amounts("price", [[price]])) * router.cost_scale
     wrong = read_amounts("errors", as_array(errors).reshape(-1, 1))[:, 0]
     if len(wrong) != len(queries) or len(wrong) < LEAST:
         raise ParameterError(
@@ -43,9 +47,7 @@ def with_expert(
         raise ParameterError(
             "errors", f"must be at most {float(method.most):g}, the largest in training", float(wrong.max())
         )
-    # Beside experts whose prices cost.scale=0 made 0, the new one is free too.
-    scale = router.later_scale if any(known.prices or ()) else router.price_scale
-    inputs, paid = router.inputs_of(queries), (price or 0.0) * scale
+    inputs = router.inputs_of(queries)
     other = copy.copy(router)
     other.network, other.method = copy.deepcopy(router.network).cpu(), copy.deepcopy(method).cpu()
     assert isinstance(other.network, EstimatorNetwork)
@@ -54,12 +56,12 @@ def with_expert(
             other.network.estimator.add_expert(inputs.flatten(1), other.method.right(wrong[:, None])[:, 0])
         except ParameterError as error:
             raise ParameterError("name", error.problem, name) from error
-        other.method.add_expert(0.0 if by_row else paid * known.factor)
+        other.method.add_expert(0.0 if by_row else paid)
         if other.network.price_model is not None:
             other.network.price_model.add_expert(paid)
     other.network.to(router.device).eval()
     other.method.to(router.device).eval()
-    other.held_out = other.validation = other.operating_point = None
+    other.held_out = other.validation = None
     other.guard = Guard(None, None, known.guard.best, 0.0, None)
     prices = None if known.prices is None else (*known.prices, paid)
     other.description = replace(known, experts=(*known.experts, name), prices=prices, guard=other.guard)

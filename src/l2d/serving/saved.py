@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from l2d.core.budget import OperatingPoint
 from l2d.networks.network import Network
 from l2d.runs.folder import SAVED, RunFolder
 from l2d.serving.drift import TRAINING_INPUTS
@@ -53,8 +54,9 @@ def write_router(router: "Router", folder: Path) -> None:
     write_weights(folder / FILE, weights, router.description)
     assert isinstance(router.network, Network)
     router.network.keep(folder)
-    validation = None if router.validation is None else router.validation.as_dict()
-    write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), "validation": validation})
+    found = {"validation": router.validation, "operating_point": router.operating_point}
+    numbers = {name: None if part is None else part.as_dict() for name, part in found.items()}
+    write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), **numbers})
 
 
 def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
@@ -65,9 +67,13 @@ def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
     return {**found, TRAINING_INPUTS: inputs}
 
 
-def read_validation(folder: Path) -> RouterScore | None:
-    """The router's score on held-out rows; None for the router of a run."""
+def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None]:
+    """The router's score on held-out rows, and what it spends within its budget; None for the router of a run."""
     if not (folder / SAVED).exists():
-        return None
-    found = json.loads((folder / SAVED).read_text(encoding="utf-8"))["validation"]
-    return None if found is None else RouterScore.from_dict(found)
+        return None, None
+    found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
+    score, point = found["validation"], found.get("operating_point")
+    return (
+        None if score is None else RouterScore.from_dict(score),
+        None if point is None else OperatingPoint.from_dict(point),
+    )

@@ -16,6 +16,7 @@ from l2d.utils.text import Unit, Z
 if TYPE_CHECKING:
     from l2d.utils.picture import Picture
 
+BUDGET_SAYS = {True: " that the budget allows", False: ", which the budget does not allow", None: ""}
 INTERVALS = ("interval", "gain_interval")
 
 
@@ -27,7 +28,7 @@ class RouterScore:
     single expert of these rows. shares, oracle_shares: of the rows, by expert. single_losses: of always asking each expert.
     mean_error, mean_price: the two parts of deferral_loss, if they were given apart. Costs that were not all known are
     doubly robust estimates; then there is no oracle. error_price: what an error costs, if that is known; printed, all amounts are
-    then dollars. within_budget: whether the best single expert is the best of those that the router's budget allows.
+    then dollars. within_budget: whether the router's budget allows the best single expert; None without a budget.
     """
 
     n: int
@@ -44,7 +45,7 @@ class RouterScore:
     mean_error: float | None = None
     mean_price: float | None = None
     error_price: float | None = None
-    within_budget: bool = False
+    within_budget: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """With None for infinite bounds: JSON has no infinity."""
@@ -63,7 +64,7 @@ class RouterScore:
         unit = Unit(self.error_price)
         told, signed = unit.told, partial(unit.told, sign="+")
         first, last = (told(end) for end in self.interval)
-        allowed = " that the budget allows" if self.within_budget else ""
+        allowed = BUDGET_SAYS[self.within_budget]
         lines = [
             f"deferral loss     {told(self.deferral_loss)}  ({first} to {last}; {self.n:,} rows)",
             *([] if self.mean_price is None else [f"  of which price  {told(self.mean_price)}"]),
@@ -133,10 +134,11 @@ def score_decisions(
     prices: Tensor | None = None,
     *,
     from_log: bool = False,
-    allowed: Sequence[int] = (),
+    allowed: Sequence[int] | None = None,
 ) -> RouterScore:
     """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. from_log: costs are doubly
-    robust. allowed: the experts that are within the router's budget alone; none: it has no budget, or no expert is."""
+    robust. allowed: the experts that are within the router's budget alone; if none is, the best of all is compared. None: it has no
+    budget."""
     costs = costs.double()
     alone = costs.mean(dim=0)
     best = min(allowed or range(len(names)), key=alone.tolist().__getitem__)
@@ -157,7 +159,7 @@ def score_decisions(
         single_losses=dict(zip(names, alone.tolist(), strict=True)),
         mean_error=None if price is None else loss[0] - price,
         mean_price=price,
-        within_budget=bool(allowed),
+        within_budget=None if allowed is None else best in allowed,
     )
 
 

@@ -73,6 +73,8 @@ def test_a_misspelt_column_of_an_answer(tmp_path: Path) -> None:
         load(write(tmp_path, {**cells, "correct": LOG["correct"], "propensty": LOG["propensity"]}), split="split")
     graded = {**cells, "correct": LOG["correct"], "los": LOG["price"]}
     assert load(write(tmp_path, graded), split="split").panel is not None  # an outcome is there
+    others = dict.fromkeys(("score", "corrections", "corrected", "incorrect", "user_id"), LOG["correct"])
+    assert load(write(tmp_path, {**cells, "cost": LOG["price"], **others}), split="split").panel is not None
 
 
 def test_without_an_id_every_row_is_a_query(tmp_path: Path) -> None:
@@ -107,6 +109,23 @@ def test_the_same_answer_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str
     )
     with pytest.raises(L2DError, match=said):
         load(write(tmp_path, again), split="split")
+
+
+def test_the_same_answer_in_other_words(tmp_path: Path) -> None:
+    """Numbers are compared as numbers."""
+    again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
+    again["correct"] = [{1: "yes", 0: "no"}.get(cell, cell) for cell in LOG["correct"]] + ["No"]
+    close(whole(load(write(tmp_path, again), split="split"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+
+
+def test_an_answer_that_was_graded_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The outcome counts wherever it stands, and the propensities stay."""
+    for first, second in (("", LOG["correct"][1]), (LOG["correct"][1], "")):
+        again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
+        again["correct"] = [LOG["correct"][0], first, *LOG["correct"][2:], second]
+        arrays = load(write(tmp_path, again), split="split")
+        close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+        assert "propensities are estimated anew" not in capsys.readouterr().err
 
 
 def test_another_price_of_the_same_answer(tmp_path: Path) -> None:

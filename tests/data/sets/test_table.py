@@ -913,6 +913,32 @@ def test_a_misspelt_outcome_is_not_left_out(tmp_path: Path) -> None:
     assert load(write(tmp_path, cells)).panel is not None
 
 
+LONG = "claude-3-5-sonnet-20241022-v2"
+VALID = [
+    ["correct_gpt-4o-mini", "correct_llama-3-8b", "cost_usd_gpt-4o-mini", "cost_usd_llama-3-8b"],
+    ["correct_gpt-4", "correct_llama", "price_gpt-4", "price_llama", "price_gpt-4o"],
+    [f"correct_{LONG}", "correct_b", f"price_{LONG}", "price_b", f"latency_{LONG}", f"intensity_{LONG}"],
+    ["correct_a", "correct_b", f"price_{LONG}", f"content_{LONG}", f"answer_{LONG}"],
+    ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "prompt_id", "property_a"],
+]
+
+
+@pytest.mark.parametrize("names", VALID, ids=range(len(VALID)))
+def test_columns_that_are_no_slips(tmp_path: Path, names: list[str]) -> None:
+    """Names that look alike, and money of models without outcomes: all these tables are fine."""
+    panel = load(write(tmp_path, {"x": [*range(10)], **{name: [i % 2 for i in range(10)] for name in names}})).panel
+    assert panel is not None
+    assert [f"correct_{name}" for name in panel.names] == names[:2]
+
+
+def test_an_outcome_is_no_slip_of_another(tmp_path: Path) -> None:
+    """prediction_b, before the end _a, is near prediction; but it is the outcome of b_a, and a has none."""
+    cells: Cells = {"x": [*range(10)], "label": [0, 1] * 5, "prediction_b_a": [0, 1] * 5, "prediction_c": [1] * 10}
+    panel = load(write(tmp_path, {**cells, "price_a": [0.1] * 10}), label="label").panel
+    assert panel is not None
+    assert panel.names == ("b_a", "c")
+
+
 def test_a_misspelt_outcome_of_a_log(tmp_path: Path) -> None:
     path = write(tmp_path, {"prompt": ["p", "q"], "expert": ["a", "b"], "corect": [1, 0]})
     with pytest.raises(L2DError, match=r"no experts; .* has a column correct, prediction, loss; is that corect\?"):

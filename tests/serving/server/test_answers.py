@@ -105,7 +105,7 @@ def test_without_prices_nothing_is_weighed(run: Path, tmp_path: Path) -> None:
     ("path", "body", "said"),
     [
         ("route", {"budget": -1}, "budget=-1: must be a finite number, not negative"),
-        ("route", {"budget": 0.0003}, "budget=0.0003: is less than the price of the cheapest expert, b ($0.1)"),
+        ("route", {"budget": 0.0003}, "budget=$0.0003: is less than the price of the cheapest expert, b ($0.1)"),
         ("route", {"prices": "x"}, "prices: must be a mapping by expert, or a list in their order"),
         ("preview", {"prices": 3}, "prices: must be a mapping by expert, or a list in their order"),
         ("route", {"prices": {"a": "x"}}, "prices.a: must be a number"),

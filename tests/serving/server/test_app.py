@@ -328,6 +328,8 @@ def test_variants_are_kept_but_not_for_ever(run: Untrained) -> None:
     assert served.variant({"c": 1.0, "b": 1.0, "a": 0.0}, None, None, False) is first
     assert served.variant(None, None, None, True).raw
     assert not served.router.raw
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        served.variant(None, 0.4, None, True)
     for number in range(70):
         served.variant([0.0, 0.0, number / 100], None, None, False)
     assert served.variant({"a": 0.0, "b": 1.0, "c": 1.0}, None, None, False) is not first

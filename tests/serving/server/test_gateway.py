@@ -28,7 +28,8 @@ from tests.serving.server.helpers import (
     with_key,
 )
 
-from l2d.serving.router import Choice, Router
+from l2d.serving.choices import Choice
+from l2d.serving.router import Router
 from l2d.serving.server.decisions import DrawnExpert
 from l2d.serving.server.gateway import Gateway, UpstreamAnswer, choices_of, ended_in
 from l2d.serving.server.service import Decision, RouterService, price_of

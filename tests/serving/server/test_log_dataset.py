@@ -360,7 +360,7 @@ def test_refused(run: Untrained, tmp_path: Path) -> None:
         (
             tmp_path / "table.csv",
             None,
-            "table.csv: no column expert, propensity, loss; give the log of l2d serve, or its export",
+            "table.csv: no column expert, propensity, correct; give the log of l2d serve, or its export",
         ),
     ):
         with pytest.raises(L2DError, match=said):

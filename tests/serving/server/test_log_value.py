@@ -10,11 +10,19 @@ from tests.serving.finished import CELLS, PRICED, untrained
 from tests.serving.server.helpers import text_run
 
 import l2d
+from l2d.core.guard import HeldOut
 from l2d.serving.router import Router
 from l2d.serving.server import log_value as module
 from l2d.serving.server.log_export import RunInputs
 from l2d.serving.server.log_rows import LoggedRows
-from l2d.serving.server.log_value import fresh_rows, log_value, not_explored, rows_of_evidence, rows_with_prices
+from l2d.serving.server.log_value import (
+    fresh_rows,
+    log_value,
+    not_explored,
+    paid_for,
+    rows_of_evidence,
+    rows_with_prices,
+)
 from l2d.utils.errors import L2DError
 
 N = 90
@@ -180,6 +188,12 @@ def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     )
     with pytest.raises(L2DError, match=r"log.sqlite: no row has a price and a latency; report it with the outcome"):
         rows_with_prices(logged(router, columns=("x", "y"), prices=np.full(N, np.nan)), own)
+    # A list of prices contains no latency, neither the router's own nor the log's; and no row needs one.
+    own.held_out = HeldOut(torch.rand(9, 3), torch.rand(9, 3), torch.rand(3), expected_prices=torch.ones(9, 3))
+    listed = own.at(PRICES)
+    assert log_value(listed, rows).ran.doubly_robust.value == pytest.approx((rows.errors + rows.prices).mean())
+    assert rows_with_prices(logged(router, columns=("x", "y"), latencies=late), listed)[1] == 0
+    assert (paid_for(own), paid_for(listed)) == ("price or a latency", "price")
     for plain in (["cost=error"], PRICED):  # no price is needed, or the router has one
         other = untrained(tmp_path, "dataset.features=[x,y]", *plain, "method=cost_regression")
         assert rows_with_prices(logged(router, prices=some), Router.load(other.path))[1] == 0

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from starlette.testclient import TestClient
@@ -18,6 +19,7 @@ from tests.serving.finished import Untrained, untrained
 from tests.serving.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_service, message_of, text_run
 from tests.serving.server.postgres import postgres
 
+import l2d
 from l2d.core.guard import HeldOut
 from l2d.serving.drift import InputSummary
 from l2d.serving.router import Router
@@ -306,6 +308,19 @@ def test_prices_count_as_in_training_and_by_the_budget(run: Untrained, tmp_path:
         found = client.get("/v1/experts").json()
         assert (found["price_weight"], found["price_factor"], found["currency"]) == (1.5, 3.0, "$")
         assert found["experts"][0]["price"] == 1.0  # 0.5 errors
+
+
+def test_prices_are_taken_where_the_router_takes_them(tmp_path: Path) -> None:
+    """Also by a run with cost.scale=0, and not by one that knows whole costs alone."""
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    errors = (X > 0).astype(float)
+    free = l2d.fit(X, errors=errors, prices=[0.1, 0.2], method="linear", progress=False, options={"cost.scale": 0})
+    whole = l2d.fit(X, errors, method="linear", progress=False)
+    for name, router, taken in (("free", free, True), ("whole", whole, False)):
+        with asking(make_service(router, tmp_path / f"{name}.sqlite")) as client:
+            assert client.get("/v1/experts").json()["takes_prices"] is taken
+            answer = client.post("/v1/preview", json={"features": [0.0, 0.0], "prices": [0.1, 0.2]})
+            assert answer.status_code == (200 if taken else 422)
 
 
 def test_policy_notes(run: Untrained, tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 import itertools
 import sys
+from collections.abc import Sequence
 
 import numpy as np
 
 from l2d.data.arrays import same_name
 from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, refuse_near
-from l2d.data.sheet import Sheet, missing
+from l2d.data.sheet import YES_NO, Sheet, cell_word, missing
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
 EXPERT, ID = "expert", "id"
+WORDS = ("prediction", "prompt", EXPERT)  # columns in which Yes is no number
+SHOWN_OF_CELL = 40  # characters
 MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
@@ -34,7 +37,8 @@ def answer_columns(sheet: Sheet) -> dict[str, str]:
     """{column of an answer: how its columns begin in a table with a row per query}; the outcome is the first."""
     outcome = outcome_column(sheet.names)
     assert outcome is not None
-    refuse_near(sheet, ["propensity", *(OUTCOMES if outcome == "cost" else ())])
+    for word in ("propensity", *(OUTCOMES if outcome == "cost" else ())):
+        refuse_near(sheet, word)
     money = [name for name in MONEY_WORDS if name in sheet.names and name != outcome]
     if len(money) > 1:
         raise L2DError(f"{sheet.path}: columns {listed(money)}: two prices of an answer; keep one")
@@ -55,11 +59,12 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     check_answers(sheet.take(used), columns)
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
-    answered, chosen = _first_answers(sheet, place, [name for name in columns if name != "latency"], names)
+    chosen = chosen_answers(sheet, place, next(iter(columns)), [name for name in columns if name != "latency"])
+    answered = place[chosen]
     wide, written = {}, {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first))
-    for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
+    for column, prefix in _without_wrong_propensities(sheet, columns, query, used, chosen).items():
         cells = sheet.columns[column].take(pa.array(chosen))
         for k, name in enumerate(names):
             rows = np.full(len(first), -1)
@@ -80,13 +85,13 @@ def _used(experts: list[str], only: list[str] | None, prefix: str) -> np.ndarray
 
 
 def _without_wrong_propensities(
-    sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray
+    sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray, chosen: np.ndarray
 ) -> dict[str, str]:
     """A propensity is the chance of being asked. If the answers to a query are graded one by one, an outcome is known less often
-    than that: then the propensities are left out, with a message. query, used: of each row."""
+    than that: then the propensities are left out, with a message. query, used: of each row. chosen: the row of each answer."""
     outcome = next(iter(columns))
-    graded = ~missing(sheet.columns[outcome])
-    partly = np.intersect1d(query[used & graded], query[used & ~graded])
+    graded, rows = ~missing(sheet.columns[outcome]), chosen[used[chosen]]
+    partly = np.intersect1d(query[rows[graded[rows]]], query[rows[~graded[rows]]])
     if PROPENSITY not in columns.values() or not len(partly):
         return columns
     why = f"{len(partly):,} of {query.max() + 1:,} queries have answers with and without {outcome}"
@@ -118,20 +123,29 @@ def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(order)[inverse], first[order]
 
 
-def _first_answers(
-    sheet: Sheet, place: np.ndarray, columns: list[str], names: list[str]
-) -> tuple[np.ndarray, np.ndarray]:
-    """The places that have an answer, and the row of each. Answers of one expert to one query must agree."""
-    answered, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
-    for column in columns if len(answered) < len(place) else ():
-        words = np.array(sheet.words(column, gaps=True), dtype=object)
-        differ = np.flatnonzero(words != words[chosen][inverse])
+def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> np.ndarray:
+    """The row of each answer, by its number: the first that has an outcome, or else the first. answer: the number of each row's.
+    Rows of one answer must agree in these columns, where none of them is empty."""
+    order = np.lexsort((np.arange(len(answer)), missing(sheet.columns[outcome]), answer))  # the last key comes first
+    chosen = order[np.unique(answer[order], return_index=True)[1]]
+    kept = chosen[np.unique(answer, return_inverse=True)[1]]
+    for column in columns if len(chosen) < len(answer) else ():
+        words = sheet.words(column, gaps=True)
+        cells = np.array(words if column in WORDS else [_as_number(word) for word in words], dtype=object)
+        differ = np.flatnonzero((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
         if len(differ):
-            row = int(differ[0])
-            before = int(chosen[inverse[row]])
-            same = f"rows {before + 1:,} and {row + 1:,} have the same id and expert, {names[int(place[row]) % len(names)]}"
-            raise L2DError(f"{sheet.path}: {same}, but {column} is {words[before]} and {words[row]} {sheet.counted}")
-    return answered, chosen
+            one, two = sorted((int(differ[0]), int(kept[differ[0]])))
+            same = (
+                f"rows {one + 1:,} and {two + 1:,} have the same id and expert, {sheet.words(EXPERT, gaps=True)[one]}"
+            )
+            told = " and ".join(words[row][:SHOWN_OF_CELL] for row in (one, two))
+            raise L2DError(f"{sheet.path}: {same}, but {column} is {told} {sheet.counted}")
+    return chosen
+
+
+def _as_number(word: str) -> str:
+    """As a sheet reads numbers: Yes is 1."""
+    return cell_word(YES_NO.get(word.lower(), word))
 
 
 def _of_the_query(

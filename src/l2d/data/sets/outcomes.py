@@ -18,7 +18,8 @@ OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
 HARDLY = 0.01  # of an error: prices below it seldom change a choice
-NEAR = 0.85  # of difflib: propensty is near propensity, propensity_score is not
+NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
+OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)
 PREFIX_OF = {"prices": MONEY[0], "latencies": LATENCY, "propensities": PROPENSITY}
 
 
@@ -48,7 +49,6 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         )
     if columns is None:
         _refuse_misspelt(sheet, experts)
-        refuse_near(sheet, [f"{PROPENSITY}{expert.name}" for expert in experts])
     names = [same_name(expert.name) for expert in experts]
     if twice := [expert for expert in experts if names.count(same_name(expert.name)) > 1]:
         same = len({expert.name for expert in twice}) < len(twice)
@@ -59,21 +59,22 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
 
 
 def _refuse_misspelt(sheet: Sheet, experts: list[Expert]) -> None:
-    """An outcome whose name is not quite one would be left out, and with it an expert that has a price."""
-    beside = (*MONEY, LATENCY, PROPENSITY)
-    named = {column.removeprefix(prefix) for column in sheet.names for prefix in beside if column.startswith(prefix)}
-    for name in sorted(named - {expert.name for expert in experts}):
-        meant = f"{experts[0].outcome}_{name}"
-        if close := difflib.get_close_matches(meant, sheet.names, n=1, cutoff=0.9):
-            raise L2DError(f"{sheet.path}: column {close[0]}: did you mean {meant}?")
+    """An outcome whose name is not quite one would be left out, and with it an expert that has a price; so would propensities."""
+    known = {expert.name for expert in experts}
+    named = {name.removeprefix(start) for name in sheet.names for start in OF_AN_EXPERT if name.startswith(start)}
+    for name in sorted(named - known):
+        refuse_near(sheet, experts[0].outcome, f"_{name}")
+    for name in sorted(known):
+        refuse_near(sheet, "propensity", f"_{name}")
 
 
-def refuse_near(sheet: Sheet, meant: Sequence[str]) -> None:
-    """A column whose name is not quite one of these would be overlooked, and a router might see it."""
-    others = [name for name in sheet.names if not name.startswith(PROPENSITY)]
-    for name in (name for name in meant if name not in sheet.names):
-        if close := difflib.get_close_matches(name, others, n=1, cutoff=NEAR):
-            raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}: did you mean {name}?")
+def refuse_near(sheet: Sheet, word: str, end: str = "") -> None:
+    """A column whose name is not quite this word, followed by this end, would be overlooked, and a router might see it. Only the
+    words are compared: with a long name of an expert at the end, all columns would be alike."""
+    others = [name for name in sheet.names if name.endswith(end) and not name.startswith(OF_AN_EXPERT)]
+    close = difflib.get_close_matches(word, [name.removesuffix(end) for name in others], n=1, cutoff=NEAR)
+    if close and f"{word}{end}" not in sheet.names:
+        raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}{end}: did you mean {word}{end}?")
 
 
 def _meant(names: list[str]) -> str:

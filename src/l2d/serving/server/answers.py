@@ -2,7 +2,7 @@
 
 from typing import Any, overload
 
-from l2d.serving.router import Choice
+from l2d.serving.choices import Choice
 
 DIGITS = 6  # significant ones; routers compute in 32 bits, which have seven
 

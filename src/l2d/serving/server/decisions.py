@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from l2d.serving.router import Choice, Router
+from l2d.serving.choices import Choice
+from l2d.serving.router import Router
 from l2d.utils.errors import L2DError
 
 GATHER = 0.1  # of the last pass's time, to wait for others if it had several

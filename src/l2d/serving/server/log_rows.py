@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from l2d.data.arrays import Seen
+from l2d.data.sets.long_log import chosen_answers
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.serving.server.databases import without_password
 from l2d.serving.server.log_export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
@@ -17,7 +18,6 @@ from l2d.utils.text import counted, listed
 # What an export may say.
 LIMITS = {"correct": (0, 1), "loss": (0, np.inf), "price": (0, np.inf), "latency": (0, np.inf), "propensity": (0, 1)}
 NO_CHANCE = "without a propensity"
-SHOWN_OF_CELL = 40  # characters
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     """The columns of an export, as `read_long_form` gives them, and how many rows were left out: their answers came before."""
     names = read_header(file).names if file.is_file() else []
     sheet = read_sheet(file, [name for name in ("id", TEXT, "expert") if name in names])
-    wanted = ("expert", "propensity", "correct" if "correct" in sheet.names else "loss")
+    outcome = "loss" if "loss" in sheet.names else "correct"
+    wanted = ("expert", "propensity", outcome)
     if absent := [name for name in wanted if name not in sheet.names]:
         there = f"there are {listed(sheet.names)}"
         raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
@@ -136,7 +137,7 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         )
     numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
-    first = first_answers(sheet, [name for name in (*numbers, *words, *seen) if name != "latency"])
+    first = first_answers(sheet, outcome, [name for name in (*numbers, *words, *seen) if name != "latency"])
     again, sheet = int((~first).sum()), sheet.take(first)
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name, (least, most) in LIMITS.items():
@@ -147,21 +148,15 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     return {"id": exported_ids(sheet), **{name: sheet.columns[name].to_pylist() for name in words}, **found}, again
 
 
-def first_answers(sheet: Sheet, columns: Sequence[str]) -> np.ndarray:
-    """Which rows are the first with their id and expert, bool [n]. Those that come again must agree in these columns."""
+def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str]) -> np.ndarray:
+    """Which rows are the first with their id and expert, or the first of them with an outcome, bool [n]. Those that come again must
+    agree in these columns."""
     if "id" not in sheet.names:
         return np.ones(len(sheet), dtype=bool)
-    known: dict[tuple[str, str], int] = {}
-    keys = [*zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)]
-    again = [(known[key], row) for row, key in enumerate(keys) if known.setdefault(key, row) != row]
-    for column in columns if again else ():
-        cells = sheet.words(column, gaps=True)
-        for before, row in again:
-            if cells[row] != cells[before]:
-                same = f"rows {before + 1:,} and {row + 1:,} have the same id and expert, {keys[row][1]}"
-                told = f"{column} is {cells[before][:SHOWN_OF_CELL]} and {cells[row][:SHOWN_OF_CELL]}"
-                raise L2DError(f"{sheet.path}: {same}, but {told} {sheet.counted}")
-    return ~np.isin(np.arange(len(sheet)), [row for _, row in again])
+    numbers: dict[tuple[str, str], int] = {}
+    keys = zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)
+    answer = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    return np.isin(np.arange(len(sheet)), chosen_answers(sheet, answer, outcome, columns))
 
 
 def exported_ids(sheet: Sheet) -> list[str]:

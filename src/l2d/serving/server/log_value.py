@@ -37,7 +37,8 @@ class PolicyValue:
 class LogValue:
     """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names. price: the mean
     price of the router's choices, doubly robust; paid: that of the policy that ran. Both in the unit of the prices in training,
-    None if the run counts no prices. allowed: those of `singles` that the router's budget allows; none without a budget."""
+    None if the run counts no prices. best_single: that of `singles` which costs the least, if possible of those that the router's
+    budget allows. within_budget: whether it does; None without a budget."""
 
     router: PolicyValue
     ran: PolicyValue
@@ -45,11 +46,8 @@ class LogValue:
     unknown: list[str]
     price: Estimate | None
     paid: Estimate | None
-    allowed: list[PolicyValue]
-
-    @property
-    def best_single(self) -> PolicyValue:
-        return min(self.allowed or self.singles, key=lambda one: one.doubly_robust.value)
+    best_single: PolicyValue
+    within_budget: bool | None
 
 
 def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
@@ -95,7 +93,7 @@ def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False)
 
 def paid_for(router: Router, word: str = "or") -> str:
     """What a row must have: a price, or a price and a latency."""
-    return f"price {word} a latency" if router.config["cost"].get("latency_price") else "price"
+    return f"price {word} a latency" if router.unit.latency_price else "price"
 
 
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
@@ -129,8 +127,10 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
         expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
         price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
     judged = {k: one for k, one in enumerate(singles) if one.asked >= LEAST}
-    allowed = [one for k, one in judged.items() if k in router.allowed]
-    return LogValue(found, ran, [*judged.values()], unknown, price, spent, allowed)
+    allowed = [one for k, one in judged.items() if k in (router.allowed or ())]
+    best = min(allowed or judged.values(), key=lambda one: one.doubly_robust.value)
+    within = None if router.allowed is None else bool(allowed)
+    return LogValue(found, ran, [*judged.values()], unknown, price, spent, best, within)
 
 
 def expert_numbers(rows: LoggedRows, router: Router) -> np.ndarray:
@@ -180,7 +180,7 @@ def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: 
         return own
     if not router.counts_prices:
         return np.zeros(len(rows))
-    late = router.config["cost"].get("latency_price", 0.0)
+    late = router.unit.latency_price
     found = rows.prices + (late * rows.latencies if late else 0.0)
     return np.where(np.isnan(found), own, router.later_scale * found)
 

@@ -12,7 +12,8 @@ from fastapi import FastAPI
 from fastapi.responses import HTMLResponse, JSONResponse
 from starlette.exceptions import HTTPException
 
-from l2d.serving.router import Choice, Router
+from l2d.serving.choices import Choice
+from l2d.serving.router import Router
 from l2d.serving.server.answers import ranking_of, six_digits
 from l2d.serving.server.bodies import PreviewBody, read_query
 from l2d.serving.server.databases import connect
@@ -83,9 +84,9 @@ def about_asking(service: RouterService) -> dict[str, Any]:
         "kind": router.kind,
         "example": example_body(router),
         "currency": "" if router.unit.error_price is None else "$",
-        "price_weight": six_digits(router.price_weight or 1.0),
+        "price_weight": six_digits(router.price_weight),
         "price_factor": six_digits(router.description.factor),
-        "takes_prices": router.held_out is not None and router.price_scale > 0,
+        "takes_prices": router.takes_prices,
         "policy": policy_notes(service),
     }
 

@@ -17,7 +17,9 @@ import numpy as np
 import torch
 
 from l2d.data.text.tokens import is_tokens
-from l2d.serving.router import Choice, Prices, Router
+from l2d.serving.choices import Choice
+from l2d.serving.repriced import Prices
+from l2d.serving.router import Router
 from l2d.serving.server.answers import ranking_of, six_digits
 from l2d.serving.server.bodies import QueryBody, RouteBody, queries_of, read_query
 from l2d.serving.server.decisions import AnsweredTogether, Batcher, DrawnExpert, DriftMonitor, draw_expert
