@@ -105,3 +105,15 @@ def test_benchmarks(bench: Bench) -> None:
     benchmarks, read = bench("benchmarks"), bench("records").read
     for mark, table in benchmarks.tables(read(benchmarks.CSV)).items():
         assert table == block("docs/benchmarks.md", mark)
+
+
+def test_verdicts(bench: Bench) -> None:
+    verdicts = bench("verdicts")
+    rows = bench("records").read(verdicts.CSV)
+    made = f"{verdicts.verdicts_page(verdicts.measured(rows), verdicts.titles())}\n{verdicts.foot(rows)}"
+    assert made == block("docs/verdicts.md", "verdicts")
+
+
+def test_tuned(bench: Bench) -> None:
+    tuned = bench("tuned")
+    assert tuned.table(bench("records").read(tuned.CSV), tuned.ours()) == block("docs/verdicts.md", "tuned")
