@@ -228,12 +228,13 @@ def large(_: dict[str, list[Row]]) -> str:
             f"{float(row['prepare_seconds']):.1f} s",
             f"{float(row['prepare_seconds']) / int(row['rows']) * 1e6:.0f} µs",
             f"{int(row['rows_per_second']):,}",
+            f"{int(row['bare_rows_per_second']):,}",
             f"{int(row['rows_per_second']) / int(row['bare_rows_per_second']):.2f}",
             f"{row['memory_gib']} GiB",
         ]
         for row in rows
     ]
-    head = "rows of text (simulated) | prepared in | per row | trained rows/s | ÷ bare loop's | memory, peak"
+    head = "rows of text (simulated) | prepared in | per row | trained rows/s | bare loop, rows/s | ratio | memory, peak"
     return table(head, lines) + f"\n\n{on_cpu(rows)}"
 
 
