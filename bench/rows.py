@@ -6,7 +6,7 @@
 
 small: 10,000 simulated rows of 384 features, 20 epochs; six runs of one sweep, after a first run that pays for the imports, beside
 a bare loop with the same network, optimizer and batches. large: simulated texts, two epochs, each size in its own process.
-Both run on the CPU. Rows of sizes that are not measured stay in the file.
+Both run on the CPU. Rows of other sizes, batches and machines stay in the file.
 """
 
 import argparse
@@ -42,6 +42,7 @@ SIZES = (10_000, 100_000, 400_000, 1_000_000)
 SWEEP = ["method=mild_uniform,tdef,cost_regression", "seed=0,1"]
 RUNS = 6
 WORDS = 5_000
+BATCH = 512  # of recipe=table
 # The steps of a run whose time is taken, by what they are called in the table.
 PARTS = {
     "make_router": "building the router",
@@ -77,17 +78,16 @@ def write_texts(file: Path, n: int) -> None:
     parquet.write_table(pa.table({"query": texts} | outcomes(rng, logits)), file)
 
 
-def bare(rows: int, features: int, epochs: int) -> float:
+def bare(rows: int, features: int, epochs: int, batch: int = BATCH) -> float:
     """Seconds of a plain loop over random rows: the same network, recipe and batches, nothing else."""
     experiment = check(compose(["dataset=table", "dataset.path=none.csv"]))
-    recipe = experiment.recipe
     network = make(experiment.router, mean=[0.0] * features, std=[1.0] * features, num_outputs=EXPERTS, head="linear")
     assert isinstance(network, MLP)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3, fused=True)
     inputs, best = torch.randn(rows, features), torch.randint(EXPERTS, (rows,))
     started = time.perf_counter()
     for _ in range(epochs):
-        for part in torch.randperm(rows).split(recipe.batch_size):
+        for part in torch.randperm(rows).split(batch):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(network(inputs[part]), best[part]).backward()
             optimizer.step()
@@ -149,10 +149,11 @@ def small() -> list[dict[str, Any]]:
     return [{"what": what, "seconds": round(seconds, 3), **facts} for what, seconds in figures]
 
 
-def large(n: int) -> dict[str, Any]:
+def large(n: int, batch: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         write_texts(file := Path(folder) / "texts.parquet", n)
         overrides = [f"dataset.path={file}", "dataset.text=query", f"runs_dir={folder}/runs", "recipe.epochs=2"]
+        overrides += [f"recipe.batch_size={batch}"]
         program = [
             sys.executable,
             "-m",
@@ -169,9 +170,10 @@ def large(n: int) -> dict[str, Any]:
     trained, features = int(n * 0.72), 512
     return {
         "rows": n,
+        "batch": batch,
         "prepare_seconds": round(timing["first_step_at"] - timing["started_at"], 1),
         "rows_per_second": round(timing["images_per_second"]),
-        "bare_rows_per_second": round(trained / bare(trained, features, 1)),
+        "bare_rows_per_second": round(trained / bare(trained, features, 1, batch)),
         "memory_gib": round(timing["host_memory_gib"], 2),
         **provenance("python bench/rows.py --only large"),
     }
@@ -182,11 +184,15 @@ def provenance(command: str) -> dict[str, str]:
 
 
 def with_the_others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows measured now, and those of other sizes that the file has already."""
-    measured = {str(row["rows"]) for row in rows}
+    """The rows measured now, and those of other sizes, batches or machines that the file has already."""
+
+    def kind(row: dict[str, Any]) -> tuple[int, int, str]:
+        return int(row["rows"]), int(row["batch"]), row["machine"]
+
+    measured = {kind(row) for row in rows}
     with file.open(newline="") as opened:
-        old = [row for row in csv.DictReader(opened) if row["rows"] not in measured]
-    return sorted([*old, *rows], key=lambda row: int(row["rows"]))
+        old = [row for row in csv.DictReader(opened) if kind(row) not in measured]
+    return sorted([*old, *rows], key=kind)
 
 
 def write_csv(file: Path, rows: list[dict[str, Any]]) -> None:
@@ -200,12 +206,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=("small", "large"))
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows of the large tables")
+    parser.add_argument("--batch", type=int, default=BATCH, help="rows in a batch of the large tables")
     options = parser.parse_args()
     if options.only != "large":
         write_csv(RESULTS / "rows_small.csv", small())
     if options.only != "small":
         large_tables = RESULTS / "rows_large.csv"
-        write_csv(large_tables, with_the_others(large_tables, [large(n) for n in options.sizes]))
+        write_csv(large_tables, with_the_others(large_tables, [large(n, options.batch) for n in options.sizes]))
 
 
 if __name__ == "__main__":

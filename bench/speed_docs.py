@@ -225,6 +225,7 @@ def large(_: dict[str, list[Row]]) -> str:
     lines = [
         [
             f"{int(row['rows']):,}",
+            f"{int(row['batch']):,}",
             f"{float(row['prepare_seconds']):.1f} s",
             f"{float(row['prepare_seconds']) / int(row['rows']) * 1e6:.0f} µs",
             f"{int(row['rows_per_second']):,}",
@@ -234,7 +235,7 @@ def large(_: dict[str, list[Row]]) -> str:
         ]
         for row in rows
     ]
-    head = "rows of text (simulated) | prepared in | per row | trained rows/s | bare loop, rows/s | ratio | memory, peak"
+    head = "rows of text (simulated) | batch | prepared in | per row | trained rows/s | bare loop, rows/s | ratio | memory, peak"
     return table(head, lines) + f"\n\n{on_cpu(rows)}"
 
 

@@ -30,7 +30,7 @@ def learned(experiment: Experiment, labels: list[int], num_classes: int = 2, rig
 
 def said(*overrides: str, labels: list[int], num_classes: int = 2, right: tuple[int, ...] = (0,)) -> list[str]:
     experiment = check(compose(overrides))
-    return advice(experiment, learned(experiment, labels, num_classes, right), EXPERTS)
+    return advice(experiment, learned(experiment, labels, num_classes, right), EXPERTS, 20)
 
 
 def test_a_label_that_tells_experts_apart_needs_no_remark() -> None:
@@ -65,11 +65,11 @@ def test_prices_count_and_labels_without_rows_do_not() -> None:
     prices, big is the cheaper at label 0; with big's raised by a whole error, small is everywhere."""
     cfg = check(compose(["dataset=table", "dataset.label=kind", "method=plugin"]))
     method = learned(cfg, [0] * 10 + [1] * 10 + [-1] * 80, num_classes=3, right=(0, 1))
-    assert "big has the least error + price for every kind" in advice(cfg, method, EXPERTS)[0]
+    assert "big has the least error + price for every kind" in advice(cfg, method, EXPERTS, 20)[0]
     apart = learned(cfg, [0] * 10 + [1] * 10)
-    assert advice(cfg, apart, EXPERTS) == []
+    assert advice(cfg, apart, EXPERTS, 20) == []
     apart.reprice(torch.tensor([1.3, 0.1]))
-    assert "small has the least error" in advice(cfg, apart, EXPERTS)[0]
+    assert "small has the least error" in advice(cfg, apart, EXPERTS, 20)[0]
 
 
 def test_labels_of_few_rows() -> None:
@@ -85,20 +85,20 @@ def test_labels_of_few_rows() -> None:
 def test_a_weight_of_nothing() -> None:
     cfg = check(compose(["method=plugin", "aux_weight=3"]))
     method = learned(cfg, [0, 1] * 10)
-    [line] = advice(cfg, method, EXPERTS)
+    [line] = advice(cfg, method, EXPERTS, 20)
     assert line.startswith("aux_weight=3: ")
     assert "aux=none" in line
-    assert advice(check(compose(["aux_weight=3", "aux=label"])), method, EXPERTS) == []
-    assert advice(check(compose([])), method, EXPERTS) == []
+    assert advice(check(compose(["aux_weight=3", "aux=label"])), method, EXPERTS, 20) == []
+    assert advice(check(compose([])), method, EXPERTS, 20) == []
 
 
 def test_a_key_of_other_methods() -> None:
     """plugin learns from the experts that were asked, whatever is put where they were not."""
     cfg = check(compose(["method=plugin", "missing=dr"]))
-    [line] = advice(cfg, learned(cfg, [0, 1] * 10), EXPERTS)
+    [line] = advice(cfg, learned(cfg, [0, 1] * 10), EXPERTS, 20)
     assert line.startswith("missing=dr: has no effect with method=plugin, ")
     mild = check(compose(["method=mild", "missing=dr"]))
-    assert advice(mild, make_method(mild, torch.rand(20, 2).double(), 2), EXPERTS) == []
+    assert advice(mild, make_method(mild, torch.rand(20, 2).double(), 2), EXPERTS, 20) == []
 
 
 @pytest.mark.slow
@@ -110,3 +110,21 @@ def test_a_run_prints_them(tiny: Callable[..., DictConfig], capsys: pytest.Captu
     assert capsys.readouterr().out.count(by_letter) == 1
     train(tiny(*given, "dataset.label=subject", "recipe.epochs=1"))
     assert "at these prices" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rows", "said_"),
+    [
+        ((), 50_000, True),
+        ((), 49_999, False),
+        (("recipe.batch_size=1024",), 50_000, False),
+        (("method=knn",), 50_000, False),  # computed at once
+        (("router=resnet18_slim",), 50_000, False),  # not measured
+    ],
+)
+def test_a_large_table_is_told_of_larger_batches(overrides: tuple[str, ...], rows: int, said_: bool) -> None:
+    experiment = check(compose(["dataset=table", "dataset.path=none.csv", *overrides]))
+    method = make_method(experiment, torch.rand(20, 2, dtype=torch.float64), 2)
+    assert [line.split(":")[0] for line in advice(experiment, method, EXPERTS, rows)] == [
+        "recipe.batch_size=1024"
+    ] * said_

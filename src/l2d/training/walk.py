@@ -136,7 +136,7 @@ def begin(
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
     if off := switched_off(experiment):
         tell(f"no GPU here: running with {off}")
-    for line in advice(experiment, router.method, splits.panel.names):
+    for line in advice(experiment, router.method, splits.panel.names, len(splits.train)):
         tell(line)
     what = f"training {experiment.method.name} on {experiment.dataset.name}, seed {experiment.seed}"
     rows = f"{len(splits.train):,} training, {len(splits.validation):,} validation, {counted(len(splits.test), 'test row')}"
