@@ -41,6 +41,20 @@ def test_a_log_of_single_answers_is_weighted_by_levels() -> None:
     assert found.tolist() == pytest.approx([0, 1], abs=1e-6)
 
 
+def test_a_few_rows_with_two_answers_do_not_decide_alone() -> None:
+    """Forty rows with one answer are as the first member says, one row with two answers is as the second says."""
+    answers = torch.tensor([1.0, 0.0]).repeat(20)
+    right = torch.full((41, 2), torch.nan).double()
+    right[range(40), torch.arange(40) // 2 % 2] = answers.double()
+    right[40] = torch.tensor([1.0, 0.0])
+    by_levels = right.nan_to_num(0.5).float()
+    by_levels[40] = 0.5
+    by_differences = torch.full((41, 2), 0.5)
+    by_differences[40] = right[40].float()
+    found = relative_weights(torch.stack([by_levels, by_differences]), right)
+    assert found[0] > 0.4
+
+
 class Difficulty(Estimator):
     """Knows from the third column how hard a row is, and nothing of the experts."""
 

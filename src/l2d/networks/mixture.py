@@ -59,8 +59,8 @@ def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tenso
 def relative_weights(estimates: Tensor, right: Tensor) -> Tensor:
     """w ≥ 0 with the least Σ (d[right] − Σ_m w_m d[e_m])², scaled to Σ_m w_m = 1; equal weights if no member helps.
 
-    d subtracts each expert's overall mean, and then the row's mean over the experts that were asked. If no row asked two experts,
-    there are no differences, and only the overall means are subtracted. The scale is not kept: members were fitted to fewer rows
+    d subtracts each expert's overall mean, and then the row's mean over the experts that were asked. If most rows asked one expert,
+    a few rows with differences would decide alone: then only the overall means are subtracted. The scale is not kept: members were fitted to fewer rows
     than the final ones will be, so least squares trusts them too little. estimates [m, n, p], right [n, p]: NaN where not asked.
     """
     from scipy.optimize import nnls
@@ -68,7 +68,7 @@ def relative_weights(estimates: Tensor, right: Tensor) -> Tensor:
     asked = ~right.isnan()
     values = torch.cat([right[None].to(estimates), estimates]) - right.nanmean(dim=0).nan_to_num().to(estimates)
     several = asked.sum(dim=1) > 1
-    if several.any():
+    if several.double().mean() >= 0.5:
         values, asked = values[:, several], asked[several]
         values = values - torch.where(asked, values, 0.0).sum(dim=2, keepdim=True) / asked.sum(dim=1)[:, None]
     cells = values[:, asked].double().numpy()
