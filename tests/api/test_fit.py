@@ -525,9 +525,12 @@ def test_prices_that_hardly_count_are_told(rows: tuple[np.ndarray, np.ndarray], 
     known: dict[str, Any] = {"errors": errors, "method": "linear", "progress": False}
     for given in (prices, np.tile(prices, (N, 1))):
         l2d.fit(X, prices=given, **known)
-        assert capsys.readouterr().err.startswith("cost.error_price: not given; ")
+        said = capsys.readouterr().err
+        assert said.startswith("cost.error_price: not given; ")
+        assert said.endswith('such as options={"cost.error_price": 0.02}\n')
         l2d.fit(X, prices=given * 10, **known)
         l2d.fit(X, prices=given, options={"cost.error_price": 0.02}, **known)
+        l2d.fit(X, prices=given, **{**known, "errors": errors * 0.001})  # prices beside losses as small
         assert capsys.readouterr().err == ""
 
 

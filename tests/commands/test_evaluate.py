@@ -104,6 +104,10 @@ def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.Capture
     assert str(Router.load(run.path).at(budget=0.4).operating_point) in said.err
     # a alone is best, but costs 0.5; b costs 0.1, and with its errors 1.1
     assert "than always b, the best expert alone that the budget allows (" in said.out.splitlines()[-1]
+    Router.load(run.path).at(budget=0.4).save(tmp_path / "saved")
+    main([str(tmp_path / "saved"), "--log", str(log)])
+    assert capsys.readouterr().out == said.out
+    assert "the router is within the budget of 0.4" in said.out
     assert refused(main, run.path, "--log", log, "--budget", "0.4", "--raw").startswith("error: --budget=0.4: a budget")
 
 
@@ -260,6 +264,20 @@ def test_an_answer_that_was_graded_later(run: Untrained, tmp_path: Path, capsys:
     assert ran[0] == ran[1]
     assert f"{N} decisions with an outcome" in printed[1].err
     assert "left out: 2 rows with an answer that came before" in printed[1].err
+
+
+def test_a_grade_keeps_what_the_answer_knew(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row that was written to grade an answer has no price, propensity or inputs. It may come first."""
+    rows = exported(run.path, tmp_path)
+    grade = {**dict.fromkeys(rows[2], ""), **{key: rows[2][key] for key in ("id", "expert", "correct")}}
+    answer = {**rows[2], "correct": ""}
+    printed = []
+    capsys.readouterr()
+    for two in ([rows[2]], [answer, grade], [grade, answer]):
+        main([str(run.path), "--log", str(written([*rows[:2], *two, *rows[3:]], tmp_path))])
+        printed.append(capsys.readouterr())
+    assert [found.out for found in printed[1:]] == [printed[0].out] * 2
+    assert all(f"{N} decisions with an outcome; left out: 1 row with an" in found.err for found in printed[1:])
 
 
 def test_one_query_asked_of_two_experts(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -263,6 +263,19 @@ def test_the_queries_are_not_overwritten(features: Untrained, tmp_path: Path, mo
     assert file.read_text() == "x\n1\n"
 
 
+def test_a_budget_needs_prices(tmp_path: Path) -> None:
+    kept = {f"{HELD_OUT}.{name}": torch.eye(3, dtype=torch.float64) for name in ("errors", "expected")}
+    kept[f"{HELD_OUT}.mean_errors"] = torch.full((3,), 1 / 3, dtype=torch.float64)
+    run = untrained(tmp_path, "cost=error", "method=cost_regression", kept=kept)
+    said = refused(main, run.path, "--text", PROMPTS[0], "--budget", "0.25")
+    assert said == "error: --budget=0.25: this router counts no prices; give prices too"
+
+
+def test_a_name_that_begins_with_a_tilde_is_no_folder_of_a_user(features: Untrained) -> None:
+    """Spreadsheets write such files beside open ones."""
+    assert "~$queries.csv" in refused(main, features.path, "--file", "~$queries.csv")
+
+
 def test_every_image_is_asked_about() -> None:
     options = make_route_parser().parse_args(["run", "--image", "a.png", "b.png", "--image", "c.png"])
     router: Any = SimpleNamespace(kind="image", route=lambda queries: [Choice(file, None, None) for file in queries])

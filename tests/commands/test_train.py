@@ -937,9 +937,7 @@ def test_prices_that_hardly_count_are_told(
     run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=lambda: replace(example_metrics(), prices=prices))
     say_what_next(check(compose(["dataset=table", *overrides])), run)
     said = capsys.readouterr().out.splitlines()
-    assert (
-        said[1].startswith("cost.error_price: not given; a wrong answer counts 1 and the dearest expert 0.002 ") == hint
-    )
+    assert said[1].startswith("cost.error_price: not given; mean errors reach 0.5 and mean prices only 0.002, ") == hint
     assert ("next:" in said[:2]) == (not hint)
 
 

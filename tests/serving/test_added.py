@@ -71,6 +71,10 @@ def test_a_budget_is_not_dropped_without_a_word(tmp_path: Path) -> None:
     for inside in (router.within(0.08), Router.load(tmp_path / "saved")):
         with pytest.raises(ParameterError, match=r"^name=new: .* budget .*; add it to the router without the budget$"):
             inside.with_expert("new", NEW, NEW_ERRORS, price=0.2)
+    earlier = router.within(0.08)
+    earlier.operating_point = None  # an earlier l2d kept the factor alone
+    with pytest.raises(ParameterError, match=r"^name=new: .* budget"):
+        earlier.with_expert("new", NEW, NEW_ERRORS, price=0.2)
     assert router.with_expert("new", NEW, NEW_ERRORS, price=0.2).operating_point is None
 
 

@@ -30,6 +30,7 @@ from tests.serving.finished import (
 )
 from torch.nn import functional as F
 
+import l2d
 from l2d.config import check, compose, groups
 from l2d.core.guard import Guard, HeldOut
 from l2d.data.batches import eval_parts
@@ -331,9 +332,58 @@ def test_no_budget_without_the_guard(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
         Router.load(tmp_path / "saved", raw=True)
     inside.raw = False
-    free = inside.at([0.5, 0.1, 0.3])
-    free.raw = True
-    assert free.raw
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        inside.at([0.5, 0.1, 0.4]).raw = True
+
+
+def test_other_prices_keep_the_budget(tmp_path: Path) -> None:
+    """Its confidence too, also after a save, and in the unit of training."""
+    run, prices = priced_run(tmp_path, ASKED, HeldOut(*spread_errors())), [0.6, 0.1, 0.2]
+    router = Router.load(run.path)
+    router.config = {**router.config, "cost": {**router.config["cost"], "scale": 0.5}}
+    inside = router.within(0.45, 0.9)
+    inside.save(tmp_path / "saved")
+    for one in (inside, Router.load(tmp_path / "saved")):
+        assert one.at(prices).operating_point == router.at(prices, budget=0.45, confidence=0.9).operating_point
+        assert (
+            one.at(prices, confidence=0.6).operating_point
+            == router.at(prices, budget=0.45, confidence=0.6).operating_point
+        )
+        assert one.at(prices, budget=0.3).operating_point == router.at(prices, budget=0.3).operating_point
+    with pytest.raises(ParameterError, match=r"^budget=0\.45: is less than the price of the cheapest expert"):
+        inside.at([1.0, 1.0, 1.0])
+    assert router.at(prices).operating_point is None
+
+
+def test_a_budget_that_an_earlier_version_saved(tmp_path: Path) -> None:
+    """It kept the factor alone: what would drop the budget is refused, all else works."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    inside = Router.load(run.path).within(0.25)
+    inside.save(tmp_path / "saved")
+    kept = json.loads((tmp_path / "saved" / "router.json").read_text())
+    del kept["operating_point"]
+    (tmp_path / "saved" / "router.json").write_text(json.dumps(kept))
+    router = Router.load(tmp_path / "saved")
+    assert (router.operating_point, router.has_budget) == (None, True)
+    assert experts_of(router, run) == experts_of(inside, run)
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        router.raw = True
+    with pytest.raises(ParameterError, match=r"^budget: missing; an earlier l2d saved .*; give it too$"):
+        router.at([0.5, 0.1, 0.3])
+    assert router.within(0.25).operating_point == inside.operating_point
+
+
+def test_no_budget_without_prices() -> None:
+    """Nothing would be spent, so that any budget would be kept. With prices, it can be."""
+    errors, expected, _ = spread_errors()
+    router = l2d.fit(expected.numpy(), errors=errors.numpy(), method="knn", progress=False)
+    with pytest.raises(ParameterError, match=r"^budget=0\.25: this router counts no prices; give prices too$"):
+        router.within(0.25)
+    prices = [0.5, 0.1, 0.3]
+    point = router.at(prices, budget=0.25).operating_point
+    assert point == router.at(prices).within(0.25).operating_point
+    assert point is not None
+    assert 0.1 <= point.spend <= 0.25 + 1e-6
 
 
 def spread_errors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -361,7 +411,7 @@ def test_budgets_that_cannot_be_kept(tmp_path: Path) -> None:
     assert point == router.at(budget=0.5, confidence=0.6).operating_point
     router.config["cost"]["scale"] = 0
     router.description = replace(router.description, prices=(0.0, 0.0, 0.0))
-    with pytest.raises(ParameterError, match=r"^budget=1: all prices .* are 0"):
+    with pytest.raises(ParameterError, match=r"^budget=1: this router counts no prices; give prices too$"):
         router.at(budget=1)
     router.description = replace(router.description, prices=None)
     with pytest.raises(ParameterError, match=r"^budget: .*whole costs"):

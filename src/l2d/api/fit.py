@@ -138,10 +138,10 @@ def fit(
         raise ParameterError(
             "evaluation", "is for runs on a table; l2d.fit holds validation rows out", "cross_validate"
         )
-    if paid is not None and (
-        hint := price_hint(experiment.plain["cost"], paid.reshape(-1, len(names)).nanmean(0).tolist())
-    ):
-        print(hint, file=sys.stderr)
+    if paid is not None:
+        mean_prices, mean_errors = (values.reshape(-1, len(names)).nanmean(0).tolist() for values in (paid, wrong))
+        if hint := price_hint(experiment.plain["cost"], mean_prices, mean_errors, 'options={"cost.error_price": 0.02}'):
+            print(hint, file=sys.stderr)
     inputs, seen, groups = read_inputs(X, text, embedder(experiment))
     by_row = paid if paid is not None and paid.ndim == 2 else None
     arrays = make_arrays(inputs, seen, groups, names, Answers(wrong, prices=by_row, propensities=chances), labels)

@@ -29,8 +29,8 @@ EPILOG = """columns:
   router's gain   how much less the router costs, on the same rows, by the doubly robust estimates
   rows            the rows on which the log asked the expert that the policy chooses
 
-Below: the mean price of the router's choices on these queries, doubly robust, in the unit of the prices in training; with --budget,
-whether it is within the budget.
+Below: the mean price of the router's choices on these queries, doubly robust, in the unit of the prices in training; within a
+budget (--budget, or that of a saved router), whether it is kept.
 
 examples:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite
@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> None:
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
         tell_how_it_decides(router)
         found = log_value(router, rows, own_prices=own)
-        said = [*notes(found), *price_notes(found, router.unit, options.budget), verdict(found, router.unit)]
+        budget = None if router.operating_point is None else router.operating_point.budget  # a saved router has its own
+        said = [*notes(found), *price_notes(found, router.unit, budget), verdict(found, router.unit)]
         say("\n".join([value_table(found, router.unit), *said]))
 
 

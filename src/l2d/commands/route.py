@@ -3,6 +3,7 @@
 import argparse
 import csv
 import io
+import os
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -84,7 +85,7 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
         help="decide by other prices than those of training, in the unit of the prices in training, before cost.scale:"
         " small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
         " (method=cost_regression, label_regression, plugin or a simple router such as knn)."
-        " The guard is fitted to them",
+        " The guard is fitted to them. A saved router within a budget keeps that budget",
     )
     decisions.add_argument(
         "--budget",
@@ -140,7 +141,7 @@ def read_options(arguments: Sequence[str]) -> argparse.Namespace:
 
 def user_path(text: str) -> Path:
     """Of a flag: the shell expands no ~ behind an equals sign."""
-    return Path(text).expanduser()
+    return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
 
 
 def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:
@@ -177,7 +178,7 @@ def tell_how_it_decides(router: "Router") -> None:
     if router.operating_point is not None:
         print(router.operating_point, file=sys.stderr)
     if router.guard_note is not None:
-        without = " (--raw decides without the guard)" if router.operating_point is None else ""
+        without = " (--raw decides without the guard)" if not router.has_budget else ""
         print(f"{router.guard_note}{without}", file=sys.stderr)
 
 

@@ -118,7 +118,7 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
         metrics, picture = run.metrics(), run.path / "deferral.png"
         if not picture.exists():
             draw_or_say_why(picture, metrics)
-        hint = price_hint(experiment.plain["cost"], metrics.prices)
+        hint = price_hint(experiment.plain["cost"], metrics.prices, [expert.error_rate for expert in metrics.experts])
         following = what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())
         print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")
 

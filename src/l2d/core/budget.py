@@ -34,7 +34,7 @@ class OperatingPoint:
     its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
     currency: the sign of the money, if it has one. with_latency: whether prices, and so the budget, contain latency. crossed:
     whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed. allowed: the
-    experts, counted from 0, that are within the budget alone.
+    experts, counted from 0, that are within the budget alone. confidence: as it was asked for.
     """
 
     budget: float
@@ -50,6 +50,7 @@ class OperatingPoint:
     with_latency: bool = False
     crossed: bool = False
     allowed: tuple[int, ...] = ()
+    confidence: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -214,6 +215,7 @@ def keep_within(
         currency=currency,
         crossed=own is not None,
         allowed=tuple(affordable.nonzero().flatten().tolist()),
+        confidence=confidence,
     )
 
 

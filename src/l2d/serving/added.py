@@ -29,7 +29,7 @@ def with_expert(
     if not isinstance(method, SimpleRouter) or not isinstance(router.network, EstimatorNetwork):
         problem = "this router would have to be trained again; knn, clusters, linear, category_table and mix take another expert"
         raise ParameterError("name", problem, name)
-    if router.operating_point is not None:
+    if router.has_budget:
         problem = "no row says whether the budget would be kept with it; add it to the router without the budget"
         raise ParameterError("name", problem, name)
     if same_name(name) in map(same_name, known.experts):  # capitals and spaces do not count

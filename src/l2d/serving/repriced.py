@@ -22,6 +22,8 @@ NEEDS_GUARD = "a budget needs the guard, its fallback; leave out raw or the budg
 
 def repriced(router: "Router", prices: Prices | None, budget: float | None, confidence: float | None) -> "Router":
     """See Router.at."""
+    if budget is None and prices is not None and router.has_budget:
+        budget, confidence = own_budget(router, confidence)
     if budget is None and confidence is not None:
         raise ParameterError("confidence", "needs a budget", confidence)
     if prices is None and budget is None:
@@ -44,8 +46,8 @@ def repriced(router: "Router", prices: Prices | None, budget: float | None, conf
     except ParameterError as error:  # the method has learned its prices
         raise ParameterError(asked, error.problem) from error
     held_out = rows_for(router, asked)
-    if prices is None and router.cost_scale == 0:
-        raise ParameterError("budget", "all prices of this router are 0 (cost.scale=0)", budget)
+    if prices is None and not router.counts_prices:
+        raise ParameterError("budget", "this router counts no prices; give prices too", budget)
     if new is not None:
         same = router.description.factor == 1 and known is not None and torch.equal(torch.tensor(known), new)
         other.guard = router.description.guard if same else held_out.guard_at(new)
@@ -53,6 +55,15 @@ def repriced(router: "Router", prices: Prices | None, budget: float | None, conf
     if budget is not None:
         keep_to(other, held_out, budget * router.later_scale, confidence)
     return other
+
+
+def own_budget(router: "Router", confidence: float | None) -> tuple[float, float | None]:
+    """The budget that the router keeps, and its confidence, unless another one is given."""
+    point = router.operating_point
+    if point is None:
+        problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
+        raise ParameterError("budget", problem)
+    return point.budget, point.confidence if confidence is None else confidence
 
 
 def rows_for(router: "Router", asked: str) -> HeldOut:

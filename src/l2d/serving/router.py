@@ -1,5 +1,6 @@
 """A finished run's router, to be asked about new queries."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +78,14 @@ class Router:
 
     @raw.setter
     def raw(self, raw: bool) -> None:
-        if raw and self.operating_point is not None:
+        if raw and self.has_budget:
             raise ParameterError("raw", NEEDS_GUARD, raw)
         self._raw = raw
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether it keeps within a budget. An earlier l2d saved the factor on the prices, but not the operating point."""
+        return self.operating_point is not None or self.description.factor != 1
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -115,7 +121,8 @@ class Router:
 
         Args:
             prices: One per expert, in the unit of the prices in training, before cost.scale. Default: this router's own. The guard
-                is fitted to rows that the router did not see, at these prices.
+                is fitted to rows that the router did not see, at these prices. A router within a budget keeps the same budget and
+                confidence, unless others are given.
             budget: The mean price per query to keep within, in the same unit. Prices that differ between queries are those that the
                 router expects. The prices are then multiplied by the least factor that keeps the budget, and the guard's fallback
                 is within the budget too.
@@ -201,7 +208,8 @@ class Router:
     def route_file(self, path: str | Path) -> list[Choice]:
         """One choice for each row of a CSV, Parquet or JSONL file with the columns that the router was trained on. If there is a
         column id, the choices contain it."""
-        inputs, ids = file_inputs(Path(path).expanduser(), self.description, self._embed)
+        file = Path(os.path.expanduser(path))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
+        inputs, ids = file_inputs(file, self.description, self._embed)
         return [replace(choice, id=known) for choice, known in zip(self.choose(self.scores(inputs)), ids, strict=True)]
 
     def decide(self, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:

@@ -67,13 +67,19 @@ def test_a_misspelt_column_of_an_answer(tmp_path: Path) -> None:
     twice = {
         key: [*values, values[0]] for key, values in {**cells, "corect": LOG["correct"], "cost": LOG["price"]}.items()
     }
-    with pytest.raises(L2DError, match=r"column corect: did you mean correct\?$"):
+    with pytest.raises(L2DError, match=r"column corect: did you mean correct\? Rename it if it is something else$"):
         load(write(tmp_path, {**twice, "cost": [*twice["cost"][:-1], 9.0]}), split="split")
-    with pytest.raises(L2DError, match=r"column propensty: did you mean propensity\?$"):
+    with pytest.raises(L2DError, match=r"column propensty: did you mean propensity\? Rename "):
         load(write(tmp_path, {**cells, "correct": LOG["correct"], "propensty": LOG["propensity"]}), split="split")
     graded = {**cells, "correct": LOG["correct"], "los": LOG["price"]}
     assert load(write(tmp_path, graded), split="split").panel is not None  # an outcome is there
-    others = dict.fromkeys(("score", "corrections", "corrected", "incorrect", "user_id"), LOG["correct"])
+    for name in ("Correct", "CORRECT", "is_correct", "Correctness", "was_correct", "label_correct"):
+        with pytest.raises(L2DError, match=rf"column {name}: did you mean correct\?"):
+            load(write(tmp_path, {**cells, name: LOG["correct"], "cost": LOG["price"]}), split="split")
+    with pytest.raises(L2DError, match=r"column Loss: did you mean loss\?"):
+        load(write(tmp_path, {**cells, "Loss": LOG["correct"], "cost": LOG["price"]}), split="split")
+    slight = ("score", "corrections", "corrected", "incorrect", "user_id", "lossy", "gloss", "loss1", "predictions")
+    others = dict.fromkeys(slight, LOG["correct"])
     assert load(write(tmp_path, {**cells, "cost": LOG["price"], **others}), split="split").panel is not None
 
 
@@ -123,8 +129,10 @@ def test_an_answer_that_was_graded_later(tmp_path: Path, capsys: pytest.CaptureF
     for first, second in (("", LOG["correct"][1]), (LOG["correct"][1], "")):
         again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
         again["correct"] = [LOG["correct"][0], first, *LOG["correct"][2:], second]
+        again["latency"] = [*LOG["latency"], 9.0]  # of two attempts, the one with the outcome counts
         arrays = load(write(tmp_path, again), split="split")
         close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+        close(whole(arrays, "latencies"), [[1.5, 0.5], [9.0 if first == "" else 2.5, NAN], [NAN, 0.25], [1.0, NAN]])
         assert "propensities are estimated anew" not in capsys.readouterr().err
 
 
@@ -149,7 +157,48 @@ def test_which_tables_are_logs() -> None:
     assert is_long(["id", "expert", "correct"])
     assert is_long(["expert", "cost"])
     assert not is_long(["expert", "x"])
-    assert not is_long(["expert", "correct", "correct_a"])
+    assert is_long(["expert", "correct", "correct_answer"])
+    assert not is_long(["expert", "correct", "correct_a", "correct_b"])
+
+
+@pytest.mark.parametrize("name", ["correct_answer", "correct_option", "loss_fn", "prediction_length"])
+def test_a_column_that_begins_as_an_outcome(name: str, tmp_path: Path) -> None:
+    """It makes no expert, and the router does not see it unless it is named."""
+    path = write(tmp_path, {**LOG, name: [7, 8, 7, 9, 9]})
+    arrays = load(path, split="split")
+    assert arrays.panel is not None
+    assert arrays.panel.names == ("big", "small")
+    assert arrays.train_inputs.tolist() == [[1], [2], [3]]
+    assert load(path, split="split", features=["x", name]).train_inputs.tolist() == [[1, 7], [2, 8], [3, 9]]
+
+
+def test_right_answers_beside_predictions(tmp_path: Path) -> None:
+    cells = {**{key: cells for key, cells in LOG.items() if key != "correct"}, "prediction": ["A", "B", "B", "A", "C"]}
+    path = write(tmp_path, {**cells, "correct_answer": ["A", "A", "A", "A", "C"]})
+    close(whole(load(path, split="split", label="correct_answer"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+
+
+def test_a_grade_keeps_what_the_answer_knew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row that has only the id, the expert and the grade. What comes with the grade, as here the judge's mark, is no input."""
+    graded = {"id": "q2", "expert": "big", "correct": LOG["correct"][1], "mark": 9}
+    cells = {**LOG, "mark": [1, "", 1, 3, 4]}
+    again = {key: [*values, graded.get(key, "")] for key, values in cells.items()}
+    again["correct"][1] = ""
+    arrays = load(write(tmp_path, again), split="split")
+    close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+    close(whole(arrays, "prices"), [[0.02, 0.001], [0.03, NAN], [NAN, 0.002], [0.02, NAN]])
+    close(whole(arrays, "latencies"), [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]])
+    close(whole(arrays, "propensities"), [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]])
+    assert torch.cat([arrays.train_inputs, arrays.test_inputs]).tolist() == [[1], [2], [3], [4]]
+    assert "mark: differs between answers to one query" in capsys.readouterr().err
+
+
+def test_rows_of_one_answer_that_disagree_beside_an_empty_cell(tmp_path: Path) -> None:
+    again = {key: [*cells, cells[1], cells[1]] for key, cells in LOG.items()}
+    again["correct"][1] = again["correct"][5] = again["price"][6] = ""
+    again["price"][5] = 0.5
+    with pytest.raises(L2DError, match=r"rows 6 and 7 have the same id and expert, big, but price is 0.5 and 0.03"):
+        load(write(tmp_path, again), split="split")
 
 
 def test_answers_without_a_grade_leave_the_propensities_of_others_alone(

@@ -908,8 +908,13 @@ def test_a_misspelt_outcome_is_not_left_out(tmp_path: Path) -> None:
     """With it, an expert that has a price would be lost without a word. A price of a model that answers nothing is no mistake."""
     cells = {**GOOD, **{f"usd_{name}": [0.1] * 10 for name in ("a", "b", "large")}}
     path = write(tmp_path, {**cells, "corect_large": [1] * 10})
-    with pytest.raises(L2DError, match=r"table\.csv: column corect_large: did you mean correct_large\?$"):
+    with pytest.raises(L2DError, match=r"table\.csv: column corect_large: did you mean correct_large\? Rename "):
         load(path)
+    for name in ("Correct_large", "is_correct_large"):
+        with pytest.raises(L2DError, match=rf"table\.csv: column {name}: did you mean correct_large\?"):
+            load(write(tmp_path, {**cells, name: [1] * 10}))
+    with pytest.raises(L2DError, match=r"column Correct_large: did you mean correct_large\?"):  # without a price, too
+        load(write(tmp_path, {**GOOD, "Correct_large": [1] * 10}))
     assert load(write(tmp_path, cells)).panel is not None
 
 
@@ -920,6 +925,7 @@ VALID = [
     [f"correct_{LONG}", "correct_b", f"price_{LONG}", "price_b", f"latency_{LONG}", f"intensity_{LONG}"],
     ["correct_a", "correct_b", f"price_{LONG}", f"content_{LONG}", f"answer_{LONG}"],
     ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "prompt_id", "property_a"],
+    ["correct_a", "correct_b", "price_total", "corrects_total", "lossy_total", "n_correct"],
 ]
 
 
@@ -950,7 +956,9 @@ def test_a_misspelt_outcome_of_a_log(tmp_path: Path) -> None:
 
 def test_misspelt_propensities_are_not_left_out(tmp_path: Path) -> None:
     for name, said in (("propensty_a", "propensity_a"), ("Propensity_b", "propensity_b")):
-        with pytest.raises(L2DError, match=rf"table\.csv: column {name}: did you mean {said}\?$"):
+        with pytest.raises(
+            L2DError, match=rf"table\.csv: column {name}: did you mean {said}\? Rename it if it is something else$"
+        ):
             load(write(tmp_path, {**GOOD, name: [0.5] * 10}))
     with pytest.raises(L2DError, match=r"no column propensity_b; give every expert one"):
         load(write(tmp_path, {**GOOD, "propensity_a": [0.5] * 10}))

@@ -330,6 +330,12 @@ def test_variants_are_kept_but_not_for_ever(run: Untrained) -> None:
     assert not served.router.raw
     with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
         served.variant(None, 0.4, None, True)
+    inside = ServedRun(served.router.within(0.4), "run")
+    point = inside.variant([0.3, 0.1, 0.5], None, None, False).operating_point
+    assert point == served.variant([0.3, 0.1, 0.5], 0.4, None, False).operating_point
+    assert point is not None
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        inside.variant([0.3, 0.1, 0.5], None, None, True)
     for number in range(70):
         served.variant([0.0, 0.0, number / 100], None, None, False)
     assert served.variant({"a": 0.0, "b": 1.0, "c": 1.0}, None, None, False) is not first

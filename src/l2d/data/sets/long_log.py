@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,8 +24,9 @@ AFTER = ("answer", "response", "tokens", "probability", "seconds", "time", "time
 
 
 def is_long(names: list[str]) -> bool:
-    """Whether columns are those of a log with a row per answer: expert, and what it did."""
-    wide = any(name.startswith(f"{kind}_") for kind in OUTCOMES for name in names)
+    """Whether columns are those of a log with a row per answer: expert, and what it did. One column may begin as an outcome of
+    a table does, such as correct_answer: no table has only one expert."""
+    wide = sum(name.startswith(f"{kind}_") for kind in OUTCOMES for name in names) > 1
     return EXPERT in names and outcome_column(names) is not None and not wide
 
 
@@ -56,15 +58,15 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     experts = sheet.words(EXPERT)
     used = _used(experts, only, next(iter(columns.values())))
     names = _expert_names(sheet, experts, used)
-    check_answers(sheet.take(used), columns)
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
-    chosen = chosen_answers(sheet, place, next(iter(columns)), [name for name in columns if name != "latency"])
+    sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
+    check_answers(sheet.take(used), columns)
     answered = place[chosen]
     wide, written = {}, {}
     for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first))
-    for column, prefix in _without_wrong_propensities(sheet, columns, query, used, chosen).items():
+    for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
         cells = sheet.columns[column].take(pa.array(chosen))
         for k, name in enumerate(names):
             rows = np.full(len(first), -1)
@@ -85,13 +87,13 @@ def _used(experts: list[str], only: list[str] | None, prefix: str) -> np.ndarray
 
 
 def _without_wrong_propensities(
-    sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray, chosen: np.ndarray
+    sheet: Sheet, columns: dict[str, str], query: np.ndarray, used: np.ndarray
 ) -> dict[str, str]:
     """A propensity is the chance of being asked. If the answers to a query are graded one by one, an outcome is known less often
-    than that: then the propensities are left out, with a message. query, used: of each row. chosen: the row of each answer."""
+    than that: then the propensities are left out, with a message. query, used: of each row."""
     outcome = next(iter(columns))
-    graded, rows = ~missing(sheet.columns[outcome]), chosen[used[chosen]]
-    partly = np.intersect1d(query[rows[graded[rows]]], query[rows[~graded[rows]]])
+    graded = ~missing(sheet.columns[outcome])
+    partly = np.intersect1d(query[used & graded], query[used & ~graded])
     if PROPENSITY not in columns.values() or not len(partly):
         return columns
     why = f"{len(partly):,} of {query.max() + 1:,} queries have answers with and without {outcome}"
@@ -123,13 +125,16 @@ def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
     return np.argsort(order)[inverse], first[order]
 
 
-def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> np.ndarray:
-    """The row of each answer, by its number: the first that has an outcome, or else the first. answer: the number of each row's.
-    Rows of one answer must agree in these columns, where none of them is empty."""
+def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> tuple[Sheet, np.ndarray]:
+    """The sheet with completed rows, and the row of each answer, by its number: the first that has an outcome, or else the first.
+    answer: the number of each row's. Rows of one answer must agree in these columns, but for the latency."""
     order = np.lexsort((np.arange(len(answer)), missing(sheet.columns[outcome]), answer))  # the last key comes first
     chosen = order[np.unique(answer[order], return_index=True)[1]]
-    kept = chosen[np.unique(answer, return_inverse=True)[1]]
-    for column in columns if len(chosen) < len(answer) else ():
+    if len(chosen) == len(answer):
+        return sheet, chosen
+    number = np.unique(answer, return_inverse=True)[1]
+    sheet, kept = _completed(sheet, number, columns), chosen[number]
+    for column in [name for name in columns if name != "latency"]:
         words = sheet.words(column, gaps=True)
         cells = np.array(words if column in WORDS else [_as_number(word) for word in words], dtype=object)
         differ = np.flatnonzero((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
@@ -140,7 +145,23 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
             )
             told = " and ".join(words[row][:SHOWN_OF_CELL] for row in (one, two))
             raise L2DError(f"{sheet.path}: {same}, but {column} is {told} {sheet.counted}")
-    return chosen
+    return sheet, chosen
+
+
+def _completed(sheet: Sheet, answer: np.ndarray, columns: Sequence[str]) -> Sheet:
+    """An empty cell gets the first one of its answer that is not empty: a row that was written to grade an answer may know nothing
+    else. In other columns than these only from an earlier row: what comes with the grade is no input. answer: its number, < n."""
+    import pyarrow as pa
+
+    found, rows = {}, np.arange(len(sheet))
+    for name, cells in sheet.columns.items():
+        empty = missing(cells)
+        first = np.full(len(sheet), len(sheet))  # the first row of each answer that has this cell
+        np.minimum.at(first, answer[~empty], rows[~empty])
+        source = first[answer]
+        filled = empty & (source < (len(sheet) if name in columns else rows))
+        found[name] = cells.take(pa.array(np.where(filled, source, rows)))
+    return replace(sheet, columns=found)
 
 
 def _as_number(word: str) -> str:

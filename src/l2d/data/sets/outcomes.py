@@ -17,8 +17,9 @@ Outcome = Literal["correct", "prediction", "loss"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
-HARDLY = 0.01  # of an error: prices below it seldom change a choice
+HARDLY = 0.02  # of the worst expert's mean error: prices below it seldom change a choice
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
+ALSO_CALLED = {"correct": ("is_correct", "was_correct", "label_correct", "correctness")}
 OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)
 PREFIX_OF = {"prices": MONEY[0], "latencies": LATENCY, "propensities": PROPENSITY}
 
@@ -35,7 +36,8 @@ class Expert:
 def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> list[Expert]:
     """The columns correct_NAME, prediction_NAME and loss_NAME of the file; or `columns`, which all hold `outcome`."""
     if columns is None:
-        kinds = [(column, kind) for column in sheet.names for kind in OUTCOMES if column.startswith(f"{kind}_")]
+        made = sheet.written or sheet.names  # a log with a row per answer may have a column correct_answer of its own
+        kinds = [(column, kind) for column in made for kind in OUTCOMES if column.startswith(f"{kind}_")]
     else:
         kinds = [(_outcome_column(sheet, name, outcome), outcome) for name in columns]
     experts = [Expert(column.removeprefix(f"{kind}_"), column, kind) for column, kind in kinds]
@@ -61,7 +63,8 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
 def _refuse_misspelt(sheet: Sheet, experts: list[Expert]) -> None:
     """An outcome whose name is not quite one would be left out, and with it an expert that has a price; so would propensities."""
     known = {expert.name for expert in experts}
-    named = {name.removeprefix(start) for name in sheet.names for start in OF_AN_EXPERT if name.startswith(start)}
+    starts = [(name, start) for name in sheet.names for start in OF_AN_EXPERT if name.casefold().startswith(start)]
+    named = {name[len(start) :] for name, start in starts}
     for name in sorted(named - known):
         refuse_near(sheet, experts[0].outcome, f"_{name}")
     for name in sorted(known):
@@ -72,9 +75,18 @@ def refuse_near(sheet: Sheet, word: str, end: str = "") -> None:
     """A column whose name is not quite this word, followed by this end, would be overlooked, and a router might see it. Only the
     words are compared: with a long name of an expert at the end, all columns would be alike."""
     others = [name for name in sheet.names if name.endswith(end) and not name.startswith(OF_AN_EXPERT)]
-    close = difflib.get_close_matches(word, [name.removesuffix(end) for name in others], n=1, cutoff=NEAR)
+    close = [name for name in others if _is_near(word, name.removesuffix(end).casefold())]
     if close and f"{word}{end}" not in sheet.names:
-        raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}{end}: did you mean {word}{end}?")
+        said = f"did you mean {word}{end}? Rename it if it is something else"
+        raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}: {said}")
+
+
+def _is_near(word: str, said: str) -> bool:
+    """said: in small letters. A plural may count something. Many words are near one as short as loss: gloss, lossy, los."""
+    if said == word or said in ALSO_CALLED.get(word, ()):
+        return True
+    like = difflib.SequenceMatcher(None, said, word).ratio() >= NEAR
+    return like and said != f"{word}s" and word != "loss"
 
 
 def _meant(names: list[str]) -> str:
@@ -140,14 +152,16 @@ def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
     )
 
 
-def price_hint(cost: Mapping[str, Any], prices: Sequence[float]) -> str:
-    """If prices hardly count beside errors, and nobody said what an error costs; else empty. cost: its config. prices: the mean
-    price of each expert."""
-    dearest = max(prices, default=0.0)
-    if cost.get("error_price") is not None or cost.get("scale") != 1 or not 0 < dearest < HARDLY:
+def price_hint(
+    cost: Mapping[str, Any], prices: Sequence[float], errors: Sequence[float], said: str = "cost.error_price=0.02"
+) -> str:
+    """If prices hardly count beside errors, and nobody said what an error costs; else empty. cost: its config. prices, errors: the
+    mean of each expert. said: how to say it."""
+    dearest, worst = max(prices, default=0.0), max(errors, default=0.0)
+    if cost.get("error_price") is not None or cost.get("scale") != 1 or not 0 < dearest < HARDLY * worst:
         return ""
-    counts = f"a wrong answer counts 1 and the dearest expert {dearest:.2g} a query, so prices hardly count"
-    return f"cost.error_price: not given; {counts}; if they are money, say what a wrong answer costs, such as cost.error_price=0.02"
+    counts = f"mean errors reach {worst:.2g} and mean prices only {dearest:.2g}, so prices hardly count"
+    return f"cost.error_price: not given; {counts}; if they are money, say what a wrong answer costs, such as {said}"
 
 
 def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:

@@ -137,26 +137,30 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         )
     numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
-    first = first_answers(sheet, outcome, [name for name in (*numbers, *words, *seen) if name != "latency"])
-    again, sheet = int((~first).sum()), sheet.take(first)
+    whole, sheet = len(sheet), first_answers(sheet, outcome, [*numbers, *words, *seen])
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name, (least, most) in LIMITS.items():
         if name in found:
             values = found[name]
             sheet.refuse(name, f"not from {least:g} to {most:g}", (values < least) | (values > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
-    return {"id": exported_ids(sheet), **{name: sheet.columns[name].to_pylist() for name in words}, **found}, again
+    return {
+        "id": exported_ids(sheet),
+        **{name: sheet.columns[name].to_pylist() for name in words},
+        **found,
+    }, whole - len(sheet)
 
 
-def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str]) -> np.ndarray:
-    """Which rows are the first with their id and expert, or the first of them with an outcome, bool [n]. Those that come again must
-    agree in these columns."""
+def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str]) -> Sheet:
+    """The rows that are the first with their id and expert, or the first of them with an outcome, completed from the others. Those
+    that come again must agree in these columns."""
     if "id" not in sheet.names:
-        return np.ones(len(sheet), dtype=bool)
+        return sheet
     numbers: dict[tuple[str, str], int] = {}
     keys = zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)
     answer = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
-    return np.isin(np.arange(len(sheet)), chosen_answers(sheet, answer, outcome, columns))
+    sheet, chosen = chosen_answers(sheet, answer, outcome, columns)
+    return sheet.take(np.isin(np.arange(len(sheet)), chosen))
 
 
 def exported_ids(sheet: Sheet) -> list[str]:
