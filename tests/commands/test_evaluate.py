@@ -241,6 +241,21 @@ def test_answers_that_came_before(run: Untrained, tmp_path: Path, capsys: pytest
     assert f"{file}: {told}" in printed[1].err
 
 
+def test_prices_may_have_the_names_that_a_table_takes(
+    run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = exported(run.path, tmp_path)
+    printed = []
+    for word in ("price", "usd", "cost"):
+        renamed = [{word if name == "price" else name: value for name, value in row.items()} for row in rows]
+        capsys.readouterr()
+        main([str(run.path), "--log", str(written(renamed, tmp_path))])
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] == printed[2]
+    renamed[4]["cost"] = "-1"
+    assert "cost: not from 0 to inf" in refused(main, run.path, "--log", written(renamed, tmp_path))
+
+
 @pytest.mark.parametrize("column", ["correct", "price", "propensity", "f_x"])
 def test_answers_that_disagree(run: Untrained, tmp_path: Path, column: str) -> None:
     """Of one expert to one query. The rows are those of the file."""
@@ -331,9 +346,12 @@ def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, caps
     np.savez(file, train_ids=np.arange(20))
     try:
         main([str(run.path), "--log", str(log)])
-        assert "100 decisions with an outcome; left out: 20 rows that trained this router" in capsys.readouterr().err
+        assert (
+            "100 decisions with an outcome; left out: 20 rows with an id that trained this router"
+            in capsys.readouterr().err
+        )
         np.savez(file, train_ids=np.arange(N))
-        assert "all its rows trained this router" in refused(main, run.path, "--log", log)
+        assert "all its ids are those of rows that trained this router" in refused(main, run.path, "--log", log)
     finally:
         file.unlink()
 

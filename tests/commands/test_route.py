@@ -103,7 +103,7 @@ def test_summary_tells_price_and_expected_error() -> None:
     mean = "expected mean price of these $0.25"
     assert summary(chosen, "ab", 5.0).endswith(f"; {mean}; {own} (with the price $1.5000 a query)")
     # The spend that a budget's line tells is another number.
-    other = "the expected spend is that of the training rows"
+    other = "the expected spend is an estimate from the training rows"
     assert summary(chosen, "ab", 5.0, point="says the error").endswith(f"; {mean} ({other})")
     alone = Choice("a", None, None, expected_prices=prices)
     assert summary([alone], "ab").endswith("; expected mean price of these 0.1")

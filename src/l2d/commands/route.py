@@ -242,7 +242,7 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
     if paid := chosen_prices(choices):
         price, worth = sum(paid) / n, router.unit.error_price
-        where = "" if router.operating_point is None else " (the expected spend is that of the training rows)"
+        where = "" if router.operating_point is None else " (the expected spend is an estimate from the training rows)"
         said.append(f"expected {router.unit.mean_price} of these {'' if worth is None else '$'}{price:.4g}{where}")
         # An optimist's word: of several estimates the router takes the least.
         if (expected := chosen_errors(choices)) and router.operating_point is None:

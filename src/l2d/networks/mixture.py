@@ -61,7 +61,8 @@ def relative_weights(estimates: Tensor, right: Tensor) -> Tensor:
 
     d subtracts each expert's overall mean, and then the row's mean over the experts that were asked. If most rows asked one expert,
     a few rows with differences would decide alone: then only the overall means are subtracted. The scale is not kept: members were
-    fitted to fewer rows than the final ones will be, so least squares trusts them too little. estimates [m, n, p], right [n, p]: NaN where not asked.
+    fitted to fewer rows than the final ones will be, so least squares trusts them too little.
+    estimates [m, n, p], right [n, p]: NaN where not asked.
     """
     from scipy.optimize import nnls
 

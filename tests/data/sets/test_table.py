@@ -20,7 +20,7 @@ from tests.running import assembled, build, train
 from l2d.config import compose
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.arrays import Arrays
-from l2d.data.sets.outcomes import MONEY, class_numbers
+from l2d.data.sets.outcomes import MONEY, class_numbers, price_hint
 from l2d.data.sets.table import Table
 from l2d.data.sheet import Sheet, cell_word, read_sheet
 from l2d.data.splits import split
@@ -963,3 +963,19 @@ def test_misspelt_propensities_are_not_left_out(tmp_path: Path) -> None:
     with pytest.raises(L2DError, match=r"no column propensity_b; give every expert one"):
         load(write(tmp_path, {**GOOD, "propensity_a": [0.5] * 10}))
     assert load(write(tmp_path, {**GOOD, "propensity_score": [0.5] * 10})).panel is not None
+
+
+@pytest.mark.parametrize(
+    ("prices", "latency_price", "told"),
+    [
+        ([24.0, 1.1], 0.001, "cost.latency_price: "),  # milliseconds
+        ([24.0, 0.9], 0.001, ""),  # one is quick
+        ([24.0, 1.1], 0.0, ""),  # prices alone may be as high
+        ([0.004, 0.001], 0.0, "cost.error_price: "),
+        ([0.004, 0.011], 0.0, ""),
+    ],
+)
+def test_prices_that_look_like_another_unit(prices: list[float], latency_price: float, told: str) -> None:
+    found = price_hint({"scale": 1, "latency_price": latency_price}, prices, [0.3, 0.5])
+    assert found.startswith(told)
+    assert bool(found) == bool(told)

@@ -210,7 +210,7 @@ def test_rows_that_trained_the_router_are_left_out(router: Router, tmp_path: Pat
     assert not {"3", "5"} & {*left.ids.tolist()}
     assert len(left.features) == N - 2  # type: ignore[arg-type]
     np.savez(tmp_path / "test.npz", train_ids=np.arange(N))
-    with pytest.raises(L2DError, match=r"all its rows trained this router; .* needs later rows"):
+    with pytest.raises(L2DError, match=r"all its ids are those of rows that trained this router; .* needs later rows"):
         fresh_rows(rows, tmp_path)
 
 

@@ -107,7 +107,7 @@ def test_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert holds(before.router.doubly_robust, old)
 
         second = trained(tmp_path, "dataset=log", f"dataset.path={log}", "dataset.name=second")
-        with pytest.raises(SystemExit, match="all its rows trained this router"):
+        with pytest.raises(SystemExit, match="all its ids are those of rows that trained this router"):
             evaluate.main([str(second), "--log", str(log)])
         assert send(client, world, 1000) == {str(first)}
         rows, left_out = fresh_rows(read_rows(log), second)

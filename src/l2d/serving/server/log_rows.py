@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from l2d.data.arrays import Seen
-from l2d.data.sets.long_log import chosen_answers
+from l2d.data.sets.long_log import MONEY_WORDS, chosen_answers
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.serving.server.databases import without_password
 from l2d.serving.server.log_export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
@@ -16,7 +16,7 @@ from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
 
 # What an export may say.
-LIMITS = {"correct": (0, 1), "loss": (0, np.inf), "price": (0, np.inf), "latency": (0, np.inf), "propensity": (0, 1)}
+LIMITS = {"correct": (0, 1), "propensity": (0, 1)}  # other amounts have no upper one
 NO_CHANCE = "without a propensity"
 
 
@@ -135,19 +135,19 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         raise L2DError(
             f"{file}: {what}; rename yours, or serve with --keep features or text; there are {listed(sheet.names)}"
         )
-    numbers = [name for name in ("correct", "loss", "price", "latency", "propensity", SCALE) if name in sheet.names]
+    money = next((name for name in MONEY_WORDS if name in sheet.names), "price")
+    numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
     whole, sheet = len(sheet), first_answers(sheet, outcome, [*numbers, *words, *seen])
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
-    for name, (least, most) in LIMITS.items():
-        if name in found:
-            values = found[name]
-            sheet.refuse(name, f"not from {least:g} to {most:g}", (values < least) | (values > most))
+    for name in numbers:
+        least, most = LIMITS.get(name, (0, np.inf))
+        sheet.refuse(name, f"not from {least:g} to {most:g}", (found[name] < least) | (found[name] > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
     return {
         "id": exported_ids(sheet),
         **{name: sheet.columns[name].to_pylist() for name in words},
-        **found,
+        **{"price" if name == money else name: values for name, values in found.items()},
     }, whole - len(sheet)
 
 

@@ -61,7 +61,7 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
         )
     if trained.all():
         said = "l2d train printed its value by cross-validation; here it needs later rows"
-        raise L2DError(f"{rows.file}: all its rows trained this router; {said}")
+        raise L2DError(f"{rows.file}: all its ids are those of rows that trained this router; {said}")
     return rows.take(~trained), int(trained.sum())
 
 
