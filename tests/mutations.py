@@ -1252,7 +1252,7 @@ MUTATIONS = {
     "half of a character beside a number is a traceback": ("data/sheet.py", "return _written_cells(texts)", "return pa.array(texts)"),
     "budget errors tell two units": ("core/budget.py", "raise ParameterError(\"budget\", problem, f\"{currency}", "raise ParameterError(\"budget\", problem, f\""),
     "a row of a log that lacks two things counts twice": ("serving/server/log_rows.py", "int((kept & lacking).sum())", "int(lacking.sum())"),
-    "other prices drop the budget": ("serving/repriced.py", "budget, confidence = own_budget(router, confidence)", "pass"),
+    "other prices drop the budget": ("serving/repriced.py", "budget, confidence = own_budget(router, prices, confidence)", "pass"),
     "a budget on a router without prices": ("serving/repriced.py", "if prices is None and not router.counts_prices:", "if prices is None and router.cost_scale == 0:"),
     "a grade loses what the answer knew": ("data/sets/long_log.py", "sheet, kept = _completed(sheet, number, columns), chosen[number]", "kept = chosen[number]"),
     "what comes with a grade is an input": ("data/sets/long_log.py", "(len(sheet) if name in columns else rows)", "len(sheet)"),

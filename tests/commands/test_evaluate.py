@@ -14,6 +14,7 @@ from tests.commands.refusals import refused
 from tests.serving.finished import CELLS, PRICED, Untrained, untrained
 from tests.serving.server.helpers import make_service
 
+import l2d
 from l2d.commands.evaluate import compared, main, price_notes
 from l2d.commands.log import main as log_main
 from l2d.core.results import Estimate
@@ -109,6 +110,28 @@ def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().out == said.out
     assert "the router is within the budget of 0.4" in said.out
     assert refused(main, run.path, "--log", log, "--budget", "0.4", "--raw").startswith("error: --budget=0.4: a budget")
+
+
+def test_a_saved_router_at_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its budget is kept at them, so they count, as with --prices. The prices of its run differed between queries."""
+    router = l2d.fit(
+        np.random.default_rng(0).normal(size=(N, 2)),
+        errors=np.tile(np.eye(3), (N // 3, 1)),
+        prices=np.random.default_rng(1).uniform(0.1, 0.2, (N, 3)),
+        experts=["a", "b", "c"],
+        method="linear",
+        progress=False,
+    )
+    router.save(tmp_path / "run")
+    log = write_log(tmp_path / "run", tmp_path / "log.sqlite")
+    router.at([5.0, 1.0, 3.0]).within(4.0).save(tmp_path / "saved")
+    main([str(tmp_path / "run"), "--log", str(log), "--prices", "5,1,3", "--budget", "4"])
+    expected = capsys.readouterr().out
+    assert "the router is within the budget of 4" in expected
+    main([str(tmp_path / "saved"), "--log", str(log)])
+    assert capsys.readouterr().out == expected
+    main([str(tmp_path / "run"), "--log", str(log)])
+    assert "the policy that ran 0." in capsys.readouterr().out  # by the log's
 
 
 def test_a_budget_that_allows_no_expert_alone(

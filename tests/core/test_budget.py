@@ -121,6 +121,8 @@ def test_money_is_told_in_its_own_unit() -> None:
     assert str(dollars).startswith("budget $0.0275 per query: ")
     assert f"expected spend $0.0275 (95 % interval ${dollars.spend_interval[0]:.4g} to $" in str(dollars)
     assert "expected spend at most $0.0275 (" in str(replace(dollars, crossed=True))
+    fixed = replace(dollars, crossed=True, guard=replace(dollars.guard, constant=1))
+    assert "everything goes to one expert; expected spend $0.0275 (" in str(fixed)  # no two estimates of it
     assert str(replace(dollars, with_latency=True)).startswith("budget $0.0275 per query for money and latency: ")
     with pytest.raises(ParameterError, match=r"^budget=0\.0025: is less than the price of .* small \(0\.005\)$"):
         keep_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)

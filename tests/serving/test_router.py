@@ -350,6 +350,8 @@ def test_other_prices_keep_the_budget(tmp_path: Path) -> None:
             == router.at(prices, budget=0.45, confidence=0.6).operating_point
         )
         assert one.at(prices, budget=0.3).operating_point == router.at(prices, budget=0.3).operating_point
+        assert one.at(confidence=0.6).operating_point == router.within(0.45, 0.6).operating_point
+        assert one.takes_prices
     with pytest.raises(ParameterError, match=r"^budget=0\.45: is less than the price of the cheapest expert"):
         inside.at([1.0, 1.0, 1.0])
     assert router.at(prices).operating_point is None
@@ -370,6 +372,9 @@ def test_a_budget_that_an_earlier_version_saved(tmp_path: Path) -> None:
         router.raw = True
     with pytest.raises(ParameterError, match=r"^budget: missing; an earlier l2d saved .*; give it too$"):
         router.at([0.5, 0.1, 0.3])
+    with pytest.raises(ParameterError, match=r"^budget: missing; an earlier l2d saved .*; give it too$"):
+        router.at(confidence=0.9)
+    assert not router.takes_prices
     assert router.within(0.25).operating_point == inside.operating_point
 
 

@@ -175,6 +175,22 @@ def test_a_budget_says_that_it_is_for_latency_too(run: Path) -> None:
     assert listed.unit.mean_price == "mean price"
 
 
+def test_a_budget_for_latency_is_not_kept_by_money_alone(run: Path, tmp_path: Path) -> None:
+    router, prices = Router.load(run), {"large": 0.005, "small": 0.0005}
+    router.config = {**router.config, "cost": {**router.config["cost"], "latency_price": 0.001}}
+    late = router.at(budget=0.0012)
+    late.save(tmp_path / "saved")
+    said = r"^prices: the budget contains latency, these prices do not; give a budget too$"
+    for one in (late, Router.load(tmp_path / "saved")):
+        with pytest.raises(ParameterError, match=said):
+            one.at(prices)
+        assert (one.takes_prices, router.takes_prices) == (False, True)
+        assert one.at(confidence=0.9).operating_point == router.within(0.0012, 0.9).operating_point
+        listed = one.at(prices, budget=0.0012)
+        assert listed.takes_prices
+        assert listed.operating_point == router.at(prices, budget=0.0012).operating_point
+
+
 def test_an_exported_router_decides_by_them(run: Path, tmp_path: Path) -> None:
     """The program takes any number of rows."""
     router = Router.load(run)

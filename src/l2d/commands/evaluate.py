@@ -30,7 +30,8 @@ EPILOG = """columns:
   rows            the rows on which the log asked the expert that the policy chooses
 
 Below: the mean price of the router's choices on these queries, doubly robust, in the unit of the prices in training; within a
-budget (--budget, or that of a saved router), whether it is kept.
+budget (--budget, or that of a saved router), whether it is kept. With --prices, or if RUN was saved at one price per expert and its
+own differed between queries, these prices count, not those of the log.
 
 examples:
   l2d evaluate runs/queries/own/table/error/linear/1a2b3c4d/seed=0 --log log.sqlite
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
         router = load_router(options)
         from l2d.serving.server.log_value import log_value
 
-        own = options.prices is not None
+        own = options.prices is not None or router.lists_prices  # the log's are of another kind
         rows = rows_to_judge_by(rows, router, options.run.expanduser(), own)
         if not (options.run.expanduser() / "test.npz").is_file():
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)

@@ -65,7 +65,7 @@ class OperatingPoint:
         what = " for money and latency" if self.with_latency else ""
         deployed = self.guard.constant is None
         factor = f"prices are multiplied by {self.factor:.4g}" if deployed else "everything goes to one expert"
-        most = "at most " if self.crossed else ""  # the larger of two estimates
+        most = "at most " if self.crossed and deployed else ""  # the larger of two estimates
         judges = "judged by routers of the other folds" if self.crossed else "that the router did not see"
         return (
             f"budget {self.currency}{self.budget:g} per query{what}: {factor}; expected spend"

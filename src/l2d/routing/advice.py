@@ -24,13 +24,18 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows:
         why = "which learns from the experts that were asked; methods that need every cost, such as mild, use it"
         found.append(f"missing={settings.missing}: has no effect with method={experiment.method.name}, {why}")
     batch = experiment.recipe.batch_size
-    if rows >= MANY and batch < LARGE_BATCH and not method.fitted and find(experiment.router).expects == "rows":
+    if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows(experiment):
         found.append(
             f"recipe.batch_size={LARGE_BATCH}: faster for {rows:,} rows than {batch}, with no more loss where it was measured"
         )
     if isinstance(method, Priced):
         found += label_lines(experiment, method, experts)
     return found
+
+
+def reads_rows(experiment: Experiment) -> bool:
+    """A network of one's own may not say what it reads."""
+    return getattr(find(experiment.router), "expects", None) == "rows"
 
 
 def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:

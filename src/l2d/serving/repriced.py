@@ -22,8 +22,8 @@ NEEDS_GUARD = "a budget needs the guard, its fallback; leave out raw or the budg
 
 def repriced(router: "Router", prices: Prices | None, budget: float | None, confidence: float | None) -> "Router":
     """See Router.at."""
-    if budget is None and prices is not None and router.has_budget:
-        budget, confidence = own_budget(router, confidence)
+    if budget is None and router.has_budget and (prices is not None or confidence is not None):
+        budget, confidence = own_budget(router, prices, confidence)
     if budget is None and confidence is not None:
         raise ParameterError("confidence", "needs a budget", confidence)
     if prices is None and budget is None:
@@ -57,12 +57,14 @@ def repriced(router: "Router", prices: Prices | None, budget: float | None, conf
     return other
 
 
-def own_budget(router: "Router", confidence: float | None) -> tuple[float, float | None]:
-    """The budget that the router keeps, and its confidence, unless another one is given."""
+def own_budget(router: "Router", prices: Prices | None, confidence: float | None) -> tuple[float, float | None]:
+    """The budget that the router keeps, and its confidence, unless another one is given. prices: those it will be kept at."""
     point = router.operating_point
     if point is None:
         problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
         raise ParameterError("budget", problem)
+    if prices is not None and point.with_latency:
+        raise ParameterError("prices", "the budget contains latency, these prices do not; give a budget too")
     return point.budget, point.confidence if confidence is None else confidence
 
 
@@ -71,7 +73,7 @@ def rows_for(router: "Router", asked: str) -> HeldOut:
     if router.held_out is None:
         problem = "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
         raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
-    if not router.takes_prices:
+    if not router.knows_prices:
         raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
     return router.held_out
 

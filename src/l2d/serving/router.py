@@ -121,12 +121,13 @@ class Router:
 
         Args:
             prices: One per expert, in the unit of the prices in training, before cost.scale. Default: this router's own. The guard
-                is fitted to rows that the router did not see, at these prices. A router within a budget keeps the same budget and
-                confidence, unless others are given.
+                is fitted to rows that the router did not see, at these prices. A router within a budget keeps its budget and
+                confidence, unless others are given. If the budget contains latency, another one must be given.
             budget: The mean price per query to keep within, in the same unit. Prices that differ between queries are those that the
                 router expects. The prices are then multiplied by the least factor that keeps the budget, and the guard's fallback
-                is within the budget too.
-            confidence: With 0.95, the chance of overspending is at most 5 %. Default: about one half, where the budget binds.
+                is within the budget too. Default: the one that the router keeps, if it keeps one.
+            confidence: With 0.95, the chance of overspending is at most 5 %. Default: about one half, where the budget binds. The
+                confidence of the router's own budget stays only as long as that budget does.
 
         Returns:
             A router. With a budget, its `operating_point` says what it is expected to spend and how often it errs.
@@ -139,9 +140,21 @@ class Router:
 
     @property
     def takes_prices(self) -> bool:
-        """Whether `at` takes other prices. Methods that cannot keep no rows to fit a guard to."""
+        """Whether `at` takes other prices alone. It does not if the router's own budget cannot be kept at them."""
+        point = self.operating_point
+        keeps = not self.has_budget if point is None else not point.with_latency
+        return keeps and self.knows_prices
+
+    @property
+    def knows_prices(self) -> bool:
+        """Whether it knows prices apart from errors. Methods that take no others keep no rows to fit a guard to."""
         known = self.held_out
         return known is not None and (self.description.prices is not None or known.expected_prices is not None)
+
+    @property
+    def lists_prices(self) -> bool:
+        """Whether one price per expert, given later, has taken the place of prices that differ between queries."""
+        return self.description.prices is not None and self.network.price_model is not None
 
     def with_expert(
         self, name: str, queries: Sequence[Any] | np.ndarray, errors: Any, *, price: float | None = None

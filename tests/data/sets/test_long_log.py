@@ -321,3 +321,30 @@ def test_names_of_prices_say_dollars(
     assert panel.dollars is dollars
     said = capsys.readouterr().err
     assert f"prices: {name} (they count with cost=columns); beside the outcomes: latency, propensity\n" in said
+
+
+@pytest.mark.parametrize("name", ["Tokens", "loss", "is_correct", "Correct"])
+def test_what_came_with_the_answer_is_no_input(name: str, tmp_path: Path) -> None:
+    """However it is written, even if each query has one answer."""
+    single = {key: [cells[i] for i in (1, 3, 4)] for key, cells in LOG.items()}
+    arrays = load(write(tmp_path, {**single, name: [1.0, 0.0, 1.0]}), split="split")
+    assert arrays.train_inputs.tolist() == [[2], [3]]
+
+
+@pytest.mark.parametrize("name", ["Price", "Latency", "USD"])
+def test_money_and_latency_in_capitals(name: str, tmp_path: Path) -> None:
+    cells = {key: LOG[key] for key in ("id", "x", "expert", "correct", "split")}
+    with pytest.raises(L2DError, match=f"column {name}: did you mean {name.lower()}?"):
+        load(write(tmp_path, {**cells, name: LOG["price"]}), split="split")
+
+
+def test_a_column_that_begins_as_an_outcome_is_no_expert_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A query without an outcome, and propensities that stay."""
+    cells = {**LOG, "correct": [1, None, 0, 1, 1], "correct_answer": [2, 2, 2, 3, 4]}
+    for given in (LOG | {"correct": cells["correct"]}, cells):
+        arrays = load(write(tmp_path, given, "log.parquet"), split="split")
+        assert arrays.panel is not None
+        assert arrays.panel.train.propensities is not None
+        assert "left out were asked too" not in capsys.readouterr().err

@@ -457,3 +457,13 @@ def test_rows_that_are_left_out_are_told(run: Untrained, tmp_path: Path, capsys:
     ]
     told = "".join(f"; left out: {one}" for one in left)
     assert f"{out}: {N - 3} decisions with an outcome{told}; asked: " in capsys.readouterr().err
+
+
+def test_an_export_in_dollars_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    for word, dollars in (("price", False), ("cost_usd", True)):
+        file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")
+        assert read_rows(file).dollars == dollars
+    file.write_text("id,f_x,expert,correct,propensity,price,cost\n1,0.5,a,1,0.5,0.1,9\n")
+    with pytest.raises(L2DError, match="columns price, cost: two prices of an answer; keep one"):
+        read_rows(file)

@@ -300,7 +300,7 @@ def test_example_of_rows_without_names(run: Untrained) -> None:
 
 
 def test_prices_count_as_in_training_and_by_the_budget(run: Untrained, tmp_path: Path) -> None:
-    """What a price counts for, and what a client multiplies it by to keep the budget's factor at other prices."""
+    """What a price counts for, and the budget's part of it."""
     router = Router.load(run.path)
     router.config = {**router.config, "cost": {**router.config["cost"], "scale": 0.5, "error_price": 2.0}}
     router.description = replace(router.description, factor=3.0)

@@ -15,7 +15,7 @@ import torch
 from tests.serving.finished import Untrained, trained, untrained
 from tests.serving.server.helpers import PROMPTS, listening, lively_router, make_service, text_run
 from tests.serving.server.test_page import decided
-from tests.serving.test_router import DIGITS
+from tests.serving.test_router import DIGITS, spread_errors
 
 from chromium import BROWSER, Chromium, chromium
 from l2d.core.guard import HeldOut
@@ -31,6 +31,7 @@ NAMES = "[...document.querySelectorAll('#ranking li')].map((line) => line.queryS
 RANKS = "[...document.querySelectorAll('#ranking li')].map((line) => line.querySelector('.rank').textContent)"
 GUARD = "document.getElementById('guard').textContent"
 FITTED = f"!{GUARD}.includes('being fitted')"
+COSTS = "[...document.querySelectorAll('.cost')].map((one) => one.textContent)"
 CHOSEN = "document.getElementById('chosen').textContent"
 # Of every text that is seen: how far its colour is from what is behind it, by WCAG 2.
 CONTRAST = """(() => {
@@ -108,8 +109,7 @@ def test_a_query_is_ranked_as_it_is_typed(page: Chromium, run: Untrained, tmp_pa
             page.wait(f"{RANKED} && {CHOSEN} === {json.dumps(choice.expert)}")
             page.wait(f"JSON.stringify({NAMES}) === {json.dumps(json.dumps(choice.ranking, separators=(',', ':')))}")
             assert page.run(RANKS) == ["1", "2", "3"]
-            costs = page.run("[...document.querySelectorAll('.cost')].map((one) => one.textContent)")
-            assert costs == [f"cost {(choice.expected_costs or {})[name]:.3f}" for name in choice.ranking]
+            assert page.run(COSTS) == [f"cost {(choice.expected_costs or {})[name]:.3f}" for name in choice.ranking]
         page.type_into("query", " ")
         page.wait("document.getElementById('answer').hidden")
         assert {request.rpartition("/")[0] for request in page.requests} <= {url, f"{url}/v1"}
@@ -146,6 +146,30 @@ def test_moving_a_price_changes_the_choice(page: Chromium, run: Untrained, tmp_p
         page.wait(f"{CHOSEN} === 'c'")
         assert page.run("document.querySelector('#ranking input[type=range]').valueAsNumber") == pytest.approx(0.3)
         assert page.run("document.getElementById('reset').hidden")
+    assert page.problems == []
+
+
+def test_moving_a_price_within_a_budget(page: Chromium, run: Untrained, tmp_path: Path) -> None:
+    """The budget is kept at the prices that are shown. Until the server answers, they count as in its last answer."""
+    router = lively_router(run.path)
+    router.held_out = HeldOut(*spread_errors())
+    inside = router.within(0.25)
+    moved = inside.at({"a": 0.5, "b": 0.1, "c": 0.6})
+    assert 1 < inside.description.factor != moved.description.factor
+    [choice] = moved.route(PROMPTS[:1])
+    errors, costs = choice.expected_errors, choice.expected_costs
+    assert errors is not None
+    assert costs is not None
+    with listening(make_service(inside, tmp_path / "log.sqlite")) as url:
+        page.open(f"{url}/#text={PROMPTS[0]}")
+        page.wait(RANKED)
+        names = page.run(NAMES)
+        page.run(slide("c", 0.6))
+        page.wait(FITTED)
+        assert page.run(COSTS) == [f"cost {costs[name]:.3f}" for name in names]
+        page.run(slide("c", 0.4))
+        between = {**costs, "c": errors["c"] + 0.4 * moved.price_weight}
+        assert page.run(COSTS) == [f"cost {between[name]:.3f}" for name in names]
     assert page.problems == []
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from l2d.data.arrays import same_name
-from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, refuse_near
+from l2d.data.sets.outcomes import ALSO_CALLED, LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, refuse_near
 from l2d.data.sheet import YES_NO, Sheet, cell_word, missing
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
@@ -20,7 +20,10 @@ MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
-AFTER = ("answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice", "price_scale")
+AFTER = (
+    *("answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice", "price_scale"),
+    *(*MONEY_WORDS, *PREFIXES, *OUTCOMES, *ALSO_CALLED["correct"]),
+)
 
 
 def is_long(names: list[str]) -> bool:
@@ -41,11 +44,22 @@ def answer_columns(sheet: Sheet) -> dict[str, str]:
     assert outcome is not None
     for word in ("propensity", *(OUTCOMES if outcome == "cost" else ())):
         refuse_near(sheet, word)
-    money = [name for name in MONEY_WORDS if name in sheet.names and name != outcome]
-    if len(money) > 1:
-        raise L2DError(f"{sheet.path}: columns {listed(money)}: two prices of an answer; keep one")
+    for name in sheet.names:
+        if (word := name.casefold()) in (*MONEY_WORDS, *PREFIXES) and word not in sheet.names:
+            raise L2DError(
+                f"{sheet.path}: {sheet.column} {name}: did you mean {word}? Rename it if it is something else"
+            )
+    money = [name for name in money_of_answers(sheet) if name != outcome]
     found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, MONEY[0])}
     return found | {name: prefix for name, prefix in PREFIXES.items() if name in sheet.names}
+
+
+def money_of_answers(sheet: Sheet) -> list[str]:
+    """Columns of what an answer cost. Beside an outcome, more than one is refused."""
+    found = [name for name in MONEY_WORDS if name in sheet.names]
+    if len(found) - (outcome_column(sheet.names) == "cost") > 1:
+        raise L2DError(f"{sheet.path}: columns {listed(found)}: two prices of an answer; keep one")
+    return found
 
 
 def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: list[str]) -> Sheet:
@@ -177,7 +191,7 @@ def _of_the_query(
     for name in sheet.names:
         if name in first_of or name == ID:
             found.append(name)
-        elif name in named or name not in taken:
+        elif name in named or name.casefold() not in taken:
             row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, first[query])
             if row is not None and name in named:
                 before = int(first[query[row]])

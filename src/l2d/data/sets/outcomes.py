@@ -155,11 +155,9 @@ def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
 def price_hint(
     cost: Mapping[str, Any], prices: Sequence[float], errors: Sequence[float], said: str = "cost.error_price=0.02"
 ) -> str:
-    """If prices hardly count beside errors, and nobody said what an error costs; or if nothing but latency counts; else empty.
-    cost: its config. prices, errors: the mean of each expert. said: how to say it."""
+    """If prices hardly count beside errors, and nobody said what an error costs; else empty. cost: its config. prices, errors: the
+    mean of each expert. said: how to say it."""
     dearest, worst = max(prices, default=0.0), max(errors, default=0.0)
-    if cost.get("latency_price") and min(prices, default=0.0) > max(1.0, worst):
-        return "cost.latency_price: each expert's latency costs more than an error does; latencies are seconds, not milliseconds"
     if cost.get("error_price") is not None or cost.get("scale") != 1 or not 0 < dearest < HARDLY * worst:
         return ""
     counts = f"mean errors reach {worst:.2g} and mean prices only {dearest:.2g}, so prices hardly count"

@@ -43,6 +43,7 @@ AFTERWARDS = (
     *(f"{outcome}_" for outcome in OUTCOMES),
 )
 LONGEST_ID = 100
+LONG = 300  # seconds that hardly any answer takes
 ID = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
 
 
@@ -68,7 +69,7 @@ def others_asked(sheet: Sheet, experts: list[Expert]) -> bool:
     """Whether the file has columns of experts that are left out."""
     own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
     begins = (PROPENSITY, *(f"{outcome}_" for outcome in OUTCOMES))
-    return any(name.startswith(begins) and name not in own for name in sheet.names)
+    return any(name.startswith(begins) and name not in own for name in sheet.written or sheet.names)
 
 
 def row_ids(sheet: Sheet) -> np.ndarray:
@@ -203,6 +204,10 @@ class Table:
             )
             if problem:
                 print(f"{sheet.path}: {problem}", file=sys.stderr)
+        if answers is not None and answers.latencies is not None and float(answers.latencies.nanmedian()) > LONG:
+            print(
+                f"{sheet.path}: latencies: half are above {LONG}; they are seconds, not milliseconds", file=sys.stderr
+            )
         if answers is not None and self.split_by is not None:
             print(drift_line(answers.errors, train, test, [expert.name for expert in experts]), file=sys.stderr)
         self._describe(sheet, experts, [*seen.features, *self._texts], roles, groups)

@@ -92,7 +92,7 @@ class ServerLog:
         )
         if arrays.panel is None:
             return arrays
-        return replace(arrays, panel=replace(arrays.panel, price_scale=rows.price_scale))
+        return replace(arrays, panel=replace(arrays.panel, price_scale=rows.price_scale, dollars=rows.dollars))
 
     def _rows(self) -> LoggedRows:
         if self.path is None:

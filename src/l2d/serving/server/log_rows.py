@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from l2d.data.arrays import Seen
-from l2d.data.sets.long_log import MONEY_WORDS, chosen_answers
+from l2d.data.sets.long_log import chosen_answers, money_of_answers
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.serving.server.databases import without_password
 from l2d.serving.server.log_export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
@@ -18,6 +18,7 @@ from l2d.utils.text import counted, listed
 # What an export may say.
 LIMITS = {"correct": (0, 1), "propensity": (0, 1)}  # other amounts have no upper one
 NO_CHANCE = "without a propensity"
+DOLLARS = "dollars"  # beside an export's columns: whether it calls its prices so
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class LoggedRows:
     latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
     is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
     made of a text. about: None if the file, an export, does not say. scales: what the runs that decided multiplied prices by,
-    NaN where that is not known. left_out: how many other rows the file has, by the reason."""
+    NaN where that is not known. dollars: whether the file calls its prices so. left_out: how many other rows the file has, by the
+    reason."""
 
     file: str
     ids: np.ndarray
@@ -41,6 +43,7 @@ class LoggedRows:
     embedded: bool
     about: RunInputs | None
     scales: np.ndarray | None = None
+    dollars: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -135,7 +138,7 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         raise L2DError(
             f"{file}: {what}; rename yours, or serve with --keep features or text; there are {listed(sheet.names)}"
         )
-    money = next((name for name in MONEY_WORDS if name in sheet.names), "price")
+    money = next(iter(money_of_answers(sheet)), "price")
     numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
     whole, sheet = len(sheet), first_answers(sheet, outcome, [*numbers, *words, *seen])
@@ -148,6 +151,7 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
         "id": exported_ids(sheet),
         **{name: sheet.columns[name].to_pylist() for name in words},
         **{"price" if name == money else name: values for name, values in found.items()},
+        DOLLARS: "usd" in money,
     }, whole - len(sheet)
 
 
@@ -189,6 +193,7 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
         embedded=any(name.startswith(EMBEDDED) for name in seen),
         about=about,
         scales=as_floats(columns[SCALE]) if SCALE in columns else None,
+        dollars=bool(columns.get(DOLLARS)),
     )
 
 
