@@ -232,16 +232,21 @@ def large(_: dict[str, list[Row]]) -> str:
             f"{int(row['bare_rows_per_second']):,}",
             f"{int(row['rows_per_second']) / int(row['bare_rows_per_second']):.2f}",
             f"{row['memory_gib']} GiB",
+            row["machine"].removesuffix(", 2 cores"),
         ]
         for row in rows
     ]
-    head = "rows of text (simulated) | batch | prepared in | per row | trained rows/s | bare loop, rows/s | ratio | memory, peak"
+    head = (
+        "rows of text (simulated) | batch | prepared in | per row | trained rows/s | bare loop, rows/s | ratio"
+        " | memory, peak | two cores of"
+    )
     return table(head, lines) + f"\n\n{on_cpu(rows)}"
 
 
 def on_cpu(rows: list[Row]) -> str:
     commits = ", ".join(sorted({row["commit"] for row in rows}))
-    return f"`{rows[0]['command']}`; {rows[0]['machine']}; {rows[0]['versions']}; commit {commits}."
+    where = "; ".join(sorted({f"{row['machine']}; {row['versions']}" for row in rows}))
+    return f"`{rows[0]['command']}`; {where}; commit {commits}."
 
 
 PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
