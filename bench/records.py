@@ -1,5 +1,6 @@
 """Rows from finished runs: kept in CSV files, shown in the documents."""
 
+import argparse
 import csv
 import json
 import os
@@ -21,6 +22,15 @@ from l2d.runs.folder import RunFolder
 from provenance import commit
 
 Row = dict[str, str]
+
+
+def collect_or_docs(about: str | None) -> argparse.Namespace:
+    """The command line of a script that keeps finished runs in a CSV file and writes a document from it. about: its docstring."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("collect").add_argument("runs_dir", type=Path)
+    commands.add_parser("docs")
+    return parser.parse_args()
 
 
 def title_of(dataset: str) -> str:

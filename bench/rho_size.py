@@ -4,14 +4,27 @@ python bench/rho_size.py collect RUNS_DIR    # adds the finished runs there to b
 python bench/rho_size.py docs                # rewrites two tables of docs/why_mild.md
 """
 
-import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from provenance import ROOT
-from records import Row, cell_of, finished, made, made_by, merged, put, read, scores_of, title_of, usual, write
+from records import (
+    Row,
+    cell_of,
+    collect_or_docs,
+    finished,
+    made,
+    made_by,
+    merged,
+    put,
+    read,
+    scores_of,
+    title_of,
+    usual,
+    write,
+)
 
 CSV = ROOT / "bench" / "results" / "rho_size.csv"
 PAGE = ROOT / "docs" / "why_mild.md"
@@ -75,11 +88,7 @@ def table(rows: Sequence[Row], experts: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("collect").add_argument("runs_dir", type=Path)
-    commands.add_parser("docs")
-    options = parser.parse_args()
+    options = collect_or_docs(__doc__)
     if options.command == "collect":
         write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, RESULTS))
     else:

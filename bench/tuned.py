@@ -4,7 +4,6 @@ python bench/tuned.py collect RUNS_DIR    # of `l2d tune experiment=table1_error
 python bench/tuned.py docs
 """
 
-import argparse
 import json
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from provenance import ROOT
-from records import Row, by_seed, difference, made, made_by, merged, put, read, shown, title_of, write
+from records import Row, by_seed, collect_or_docs, difference, made, made_by, merged, put, read, shown, title_of, write
 
 CSV = ROOT / "bench" / "results" / "tuned.csv"
 PAGE = ROOT / "docs" / "verdicts.md"
@@ -20,7 +19,7 @@ NAMES = ("dataset", "setup", "experts", "cost", "method")
 KEYS = (*NAMES, "seed")
 FIELDS = (*KEYS, "chosen", "trials", "validation", "test", "n", "machine", "torch", "commit")
 HEAD = (
-    *("dataset", "setup", "method", "as it is", "trials", "chosen on validation", "tuned", "tuned − as it is, 95 %"),
+    *("dataset", "setup", "method", "untuned", "trials", "chosen on validation", "tuned", "tuned − untuned, 95 %"),
     "tuned: mild − tdef, 95 %",
 )
 
@@ -63,9 +62,9 @@ def table(rows: Sequence[Row], untuned: Sequence[Row]) -> str:
     for names, tuned in tests.items():
         dataset, setup, *_, method = names
         plain, rival = before.get(names, {}), tests.get((*names[:-1], "tdef"), {})
-        shares = difference(tuned, rival) if method == "mild" else ""
+        ahead = difference(tuned, rival) if method == "mild" else ""
         told = (first[names]["trials"], first[names]["chosen"], shown(list(tuned.values())), difference(tuned, plain))
-        row = [title_of(dataset), setup, method, shown(list(plain.values())), *told, shares]
+        row = [title_of(dataset), setup, method, shown(list(plain.values())), *told, ahead]
         lines.append(f"| {' | '.join(row)} |")
     return "\n".join([*lines, "", f"`python bench/tuned.py docs`; {made(rows)}."])
 
@@ -83,11 +82,7 @@ def ours() -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("collect").add_argument("runs_dir", type=Path)
-    commands.add_parser("docs")
-    options = parser.parse_args()
+    options = collect_or_docs(__doc__)
     if options.command == "collect":
         write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, ("test",)))
     else:

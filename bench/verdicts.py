@@ -5,7 +5,6 @@ python bench/verdicts.py collect RUNS_DIR    # adds the finished runs there that
 python bench/verdicts.py docs                # rewrites docs/verdicts.md's tables
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from l2d.analysis.report.verdicts import Measured, verdicts_page
 from l2d.config import titles
 from l2d.config.identity import settings_of
 from provenance import ROOT
-from records import Row, cell_of, finished, made, made_by, merged, put, read, scores_of, write
+from records import Row, cell_of, collect_or_docs, finished, made, made_by, merged, put, read, scores_of, write
 
 CSV = ROOT / "bench" / "results" / "paper_runs.csv"
 PAGE = ROOT / "docs" / "verdicts.md"
@@ -77,11 +76,7 @@ def foot(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("collect").add_argument("runs_dir", type=Path)
-    commands.add_parser("docs")
-    options = parser.parse_args()
+    options = collect_or_docs(__doc__)
     if options.command == "collect":
         write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, RESULTS))
     else:

@@ -370,7 +370,7 @@ def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, caps
     try:
         main([str(run.path), "--log", str(log)])
         assert (
-            "100 decisions with an outcome; left out: 20 rows with an id that trained this router"
+            "100 decisions with an outcome; left out: 20 rows with the id of a row that trained this router"
             in capsys.readouterr().err
         )
         np.savez(file, train_ids=np.arange(N))

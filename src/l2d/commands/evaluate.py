@@ -87,7 +87,7 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
     found, unpriced = rows_with_prices(explored, router, own_prices)
     left = {
         **rows.left_out,
-        "with an id that trained this router": trained,
+        "with the id of a row that trained this router": trained,
         "without exploration": certain,
         f"without a {paid_for(router)}": unpriced,
     }

@@ -96,7 +96,7 @@ def add_decision_flags(parser: argparse.ArgumentParser) -> None:
     decisions.add_argument(
         "--confidence",
         type=float,
-        help="with --budget: the chance that the budget is kept, such as 0.95 (default: about one half, where the budget binds)",
+        help="within a budget: the chance that it is kept, such as 0.95 (default: about one half, where the budget binds)",
     )
     decisions.add_argument(
         "--raw",

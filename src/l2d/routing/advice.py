@@ -26,7 +26,7 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows:
     batch = experiment.recipe.batch_size
     if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows(experiment):
         found.append(
-            f"recipe.batch_size={LARGE_BATCH}: faster for {rows:,} rows than {batch}, with no more loss where it was measured"
+            f"recipe.batch_size={LARGE_BATCH}: faster than {batch} with {rows:,} training rows, and no worse where it was measured"
         )
     if isinstance(method, Priced):
         found += label_lines(experiment, method, experts)

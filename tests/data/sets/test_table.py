@@ -977,4 +977,4 @@ def test_prices_that_hardly_count(prices: list[float], told: str) -> None:
 def test_latencies_in_milliseconds_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for latency, told in ((1200.0, True), (12.0, False)):
         load(write(tmp_path, {**GOOD, "latency_a": [latency] * 10, "latency_b": [latency] * 10}))
-        assert ("they are seconds, not milliseconds" in capsys.readouterr().err) == told
+        assert ("latencies are seconds; are these milliseconds?" in capsys.readouterr().err) == told

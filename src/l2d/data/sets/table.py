@@ -206,7 +206,8 @@ class Table:
                 print(f"{sheet.path}: {problem}", file=sys.stderr)
         if answers is not None and answers.latencies is not None and float(answers.latencies.nanmedian()) > LONG:
             print(
-                f"{sheet.path}: latencies: half are above {LONG}; they are seconds, not milliseconds", file=sys.stderr
+                f"{sheet.path}: latencies: half are above {LONG}, but latencies are seconds; are these milliseconds?",
+                file=sys.stderr,
             )
         if answers is not None and self.split_by is not None:
             print(drift_line(answers.errors, train, test, [expert.name for expert in experts]), file=sys.stderr)
