@@ -138,17 +138,56 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [["sampling=over"], ["sampling=under"], ["method=cost_regression", "checkpoint=best"]])
-def test_a_budget_goes_by_all_rows_as_they_are(more: list[str], file: Path, tmp_path: Path) -> None:
-    """Not by those that sampling repeats or leaves out: the routers of folds are judged on each row once."""
-    cfg = config(file, tmp_path, "cost=error_plus_cost", "cost.prices=[0.01,0.02]", *more)
+def test_a_budget_compares_routers_on_rows_that_both_learned_from(more: list[str], file: Path, tmp_path: Path) -> None:
+    """Once each, however often sampling repeats them: a fold's router on the next fold's rows, less those that sampling or
+    validation took from it or from the final router."""
+    cfg = config(file, tmp_path, "cost=error_plus_cost", "cost.prices=[0.01,0.02]", "seed=3", *more)
     train(cfg)
-    router = Router.load(folder_of(cfg))
-    assert router.held_out is not None
-    assert router.held_out.deployed is not None
-    expected = router.method.expected_errors(router.scores(FoldedRows(check(cfg)).whole.train_inputs))
+    router, rows = Router.load(folder_of(cfg)), FoldedRows(check(cfg))
+    kept = router.held_out
+    assert kept is not None
+    assert kept.learned is not None
+    assert kept.deployed is not None
+    expected = router.method.expected_errors(router.scores(rows.whole.train_inputs))
     assert expected is not None
-    torch.testing.assert_close(router.held_out.deployed, expected)
-    assert len(expected) == len(router.held_out.errors) == N
+    torch.testing.assert_close(kept.deployed, expected[kept.learned])
+    final, both = {*splits_of_router(check(cfg)).train.rows.tolist()}, list[int]()
+    for learned, following in learned_in_folds(rows):
+        both += sorted({*learned} & {*following} & final)
+    assert kept.learned.tolist() == sorted(both)
+    assert len(kept.errors) == N
+
+
+def learned_in_folds(rows: FoldedRows) -> list[tuple[list[int], list[int]]]:
+    """For each fold, the rows that its router learned from, and the rows of the next fold. Of a run with seed 3."""
+    held, learned = list[list[int]](), list[list[int]]()
+    for number in range(1, FOLDS + 1):
+        arrays, some = with_test_fold(rows.whole, f"{number}/{FOLDS}", derive_seed(3, "test folds"))
+        others = [row for row in range(N) if row not in {*some.tolist()}]
+        learned.append([others[place] for place in rows.splits(arrays, "", rows.experiment).train.rows.tolist()])
+        held.append(some.tolist())
+    return list(zip(learned, held[1:] + held[:1], strict=True))
+
+
+def test_what_the_routers_of_folds_expect_where_they_learned(file: Path, tmp_path: Path) -> None:
+    """By hand, as in test_by_routers_that_did_not_see_it."""
+    cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "dataset.category=topic", "seed=3")
+    train(cfg)
+    kept, rows = Router.load(folder_of(cfg)).held_out, FoldedRows(check(cfg))
+    assert kept is not None
+    assert kept.learned is not None
+    assert kept.seen is not None
+    inputs, panel, checked = rows.whole.train_inputs, rows.whole.panel, 0
+    assert panel is not None
+    for learned, following in learned_in_folds(rows):
+        right = 1 - panel.train.errors[learned]
+        for row in {*learned} & {*following}:
+            same = (inputs[learned] == inputs[row]).all(dim=1)
+            mean = (right[same].sum(dim=0) + right.mean(dim=0)) / (same.sum() + 1)
+            found = kept.seen[kept.learned == row][0]
+            torch.testing.assert_close(found, (1 - mean).to(found), atol=1e-4, rtol=0)
+            checked += 1
+    assert checked == len(kept.learned) > 0.6 * N
 
 
 class Killed(BaseException):

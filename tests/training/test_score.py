@@ -12,6 +12,7 @@ from tests.running import build
 
 from l2d.core.metrics import calibration
 from l2d.core.results import ExtremeShares, RowCounts
+from l2d.training.learned_rows import LearnedRows
 from l2d.training.score import RoutedRows, calibration_on, held_out, hold, score_router
 from l2d.utils.errors import L2DError
 
@@ -67,16 +68,21 @@ def test_what_is_kept_for_other_prices_holds_none() -> None:
     assert kept["errors"].tolist() == errors.tolist()
     assert kept["mean_errors"].tolist() == [0, 1]
     assert {*kept} == {"errors", "expected", "mean_errors"}
-    deployed = torch.tensor([[0.25, 0.5, 3.0, 4.0]])
+    scores = torch.tensor([[0.25, 0.5, 3.0, 4.0]])
+    learned = tuple(
+        LearnedRows(torch.tensor([1]), torch.tensor([[e, 0.5]]), torch.tensor([[e, 4]])) for e in (0.25, 0.75)
+    )
     own = torch.tensor([[0.5, 0.25], [0.0, 0.75]])
-    rows = routed_rows(costs=errors + own, prices=own, expected_errors=torch.tensor([[0.1, 0.9]]), scores=deployed)
-    by_row = held_out(method, rows, SimpleNamespace(prices=None), errors, deployed)  # type: ignore[arg-type]
+    rows = routed_rows(costs=errors + own, prices=own, expected_errors=torch.tensor([[0.1, 0.9]]), scores=scores)
+    by_row = held_out(method, rows, SimpleNamespace(prices=None), errors, learned)  # type: ignore[arg-type]
     assert by_row["errors"].tolist() == errors.tolist()
     assert by_row["mean_errors"].tolist() == [0.5, 1]
     assert by_row["prices"].tolist() == own.tolist()
     assert by_row["mean_prices"].tolist() == [0.25, 0.5]
-    assert by_row["expected_prices"].tolist() == by_row["deployed_prices"].tolist() == [[3, 4]]
-    assert by_row["deployed"].tolist() == [[0.25, 0.5]]
+    assert by_row["expected_prices"].tolist() == [[3, 4]]
+    assert by_row["learned"].tolist() == [1]
+    assert [by_row[name].tolist() for name in ("deployed", "seen")] == [[[0.25, 0.5]], [[0.75, 0.5]]]
+    assert [by_row[f"{name}_prices"].tolist() for name in ("deployed", "seen")] == [[[0.25, 4]], [[0.75, 4]]]
 
 
 def test_estimated_errors_are_held_against_errors_not_costs() -> None:

@@ -65,11 +65,10 @@ class OperatingPoint:
         what = " for money and latency" if self.with_latency else ""
         deployed = self.guard.constant is None
         factor = f"prices are multiplied by {self.factor:.4g}" if deployed else "everything goes to one expert"
-        most = "at most " if self.crossed and deployed else ""  # the larger of two estimates
         judges = "judged by routers of the other folds" if self.crossed else "that the router did not see"
         return (
             f"budget {self.currency}{self.budget:g} per query{what}: {factor}; expected spend"
-            f" {most}{spend} (95 % interval {low} to {high}); chance of overspending {self.overspend:.0%}; error rate"
+            f" {spend} (95 % interval {low} to {high}); chance of overspending {self.overspend:.0%}; error rate"
             f" {self.error:.4f} ± {Z * self.error_se:.4f} (95 %; {self.rows:,} rows {judges})"
         )
 
@@ -86,6 +85,10 @@ class PricedRows:
         """[factors, n]."""
         return torch.stack([argmax_last(-(self.expected + factor * self.expected_prices)) for factor in factors])
 
+    def spent(self, factors: Tensor) -> Tensor:
+        """[factors, n]."""
+        return paid_at_each(self.prices, self.decide(factors))
+
     def crossings(self) -> Tensor:
         """The factors at which some row changes its expert: (e_j − e_k)/(β_k − β_j) over rows and pairs."""
         prices, found = self.expected_prices, [torch.ones(1, dtype=torch.float64)]
@@ -97,9 +100,12 @@ class PricedRows:
         return torch.cat(found)
 
 
-def priced_rows(held_out: HeldOut, prices: Tensor | None) -> tuple[PricedRows | None, PricedRows | None]:
-    """The rows that the router did not see; and, if the routers of folds judged them, the same rows as the router that is deployed
-    expects them, at the prices that it expects there. prices [p]; None: each row has its own, unless the run kept none."""
+def priced_rows(
+    held_out: HeldOut, prices: Tensor | None
+) -> tuple[PricedRows | None, PricedRows | None, PricedRows | None]:
+    """The rows that were not seen; and, if the routers of folds judged them, the rows that were: as the router that is deployed
+    expects them, and as a fold's router does. The price to pay there is the expected one: a router that learned from a row takes an
+    expert where it was cheap by chance. prices [p]; None: each row has its own, unless the run kept none."""
 
     def rows(expected: Tensor | None, told: Tensor | None, paid: Tensor | None) -> PricedRows | None:
         told, paid = (told, paid) if prices is None else (prices, prices)
@@ -107,8 +113,11 @@ def priced_rows(held_out: HeldOut, prices: Tensor | None) -> tuple[PricedRows | 
             return None
         return PricedRows(expected.double(), *(part.double().expand(expected.shape) for part in (told, paid)))
 
-    own = rows(held_out.deployed, held_out.deployed_prices, held_out.deployed_prices)
-    return rows(held_out.expected, held_out.expected_prices, held_out.prices), own
+    return (
+        rows(held_out.expected, held_out.expected_prices, held_out.prices),
+        rows(held_out.deployed, held_out.deployed_prices, held_out.deployed_prices),
+        rows(held_out.seen, held_out.seen_prices, held_out.seen_prices),
+    )
 
 
 def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
@@ -119,31 +128,30 @@ def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
 class SpendCurve:
     """What a router spends at each factor, and what the experts cost alone: means over rows, and in resamples of the rows.
 
-    own: None if the router itself judged the rows, all unseen. If the routers of folds did, they decide otherwise than the router
-    that is deployed, which learned from more rows. Its spend is then the larger of two estimates. One is what it expects on its own
-    rows, plus how much more than expected was paid on rows that were not seen. Its choices cannot simply be charged the prices of
-    its own rows: it learned from these, and takes an expert where it was cheap by chance. The other is what the routers of folds
-    spend: on rows that it learned by heart, a router knows which cheap experts are right, and spends less than on new ones.
+    If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than the
+    router that is deployed, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on
+    rows that both learned from. Its spend on its own rows alone would say too little: on rows that it learned by heart, a router
+    knows which cheap experts are right.
 
     decisions, errors: of the rows that were not seen. spend [factors], alone [p]; resampled, alone_resampled: [resamples, …]. None
     is negative, as estimates from a log may be.
     """
 
-    def __init__(self, rows: PricedRows, own: PricedRows | None, errors: Tensor) -> None:
-        self.errors, self.prices = errors.double(), rows.prices
+    def __init__(self, held_out: HeldOut, prices: Tensor | None) -> None:
+        rows, own, seen = priced_rows(held_out, prices)
+        if rows is None:
+            raise ParameterError("budget", "the run kept no prices to find it with")
+        self.errors, self.prices = held_out.errors.double(), rows.prices
         self.factors = factors_to_try(torch.cat([part.crossings() for part in (rows, own) if part is not None]))
         self.decisions = rows.decide(self.factors)
-        rng = stream(0, "budget")
-        counts = bootstrap_weights(rng, len(rows.prices))
+        counts = bootstrap_weights(stream(0, "budget"), len(rows.prices))
         unseen = paid_at_each(rows.prices, self.decisions)
         self.spend, self.resampled = unseen.mean(dim=1), counts @ unseen.T
-        if own is not None:
-            expected = paid_at_each(own.prices, own.decide(self.factors))
-            # The rows are the same, so that a resample has the same ones; an earlier l2d kept others.
-            drawn = counts if len(own.prices) == len(counts[0]) else bootstrap_weights(rng, len(own.prices))
-            beyond = paid_at_each(rows.prices - rows.expected_prices, self.decisions)
-            self.spend = self.spend.maximum(expected.mean(dim=1) + beyond.mean(dim=1))
-            self.resampled = self.resampled.maximum(drawn @ expected.T + counts @ beyond.T)
+        if own is not None and seen is not None and held_out.learned is not None:
+            more = own.spent(self.factors) - seen.spent(self.factors)
+            drawn = counts[:, held_out.learned]
+            self.spend += more.mean(dim=1)
+            self.resampled += drawn @ more.T / drawn.sum(dim=1, keepdim=True)
         self.alone, self.alone_resampled = rows.prices.mean(dim=0), counts @ rows.prices
         for means in (self.spend, self.resampled, self.alone, self.alone_resampled):
             means.clamp_(min=0)
@@ -182,10 +190,7 @@ def keep_within(
         raise ParameterError("budget", "must be a finite number, not negative", f"{budget * unit:g}")
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
-    rows, own = priced_rows(held_out, prices)
-    if rows is None:
-        raise ParameterError("budget", "the run kept no prices to find it with")
-    curve, most = SpendCurve(rows, own, held_out.errors), budget * (1 + ROUNDING)
+    curve, most = SpendCurve(held_out, prices), budget * (1 + ROUNDING)
 
     def kept(means: Tensor, resampled: Tensor) -> Tensor:
         """Whether the budget is, with the confidence. [m], [resamples, m] -> bool [m]"""
@@ -214,7 +219,7 @@ def keep_within(
         guard=guard,
         rows=len(decisions),
         currency=currency,
-        crossed=own is not None,
+        crossed=held_out.deployed is not None,
         allowed=tuple(affordable.nonzero().flatten().tolist()),
         confidence=confidence,
     )

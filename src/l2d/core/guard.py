@@ -57,12 +57,13 @@ class Guard:
 @dataclass(frozen=True)
 class HeldOut:
     """The data to fit a guard for other prices: errors [n, p] of rows that the router did not see, the errors that it expected
-    there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen. deployed [n, p]: what the router
-    expects on these rows, from which it learned, if the routers of folds made the expectations; what it will spend depends on its
-    own.
+    there [n, p], and the mean errors [p] of the rows on which the best single expert is chosen.
 
-    If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router
-    expects there. needed: see Guard."""
+    If the routers of folds made the expectations: learned [m], the rows, counted from 0, from which both the router and some fold's
+    router learned; deployed, seen [m, p], the errors that the two expect there.
+
+    If prices differ between rows: those of these rows, the ones that were expected, their means, and the prices that the router and
+    a fold's router expect on the rows that they learned from. needed: see Guard."""
 
     errors: Tensor
     expected: Tensor
@@ -72,6 +73,9 @@ class HeldOut:
     expected_prices: Tensor | None = None
     mean_prices: Tensor | None = None
     deployed_prices: Tensor | None = None
+    learned: Tensor | None = None
+    seen: Tensor | None = None
+    seen_prices: Tensor | None = None
     needed: float = KNOWN
 
     def tensors(self) -> dict[str, Tensor]:

@@ -55,11 +55,10 @@ class DeferralData(pl.LightningDataModule):
         """The validation split, in order; whole on every rank, so that no average over ranks is needed."""
         return self._in_order(self.splits.validation)
 
-    def all_in_order(self) -> Batches:
-        """The inputs of the training and validation rows, in order and before resampling; without their costs."""
-        source = self.splits.train.source
-        nothing = torch.zeros(len(source))
-        return Batches(self._inputs(self.splits.train), torch.arange(len(source)), nothing, nothing, self._size(source))
+    def in_order(self, rows: Tensor) -> Batches:
+        """The inputs of some of the training and validation rows, numbered before resampling; without their costs."""
+        source, nothing = self.splits.train.source, torch.zeros(len(rows))
+        return Batches(self._inputs(self.splits.train), rows, nothing, nothing, self._size(source))
 
     def predict_dataloader(self) -> Batches:
         """The test split, in order."""

@@ -17,10 +17,10 @@ from torch import Tensor
 from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core import metrics as metrics_
-from l2d.core.decisions import at_least_float32
 from l2d.core.results import DecisionLosses, RowCounts, RunMetrics, Score
 from l2d.data.arrays import Arrays
 from l2d.data.folds import pooled, with_test_fold
+from l2d.data.splits import cross_validation_fold
 from l2d.methods.method import Method
 from l2d.routing.assemble import Splits
 from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits, without_epochs
@@ -30,7 +30,17 @@ from l2d.routing.make import find, make
 from l2d.routing.module import RouterModule
 from l2d.runs.cells import duration
 from l2d.runs.folder import RunFolder
-from l2d.training.score import RoutedRows, Scored, about_the_log, about_the_routing, about_the_run, held_out, hold
+from l2d.training.learned_rows import LearnedRows, joined, learned_rows, read_learned
+from l2d.training.score import (
+    RoutedRows,
+    Scored,
+    about_the_log,
+    about_the_routing,
+    about_the_run,
+    held_out,
+    hold,
+    score_router,
+)
 from l2d.training.walk import Source, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed
@@ -47,10 +57,11 @@ CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
 
 @dataclass(frozen=True)
 class Fold:
-    """A finished fold. rows: which of all rows were held out."""
+    """A finished fold. rows: which of all rows were held out. learned: the next fold's rows that its router learned from."""
 
     rows: Tensor
     routed: RoutedRows
+    learned: LearnedRows | None
     metrics: RunMetrics
 
 
@@ -170,12 +181,17 @@ class FoldedRows:
         arrays, rows = with_test_fold(self.whole, f"{number}/{FOLDS}", seed)
         if not run.finished:
             tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
-            splits = partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}")
-            source = Source(splits=splits)
+            kept, following = (
+                cross_validation_fold(self.whole, f"{one}/{FOLDS}", seed) for one in (number, number % FOLDS + 1)
+            )
+            source = Source(
+                splits=partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}"),
+                score=partial(score_fold, kept[0], following[1]),
+            )
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
             wait_for_others()
-        return Fold(rows, read_routed(run), run.metrics())
+        return Fold(rows, read_routed(run), read_learned(run.path / "test.npz"), run.metrics())
 
     def splits(self, arrays: Arrays, which: str, experiment: Experiment, *, everything: bool = False) -> Splits:
         """which: tells the experts' cache which rows these are."""
@@ -202,6 +218,21 @@ def read_routed(run: RunFolder) -> RoutedRows:
     with np.load(run.path / "test.npz") as found:
         names = [field.name for field in fields(RoutedRows) if field.name in found]
         return RoutedRows(**{name: torch.from_numpy(found[name]) for name in names})
+
+
+def score_fold(
+    numbers: Tensor,
+    following: Tensor,
+    trainer: pl.Trainer,
+    router: RouterModule,
+    data: DeferralData,
+    checkpoint: str,
+    kept_epoch: int,
+) -> Scored:
+    """numbers: of the rows that are not in the fold. following: those in the next fold."""
+    scored = score_router(trainer, router, data, checkpoint, kept_epoch)
+    learned = learned_rows(trainer, router, data, numbers, following)
+    return replace(scored, arrays=scored.arrays | (learned.arrays() if learned else {}))
 
 
 def score_out_of_fold(
@@ -239,17 +270,20 @@ def score_out_of_fold(
         epochs=trainer.current_epoch,
         kept_epoch=kept_epoch,
     )
-    kept = held_out(method, rows, splits, splits.train_costs, outputs_on_all_rows(trainer, router, data))
+    kept = held_out(method, rows, splits, splits.train_costs, learned_by_both(folds, trainer, router, data))
     return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, kept, ids)
 
 
-def outputs_on_all_rows(trainer: pl.Trainer, router: RouterModule, data: DeferralData) -> Tensor | None:
-    """The final router's outputs: a budget must hold for its estimates, not for the folds'. Each row counts once, as in the folds,
-    however often the router learned from it."""
-    if not router.method.takes_prices_later:
+def learned_by_both(
+    folds: Sequence[Fold], trainer: pl.Trainer, router: RouterModule, data: DeferralData
+) -> tuple[LearnedRows, LearnedRows] | None:
+    """What the final router and the folds' routers expect on the same rows: a budget must hold for the final router."""
+    found = [fold.learned for fold in folds if fold.learned is not None]
+    if not found:
         return None
-    found: Any = trainer.predict(router, dataloaders=data.all_in_order())
-    return at_least_float32(torch.cat(found).cpu())
+    theirs = joined(found)
+    own = learned_rows(trainer, router, data, torch.arange(len(data.splits.train.source)), theirs.rows)
+    return None if own is None else (own, theirs.take(own.rows))
 
 
 def gathered(folds: Sequence[Fold]) -> RoutedRows:

@@ -30,6 +30,7 @@ from l2d.routing.assemble import Split, Splits
 from l2d.routing.datamodule import DeferralData
 from l2d.routing.module import RouterModule
 from l2d.training.baselines import simple_scores
+from l2d.training.learned_rows import LearnedRows
 from l2d.utils.errors import L2DError
 
 
@@ -200,27 +201,33 @@ def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None
 
 
 def held_out(
-    method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, deployed: Tensor | None = None
+    method: Method,
+    rows: RoutedRows,
+    splits: Splits,
+    chosen_on: Tensor,
+    learned: tuple[LearnedRows, LearnedRows] | None = None,
 ) -> dict[str, Tensor]:
     """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
-    costs that choose the best single expert. deployed: the router's own outputs on these rows, if other routers judged them."""
+    costs that choose the best single expert. learned: if other routers judged the rows, what the router and they expect of rows
+    that they learned from."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()
-    expected = None if deployed is None else method.expected_errors(deployed)
     if splits.prices is not None:
-        kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0), expected)
+        kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0))
     else:
         kept = HeldOut(
             errors,
             rows.expected_errors,
             errors.mean(dim=0),
-            expected,
             prices=rows.prices.double(),
             expected_prices=method.expected_prices(rows.scores),
             mean_prices=rows.prices.double().mean(dim=0),
-            deployed_prices=None if deployed is None else method.expected_prices(deployed),
         )
+    if learned is not None:
+        own, theirs = learned
+        kept = replace(kept, learned=own.rows, deployed=own.errors, deployed_prices=own.prices)
+        kept = replace(kept, seen=theirs.errors, seen_prices=theirs.prices)
     return kept.tensors()
 
 

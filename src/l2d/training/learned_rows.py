@@ -1,0 +1,70 @@
+"""What a router expects on rows that it learned from. A budget compares there the routers of folds with the one deployed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from l2d.core.decisions import at_least_float32
+from l2d.routing.datamodule import DeferralData
+from l2d.routing.module import RouterModule
+
+
+@dataclass(frozen=True)
+class LearnedRows:
+    """rows [m], counted from 0 among all rows; errors [m, p] that the router expects there, and prices [m, p] if rows have their
+    own."""
+
+    rows: Tensor
+    errors: Tensor
+    prices: Tensor | None
+
+    def take(self, rows: Tensor) -> "LearnedRows":
+        """In the order of `rows`, all of which it must have."""
+        ordered, order = self.rows.sort()
+        places = order[torch.searchsorted(ordered, rows)]
+        return LearnedRows(rows, self.errors[places], None if self.prices is None else self.prices[places])
+
+    def arrays(self) -> dict[str, Tensor]:
+        """What a fold's test.npz keeps."""
+        return {f"learned_{name}": value for name, value in vars(self).items() if value is not None}
+
+
+def learned_rows(
+    trainer: pl.Trainer, router: RouterModule, data: DeferralData, numbers: Tensor, among: Tensor
+) -> LearnedRows | None:
+    """Each row once, however often the router learned from it. None if there is none, or the method's prices cannot change.
+    numbers: of the rows that are not for testing, among all rows. among: the rows to look at."""
+    method, places = router.method, data.splits.train.rows.unique()
+    places = places[torch.isin(numbers[places], among)]
+    if not method.takes_prices_later or not len(places):
+        return None
+    batches: Any = trainer.predict(router, dataloaders=data.in_order(places))
+    outputs = at_least_float32(torch.cat(batches).cpu())
+    errors = method.expected_errors(outputs)
+    assert errors is not None  # a method that takes prices later expects errors
+    return LearnedRows(numbers[places], errors, method.expected_prices(outputs))
+
+
+def read_learned(file: Path) -> LearnedRows | None:
+    """From a fold's test.npz, if it keeps any."""
+    with np.load(file) as found:
+        named = {field.name: f"learned_{field.name}" for field in fields(LearnedRows)}
+        kept = {name: torch.from_numpy(found[key]) if key in found else None for name, key in named.items()}
+    rows, errors = kept["rows"], kept["errors"]
+    return None if rows is None or errors is None else LearnedRows(rows, errors, kept["prices"])
+
+
+def joined(parts: Sequence[LearnedRows]) -> LearnedRows:
+    """Of different rows."""
+    prices = [part.prices for part in parts if part.prices is not None]
+    return LearnedRows(
+        torch.cat([part.rows for part in parts]),
+        torch.cat([part.errors for part in parts]),
+        torch.cat(prices) if prices else None,
+    )
