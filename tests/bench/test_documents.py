@@ -114,6 +114,12 @@ def test_verdicts(bench: Bench) -> None:
     assert made == block("docs/verdicts.md", "verdicts")
 
 
+def test_paper_recipe(bench: Bench) -> None:
+    recipe = bench("paper_recipe")
+    rows = [*recipe.unchanged(), *bench("records").read(recipe.CSV)]
+    assert recipe.table(rows) == block("docs/verdicts.md", "paper_recipe")
+
+
 def test_tuned(bench: Bench) -> None:
     tuned = bench("tuned")
     assert tuned.table(bench("records").read(tuned.CSV), tuned.ours()) == block("docs/verdicts.md", "tuned")
