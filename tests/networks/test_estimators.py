@@ -9,21 +9,13 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from l2d.core.ridge import fit_left_out
-from l2d.networks.estimators import (
-    RIDGES,
-    Clusters,
-    Estimator,
-    EstimatorNetwork,
-    FitRows,
-    LabelClassifier,
-    Lookup,
-    Neighbours,
-    Ridge,
-    simplest,
-    squared,
-    without,
-)
-from l2d.networks.mixture import Mixture
+from l2d.networks.estimators.clusters import Clusters
+from l2d.networks.estimators.estimator import Estimator, FitRows, simplest, squared
+from l2d.networks.estimators.linear import RIDGES, LabelClassifier, Ridge
+from l2d.networks.estimators.lookup import Lookup
+from l2d.networks.estimators.mixture import Mixture
+from l2d.networks.estimators.neighbours import Neighbours, without
+from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.utils.errors import ParameterError
 
 LABELS = 3

@@ -6,8 +6,10 @@ import torch
 from scipy.optimize import nnls
 from tests.networks.test_estimators import NEW, ROWS, Constant
 
-from l2d.networks.estimators import Estimator, FitRows, LabelClassifier, Neighbours, Ridge
-from l2d.networks.mixture import Mixture, left_out_estimates, relative_weights
+from l2d.networks.estimators.estimator import Estimator, FitRows
+from l2d.networks.estimators.linear import LabelClassifier, Ridge
+from l2d.networks.estimators.mixture import Mixture, left_out_estimates, relative_weights
+from l2d.networks.estimators.neighbours import Neighbours
 
 
 def test_weights_by_hand() -> None:

@@ -15,7 +15,7 @@ from l2d.core.ridge import fit_crossed
 from l2d.data.arrays import channel_statistics
 from l2d.data.sheet import write_sheet
 from l2d.networks import prices
-from l2d.networks.estimators import Ridge
+from l2d.networks.estimators.linear import Ridge
 from l2d.networks.prices import PriceModel
 from l2d.routing import logged
 from l2d.routing.logged import completed, fit_chances

@@ -5,17 +5,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from l2d.methods.priced import CostRegression
-from l2d.networks.estimators import (
-    Clusters,
-    Estimator,
-    EstimatorNetwork,
-    FitRows,
-    LabelClassifier,
-    Lookup,
-    Neighbours,
-    Ridge,
-)
-from l2d.networks.mixture import Mixture
+from l2d.networks.estimators.clusters import Clusters
+from l2d.networks.estimators.estimator import Estimator, FitRows
+from l2d.networks.estimators.linear import LabelClassifier, Ridge
+from l2d.networks.estimators.lookup import Lookup
+from l2d.networks.estimators.mixture import Mixture
+from l2d.networks.estimators.neighbours import Neighbours
+from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.utils.parameters import Count
 
 

@@ -19,7 +19,7 @@ from l2d.learning.threads import one_thread_if_small
 from l2d.methods.auxiliary import make_aux
 from l2d.methods.method import Method
 from l2d.methods.simple import SimpleRouter
-from l2d.networks.estimators import EstimatorNetwork
+from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.networks.heads import attach_aux
 from l2d.networks.network import Network
 from l2d.networks.prices import PriceModel

@@ -12,7 +12,7 @@ from l2d.core.guard import Guard
 from l2d.data.arrays import same_name
 from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
-from l2d.networks.estimators import EstimatorNetwork
+from l2d.networks.estimators.network import EstimatorNetwork
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from l2d.core.groups import group_sums
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
 from l2d.learning.threads import one_thread_if_small
-from l2d.networks.estimators import AT_ONCE, FitRows, Neighbours, shuffled
+from l2d.networks.estimators.estimator import FitRows, shuffled
+from l2d.networks.estimators.neighbours import AT_ONCE, Neighbours
 from l2d.routing.assemble import Split, Splits
 
 SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does

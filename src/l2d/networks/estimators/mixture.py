@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from l2d.networks.estimators import Estimator, FitRows, shuffled
+from l2d.networks.estimators.estimator import Estimator, FitRows, shuffled
 
 FOLDS = 3
 

@@ -1,0 +1,68 @@
+"""The rows of one cluster."""
+
+import torch
+from torch import Tensor
+
+from l2d.core.groups import group_sums
+from l2d.networks.estimators.estimator import FitRows, Scaled, not_converged_is_fine, simplest, squared
+from l2d.utils.errors import ParameterError
+
+CLUSTERS = (8, 16, 32, 64)  # numbers to choose from
+
+
+class Clusters(Scaled):
+    """The mean over the cluster of the row (k-means). The number of clusters is chosen by leave-one-out.
+
+    k: the number of clusters; None: chosen.
+    """
+
+    centres: Tensor
+    table: Tensor
+
+    def __init__(self, k: int | None = None) -> None:
+        super().__init__()
+        self.asked = k
+        for name in ("centres", "table"):
+            self.register_buffer(name, torch.zeros(0))
+
+    def fit(self, rows: FitRows) -> None:
+        from sklearn.cluster import MiniBatchKMeans
+
+        if self.asked is not None and self.asked > len(rows):
+            raise ParameterError("k", f"must be at most the number of training rows, {len(rows):,}", self.asked)
+        right = rows.right.float()
+        counts = [k for k in CLUSTERS if 2 * k <= len(rows)] or [1] if self.asked is None else [self.asked]
+        found, made = {}, {}
+        for unit in (False, True):
+            self.set_scale(rows.inputs, unit=unit)
+            points = self.scaled(rows.inputs)
+            for k in counts:
+                with not_converged_is_fine():
+                    means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0).fit(
+                        points.numpy()
+                    )
+                member, overall = torch.from_numpy(means.labels_).long(), right.nanmean(dim=0)
+                sums, sizes = group_sums(member, right, k)
+                left_out = (sums[member] - right + overall) / sizes[member]  # smoothed by one row
+                table = (sums + overall) / (sizes + 1)
+                found[k, unit] = squared(left_out, right)
+                made[k, unit] = torch.from_numpy(means.cluster_centers_).float(), table
+        chosen = simplest({choice: found[choice] for choice in sorted(found)})
+        self.centres, self.table = made[chosen]
+        self.set_scale(rows.inputs, unit=chosen[1])
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:
+        self.table = torch.cat([self.table, smoothed(self.cluster(inputs), right, len(self.centres))], dim=1)
+
+    def cluster(self, inputs: Tensor) -> Tensor:
+        """The number of the nearest centre, [B, F] -> [B]."""
+        return (2 * self.scaled(inputs) @ self.centres.T - self.centres.square().sum(dim=1)).argmax(dim=1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.table[self.cluster(inputs)]
+
+
+def smoothed(member: Tensor, right: Tensor, groups: int) -> Tensor:
+    """One expert's mean in each group, pulled towards its mean over all rows as if by one row. [n], [n] -> [groups, 1]"""
+    sums, sizes = group_sums(member, right.float()[:, None], groups)
+    return (sums + right.float().mean()) / (sizes + 1)

@@ -1,0 +1,112 @@
+"""What all estimators share: the rows that they are fitted to, the scale of their inputs, and the choice among settings."""
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from l2d.networks.tabular import CONSTANT, FAR
+from l2d.utils.errors import ParameterError
+from l2d.utils.seeding import derive_seed
+
+
+@dataclass(frozen=True)
+class FitRows:
+    """inputs [n, F]. right [n, p]: how right each expert was, 0 to 1, NaN where it was not asked. labels int [n], −1 where
+    unknown."""
+
+    inputs: Tensor
+    right: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def take(self, positions: Tensor) -> "FitRows":
+        return FitRows(self.inputs[positions], self.right[positions], self.labels[positions])
+
+
+def shuffled(n: int, what: str) -> Tensor:
+    """A permutation of n rows, the same in every run: choices within the training rows do not depend on the seed."""
+    return torch.randperm(n, generator=torch.Generator().manual_seed(derive_seed(0, what)))
+
+
+class Estimator(nn.Module):
+    """Rows [B, F] to how right each expert will be [B, p]. `fit` computes the buffers; what is chosen for the rows at hand, such as
+    a number of neighbours, is a buffer too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_load_state_dict_pre_hook(resize_buffers)  # type: ignore[no-untyped-call]
+
+    def fit(self, rows: FitRows) -> None:
+        raise NotImplementedError
+
+    def add_expert(self, inputs: Tensor, right: Tensor) -> None:  # noqa: ARG002 (for estimators that can)
+        """One more expert, from how right it was on some rows [n, F], [n]. What is known of the others stays."""
+        raise ParameterError("", "cannot take another expert; knn, clusters, linear, category_table and mix can")
+
+
+def resize_buffers(module: nn.Module, state: Mapping[str, Tensor], prefix: str, *ignored: Any) -> None:  # noqa: ARG001
+    """The sizes of buffers follow from the rows, so a module that was not fitted gets them from the weights."""
+    for name in dict(module.named_buffers(recurse=False)):
+        if (kept := state.get(prefix + name)) is not None:
+            setattr(module, name, torch.empty_like(kept))
+
+
+class Scaled(Estimator):
+    """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared."""
+
+    mean: Tensor
+    std: Tensor
+    unit: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.zeros(0))
+        self.register_buffer("unit", torch.tensor(False))
+
+    def set_scale(self, inputs: Tensor, *, unit: bool) -> None:
+        values = inputs.float()
+        spread = values.std(dim=0, correction=0)
+        self.mean, self.std = values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
+        self.unit = torch.tensor(unit)
+
+    def scaled(self, inputs: Tensor) -> Tensor:
+        values = ((inputs.float() - self.mean) / self.std).clamp(-FAR, FAR)
+        return torch.where(self.unit, nn.functional.normalize(values, dim=1), values)
+
+
+def squared(estimates: Tensor, right: Tensor) -> Tensor:
+    """The squared error of each row's estimates, over the experts that were asked. [n, p] both -> [n]"""
+    return (estimates - right).square().nanmean(dim=1)
+
+
+Choice = TypeVar("Choice")
+
+
+def simplest(errors: Mapping[Choice, Tensor]) -> Choice:
+    """The first choice whose mean squared error is within one standard error of the least. errors: of the same rows, by choice, the
+    smoothest estimates first. A router takes the best of several estimates, so noise costs it more than the squared error says."""
+    least = min(errors.values(), key=lambda one: float(one.mean()))
+    for choice, one in errors.items():
+        more = one - least
+        if len(more) < 2 or more.mean() <= more.std() / len(more) ** 0.5:
+            return choice
+    raise AssertionError("the least is within one standard error of itself")
+
+
+@contextmanager
+def not_converged_is_fine() -> Iterator[None]:
+    """scikit-learn warns if it stops early, or if there are fewer different rows than clusters. The choice among
+    estimates sees what they are worth."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
