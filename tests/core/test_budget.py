@@ -110,10 +110,10 @@ def test_rows_that_routers_learned_by_heart_say_too_little() -> None:
 
 
 def test_by_hand_what_the_deployed_router_spends_more() -> None:
-    """On 40 rows of 100 that both learned from. There the folds' routers send a half to large, .0055, and it sends three quarters,
+    """On 60 rows of 100 that both learned from. There the folds' routers send a half to large, .0055, and it sends three quarters,
     .00775, at first: .00225 more. At factors above 33.3 it sends none there, .001, and they a quarter, .00325: .00225 less. In a
     resample the rows have the weights that they have among the 100."""
-    seen, deployed = EXPECTED.clone()[:40], torch.tensor([[0.0, 0.3]] * 3 + [[0.1, 0.0]]).repeat(10, 1)
+    seen, deployed = EXPECTED.clone()[:60], torch.tensor([[0.0, 0.3]] * 3 + [[0.1, 0.0]]).repeat(15, 1)
     seen[::4] = torch.tensor([0.1, 0.0])
     curve = SpendCurve(crossed(deployed, seen), PRICES)
     first, later = (int((curve.factors <= most).sum()) - 1 for most in (1, 0.35 / 0.009))
@@ -122,9 +122,33 @@ def test_by_hand_what_the_deployed_router_spends_more() -> None:
     counts = bootstrap_weights(stream(0, "budget"), 100)
     unseen = PRICES.double()[argmax_last(-(EXPECTED + PRICES))]
     more = torch.zeros(100, dtype=torch.float64)
-    more[:40:4] = 0.009
-    expected = [float(some @ unseen + (some[:40] @ more[:40]) / some[:40].sum()) for some in counts]
+    more[:60:4] = 0.009
+    expected = [float(some @ unseen + (some[:60] @ more[:60]) / some[:60].sum()) for some in counts]
     assert curve.resampled[:, first].tolist() == pytest.approx(expected)
+
+
+def test_nobody_spends_less_than_the_cheapest_expert_costs() -> None:
+    """The folds' routers send one row of five to large wherever they learned, and the router that is deployed none: .0018 less."""
+    none, some = torch.tensor([[0.1, 0.0]]).repeat(100, 1), torch.tensor([[0.0, 0.6]] + [[0.1, 0.0]] * 4).repeat(20, 1)
+    held_out = crossed(none, some, replace(HELD_OUT, expected=none))
+    with pytest.raises(
+        ParameterError, match=r"^budget=0.0005: is less than the price of the cheapest expert, small \(0.001\)"
+    ):
+        within(0.0005, held_out=held_out)
+    curve = SpendCurve(held_out, PRICES)
+    assert curve.spend.tolist() == pytest.approx([0.001] * len(curve.factors))
+    assert float(curve.resampled.min()) == pytest.approx(0.001)
+    assert float(curve.factors[-1]) > 0.6 / 0.009  # where no router sends a row to large
+
+
+def test_few_rows_to_compare_on_say_nothing() -> None:
+    """Half of the rows or fewer are not like the others, and some resamples have none of them."""
+    large = torch.tensor([[0.0, 0.9]])
+    for m in (0, 2, 50):
+        found = within(0.01, held_out=crossed(large.repeat(m, 1), 1 - large.repeat(m, 1)))
+        assert found.crossed
+        assert replace(found, crossed=False) == within(0.01)
+    assert within(0.01, held_out=crossed(large.repeat(51, 1), 1 - large.repeat(51, 1))).guard.constant is not None
 
 
 @pytest.mark.parametrize("judged_by_folds", [False, True])

@@ -271,13 +271,15 @@ def score_out_of_fold(
         kept_epoch=kept_epoch,
     )
     kept = held_out(method, rows, splits, splits.train_costs, learned_by_both(folds, trainer, router, data))
+    kept = kept and {"learned": torch.arange(0), **kept}  # says, even if there is none, that folds judged the rows
     return Scored(metrics, rows.arrays() | {"guarded": guarded}, guard, kept, ids)
 
 
 def learned_by_both(
     folds: Sequence[Fold], trainer: pl.Trainer, router: RouterModule, data: DeferralData
 ) -> tuple[LearnedRows, LearnedRows] | None:
-    """What the final router and the folds' routers expect on the same rows: a budget must hold for the final router."""
+    """What the final router and the folds' routers expect on the same rows: a budget must hold for the final router. None if the
+    method's prices cannot change."""
     found = [fold.learned for fold in folds if fold.learned is not None]
     if not found:
         return None
