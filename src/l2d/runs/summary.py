@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from l2d.core.results import Estimate, ExpertAlone, GuardEvidence, RunMetrics, Score
+from l2d.core.results import Estimate, ExpertAlone, GuardedScore, GuardEvidence, RunMetrics, Score
 from l2d.utils.text import Unit, Z, aligned, counted
 
 if TYPE_CHECKING:
@@ -167,18 +167,18 @@ def guard_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     gain = f"{unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input"
     if guarded.constant is not None:
         return (
-            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(seen, unit)}"
+            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(guarded, unit)}"
             f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
+            + ("" if guarded.offsets is None else ", without offsets")
         )
     if guarded.offsets is None:
         same = f"guard: leaves the router as it is; on {where} its gain over {seen.best_constant} alone is {gain}"
         return f"{same}{_by_fold(metrics)}"
     names = (expert.name for expert in metrics.experts)
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
-    judged = "; the verdict judges offsets that were fitted to the other folds" if cross_validated(metrics) else ""
     return (
         f"guard: adds offsets to the experts' scores ({offsets}); on {where} the router's gain over"
-        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out{judged}"
+        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out"
     )
 
 
@@ -186,25 +186,29 @@ def _by_fold(metrics: RunMetrics) -> str:
     """Why there is a guarded row although the guard of all rows does nothing."""
     if not shows_guarded(metrics):
         return ""
-    shown = f"the row “{guarded_name(metrics)}” and the verdict show"
+    shown = f"the row “{guarded_name(metrics)}” shows"
     return f"; guards that were fitted to four folds changed some choices on the fifth, which {shown}"
 
 
-def _no_gain(seen: GuardEvidence, unit: Unit) -> str:
+def _no_gain(guarded: GuardedScore, unit: Unit) -> str:
+    seen, router = guarded.validation, "the router" if guarded.offsets is None else "the router with offsets"
     if seen.standard_error is None:
         return "there are too few rows to tell"
     if seen.gain > 0:  # of a log, whose estimates are noisy
-        return f"the router's gain, {unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input, may be chance"
+        return f"the gain of {router}, {unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input, may be chance"
     return (
-        f"the router costs {unit.told(-seen.gain)}{_plus_minus(seen, unit)} more per input"
+        f"{router} costs {unit.told(-seen.gain)}{_plus_minus(seen, unit)} more per input"
         if seen.gain < 0
-        else "the router costs no less"
+        else f"{router} costs no less"
     )
 
 
 def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
-    """Whether routing pays, with the guard, as the router will be used."""
-    guarded, seen = metrics.guarded, metrics.guarded.test
+    """Whether routing pays, with the guard, as the router will be used. In a cross-validated run guards of single folds decide the
+    test rows, and may do what the guard that is used does not. So its own gain counts, on rows that neither the router nor the
+    offsets saw."""
+    guarded = metrics.guarded
+    seen = guarded.validation if cross_validated(metrics) else guarded.test
     if metrics.rows.test < ENOUGH:
         tested = counted(metrics.rows.test, "test row")
         return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
@@ -219,12 +223,11 @@ def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     gain = f"{unit.told(abs(seen.gain))}{_plus_minus(seen, unit)}"
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:
-        before = "The guard keeps the router" if cross_validated(metrics) else "Routing gained on validation"
         same = f"On {then} it costs the same as {seen.best_constant} alone"
-        return f"verdict: unclear. {before}. {found.format('more') if seen.gain < 0 else same}."
+        return f"verdict: unclear. Routing gained on validation. {found.format('more') if seen.gain < 0 else same}."
     if seen.standard_error is None or seen.gain <= Z * seen.standard_error:
         return f"verdict: routing may pay. {found.format('less')}, which may be chance."
-    alone = guarded.deferral_loss + seen.gain
+    alone = guarded.deferral_loss + guarded.test.gain
     oracle = metrics.baselines.oracle
     way = "" if oracle is None else f", {seen.gain / (alone - oracle.deferral_loss):.0%} of the way to the oracle"
     return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}."
