@@ -266,10 +266,6 @@ def test_without_one_of_the_experts(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"propensity": [0.5, "", 0.5, "", 1]},
-            r"column propensity: empty although correct is not \(fill .* 2 of 5 rows: 2, 4 ",
-        ),
         ({"price": [1, 1, 1, 1, ""]}, r"column price: empty although correct is not, in 1 of 5 rows: 5 "),
         ({"correct": [1, 0, 7, 1, 1]}, r"column correct: not between 0 \(wrong\) and 1 \(right\) in 1 of 5 rows: 3,"),
         ({"latency": [1, 1, 1, -1, 1]}, r"column latency: negative in 1 of 5 rows: 4,"),
@@ -323,12 +319,32 @@ def test_names_of_prices_say_dollars(
     assert f"prices: {name} (they count with cost=columns); beside the outcomes: latency, propensity\n" in said
 
 
-@pytest.mark.parametrize("name", ["Tokens", "loss", "is_correct", "Correct"])
-def test_what_came_with_the_answer_is_no_input(name: str, tmp_path: Path) -> None:
-    """However it is written, even if each query has one answer."""
+@pytest.mark.parametrize("name", ["Tokens", "loss", "is_correct", "Correct", "Time"])
+def test_what_came_with_the_answer_is_no_input(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However it is written, even if each query has one answer, unless it is named."""
     single = {key: [cells[i] for i in (1, 3, 4)] for key, cells in LOG.items()}
-    arrays = load(write(tmp_path, {**single, name: [1.0, 0.0, 1.0]}), split="split")
-    assert arrays.train_inputs.tolist() == [[2], [3]]
+    path = write(tmp_path, {**single, name: [1.0, 0.0, 1.0]})
+    assert load(path, split="split").train_inputs.tolist() == [[2], [3]]
+    assert f"{name}; dataset.features can name them\n" in capsys.readouterr().err
+    assert load(path, split="split", features=["x", name]).train_inputs.tolist() == [[2, 1], [3, 0]]
+    assert f"{name}; dataset" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("chances", [[0.5, "", 0.5, "", 1], [""] * 5])
+def test_propensities_of_some_answers(
+    chances: list[float | str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    panel = load(write(tmp_path, {**LOG, "propensity": chances}), split="split").panel
+    assert panel is not None
+    assert panel.train.propensities is None
+    lacking = chances.count("")
+    said = f"propensities are estimated anew: {lacking} of 5 outcomes have none; fill them in to use yours\n"
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_a_second_price_in_capitals_is_no_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load(write(tmp_path, {**LOG, "Cost": [9.0] * 5}), split="split")
+    assert "Cost; dataset.features can name them\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Price", "Latency", "USD"])

@@ -467,3 +467,11 @@ def test_an_export_in_dollars_says_so(tmp_path: Path) -> None:
     file.write_text("id,f_x,expert,correct,propensity,price,cost\n1,0.5,a,1,0.5,0.1,9\n")
     with pytest.raises(L2DError, match="columns price, cost: two prices of an answer; keep one"):
         read_rows(file)
+
+
+def test_a_price_of_an_export_in_capitals_is_not_overlooked(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    for word in ("Price", "Latency"):
+        file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")
+        with pytest.raises(L2DError, match=rf"column {word}: did you mean {word.lower()}\?"):
+            read_rows(file)

@@ -44,19 +44,21 @@ def answer_columns(sheet: Sheet) -> dict[str, str]:
     assert outcome is not None
     for word in ("propensity", *(OUTCOMES if outcome == "cost" else ())):
         refuse_near(sheet, word)
-    for name in sheet.names:
-        if (word := name.casefold()) in (*MONEY_WORDS, *PREFIXES) and word not in sheet.names:
-            raise L2DError(
-                f"{sheet.path}: {sheet.column} {name}: did you mean {word}? Rename it if it is something else"
-            )
     money = [name for name in money_of_answers(sheet) if name != outcome]
     found = {outcome: f"{'loss' if outcome == 'cost' else outcome}_", **dict.fromkeys(money, MONEY[0])}
     return found | {name: prefix for name, prefix in PREFIXES.items() if name in sheet.names}
 
 
 def money_of_answers(sheet: Sheet) -> list[str]:
-    """Columns of what an answer cost. Beside an outcome, more than one is refused."""
+    """Columns of what an answer cost. Beside an outcome, more than one is refused; so is one that is written with capitals, or a
+    latency, which would be overlooked."""
     found = [name for name in MONEY_WORDS if name in sheet.names]
+    wanted = [word for word in (*([] if found else MONEY_WORDS), *PREFIXES) if word not in sheet.names]
+    for name in sheet.names:
+        if (word := name.casefold()) in wanted:
+            raise L2DError(
+                f"{sheet.path}: {sheet.column} {name}: did you mean {word}? Rename it if it is something else"
+            )
     if len(found) - (outcome_column(sheet.names) == "cost") > 1:
         raise L2DError(f"{sheet.path}: columns {listed(found)}: two prices of an answer; keep one")
     return found
@@ -78,7 +80,7 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     check_answers(sheet.take(used), columns)
     answered = place[chosen]
     wide, written = {}, {}
-    for name in _of_the_query(sheet, query, first, [EXPERT, *columns, *AFTER], named, first_of):
+    for name in _of_the_query(sheet, query, first, [EXPERT, *columns], named, first_of):
         wide[name] = sheet.columns[name].take(pa.array(first))
     for column, prefix in _without_wrong_propensities(sheet, columns, query, used).items():
         cells = sheet.columns[column].take(pa.array(chosen))
@@ -184,14 +186,18 @@ def _as_number(word: str) -> str:
 
 
 def _of_the_query(
-    sheet: Sheet, query: np.ndarray, first: np.ndarray, taken: list[str], named: list[str], first_of: list[str]
+    sheet: Sheet, query: np.ndarray, first: np.ndarray, read: list[str], named: list[str], first_of: list[str]
 ) -> list[str]:
+    """The columns of a query. read: those of an answer that are read."""
     found: list[str] = []
     left_out: list[str] = []
+    later: list[str] = []
     for name in sheet.names:
         if name in first_of or name == ID:
             found.append(name)
-        elif name in named or name.casefold() not in taken:
+        elif name not in named and name not in read and name.casefold() in AFTER:
+            later.append(name)
+        elif name in named or name not in read:
             row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, first[query])
             if row is not None and name in named:
                 before = int(first[query[row]])
@@ -200,6 +206,9 @@ def _of_the_query(
             (found if row is None else left_out).append(name)
     if left_out:
         what = f"{listed(left_out)}: differs between answers to one query, so the router does not see it"
+        print(f"{sheet.path}: {what}", file=sys.stderr)
+    if later:
+        what = f"the router does not see, by their names: {listed(later)}; dataset.features can name them"
         print(f"{sheet.path}: {what}", file=sys.stderr)
     return found
 

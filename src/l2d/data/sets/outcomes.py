@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -195,6 +196,11 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     found: dict[str, np.ndarray | None] = {
         key: _beside(sheet, experts, errors, names, PREFIX_OF[key]) if names else None for key, names in columns.items()
     }
+    chances, asked = found["propensities"], ~np.isnan(errors)
+    if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
+        why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
+        print(f"{sheet.path}: propensities are estimated anew: {why}; fill them in to use yours", file=sys.stderr)
+        found["propensities"] = None
     parts = {key: None if values is None else torch.from_numpy(values) for key, values in found.items()}
     return Answers(torch.from_numpy(errors), **parts)
 
@@ -220,9 +226,8 @@ def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: li
 def _amounts(sheet: Sheet, column: str, outcome: str, gaps: np.ndarray, prefix: str) -> np.ndarray:
     """float64 [n], none negative, NaN where a cell is empty. gaps [n]: where the outcome is too. prefix: how such columns begin."""
     values = sheet.numbers(column, gaps=True)
-    remedy = " (fill it in, or remove it everywhere: they are estimated then)" if prefix == PROPENSITY else ""
-    lacking = np.isnan(values) & ~gaps & (prefix != LATENCY)
-    sheet.refuse(column, f"empty although {sheet.in_file(outcome)} is not{remedy},", lacking)
+    lacking = np.isnan(values) & ~gaps & (prefix not in (LATENCY, PROPENSITY))
+    sheet.refuse(column, f"empty although {sheet.in_file(outcome)} is not,", lacking)
     sheet.refuse(column, "negative", values < 0)
     if prefix == PROPENSITY:
         sheet.refuse(column, "not above 0 and at most 1", (values <= 0) | (values > 1))
