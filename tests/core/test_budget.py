@@ -142,13 +142,31 @@ def test_nobody_spends_less_than_the_cheapest_expert_costs() -> None:
 
 
 def test_few_rows_to_compare_on_say_nothing() -> None:
-    """Half of the rows or fewer are not like the others, and some resamples have none of them."""
+    """A quarter of the rows or fewer; some resamples have none of two."""
     large = torch.tensor([[0.0, 0.9]])
-    for m in (0, 2, 50):
+    for m in (0, 2, 25):
         found = within(0.01, held_out=crossed(large.repeat(m, 1), 1 - large.repeat(m, 1)))
         assert found.crossed
         assert replace(found, crossed=False) == within(0.01)
-    assert within(0.01, held_out=crossed(large.repeat(51, 1), 1 - large.repeat(51, 1))).guard.constant is not None
+    assert within(0.01, held_out=crossed(large.repeat(26, 1), 1 - large.repeat(26, 1))).guard.constant is not None
+
+
+def test_a_dearer_expert_that_was_expected_to_be_cheaper() -> None:
+    """Paid .10 at first, and .12 where the router follows the prices that it expects. The folds' routers agree with it."""
+    errors, expected = torch.tensor([[0.2, 0.3], [0.3, 0.2]]), torch.tensor([[0.115, 0.11], [0.11, 0.115]])
+    paid = torch.tensor([[0.10, 0.12], [0.12, 0.10]], dtype=torch.float64)
+    parts = [part.repeat(50, 1) for part in (errors, expected)]
+    rows = HeldOut(ERRORS, parts[0], ERRORS.mean(dim=0), prices=paid.repeat(50, 1), expected_prices=parts[1])
+    judged = replace(
+        rows,
+        learned=torch.arange(100),
+        deployed=parts[0],
+        seen=parts[0],
+        deployed_prices=parts[1],
+        seen_prices=parts[1],
+    )
+    for held_out in (rows, judged):
+        assert SpendCurve(held_out, None).spend.tolist() == pytest.approx([0.10, 0.12, 0.12])
 
 
 @pytest.mark.parametrize("judged_by_folds", [False, True])

@@ -21,7 +21,7 @@ FACTORS = 300  # that are tried, from 1 to where every row goes to the cheapest 
 RESAMPLES = 1_000
 INTERVAL = (0.025, 0.975)
 ROUNDING = 1e-6  # of prices in 32 bits
-ENOUGH = 0.5  # of all rows, on which the router is compared with those of the folds
+ENOUGH = 0.25  # of all rows, on which the router is compared with those of the folds
 BEYOND = 1e-4  # of a factor at which rows change their expert, so that routers, which compute in 32 bits, are on the same side
 
 
@@ -82,7 +82,7 @@ class PricedRows:
     prices: Tensor
 
     def decide(self, factors: Tensor) -> Tensor:
-        """[factors, n]. Ties go to the last expert, so they are the first here; this is twice as fast as to turn each sum round."""
+        """[factors, n]. Ties go to the last expert. Experts are reversed, since argmin takes the first."""
         errors, prices = (part.flip(-1).contiguous() for part in (self.expected, self.expected_prices))
         found = [torch.addcmul(errors, prices, factor).argmin(dim=-1) for factor in factors]
         return errors.shape[-1] - 1 - torch.stack(found)
@@ -133,8 +133,7 @@ class SpendCurve:
     If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than the
     router that is deployed, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on
     rows that both learned from. Its spend on its own rows alone would say too little: on rows that it learned by heart, a router
-    knows which cheap experts are right. If few rows are left to compare on, as after undersampling, theirs must do: those rows are
-    not like the others.
+    knows which cheap experts are right. If few rows are left to compare on, as undersampling may leave, theirs must do.
 
     decisions, errors: of the rows that were not seen. spend [factors], alone [p]; resampled, alone_resampled: [resamples, …]. None
     is negative, as estimates from a log may be.
@@ -158,11 +157,11 @@ class SpendCurve:
         ):
             more, known = torch.zeros_like(unseen), torch.zeros(len(rows.prices), dtype=unseen.dtype)
             more[:, held_out.learned], known[held_out.learned] = own.spent(self.factors) - seen.spent(self.factors), 1.0
-            # Nobody spends less than where every row goes to its cheapest expert, which the last factor says.
-            self.spend = (self.spend + more.sum(dim=1) / known.sum()).maximum(self.spend[-1:])
-            self.resampled = (self.resampled + counts @ more.T / (counts @ known)[:, None]).maximum(
-                self.resampled[:, -1:]
-            )
+            # No router spends less than the folds' do at any factor: by listed prices, than the cheapest expert costs.
+            self.spend = (self.spend + more.sum(dim=1) / known.sum()).maximum(self.spend.min())
+            drawn = (counts @ known).clamp(min=1 / len(known))[:, None]  # a resample may have none of them
+            least = self.resampled.min(dim=1, keepdim=True).values
+            self.resampled = (self.resampled + counts @ more.T / drawn).maximum(least)
         self.alone, self.alone_resampled = rows.prices.mean(dim=0), counts @ rows.prices
         for means in (self.spend, self.resampled, self.alone, self.alone_resampled):
             means.clamp_(min=0)
@@ -231,7 +230,8 @@ def keep_within(
         guard=guard,
         rows=len(decisions),
         currency=currency,
-        crossed=held_out.learned is not None,
+        crossed=held_out.learned is not None
+        or held_out.deployed is not None,  # runs of an earlier l2d have the latter alone
         allowed=tuple(affordable.nonzero().flatten().tolist()),
         confidence=confidence,
     )

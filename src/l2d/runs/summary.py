@@ -178,16 +178,15 @@ def guard_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     offsets = ", ".join(f"{name} {offset:+.3g}" for name, offset in zip(names, guarded.offsets, strict=True))
     return (
         f"guard: adds offsets to the experts' scores ({offsets}); on {where} the router's gain over"
-        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out"
+        f" {seen.best_constant} alone is then {gain}; l2d route --raw leaves them out{_by_fold(metrics)}"
     )
 
 
 def _by_fold(metrics: RunMetrics) -> str:
-    """Why there is a guarded row although the guard of all rows does nothing."""
-    if not shows_guarded(metrics):
+    """Why a guarded row of a cross-validated run does not show what the guard of all rows does."""
+    if not shows_guarded(metrics) or not cross_validated(metrics):
         return ""
-    shown = f"the row “{guarded_name(metrics)}” shows"
-    return f"; guards that were fitted to four folds changed some choices on the fifth, which {shown}"
+    return f"; the row “{guarded_name(metrics)}” shows guards that were fitted to four folds, on the fifth"
 
 
 def _no_gain(guarded: GuardedScore, unit: Unit) -> str:

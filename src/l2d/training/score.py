@@ -226,8 +226,13 @@ def held_out(
         )
     if learned is not None:
         own, theirs = learned
-        kept = replace(kept, learned=own.rows, deployed=own.errors, deployed_prices=own.prices)
-        kept = replace(kept, seen=theirs.errors, seen_prices=theirs.prices)
+        expected = {
+            "deployed": own.errors,
+            "deployed_prices": own.prices,
+            "seen": theirs.errors,
+            "seen_prices": theirs.prices,
+        }
+        kept = replace(kept, learned=own.rows, **expected)
     return kept.tensors()
 
 

@@ -319,15 +319,15 @@ def test_names_of_prices_say_dollars(
     assert f"prices: {name} (they count with cost=columns); beside the outcomes: latency, propensity\n" in said
 
 
-@pytest.mark.parametrize("name", ["Tokens", "loss", "is_correct", "Correct", "Time"])
+@pytest.mark.parametrize("name", ["Tokens", "loss", "is_correct", "Correct", "Time", "Expert"])
 def test_what_came_with_the_answer_is_no_input(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """However it is written, even if each query has one answer, unless it is named."""
     single = {key: [cells[i] for i in (1, 3, 4)] for key, cells in LOG.items()}
     path = write(tmp_path, {**single, name: [1.0, 0.0, 1.0]})
     assert load(path, split="split").train_inputs.tolist() == [[2], [3]]
-    assert f"{name}; dataset.features can name them\n" in capsys.readouterr().err
+    assert f"{name} (dataset.features can name columns of numbers)\n" in capsys.readouterr().err
     assert load(path, split="split", features=["x", name]).train_inputs.tolist() == [[2, 1], [3, 0]]
-    assert f"{name}; dataset" not in capsys.readouterr().err
+    assert f"{name} (dataset" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("chances", [[0.5, "", 0.5, "", 1], [""] * 5])
@@ -342,9 +342,15 @@ def test_propensities_of_some_answers(
     assert capsys.readouterr().err.count(said) == 1
 
 
+def test_a_price_in_capitals_beside_costs_that_are_losses(tmp_path: Path) -> None:
+    cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
+    with pytest.raises(L2DError, match=r"column Price: did you mean price\?"):
+        load(write(tmp_path, {**cells, "cost": [0.5] * 5, "Price": [0.1] * 5}), split="split")
+
+
 def test_a_second_price_in_capitals_is_no_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load(write(tmp_path, {**LOG, "Cost": [9.0] * 5}), split="split")
-    assert "Cost; dataset.features can name them\n" in capsys.readouterr().err
+    assert "Cost (dataset.features can name columns of numbers)\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["Price", "Latency", "USD"])

@@ -21,7 +21,18 @@ MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
 AFTER = (
-    *("answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice", "price_scale"),
+    *(
+        EXPERT,
+        "answer",
+        "response",
+        "tokens",
+        "probability",
+        "seconds",
+        "time",
+        "timestamp",
+        "router_choice",
+        "price_scale",
+    ),
     *(*MONEY_WORDS, *PREFIXES, *OUTCOMES, *ALSO_CALLED["correct"]),
 )
 
@@ -50,16 +61,17 @@ def answer_columns(sheet: Sheet) -> dict[str, str]:
 
 
 def money_of_answers(sheet: Sheet) -> list[str]:
-    """Columns of what an answer cost. Beside an outcome, more than one is refused; so is one that is written with capitals, or a
-    latency, which would be overlooked."""
-    found = [name for name in MONEY_WORDS if name in sheet.names]
-    wanted = [word for word in (*([] if found else MONEY_WORDS), *PREFIXES) if word not in sheet.names]
+    """Columns of what an answer cost. Beside an outcome, more than one is refused. So is a column in capitals that would be
+    overlooked: a price, a latency or a propensity."""
+    found, outcome = [name for name in MONEY_WORDS if name in sheet.names], outcome_column(sheet.names)
+    priced = any(name != outcome for name in found)
+    wanted = [word for word in (*([] if priced else MONEY_WORDS), *PREFIXES) if word not in sheet.names]
     for name in sheet.names:
         if (word := name.casefold()) in wanted:
             raise L2DError(
                 f"{sheet.path}: {sheet.column} {name}: did you mean {word}? Rename it if it is something else"
             )
-    if len(found) - (outcome_column(sheet.names) == "cost") > 1:
+    if len(found) - (outcome == "cost") > 1:
         raise L2DError(f"{sheet.path}: columns {listed(found)}: two prices of an answer; keep one")
     return found
 
@@ -208,7 +220,7 @@ def _of_the_query(
         what = f"{listed(left_out)}: differs between answers to one query, so the router does not see it"
         print(f"{sheet.path}: {what}", file=sys.stderr)
     if later:
-        what = f"the router does not see, by their names: {listed(later)}; dataset.features can name them"
+        what = f"left out because of their names: {listed(later)} (dataset.features can name columns of numbers)"
         print(f"{sheet.path}: {what}", file=sys.stderr)
     return found
 

@@ -198,9 +198,10 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     }
     chances, asked = found["propensities"], ~np.isnan(errors)
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
-        why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
-        print(f"{sheet.path}: propensities are estimated anew: {why}; fill them in to use yours", file=sys.stderr)
         found["propensities"] = None
+        if not asked.all():  # else none is needed
+            why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
+            print(f"{sheet.path}: propensities are estimated anew: {why}; fill them in to use yours", file=sys.stderr)
     parts = {key: None if values is None else torch.from_numpy(values) for key, values in found.items()}
     return Answers(torch.from_numpy(errors), **parts)
 
