@@ -226,13 +226,14 @@ def held_out(
         )
     if learned is not None:
         own, theirs = learned
-        expected = {
-            "deployed": own.errors,
-            "deployed_prices": own.prices,
-            "seen": theirs.errors,
-            "seen_prices": theirs.prices,
-        }
-        kept = replace(kept, learned=own.rows, **expected)
+        kept = replace(
+            kept,
+            learned=own.rows,
+            deployed=own.errors,
+            deployed_prices=own.prices,
+            seen=theirs.errors,
+            seen_prices=theirs.prices,
+        )
     return kept.tensors()
 
 
