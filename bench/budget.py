@@ -1,6 +1,6 @@
 """Whether the spend that is told within a budget is true. Writes bench/results/budget.csv and a table of docs/llm_routing.md.
 
-    python bench/budget.py run     # some 8 minutes on two cores, then rewrites the table
+    python bench/budget.py run     # some 13 minutes on two cores, then rewrites the table
     python bench/budget.py docs    # only rewrites the table
 
 Routers learn from simulated logs (examples/make_log.py), whose true prices are known. They are kept within several budgets, and

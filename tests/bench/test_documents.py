@@ -120,6 +120,11 @@ def test_paper_recipe(bench: Bench) -> None:
     assert recipe.table(rows) == block("docs/verdicts.md", "paper_recipe")
 
 
+def test_budget(bench: Bench) -> None:
+    budget = bench("budget")
+    assert budget.table(bench("records").read(budget.CSV)) == block("docs/llm_routing.md", "budget")
+
+
 def test_tuned(bench: Bench) -> None:
     tuned = bench("tuned")
     assert tuned.table(bench("records").read(tuned.CSV), tuned.ours()) == block("docs/verdicts.md", "tuned")
