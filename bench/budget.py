@@ -8,12 +8,13 @@ judged on new queries: by the spend as it is told, and, to compare with, by that
 """
 
 import argparse
-import csv
+import re
 import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,16 +33,9 @@ PAGE = ROOT / "docs" / "llm_routing.md"
 METHODS, BUDGETS, CONFIDENCES = ("linear", "knn", "mix"), (0.001, 0.0015, 0.002, 0.0025), (None, 0.95)
 LOGS, FRESH = 12, 5_000
 ESTIMATES = ("folds, and what the final router spends more", "folds alone")
+HEAD = "| method | confidence | spend told as | told/true | true spend below its interval | above | budget exceeded | points |"
 KEYS = ("method", "log", "budget", "confidence", "estimate")
 FIELDS = (*KEYS, "spend", "low", "high", "true", "routed", "n", "command", "commit", "machine", "versions")
-
-
-def write_log(file: Path, seed: int) -> None:
-    rows = make_log.make_rows(np.random.default_rng(seed))
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def folds_alone(run: Path) -> Router:
@@ -56,38 +50,19 @@ def measured(work: Path) -> Iterator[Row]:
     rng = np.random.default_rng(12_345)
     queries = [make_log.draw_query(rng)[0] for _ in range(FRESH)]
     made = {"command": "python bench/budget.py run", "commit": commit(), "machine": machine(), "versions": versions()}
+    asked = f"dataset=table dataset.path={work}/log.csv dataset.text=query cost=columns cost.error_price=0.02 runs_dir={work}/runs"
     for seed in range(1, LOGS + 1):
-        write_log(work / "log.csv", seed)
+        make_log.main(work / "log.csv", seed)
         for method in METHODS:
-            run, _ = trained(
-                [
-                    *(
-                        "dataset=table",
-                        f"dataset.path={work / 'log.csv'}",
-                        f"dataset.name=log{seed}",
-                        "dataset.text=query",
-                    ),
-                    *(
-                        "cost=columns",
-                        "cost.error_price=0.02",
-                        f"method={method}",
-                        f"runs_dir={work / 'runs'}",
-                        "progress=false",
-                    ),
-                ]
-            )
-            routers = (Router.load(run.path), folds_alone(run.path))
-            inputs = routers[0].inputs_of(queries)
-            prices = np.array([[make_log.price_of(model, query) for model in routers[0].experts] for query in queries])
-            for estimate, one in zip(ESTIMATES, routers, strict=True):
-                for budget in BUDGETS:
-                    for confidence in CONFIDENCES:
-                        names = (method, str(seed), str(budget), str(confidence or ""), estimate)
-                        yield {
-                            **dict(zip(KEYS, names, strict=True)),
-                            **spent(one, budget, confidence, inputs, prices),
-                            **made,
-                        }
+            run, _ = trained([*asked.split(), f"dataset.name=log{seed}", f"method={method}", "progress=false"])
+            routers = dict(zip(ESTIMATES, (Router.load(run.path), folds_alone(run.path)), strict=True))
+            first = routers[ESTIMATES[0]]
+            inputs = first.inputs_of(queries)
+            prices = np.array([[make_log.price_of(model, query) for model in first.experts] for query in queries])
+            for (estimate, router), budget, confidence in product(routers.items(), BUDGETS, CONFIDENCES):
+                names = (method, str(seed), str(budget), str(confidence or ""), estimate)
+                found = spent(router, budget, confidence, inputs, prices)
+                yield {**dict(zip(KEYS, names, strict=True)), **found, **made}
 
 
 def spent(router: Router, budget: float, confidence: float | None, inputs: Tensor, prices: np.ndarray) -> Row:
@@ -98,54 +73,27 @@ def spent(router: Router, budget: float, confidence: float | None, inputs: Tenso
         return dict.fromkeys(("spend", "low", "high", "true", "routed", "n"), "")
     point = within.operating_point
     assert point is not None
-    true = prices[np.arange(len(prices)), within.decide_inputs(inputs).numpy()].mean()
-    amounts = {
-        "spend": point.spend,
-        "low": point.spend_interval[0],
-        "high": point.spend_interval[1],
-        "true": float(true),
-    }
-    return {name: f"{amount:.7f}" for name, amount in amounts.items()} | {
-        "routed": str(int(point.guard.constant is None)),
-        "n": str(point.rows),
-    }
+    true = float(prices[np.arange(len(prices)), within.decide_inputs(inputs).numpy()].mean())
+    amounts = dict(zip(("spend", "low", "high", "true"), (point.spend, *point.spend_interval, true), strict=True))
+    routed = str(int(point.guard.constant is None))
+    return {name: f"{amount:.7f}" for name, amount in amounts.items()} | {"routed": routed, "n": str(point.rows)}
 
 
 def table(rows: Sequence[Row]) -> str:
-    head = (
-        "method",
-        "confidence",
-        "spend told as",
-        "told/true",
-        "true spend below its interval",
-        "above",
-        "budget exceeded",
-        "points",
-    )
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for method in METHODS:
-        for confidence in CONFIDENCES:
-            for estimate in ESTIMATES:
-                names = (method, str(confidence or ""), estimate)
-                some = [
-                    {name: float(row[name]) for name in ("spend", "low", "high", "true", "budget")}
-                    for row in rows
-                    if (row["method"], row["confidence"], row["estimate"]) == names and row["routed"] == "1"
-                ]
-                ratio = statistics.fmean(row["spend"] / row["true"] for row in some)
-                shares = [
-                    statistics.fmean(row["true"] < row["low"] for row in some),
-                    statistics.fmean(row["true"] > row["high"] for row in some),
-                    statistics.fmean(row["true"] > row["budget"] for row in some),
-                ]
-                cells = [
-                    f"`{method}`",
-                    str(confidence or "none"),
-                    estimate,
-                    f"{ratio:.3f}",
-                    *(f"{share:.0%}" for share in shares),
-                ]
-                lines.append(f"| {' | '.join([*cells, str(len(some))])} |")
+    lines = [HEAD, re.sub("[^|]+", "---", HEAD)]
+    for method, confidence, estimate in product(METHODS, CONFIDENCES, ESTIMATES):
+        names = (method, str(confidence or ""), estimate)
+        some = [
+            {name: float(row[name]) for name in ("spend", "low", "high", "true", "budget")}
+            for row in rows
+            if (row["method"], row["confidence"], row["estimate"]) == names and row["routed"] == "1"
+        ]
+        ratio = statistics.fmean(row["spend"] / row["true"] for row in some)
+        below = statistics.fmean(row["true"] < row["low"] for row in some)
+        above = statistics.fmean(row["true"] > row["high"] for row in some)
+        over = statistics.fmean(row["true"] > row["budget"] for row in some)
+        shares = f"{below:.0%} | {above:.0%} | {over:.0%}"
+        lines.append(f"| `{method}` | {confidence or 'none'} | {estimate} | {ratio:.3f} | {shares} | {len(some)} |")
     first = rows[0]
     logs, budgets = len({row["log"] for row in rows}), ", ".join(f"${budget:g}" for budget in BUDGETS)
     about = f"`{first['command']}`; {first['machine']}; {first['versions']}; commit {first['commit']}"

@@ -6,6 +6,7 @@ python bench/paper_recipe.py collect RUNS_DIR    # adds the finished runs there 
 python bench/paper_recipe.py docs
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,8 @@ SIZES = {
     ("mild", "by the theory, 5.2"): "",
 }
 KEYS = ("dataset", "setup", "method", "rho", "part", "seed")
-FIELDS = (*KEYS, "validation", "test", "n", "machine", "torch", "commit")
+LAST = 20  # epochs
+FIELDS = (*KEYS, "validation", "test", "best_validation", "swing", "n", "machine", "torch", "commit")
 
 
 def collected(runs_dir: Path) -> list[Row]:
@@ -54,9 +56,15 @@ def collected(runs_dir: Path) -> list[Row]:
         for (method, rho), part in asked(config):
             cell = {name: cell_of(config)[name] for name in ("dataset", "setup")}
             names = {"method": method, "rho": rho, "part": part, "seed": folder.name.removeprefix("seed=")}
-            scores = {name: scores_of(metrics)[name] for name in ("validation", "test")}
+            scores = {name: scores_of(metrics)[name] for name in ("validation", "test")} | by_epoch(folder)
             rows.append({**cell, **names, **scores, "n": str(metrics.rows.test), **made_by(timing)})
     return rows
+
+
+def by_epoch(folder: Path) -> Row:
+    """The least validation loss of all epochs, and the standard deviation of the last ones'."""
+    losses = [float(row["val/deferral_loss"]) for row in read(folder / "history.csv")]
+    return {"best_validation": f"{min(losses):.6f}", "swing": f"{statistics.stdev(losses[-LAST:]):.6f}"}
 
 
 def asked(config: Mapping[str, Any]) -> list[tuple[tuple[str, str], str]]:

@@ -82,8 +82,8 @@ def make_rows(rng: np.random.Generator) -> list[Row]:
     return rows[:ROWS]
 
 
-def main(path: Path) -> None:
-    rows = make_rows(np.random.default_rng(SEED))
+def main(path: Path, seed: int = SEED) -> None:
+    rows = make_rows(np.random.default_rng(seed))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
         writer.writeheader()

@@ -1218,7 +1218,7 @@ MUTATIONS = {
     "budget: a few rows are enough to compare routers on": ("core/budget.py", "> ENOUGH * len(rows.prices)", "> 0"),
     "budget: ties go to the first expert": ("core/budget.py", "part.flip(-1).contiguous() for part", "part.contiguous() for part"),
     "budget: what the deployed router spends more counts as less": ("core/budget.py", "own.spent(self.factors) - seen.spent(self.factors)", "seen.spent(self.factors) - own.spent(self.factors)"),
-    "budget: a fold's router is asked about rows that it did not see": ("training/cross_validation.py", "kept[0], following[1])", "kept[0], following[0])"),
+    "budget: a fold's router is asked about rows that it did not see": ("training/cross_validation.py", "_, following = cross_validation_fold(self.whole, next_fold", "following, _ = cross_validation_fold(self.whole, next_fold"),
     "budget: a fold's rows are counted among its own": ("training/learned_rows.py", "torch.isin(numbers[places], among)", "torch.isin(places, among)"),
     "budget: what the folds' routers expect is in another order": ("training/learned_rows.py", "order[torch.searchsorted(ordered, rows)]", "torch.searchsorted(ordered, rows)"),
     "budget: the chance of overspending is that of the other side": ("core/budget.py", "(resampled > most)", "(resampled < most)"),

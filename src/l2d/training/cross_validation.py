@@ -178,15 +178,15 @@ class FoldedRows:
     def fold(self, number: int, run: RunFolder, tell: Callable[[str], None]) -> Fold | None:
         """Train a router without a fold's rows and judge it there, unless that is done already. None if stop_after ended it."""
         seed = derive_seed(self.experiment.settings.seed, "test folds")
-        arrays, rows = with_test_fold(self.whole, f"{number}/{FOLDS}", seed)
+        fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
+        arrays, rows = with_test_fold(self.whole, fold, seed)
         if not run.finished:
             tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
-            kept, following = (
-                cross_validation_fold(self.whole, f"{one}/{FOLDS}", seed) for one in (number, number % FOLDS + 1)
-            )
+            others, _ = cross_validation_fold(self.whole, fold, seed)
+            _, following = cross_validation_fold(self.whole, next_fold, seed)
             source = Source(
-                splits=partial(self.splits, arrays, f"fold {number}/{FOLDS} of {seed}"),
-                score=partial(score_fold, kept[0], following[1]),
+                splits=partial(self.splits, arrays, f"fold {fold} of {seed}"),
+                score=partial(score_fold, others, following),
             )
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
@@ -221,7 +221,7 @@ def read_routed(run: RunFolder) -> RoutedRows:
 
 
 def score_fold(
-    numbers: Tensor,
+    others: Tensor,
     following: Tensor,
     trainer: pl.Trainer,
     router: RouterModule,
@@ -229,9 +229,9 @@ def score_fold(
     checkpoint: str,
     kept_epoch: int,
 ) -> Scored:
-    """numbers: of the rows that are not in the fold. following: those in the next fold."""
+    """others: the rows that are not in the fold, counted among all rows. following: those of the next fold."""
     scored = score_router(trainer, router, data, checkpoint, kept_epoch)
-    learned = learned_rows(trainer, router, data, numbers, following)
+    learned = learned_rows(trainer, router, data, others, following)
     return replace(scored, arrays=scored.arrays | (learned.arrays() if learned else {}))
 
 
