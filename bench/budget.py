@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from l2d.serving.router import Router
+from l2d.router.router import Router
 from l2d.utils.errors import ParameterError
 from provenance import ROOT, commit, machine, versions
 from records import Row, put, read, trained, write

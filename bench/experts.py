@@ -12,9 +12,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+from l2d.assembly.build import make_splits
 from l2d.config import check, compose
 from l2d.experts.accuracy import accuracy_by_expert
-from l2d.routing.build import make_splits
 from provenance import ROOT, commit, machine, versions
 from records import put
 

@@ -18,10 +18,10 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: the encoder would
 
 import torch
 
+from l2d.assembly.build import make_dataset
 from l2d.config import check, compose
 from l2d.data.text.pretrained import MINILM, locate
-from l2d.routing.build import make_dataset
-from l2d.serving.router import Router
+from l2d.router.router import Router
 from provenance import ROOT, commit, machine, versions
 from records import put, trained
 

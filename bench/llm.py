@@ -19,13 +19,13 @@ from l2d.analysis.curve.measure import measure_group
 from l2d.analysis.curve.show import curve_figure
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.averages import paired_interval
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import make_splits
 from l2d.commands.curve import wanted_groups
 from l2d.config import check, compose
 from l2d.core.costs import cheapest, paid
 from l2d.core.results import read_metrics
 from l2d.methods.priced import mean_by_label
-from l2d.routing.assemble import Splits
-from l2d.routing.build import make_splits
 from provenance import ROOT
 from records import Row, finished, foot, made_by, merged, oracle_of, put, read, scores_of, shown, usual, write
 

@@ -24,8 +24,8 @@ from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import FOLDS, fit_guard, with_offsets
 from l2d.data.arrays import Answers
-from l2d.routing.assemble import Split
-from l2d.routing.logged import LogModel
+from l2d.data.split import Split
+from l2d.logs.model import LogModel
 from logs import POLICIES, Questions, about, told
 from provenance import ROOT
 from records import Row, put, read, write

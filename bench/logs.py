@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.assembly.build import load_rows
 from l2d.config import check, compose
 from l2d.core.costs import paid
 from l2d.core.guard import paired
 from l2d.core.off_policy import policy_value, value_of
 from l2d.data.arrays import Answers
 from l2d.data.sheet import write_sheet
-from l2d.routing.assemble import Split
-from l2d.routing.build import load_rows
-from l2d.routing.logged import LogModel
+from l2d.data.split import Split
+from l2d.logs.model import LogModel
 from l2d.utils.text import Z
 from provenance import ROOT, commit, machine, versions
 from records import Row, put, read, trained, write

@@ -29,10 +29,10 @@ import pyarrow as pa
 import torch
 from pyarrow import parquet
 
+from l2d.assembly.make import make
 from l2d.commands import train
 from l2d.config import check, compose
 from l2d.networks.tabular import MLP
-from l2d.routing.make import make
 from l2d.training import walk
 from provenance import ROOT, commit, machine, versions
 

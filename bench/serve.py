@@ -21,7 +21,7 @@ from typing import Any
 os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks
 
 from l2d.data.text.pretrained import MINILM, locate
-from l2d.serving.router import Router
+from l2d.router.router import Router
 from latency import ROUTERS, prepared
 from provenance import ROOT, commit, machine, versions
 from records import Row, put, read, write

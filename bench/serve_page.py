@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from chromium import BROWSER, chromium
-from l2d.serving.router import Router
-from l2d.serving.server.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome, id_at
+from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome, id_at
+from l2d.router.router import Router
 from provenance import ROOT
 from records import trained
 from serve import server

@@ -36,12 +36,12 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
+from l2d.assembly.build import make_router, make_splits
 from l2d.config import check, compose
 from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
 from l2d.data.sets.prepared import is_prepared
-from l2d.routing.build import make_router, make_splits
 from provenance import ROOT, commit, machine, versions
 from speed_docs import read
 

@@ -22,7 +22,7 @@ from omegaconf import DictConfig
 
 from l2d.commands.main import main
 from l2d.config import compose
-from l2d.learning.quick_imports import import_quickly
+from l2d.lightning.quick_imports import import_quickly
 from l2d.utils import interrupts
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import make_data, make_router, make_splits
+from l2d.assembly.datamodule import DeferralData
+from l2d.assembly.fingerprints import with_listed_prices
+from l2d.assembly.module import RouterModule
 from l2d.commands import train as commands
 from l2d.config import check
-from l2d.routing.assemble import Splits
-from l2d.routing.build import make_data, make_router, make_splits
-from l2d.routing.datamodule import DeferralData
-from l2d.routing.fingerprints import with_listed_prices
-from l2d.routing.module import RouterModule
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.training.cross_validation import train_and_judge

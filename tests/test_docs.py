@@ -2,17 +2,13 @@
 
 import importlib
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from l2d.config import check, compose, groups
+from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
-from tests.mutations import MUTATIONS
-from tests.package_map import FILE, MARKED, package_map
-from tests.test_layering import PACKAGE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = (ROOT / "docs" / "paper_to_code.md").read_text(encoding="utf-8")
@@ -40,58 +36,11 @@ def test_paper_to_code_is_complete() -> None:
         assert REFERENCE.search(row) or "not yet" in row, row
 
 
-def test_the_guide_lists_every_method() -> None:
-    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8").split("## Methods")[1]
-    for method in groups()["method"]:
-        assert re.search(rf"^\| .*`{method}`.* \|", guide, re.MULTILINE), method
-
-
-def test_the_guide_names_every_group_and_experiment() -> None:
-    guide = (ROOT / "docs" / "guide.md").read_text(encoding="utf-8")
-    for group in groups().keys() - {"trainer", "logger"}:
-        assert f"`{group}`" in guide or f"| {group} |" in guide, group
-    for experiment in groups()["experiment"]:
-        assert re.search(rf"^\| .*`{experiment}`", guide, re.MULTILINE), experiment
-
-
 def test_links_in_the_documents_lead_somewhere() -> None:
     for document in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"\]\(([^)#]+)", document.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name} links to {target}"
-
-
-@pytest.mark.slow  # or it would catch every mutation itself
-def test_mutations_still_fit_the_source() -> None:
-    for what, (file, before, _) in MUTATIONS.items():
-        assert (ROOT / "src" / "l2d" / file).read_text(encoding="utf-8").count(before) == 1, what
-
-
-def test_the_map_names_every_module_and_package() -> None:
-    """`python -m tests.package_map` writes it."""
-    [text] = MARKED.findall(FILE.read_text(encoding="utf-8"))
-    named = re.findall(r"^\| \**`([\w/.]+)`", text, re.MULTILINE)
-    files = [file.relative_to(PACKAGE) for file in PACKAGE.rglob("*.py") if file != PACKAGE / "__init__.py"]
-    assert sorted(named) == sorted(f"{file.parent}/" if file.name == "__init__.py" else str(file) for file in files)
-    assert text == package_map()
-
-
-def test_contributing_names_what_exists() -> None:
-    """`training/score.py: score_router`, `tests/mutations.py`: a file, and a name in it."""
-    text = MARKED.sub("", FILE.read_text(encoding="utf-8"))
-    named = re.findall(r"`((?:[\w.]+/)+\w+\.py)(?:: (\w+)[^`]*)?`", text)
-    assert len(named) > 8
-    for file, name in named:
-        [found] = [place for place in (ROOT / file, PACKAGE / file) if place.is_file()] or pytest.fail(f"no {file}")
-        assert not name or re.search(rf"^(def|class) {name}\b", found.read_text(encoding="utf-8"), re.MULTILINE), name
-
-
-def test_contributing_says_why_each_dependency_is_there() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *(one for group in project["optional-dependencies"].values() for one in group)]
-    names = {re.split(r"[<>=\[]", one)[0] for one in wanted} - {"l2d", "ray"}  # ray comes with its launcher
-    table = FILE.read_text(encoding="utf-8").split("## Dependencies")[1]
-    assert {name for name in names if not re.search(rf"^\| [^|]*\b{name}\b", table, re.MULTILINE)} == set()
 
 
 def test_ci_and_hooks_call_make_targets() -> None:

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from l2d import functional
+from l2d.assembly.build import make_method
 from l2d.config import check, compose
 from l2d.core.rho import cheapest_counts
 from l2d.methods.cross_entropy import inverse_frequency_weights
-from l2d.routing.build import make_method
 
 DRAW = torch.Generator().manual_seed(0)
 SCORES, COSTS = torch.randn(40, 3, generator=DRAW), torch.rand(40, 3, generator=DRAW, dtype=torch.float64)

@@ -56,7 +56,7 @@ def test_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
     zipfile.ZipFile(files[0]).extractall(tmp_path)
     packed = {str(file.relative_to(tmp_path / "l2d" / "conf")) for file in (tmp_path / "l2d" / "conf").rglob("*.yaml")}
     assert packed == {str(file.relative_to(CONF)) for file in CONF.rglob("*.yaml")}
-    for file in ("py.typed", "analysis/report/page.html", "analysis/report/paper.csv", "serving/server/page.html"):
+    for file in ("py.typed", "analysis/report/page.html", "analysis/report/paper.csv", "server/page.html"):
         assert (tmp_path / "l2d" / file).exists(), file
     for name in ("l2d", "hydra_plugins"):
         kept, there = (

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from l2d.api.fit import fit
     from l2d.api.metric import DeferralLoss
     from l2d.methods.method import Method
-    from l2d.serving.choices import Choice
-    from l2d.serving.router import Router
-    from l2d.serving.score import Comparison, RouterScore
+    from l2d.router.choices import Choice
+    from l2d.router.router import Router
+    from l2d.router.score import Comparison, RouterScore
 
     __version__: str
 
@@ -32,13 +32,13 @@ __all__ = [
     "functional",
 ]
 _MODULES = {
-    "Choice": "serving.choices",
-    "Comparison": "serving.score",
+    "Choice": "router.choices",
+    "Comparison": "router.score",
     "DeferralLoss": "api.metric",
     "Method": "methods.method",
-    "Router": "serving.router",
+    "Router": "router.router",
     "RouterEstimator": "api.estimator",
-    "RouterScore": "serving.score",
+    "RouterScore": "router.score",
     "deferral_scorer": "api.estimator",
     "fit": "api.fit",
 }

@@ -19,8 +19,8 @@ from tests.tiny_encoders import write_encoder
 
 import l2d
 from l2d.api.fit import embedder, make_experiment
+from l2d.assembly.module import RouterModule
 from l2d.config import Experiment, check, compose
-from l2d.routing.module import RouterModule
 from l2d.utils.errors import L2DError, ParameterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.measured]

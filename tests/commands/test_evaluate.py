@@ -1,4 +1,4 @@
-"""`l2d evaluate`: what it prints, and refusals of one line. The estimates are tested in tests/serving/server/test_log_value.py."""
+"""`l2d evaluate`: what it prints, and refusals of one line. The estimates are tested in tests/analysis/test_log_value.py."""
 
 import csv
 import json
@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import torch
 from tests.commands.refusals import refused
-from tests.serving.finished import CELLS, PRICED, Untrained, untrained
-from tests.serving.server.helpers import make_service
+from tests.router.finished import CELLS, PRICED, Untrained, untrained
+from tests.server.helpers import make_service
 
 import l2d
 from l2d.commands.evaluate import compared, main, price_notes
 from l2d.commands.log import main as log_main
 from l2d.core.results import Estimate
-from l2d.serving.exported import HELD_OUT
-from l2d.serving.router import Router
-from l2d.serving.server.log_rows import read_rows
-from l2d.serving.server.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.logs.rows import read_rows
+from l2d.router.router import Router
+from l2d.runs.artifact.exported import HELD_OUT
 from l2d.utils.text import Unit
 
 N = 120

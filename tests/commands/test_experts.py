@@ -9,7 +9,7 @@ import torch
 from l2d.commands.experts import accuracy_table, experts_job, made
 from l2d.config import compose
 from l2d.data.arrays import Answers, Panel
-from l2d.routing.assemble import Split
+from l2d.data.split import Split
 from l2d.utils.errors import L2DError
 
 
@@ -65,7 +65,7 @@ def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         torch.zeros(3, 1), torch.arange(3), Answers(errors), errors, torch.zeros(3), torch.zeros(3).long()
     )
     found.panel = Panel(("a", "b"), found.test.answers, found.test.answers)
-    monkeypatch.setattr("l2d.routing.build.make_splits", lambda *_, **__: found)
+    monkeypatch.setattr("l2d.assembly.build.make_splits", lambda *_, **__: found)
     experts_job(compose([], name="experts"))
     title, _, _, _, a, *_ = capsys.readouterr().out.splitlines()
     assert title == "digits, setup III, experts=trained; rows: 3 train, 2 validation, 2 test"
@@ -73,7 +73,7 @@ def test_what_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_there_is_nothing_to_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("l2d.routing.build.make_splits", lambda *_, **__: pytest.fail("they were made"))
+    monkeypatch.setattr("l2d.assembly.build.make_splits", lambda *_, **__: pytest.fail("they were made"))
     with pytest.raises(L2DError, match=r"^dry_run: there is nothing to list here"):
         experts_job(compose(["dry_run=true"], name="experts"))
 
@@ -86,6 +86,6 @@ def test_force_makes_them_again(force: bool, monkeypatch: pytest.MonkeyPatch) ->
         asked.append(renew_experts)
         return splits()
 
-    monkeypatch.setattr("l2d.routing.build.make_splits", make_splits)
+    monkeypatch.setattr("l2d.assembly.build.make_splits", make_splits)
     experts_job(compose([f"force={force}"], name="experts"))
     assert asked == [force]

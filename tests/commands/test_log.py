@@ -1,4 +1,4 @@
-"""`l2d log export`: columns that only some readers take. What it leaves out is tested in tests/serving/server/test_outcome_log.py."""
+"""`l2d log export`: columns that only some readers take. What it leaves out is tested in tests/logs/test_outcome_log.py."""
 
 import csv
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from l2d.assembly.build import make_dataset
 from l2d.commands.log import main
 from l2d.config import check, compose
-from l2d.routing.build import make_dataset
-from l2d.serving.server.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
 
 N = 60
 

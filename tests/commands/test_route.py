@@ -1,4 +1,4 @@
-"""`l2d route`: what it prints and writes, and how it refuses. What it decides is tested in tests/serving."""
+"""`l2d route`: what it prints and writes, and how it refuses. What it decides is tested in tests/router."""
 
 import csv
 import io
@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests.commands.refusals import refused
 from tests.data.sets.test_table import write
-from tests.serving.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
+from tests.router.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
 
 from l2d.commands.route import (
     ask_router,
@@ -27,9 +27,9 @@ from l2d.commands.route import (
 )
 from l2d.core.guard import Guard
 from l2d.data.text.encoders import Hashed
-from l2d.serving.choices import Choice
-from l2d.serving.exported import FILE, HELD_OUT, read_weights, write_weights
-from l2d.serving.router import Router
+from l2d.router.choices import Choice
+from l2d.router.router import Router
+from l2d.runs.artifact.exported import FILE, HELD_OUT, read_weights, write_weights
 from l2d.utils.text import Unit
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]

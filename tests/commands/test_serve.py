@@ -1,4 +1,4 @@
-"""`l2d serve`: how it starts, refuses, survives being killed, and stops. What it answers is tested in tests/serving/server."""
+"""`l2d serve`: how it starts, refuses, survives being killed, and stops. What it answers is tested in tests/server."""
 
 import json
 import os
@@ -20,8 +20,8 @@ import httpx
 import pytest
 from tests.commands.refusals import refused
 from tests.forker import Child
-from tests.serving.finished import Untrained
-from tests.serving.server.helpers import PROMPTS, FakeUpstream, text_run
+from tests.router.finished import Untrained
+from tests.server.helpers import PROMPTS, FakeUpstream, text_run
 
 from l2d.commands.serve import announce, main, make_serve_parser, make_service, read_token
 from l2d.utils.errors import ParameterError

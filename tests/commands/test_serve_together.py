@@ -13,11 +13,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.serving.finished import Untrained
-from tests.serving.server.helpers import PROMPTS, text_run
+from tests.router.finished import Untrained
+from tests.server.helpers import PROMPTS, text_run
 
 from l2d.commands import serve
-from l2d.serving.server.log_export import read_long_form
+from l2d.logs.export import read_long_form
 
 HEADERS = {"authorization": "Bearer secret"}
 SECONDS = 90

@@ -20,14 +20,14 @@ from omegaconf import DictConfig
 from l2d.analysis.theory.bounds import weighted_zero_one_loss
 from l2d.analysis.theory.linear_router import LinearRouter, as_linear, load_linear_router
 from l2d.analysis.theory.router_bound import BoundReport, bound_report, bound_text, weighted_sample
+from l2d.assembly.make import make
 from l2d.commands.theory import main, make_theory_parser
 from l2d.config import check, compose
 from l2d.core.deferral import deferral_loss
 from l2d.data.sheet import write_sheet
 from l2d.networks.heads import make_head
-from l2d.routing.make import make
+from l2d.router.router import Router
 from l2d.runs.folder import RunFolder
-from l2d.serving.router import Router
 from l2d.training.walk import train
 from l2d.utils.errors import L2DError, ParameterError
 

@@ -26,24 +26,24 @@ from tests.metrics_example import example_metrics
 from tests.running import folder_of as folder
 from tests.running import train
 
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import make_dataset, make_router
+from l2d.assembly.module import RouterModule
 from l2d.commands import train as train_command
 from l2d.commands.train import nothing_to_do, say_what_next, train_job, what_next
 from l2d.config import Experiment, check, compose
 from l2d.core.guard import Guard
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
-from l2d.learning.checkpoints import EpochCheckpoint, read_checkpoint
-from l2d.learning.learner import Learner
+from l2d.lightning.checkpoints import EpochCheckpoint, read_checkpoint
+from l2d.lightning.learner import Learner
 from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.method import Method
 from l2d.methods.one_vs_all import OneVsAll
-from l2d.routing.assemble import Splits
-from l2d.routing.build import make_dataset, make_router
-from l2d.routing.module import RouterModule
+from l2d.router import router as route
 from l2d.runs.folder import RunFolder
 from l2d.runs.history import HistoryLogger
-from l2d.serving import router as route
 from l2d.training import score, walk
 from l2d.training.score import RoutedRows, hold
 from l2d.utils.errors import L2DError
@@ -263,7 +263,9 @@ def test_resumes_to_the_same_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("l2d.learning.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
+    monkeypatch.setattr(
+        "l2d.lightning.checkpoints.SHARE", float("inf")
+    )  # a checkpoint after every epoch, however short
     broken = tiny(f"runs_dir={tmp_path / 'broken'}", f"checkpoint={checkpoint}", *LIVELY)
     owner, name, call = CRASHES[where]
     with monkeypatch.context() as patch:
@@ -441,7 +443,9 @@ def test_killed_with_patience_or_an_average(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When epochs without a new best have been counted already, and when training was over: then none is trained again."""
-    monkeypatch.setattr("l2d.learning.checkpoints.SHARE", float("inf"))  # a checkpoint after every epoch, however short
+    monkeypatch.setattr(
+        "l2d.lightning.checkpoints.SHARE", float("inf")
+    )  # a checkpoint after every epoch, however short
     cfg = on_a_table(tmp_path, *STEADY[name])
     with monkeypatch.context() as patch:
         patch.setattr(owner, attribute, crashing(getattr(owner, attribute), call))
@@ -883,8 +887,8 @@ def test_no_more_processes_than_cores(accelerator: str, monkeypatch: pytest.Monk
     """With accelerator=cpu a dry run says so too; whether auto is a GPU is known only to torch."""
     monkeypatch.setattr("l2d.config.hydra_adapter.in_a_sweep", lambda: False)
     monkeypatch.setattr("l2d.config.hydra_adapter.chosen_experiment", lambda: None)
-    monkeypatch.setattr("l2d.learning.learner.on_gpu", lambda _: False)
-    monkeypatch.setattr("l2d.routing.build.check_router", lambda _: pytest.fail("it was begun"))
+    monkeypatch.setattr("l2d.lightning.learner.on_gpu", lambda _: False)
+    monkeypatch.setattr("l2d.assembly.build.check_router", lambda _: pytest.fail("it was begun"))
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     given = [f"runs_dir={tmp_path}", f"trainer.accelerator={accelerator}", f"dry_run={accelerator == 'cpu'}"]
     with pytest.raises(L2DError, match=r"^trainer\.devices=5: .* 4$"):

@@ -11,10 +11,10 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
+from l2d.assembly.make import make
 from l2d.config import CONF, Component, Recipe, check, check_search, compose, groups, to_plain
 from l2d.config.checking import is_trusted, read_component, read_recipe
 from l2d.config.signatures import read_signature
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 TABLE, TRAINED = "dataset=table", "experts=trained"
@@ -473,9 +473,9 @@ def test_a_class_that_is_called_later_may_lack_arguments() -> None:
         ("l2d.networks.vision.ResNet18", [], True),
         ("l2d.data.text.tokens.Tokens", [], True),
         ("torch.optim.Adam", [], True),
-        ("l2d.learning.muon.Muon", [], True),
-        ("l2d.learning.muon.Stacks", [], False),
-        ("l2d.learning.learner.Learner", [], False),
+        ("l2d.lightning.muon.Muon", [], True),
+        ("l2d.lightning.muon.Stacks", [], False),
+        ("l2d.lightning.learner.Learner", [], False),
         ("torch.optim.lr_scheduler.StepLR", [], False),
         ("torch.load", [], False),
         ("l2d.methods.comp_sum.Method", [], False),  # imported there
@@ -485,7 +485,7 @@ def test_a_class_that_is_called_later_may_lack_arguments() -> None:
         ("l2d.data.sets.prepared.np.save", [], False),
         ("l2d.data.sheet.Path", [], False),
         ("l2d.config.schema.Component", [], False),
-        ("l2d.serving.router.Router", [], False),
+        ("l2d.router.router.Router", [], False),
         ("os.system", [], False),
         ("builtins.eval", [], False),
         ("print", [], False),

@@ -8,13 +8,13 @@ from hydra.errors import HydraException
 from tests.running import build
 from tests.tiny_encoders import write_encoder
 
+from l2d.assembly.build import switched_off
+from l2d.assembly.make import make
 from l2d.config import CONF, check, chosen_groups, compose, groups, launchers, sweep_axes, titles, to_plain
 from l2d.config.checking import read_component
 from l2d.config.composing import override_text, recipe_of
-from l2d.learning.learner import PLAIN, speed
+from l2d.lightning.learner import PLAIN, speed
 from l2d.networks.heads import HEADS
-from l2d.routing.build import switched_off
-from l2d.routing.make import make
 from l2d.utils.user_errors import one_line
 
 METHODS = sorted({*groups()["method"]} - {"category_table"})  # which images do not have

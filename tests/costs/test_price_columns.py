@@ -6,11 +6,11 @@ import pytest
 import torch
 from tests.costs.panels import answers, every_row, panel
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import relevant
 from l2d.core.costs import expert_costs
 from l2d.costs.price_columns import PriceColumns
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 # Expert a costs 1 on the first row and 2 on the second, expert b 0.5 and 0.

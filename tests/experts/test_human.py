@@ -10,6 +10,8 @@ import torch
 from tests.experts.published_files import HUNDRED, LABELS, PEOPLE, TEN, TEST, TRAIN, VOTES, arrays, carved, load, ten
 from tests.running import assembled
 
+from l2d.assembly.assemble import Splits
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import expert_identity
 from l2d.data.arrays import Arrays, Panel
@@ -18,8 +20,6 @@ from l2d.experts.human import HumanExperts, machine_cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
 from l2d.experts.trained import TrainedExperts
-from l2d.routing.assemble import Splits
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 

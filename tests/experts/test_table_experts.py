@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from l2d.assembly.build import make_splits
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.table import TableExperts
-from l2d.routing.build import make_splits
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError
 
 

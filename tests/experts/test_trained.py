@@ -13,13 +13,13 @@ from tests.experts.tiny_experts import BATCH, TINY, experts, request
 from tests.running import assembled
 from torch import Tensor
 
+from l2d.assembly.build import expert_cache
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.data.arrays import content_of
 from l2d.data.sets.digits import Digits
 from l2d.experts.request import ExpertRequest
 from l2d.experts.trained import TrainedExperts
-from l2d.routing.build import expert_cache
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.data.arrays import Arrays
 from l2d.data.splits import split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.trained import TrainedExperts
-from l2d.routing.make import make
 
 TINY = ["setup=severe", "experts=trained", "experts.network.width=2", "experts.recipe.epochs=2", "progress=false"]
 BATCH = "experts.recipe.batch_size=256"

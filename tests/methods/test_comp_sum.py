@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.core.decisions import comp_sum_posterior
 from l2d.methods.comp_sum import CompSum, comp_sum_loss, comp_sum_phi, comp_sum_terms
-from l2d.routing.make import make
 from l2d.utils.errors import ParameterError
 
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]])

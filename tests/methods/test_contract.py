@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from l2d.assembly.make import make
 from l2d.config import Component, check, compose, groups
 from l2d.core.costs import cheapest
 from l2d.core.decisions import argmax_last
 from l2d.methods.cost_sensitive import pair_margins
 from l2d.methods.method import Evidence, Method
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 P, CLASSES = 4, 5

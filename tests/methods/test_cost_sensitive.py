@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.core.costs import cheapest
 from l2d.core.decisions import argmax_last
@@ -29,7 +30,6 @@ from l2d.methods.cost_sensitive import (
     sum_form,
     unit_margin_loss,
 )
-from l2d.routing.make import make
 
 cases = given(st.integers(2, 5), st.integers(0, 9999))
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]], dtype=torch.float64)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.core.decisions import argmax_last
 from l2d.methods.logit_adjustment import LogitAdjustment, log_prior
-from l2d.routing.make import make
 
 # The cheapest is expert 1 three times and expert 2 once.
 COSTS = torch.tensor([[0.0, 1.0], [0.5, 0.5], [0.0, 1.0], [1.0, 0.0]])

@@ -10,9 +10,9 @@ from omegaconf import DictConfig
 from tests.running import folder_of, train
 
 from l2d import Router
+from l2d.assembly.build import without_epochs
 from l2d.config import check, compose
 from l2d.methods.simple import SimpleRouter
-from l2d.routing.build import without_epochs
 from l2d.utils.errors import ParameterError
 
 NAMES = ("knn", "clusters", "linear", "linear_plugin", "mix")

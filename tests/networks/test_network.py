@@ -65,9 +65,9 @@ def test_scores_are_whole_precision(kind: str) -> None:
 
 
 def test_the_advice_names_a_router_that_reads_it() -> None:
+    from l2d.assembly.make import find
     from l2d.config import check, compose
     from l2d.networks.network import READERS
-    from l2d.routing.make import find
 
     for kind, choices in READERS.items():
         experiment = check(compose([f"router={choices.split()[0]}", *choices.split()[1:]]))

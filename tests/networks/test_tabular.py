@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.networks.heads import CosineHead
 from l2d.networks.tabular import MLP, QuickDropout
-from l2d.routing.make import make
 
 
 def build(*overrides: str, mean: list[float], std: list[float], head: str = "linear") -> MLP:

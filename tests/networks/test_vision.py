@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.networks import vision
 from l2d.networks.heads import CosineHead, make_head
 from l2d.networks.vision import ResNet18
-from l2d.routing.make import make
 
 
 def build(name: str, *overrides: str, channels: int = 3, head: str = "linear") -> ResNet18:

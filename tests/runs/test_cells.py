@@ -13,10 +13,10 @@ from omegaconf import DictConfig, OmegaConf
 from tests.metrics_example import example_metrics
 from tests.runs.some_cells import finish, some_cells
 
+from l2d.assembly.make import make
 from l2d.config import check, compose, groups, sweep_axes, to_plain
 from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import places, variant
-from l2d.routing.make import make
 from l2d.runs.cells import (
     compose_all,
     duration,

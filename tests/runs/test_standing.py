@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.metrics_example import example_metrics
 
+from l2d.assembly.fingerprints import data_fingerprint
 from l2d.config import Experiment, check, compose
-from l2d.routing.fingerprints import data_fingerprint
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, answered, say_finished, standing_of
 from l2d.utils.errors import L2DError

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from l2d.data.arrays import Answers
+from l2d.data.split import Split
 from l2d.networks.estimators.estimator import FitRows
 from l2d.networks.estimators.neighbours import Neighbours
-from l2d.routing.assemble import Split
 from l2d.training import baselines
 from l2d.training.baselines import KEPT, best_of_category, best_of_neighbours, simple_scores
 

@@ -15,14 +15,14 @@ from tests.conftest import QUICK
 from tests.running import folder_of, train
 
 from l2d import Router
+from l2d.assembly import build
+from l2d.assembly.build import make_splits
 from l2d.config import check, compose
 from l2d.core.costs import paid
 from l2d.core.guard import fit_guard, paired
 from l2d.core.results import Score
 from l2d.costs.cost import Cost
 from l2d.data.folds import with_test_fold
-from l2d.routing import build
-from l2d.routing.build import make_splits
 from l2d.runs.folder import RunFolder
 from l2d.training import cross_validation, score, walk
 from l2d.training.cross_validation import (

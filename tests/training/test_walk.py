@@ -18,7 +18,7 @@ from l2d.config import Experiment, check, compose
 from l2d.config.identity import cell_path
 from l2d.core.guard import Guard
 from l2d.data.arrays import Seen
-from l2d.learning.progress import EpochsFromOne
+from l2d.lightning.progress import EpochsFromOne
 from l2d.networks.tabular import MLP
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker

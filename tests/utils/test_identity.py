@@ -79,5 +79,5 @@ def test_our_own_optimizer_may_be_renamed() -> None:
     def known(target: str) -> str:
         return str(without_class_paths({"optimizer": {"name": "Muon", "_target_": target, "lr": 0.1}}))
 
-    assert known("l2d.learning.steps.Renamed") == known("l2d.learning.muon.Muon")
-    assert len({known("l2d.learning.muon.Muon"), known("torch.optim.SGD"), known("mine.A"), known("mine.B")}) == 4
+    assert known("l2d.lightning.steps.Renamed") == known("l2d.lightning.muon.Muon")
+    assert len({known("l2d.lightning.muon.Muon"), known("torch.optim.SGD"), known("mine.A"), known("mine.B")}) == 4

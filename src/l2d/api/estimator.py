@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from l2d.api.fit import fit
 from l2d.data.given import as_array, read_outcomes
 from l2d.methods.method import Method
-from l2d.serving.router import Router
+from l2d.router.router import Router
 from l2d.utils.errors import ParameterError
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from l2d.assembly.build import assemble_rows
+from l2d.assembly.make import make
 from l2d.config import Component, Experiment, check, compose
 from l2d.config.composing import override_text
 from l2d.config.signatures import forget_sources
@@ -30,15 +32,13 @@ from l2d.data.given import (
 )
 from l2d.data.sets.outcomes import price_hint
 from l2d.experts.cache import Cache
-from l2d.learning.learner import ended_by_signals
-from l2d.learning.random_state import interruptible, random_state_kept
+from l2d.lightning.learner import ended_by_signals
+from l2d.lightning.random_state import interruptible, random_state_kept
 from l2d.methods.method import Method
-from l2d.routing.build import assemble_rows
-from l2d.routing.make import make
+from l2d.router.repriced import prices_in_order
+from l2d.router.router import Router
+from l2d.router.score import score_decisions
 from l2d.runs.folder import RunFolder
-from l2d.serving.repriced import prices_in_order
-from l2d.serving.router import Router
-from l2d.serving.score import score_decisions
 from l2d.training.score import score_router
 from l2d.training.walk import Source, train
 from l2d.utils.errors import L2DError, ParameterError

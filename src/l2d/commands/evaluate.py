@@ -12,9 +12,9 @@ from l2d.utils.text import Unit, Z, aligned, counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
-    from l2d.serving.router import Router
-    from l2d.serving.server.log_rows import LoggedRows
-    from l2d.serving.server.log_value import LogValue, PolicyValue
+    from l2d.analysis.log_value import LogValue, PolicyValue
+    from l2d.logs.rows import LoggedRows
+    from l2d.router.router import Router
 
 DESCRIPTION = """What a router is worth, by the outcomes in the log of l2d serve: its mean cost per query (error + price), against
 the policy that ran and against each expert alone, with 95 % intervals.
@@ -56,13 +56,13 @@ def make_evaluate_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> None:
     with answering():
         options = make_evaluate_parser().parse_args(arguments)
-        from l2d.serving.server.databases import log_address
-        from l2d.serving.server.log_rows import read_rows
+        from l2d.logs.databases import log_address
+        from l2d.logs.rows import read_rows
 
         with given_as_flags():
             rows = read_rows(log_address(options.log), options.decided_by)  # before torch is imported
         router = load_router(options)
-        from l2d.serving.server.log_value import log_value
+        from l2d.analysis.log_value import log_value
 
         own = options.prices is not None or router.lists_prices  # the log's are of another kind
         rows = rows_to_judge_by(rows, router, options.run.expanduser(), own)
@@ -77,8 +77,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
     """Those that are evidence. Says how many are not."""
-    from l2d.serving.server.log_rows import left_out_note
-    from l2d.serving.server.log_value import fresh_rows, not_explored, paid_for, rows_of_evidence, rows_with_prices
+    from l2d.analysis.log_value import fresh_rows, not_explored, paid_for, rows_of_evidence, rows_with_prices
+    from l2d.logs.rows import left_out_note
 
     fresh, trained = fresh_rows(rows, run)
     explored, certain = rows_of_evidence(fresh)
@@ -149,7 +149,7 @@ def price_notes(found: "LogValue", unit: Unit, budget: float | None) -> list[str
 
 def verdict(found: "LogValue", unit: Unit) -> str:
     """A sentence. The best expert alone is the best one on these rows, which favours it."""
-    from l2d.serving.score import BUDGET_SAYS
+    from l2d.router.score import BUDGET_SAYS
 
     best = found.best_single
     assert found.ran.gain is not None

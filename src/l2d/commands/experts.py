@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import check
-from l2d.learning.quick_imports import import_quickly
+from l2d.lightning.quick_imports import import_quickly
 from l2d.utils.errors import L2DError
 from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
+    from l2d.assembly.assemble import Splits
     from l2d.experts.accuracy import ExpertAccuracy
-    from l2d.routing.assemble import Splits
 
 COMMAND = HydraCommand(
     name="experts",
@@ -67,8 +67,8 @@ def experts_job(cfg: Any) -> None:
     if experiment.settings.dry_run:
         raise L2DError("dry_run: there is nothing to list here; leave it out")
     import_quickly()
-    from l2d.learning.learner import ended_by_signals
-    from l2d.routing.build import make_splits
+    from l2d.assembly.build import make_splits
+    from l2d.lightning.learner import ended_by_signals
 
     with ended_by_signals():
         splits = make_splits(experiment, renew_experts=experiment.settings.force)

@@ -39,8 +39,8 @@ def main(arguments: Sequence[str]) -> None:
         if options.out.suffix.lower() not in (".csv", ".parquet"):
             raise ParameterError("--out", "must end in .csv or .parquet", options.out)
         from l2d.data.sheet import write_sheet
-        from l2d.serving.server.databases import log_address
-        from l2d.serving.server.log_export import NUMBER, TEXT, read_long_form
+        from l2d.logs.databases import log_address
+        from l2d.logs.export import NUMBER, TEXT, read_long_form
 
         found = read_long_form(log_address(options.log), options.run, options.every)
         write_sheet(options.out, found.columns)

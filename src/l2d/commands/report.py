@@ -35,10 +35,10 @@ EXAMPLES = """examples:
 
 def cells_of_sweep(overrides: Sequence[str], finished: Sequence[FinishedCell], root: Path) -> list[FinishedCell]:
     """The cells of the sweep that `l2d train -m` with these overrides runs, with what is finished of them. root: its runs_dir."""
+    from l2d.assembly.fingerprints import with_listed_prices
     from l2d.config import check, compose, sweep_axes
     from l2d.config.hydra_adapter import split_grid
     from l2d.config.identity import cell_path
-    from l2d.routing.fingerprints import with_listed_prices
     from l2d.runs.cells import compose_all, without_seed
 
     axes = [f"{key}={value}" for key, value in sweep_axes(overrides).items()]

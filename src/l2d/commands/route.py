@@ -17,8 +17,8 @@ from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # it imports torch
-    from l2d.serving.choices import Choice
-    from l2d.serving.router import Router
+    from l2d.router.choices import Choice
+    from l2d.router.router import Router
 
 DESCRIPTION = """Which expert a trained router sends each query to, as CSV.
 
@@ -164,7 +164,7 @@ def load_router(options: argparse.Namespace) -> "Router":
     if options.trust:
         look_in(str(Path.cwd()))
     RunFolder(options.run.expanduser()).config()  # a folder without a run is answered before torch is imported
-    from l2d.serving.router import Router
+    from l2d.router.router import Router
 
     router = Router.load(options.run, raw=options.raw, trust=options.trust)
     if any(given is not None for given in (options.prices, options.budget, options.confidence)):

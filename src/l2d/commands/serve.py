@@ -16,7 +16,7 @@ from l2d.utils.extras import from_extra
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
-    from l2d.serving.server.service import RouterService, ServedRun
+    from l2d.server.service import RouterService, ServedRun
 
 MANY = (("threads", 1, 1024), ("workers", 1, 1024))
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
@@ -93,7 +93,7 @@ def read_token(variable: str) -> str | None:
 
 
 def served_run(options: argparse.Namespace) -> "ServedRun":
-    from l2d.serving.server.service import ServedRun, warmed_up
+    from l2d.server.service import ServedRun, warmed_up
 
     return ServedRun(warmed_up(load_router(options)), str(options.run))
 
@@ -108,10 +108,10 @@ def make_service(
     """swaps: see RouterService. tokens: None: those of the environment."""
     tokens = read_tokens() if tokens is None else tokens
     run = served_run(options)
-    from l2d.serving.server.databases import log_address
-    from l2d.serving.server.outcome_log import OutcomeLog
-    from l2d.serving.server.service import RouterService, ServeSettings, check_settings
-    from l2d.serving.server.upstreams import read_upstreams
+    from l2d.logs.databases import log_address
+    from l2d.logs.outcome_log import OutcomeLog
+    from l2d.server.service import RouterService, ServeSettings, check_settings
+    from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
     settings = ServeSettings(
@@ -134,8 +134,8 @@ def make_service(
 
 
 def swaps_in_log(options: argparse.Namespace) -> int:
-    from l2d.serving.server.databases import log_address
-    from l2d.serving.server.outcome_log import OutcomeLog
+    from l2d.logs.databases import log_address
+    from l2d.logs.outcome_log import OutcomeLog
 
     log = OutcomeLog(log_address(options.log))
     try:
@@ -160,7 +160,7 @@ def make_app_of(
     import torch
 
     torch.set_num_threads(options.threads)
-    from l2d.serving.server.app import make_app
+    from l2d.server.app import make_app
 
     return make_app(make_service(options, swaps, tokens))
 
@@ -211,7 +211,7 @@ def open_door(options: argparse.Namespace) -> socket.socket:
 
 
 def announce(options: argparse.Namespace, service: "RouterService", host: str, port: int) -> None:
-    from l2d.serving.server.databases import without_password
+    from l2d.logs.databases import without_password
 
     said = [f"log: {without_password(options.log)}"]
     said += [f"explores {options.explore:.3g} of the queries"] if options.explore else []

@@ -11,13 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from l2d.assembly.fingerprints import data_fingerprint, with_listed_prices
+from l2d.assembly.make import blaming_dataset, find, make
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check, check_search
 from l2d.core.results import RunMetrics
 from l2d.data.sets.outcomes import price_hint
-from l2d.learning.quick_imports import freeze_what_lives, import_quickly
-from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
-from l2d.routing.make import blaming_dataset, find, make
+from l2d.lightning.quick_imports import freeze_what_lives, import_quickly
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.runs.summary import format_line, format_table, write_run_picture
@@ -69,8 +69,8 @@ def train_job(cfg: Any) -> None:
         find(experiment.logger).check()
         data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
         import_quickly()
-        from l2d.learning.learner import ended_by_signals, hide_missing_gpu, on_gpu
-        from l2d.routing.build import check_router
+        from l2d.assembly.build import check_router
+        from l2d.lightning.learner import ended_by_signals, hide_missing_gpu, on_gpu
         from l2d.training.cross_validation import train_and_judge
 
         freeze_what_lives()

@@ -25,10 +25,15 @@ ADDED = {
     "logger": ("info",),
     "optimizer": ("params",),
 }
-# The rooms whose classes a config may name, and our own optimizer.
+# Classes that a config from a file may name: those of these rooms, the log, and our own optimizer.
 OWN_CLASSES = re.compile(
-    r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|learning\.muon\.Muon|serving\.server\.log_dataset\.ServerLog)"
+    r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|logs\.dataset\.\w+|lightning\.muon\.\w+)"
 )
+# Classes that run folders of earlier versions know by another path.
+MOVED = {
+    "l2d.learning.muon.Muon": "l2d.lightning.muon.Muon",
+    "l2d.serving.server.log_dataset.ServerLog": "l2d.logs.dataset.ServerLog",
+}
 METHOD = "l2d.methods.method.Method"
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
 OPTIMIZER_KINDS = {"lr": Positive, "weight_decay": NonNegative}
@@ -103,7 +108,7 @@ def read_recipe(key: str, values: Any, trust: Sequence[str] | None) -> Recipe:
 def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial: bool = False) -> Component:
     if not isinstance(node, Mapping) or not isinstance(node.get("_target_"), str):
         raise ParameterError(key, "must be a mapping that names a class, _target_: MODULE.CLASS", node)
-    target = node["_target_"]
+    target = str(MOVED.get(node["_target_"], node["_target_"]))
     trusted = is_trusted(target, trust)
     if trusted and not may_exist(target):
         raise ParameterError(f"{key}._target_", "no such class", target)

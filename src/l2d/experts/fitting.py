@@ -8,7 +8,7 @@ from torch import Tensor
 
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ExpertRequest
-from l2d.utils.out_of_memory import free_memory
+from l2d.lightning.out_of_memory import free_memory
 from l2d.utils.seeding import derive_seed, stream
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from l2d.data.text.tokens import is_tokens
-from l2d.learning.compiling import Features
+from l2d.lightning.compiling import Features
 from l2d.networks.prices import PriceModel
 from l2d.utils.errors import ParameterError
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from l2d.assembly.fingerprints import data_fingerprint, with_listed_prices
 from l2d.config import check, to_plain
 from l2d.config.checking import normalised
 from l2d.config.identity import apart, choices, places, settings_of
-from l2d.routing.fingerprints import data_fingerprint, with_listed_prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, standing_of
 from l2d.utils.errors import L2DError

@@ -2,8 +2,8 @@
 
 from enum import Enum
 
+from l2d.assembly.fingerprints import data_fingerprint
 from l2d.config import Experiment
-from l2d.routing.fingerprints import data_fingerprint
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
 from l2d.utils.own_modules import changed_since

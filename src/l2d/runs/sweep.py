@@ -106,9 +106,9 @@ def failure_lines(failed: dict[Cell, str]) -> list[str]:
 
 def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[str]]) -> None:
     """Log the sweep's table, if the logger takes tables."""
+    from l2d.assembly.make import find
     from l2d.config.checking import read_component
     from l2d.config.composing import to_plain
-    from l2d.routing.make import find
 
     component = read_component("logger", to_plain(logger), None)
     if (send := getattr(find(component), "report_sweep", None)) is None:

@@ -7,15 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from l2d.assembly.assemble import Splits
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import argmax_last
 from l2d.core.groups import group_sums
 from l2d.core.results import Score
 from l2d.data.arrays import fingerprint_of
-from l2d.learning.threads import one_thread_if_small
+from l2d.data.split import Split
+from l2d.lightning.threads import one_thread_if_small
 from l2d.networks.estimators.estimator import FitRows, shuffled
 from l2d.networks.estimators.neighbours import AT_ONCE, Neighbours
-from l2d.routing.assemble import Split, Splits
 
 SEARCHED = 10_000  # training rows, at most: searching all takes longer on a large table than training does
 KEPT = 10  # divisions: the next method of a sweep, and each of its folds, is compared with the same

@@ -14,6 +14,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits, without_epochs
+from l2d.assembly.datamodule import DeferralData
+from l2d.assembly.fingerprints import data_fingerprint
+from l2d.assembly.make import find, make
+from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core import metrics as metrics_
@@ -22,12 +28,6 @@ from l2d.data.arrays import Arrays
 from l2d.data.folds import pooled, with_test_fold
 from l2d.data.splits import cross_validation_fold
 from l2d.methods.method import Method
-from l2d.routing.assemble import Splits
-from l2d.routing.build import assemble_rows, expert_cache, load_rows, make_dataset, make_splits, without_epochs
-from l2d.routing.datamodule import DeferralData
-from l2d.routing.fingerprints import data_fingerprint
-from l2d.routing.make import find, make
-from l2d.routing.module import RouterModule
 from l2d.runs.cells import duration
 from l2d.runs.folder import RunFolder
 from l2d.training.learned_rows import LearnedRows, joined, learned_rows, read_learned

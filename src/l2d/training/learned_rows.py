@@ -10,9 +10,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from l2d.assembly.datamodule import DeferralData
+from l2d.assembly.module import RouterModule
 from l2d.core.decisions import at_least_float32
-from l2d.routing.datamodule import DeferralData
-from l2d.routing.module import RouterModule
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from l2d.assembly.assemble import Splits
+from l2d.assembly.datamodule import DeferralData
+from l2d.assembly.module import RouterModule
 from l2d.core import metrics as metrics_
 from l2d.core.decisions import DECISIONS, argmax_last, at_least_float32
 from l2d.core.guard import Guard, HeldOut, fit_guard
@@ -25,10 +28,8 @@ from l2d.core.results import (
     RunMetrics,
     Score,
 )
+from l2d.data.split import Split
 from l2d.methods.method import Method
-from l2d.routing.assemble import Split, Splits
-from l2d.routing.datamodule import DeferralData
-from l2d.routing.module import RouterModule
 from l2d.training.baselines import simple_scores
 from l2d.training.learned_rows import LearnedRows
 from l2d.utils.errors import L2DError

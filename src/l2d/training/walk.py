@@ -8,29 +8,29 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
+from l2d.assembly.advice import advice
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import make_data, make_router, make_splits, switched_off, without_epochs
+from l2d.assembly.datamodule import DeferralData
+from l2d.assembly.fingerprints import data_fingerprint
+from l2d.assembly.make import make
+from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import cell_path, choices
 from l2d.core.results import RunMetrics
 from l2d.data.batches import even_batch
-from l2d.learning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
-from l2d.learning.learner import make_trainer, speed
-from l2d.learning.progress import EpochsFromOne, is_watched
-from l2d.learning.timing import Timer
+from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
+from l2d.lightning.learner import make_trainer, speed
+from l2d.lightning.out_of_memory import free_memory, is_out_of_memory, more_parts
+from l2d.lightning.progress import EpochsFromOne, is_watched
+from l2d.lightning.timing import Timer
 from l2d.networks.network import Network
-from l2d.routing.advice import advice
-from l2d.routing.assemble import Splits
-from l2d.routing.build import make_data, make_router, make_splits, switched_off, without_epochs
-from l2d.routing.datamodule import DeferralData
-from l2d.routing.fingerprints import data_fingerprint
-from l2d.routing.make import make
-from l2d.routing.module import RouterModule
+from l2d.runs.artifact.drift import summary_tensors
+from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
-from l2d.serving.drift import summary_tensors
-from l2d.serving.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.training.score import Scored, score_router
 from l2d.utils.errors import Busy, L2DError
-from l2d.utils.out_of_memory import free_memory, is_out_of_memory, more_parts
 from l2d.utils.text import counted, say
 
 

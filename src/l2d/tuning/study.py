@@ -20,11 +20,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from l2d.assembly.fingerprints import expert_names, with_listed_prices
+from l2d.assembly.make import find
 from l2d.config import SearchSettings, check, check_search
 from l2d.config.checking import SET_BY_SEARCH
 from l2d.config.identity import choices, variant
-from l2d.routing.fingerprints import expert_names, with_listed_prices
-from l2d.routing.make import find
 from l2d.runs.cells import Cell, listing, without_seed
 from l2d.runs.folder import RunFolder
 from l2d.runs.sweep import Workshop
@@ -210,8 +210,8 @@ class Study:
         # A dry run loads nothing: assume that all experts are cheapest equally often.
         if experiment.settings.dry_run and (p := len(expert_names(experiment))):
             return Space(rho, [1 / p] * p)
+        from l2d.assembly.build import make_method, make_splits
         from l2d.core.rho import build_rho  # only now: it imports torch, and mistakes must be reported before
-        from l2d.routing.build import make_method, make_splits
 
         splits = make_splits(experiment)
         costs = splits.train.costs

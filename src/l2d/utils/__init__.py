@@ -1,1 +1,1 @@
-"""Basics that all other rooms use: errors, files, seeds. Only out_of_memory imports torch."""
+"""Basics that all other rooms use: errors, files, seeds. Nothing here imports torch."""

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 SHOWN = 12  # names or rows in a message
 Z = 1.959964  # standard errors on each side of a 95 % interval
@@ -93,3 +93,12 @@ def painted(text: str) -> str:
         return line if style is None else f"\033[{style}m{line}\033[0m"
 
     return "\n".join(map(paint, text.split("\n")))
+
+
+@overload
+def six_digits(number: float) -> float: ...
+@overload
+def six_digits(number: None) -> None: ...
+def six_digits(number: float | None) -> float | None:
+    """As a person would write it: 0.36, not 0.36000001430511475. Routers compute in 32 bits, which have seven digits."""
+    return None if number is None else float(f"{number:.6g}")

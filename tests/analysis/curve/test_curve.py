@@ -25,7 +25,7 @@ from l2d.core.guard import HeldOut
 from l2d.core.results import read_metrics
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.methods.priced import CostRegression, Plugin
-from l2d.serving import exported as weights
+from l2d.runs.artifact import exported as weights
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 

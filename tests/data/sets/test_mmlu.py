@@ -15,6 +15,7 @@ import torch
 from pyarrow import parquet
 from tests.running import assembled, train
 
+from l2d.assembly.fingerprints import data_fingerprint
 from l2d.config import check, compose, sweep_axes
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.core.costs import cheapest
@@ -31,7 +32,6 @@ from l2d.data.sets.mmlu_sim import (
     simulated_question,
 )
 from l2d.data.text.encoders import Hashed
-from l2d.routing.fingerprints import data_fingerprint
 from l2d.runs.cells import make_cells
 from l2d.runs.sweep import list_only
 from l2d.utils.errors import L2DError, ParameterError

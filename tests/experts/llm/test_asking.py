@@ -16,6 +16,7 @@ import torch
 from tests.experts.llm.tiny_models import LETTERS, experts, questions, reference
 from tests.running import assembled
 
+from l2d.assembly.make import make
 from l2d.commands.experts import made
 from l2d.config import check, compose
 from l2d.data.arrays import Arrays, Panel
@@ -29,7 +30,6 @@ from l2d.experts.llm.scoring import (
     LetterOutcomes,
 )
 from l2d.experts.request import ComputeOptions, ExpertRequest
-from l2d.routing.make import make
 from l2d.utils.errors import L2DError, ParameterError
 
 

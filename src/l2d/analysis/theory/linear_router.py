@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from l2d.assembly.fingerprints import data_fingerprint
 from l2d.config import check
 from l2d.config.identity import choices
 from l2d.data.batches import eval_batch
-from l2d.learning.learner import on_gpu
+from l2d.data.split import Split
+from l2d.lightning.learner import on_gpu
 from l2d.methods.method import Method
 from l2d.networks.heads import CosineHead
-from l2d.routing.assemble import Split
-from l2d.routing.fingerprints import data_fingerprint
+from l2d.router.router import Router
 from l2d.runs.folder import RunFolder
-from l2d.serving.router import Router
 from l2d.training.cross_validation import splits_of_router
 from l2d.utils.errors import L2DError
 

@@ -153,7 +153,7 @@ class Embeddings(Encoder):
 
     def _embed_batch(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
         """In halves, after running out of memory. lost: how many tokens each text lost; those of the batch are added."""
-        from l2d.utils.out_of_memory import is_out_of_memory
+        from l2d.lightning.out_of_memory import is_out_of_memory
 
         try:
             return self._mean_states(batch, lost)

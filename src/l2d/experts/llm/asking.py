@@ -17,9 +17,9 @@ from l2d.experts.cache import Cache
 from l2d.experts.llm.models import SCORING, ModelName, load_language_model
 from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
 from l2d.experts.request import ComputeOptions, ExpertRequest
-from l2d.learning.learner import on_gpu
+from l2d.lightning.learner import on_gpu
+from l2d.lightning.out_of_memory import free_memory
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.out_of_memory import free_memory
 
 if TYPE_CHECKING:
     from l2d.experts.llm.experts import LLMExperts

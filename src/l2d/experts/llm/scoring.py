@@ -23,9 +23,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.experts.llm.parts import PartFiles
+from l2d.lightning.out_of_memory import free_memory, is_out_of_memory
 from l2d.utils import interrupts
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.out_of_memory import free_memory, is_out_of_memory
 
 SUFFIX = "Answer:"
 PART = 128  # questions that are saved together: a kill loses at most this many

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from l2d.learning.compiling import Features
+from l2d.lightning.compiling import Features
 from l2d.networks.estimators.estimator import Estimator, FitRows
 from l2d.networks.network import KINDS, Network, input_kind
 from l2d.utils.errors import ParameterError

@@ -1,0 +1,191 @@
+"""What a router is worth on the rows of a log: against the policy that ran, and against each expert alone."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.core.guard import paired
+from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, weights_of
+from l2d.core.results import Estimate
+from l2d.core.ridge import fit_crossed, standardised
+from l2d.data.arrays import channel_statistics
+from l2d.logs.rows import LoggedRows, explored_rows
+from l2d.router.router import Router
+from l2d.utils.errors import L2DError
+from l2d.utils.text import counted, listed
+
+LEAST = 10  # rows on which a policy's choice was asked; fewer say nothing
+
+
+@dataclass(frozen=True)
+class PolicyValue:
+    """Mean cost per query. snips: None for the policy that ran, whose costs are known. gain: how much less the router costs, by
+    paired doubly robust estimates; None for the router itself. asked: the rows on which the log knows what the policy costs."""
+
+    name: str
+    doubly_robust: Estimate
+    snips: Estimate | None
+    gain: Estimate | None
+    asked: int
+
+
+@dataclass(frozen=True)
+class LogValue:
+    """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names. price: the mean
+    price of the router's choices, doubly robust; paid: that of the policy that ran. Both in the unit of the prices in training,
+    None if the run counts no prices. best_single: that of `singles` which costs the least, if possible of those that the router's
+    budget allows. within_budget: whether it does; None without a budget."""
+
+    router: PolicyValue
+    ran: PolicyValue
+    singles: list[PolicyValue]
+    unknown: list[str]
+    price: Estimate | None
+    paid: Estimate | None
+    best_single: PolicyValue
+    within_budget: bool | None
+
+
+def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
+    """Without the rows that trained the router, if its run says which; and how many these are."""
+    file = run / "test.npz"
+    if not file.is_file():
+        return rows, 0
+    with np.load(file, allow_pickle=False) as found:
+        trained = (
+            np.isin(rows.ids, found["train_ids"].astype(str)) if "train_ids" in found else np.zeros(len(rows), bool)
+        )
+    if trained.all():
+        said = "l2d train printed its value by cross-validation; here it needs later rows"
+        raise L2DError(f"{rows.file}: all its ids are those of rows that trained this router; {said}")
+    return rows.take(~trained), int(trained.sum())
+
+
+def rows_of_evidence(rows: LoggedRows) -> tuple[LoggedRows, int]:
+    """Those that were explored, and how many were not."""
+    found = explored_rows(rows)
+    return found, len(rows) - len(found)
+
+
+def not_explored(rows: LoggedRows, router: Router) -> L2DError:
+    """What a log without exploration still says: whom the router chooses, and how the experts that answered did."""
+    decisions = router.decide_inputs(inputs_of_log(rows, router))
+    shares = torch.bincount(decisions, minlength=len(router.experts)) / len(rows)
+    choices = ", ".join(f"{name} {share:.0%}" for name, share in zip(router.experts, shares.tolist(), strict=True))
+    why = "no row was explored (l2d serve --explore), so the experts cannot be compared"
+    told = f"on these {counted(len(rows), 'row')} the router chooses {choices}"
+    return L2DError(
+        f"{rows.file}: {why}; {told}; the experts that answered have a mean error of {rows.errors.mean():.4f}"
+    )
+
+
+def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False) -> tuple[LoggedRows, int]:
+    """Those whose price (and latency) is known, if the run counts it, and how many are not among them."""
+    known = ~np.isnan(prices_of_rows(rows, router, own_prices, expert_numbers(rows, router)))
+    if not known.any():
+        raise L2DError(f"{rows.file}: no row has a {paid_for(router, 'and')}; report it with the outcome")
+    return rows.take(known), int((~known).sum())
+
+
+def paid_for(router: Router, word: str = "or") -> str:
+    """What a row must have: a price, or a price and a latency."""
+    return f"price {word} a latency" if router.unit.latency_price else "price"
+
+
+def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
+    """rows: whose expert was drawn, and whose price is known. own_prices: count the router's prices, not those of the log."""
+    inputs = inputs_of_log(rows, router)
+    known, prices, asked, propensities = spread_costs(rows, router, own_prices)
+    logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
+    robust = doubly_robust(known, logged)
+    decisions = router.decide_inputs(inputs)
+    chosen = robust.gather(1, decisions[:, None])[:, 0]
+
+    def judge(name: str, choices: Tensor) -> PolicyValue:
+        own = robust.gather(1, choices[:, None])[:, 0]
+        value = value_of(choices, robust, logged)
+        gain = None if choices is decisions else Estimate(*paired(own - chosen))
+        return PolicyValue(name, value.doubly_robust, value.snips, gain, int(asked.gather(1, choices[:, None]).sum()))
+
+    singles = [judge(f"always {name}", torch.full_like(decisions, k)) for k, name in enumerate(router.experts)]
+    unknown = [name for name, one in zip(router.experts, singles, strict=True) if one.asked < LEAST]
+    found = judge("router", decisions)
+    if missed := [name for name in unknown if bool((decisions == router.experts.index(name)).any())]:
+        raise L2DError(
+            f"{rows.file}: {missed[0]} was asked on fewer than {LEAST} of {len(rows):,} rows, and the router chooses it;"
+            " serve longer, or with a larger --explore"
+        )
+    paid = known[asked]
+    ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
+    price = spent = None
+    if router.counts_prices:
+        prices = prices / router.later_scale
+        expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
+        price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
+    judged = {k: one for k, one in enumerate(singles) if one.asked >= LEAST}
+    allowed = [one for k, one in judged.items() if k in (router.allowed or ())]
+    best = min(allowed or judged.values(), key=lambda one: one.doubly_robust.value)
+    within = None if router.allowed is None else bool(allowed)
+    return LogValue(found, ran, [*judged.values()], unknown, price, spent, best, within)
+
+
+def expert_numbers(rows: LoggedRows, router: Router) -> np.ndarray:
+    """int [n]: the place of each row's expert among the router's."""
+    if others := sorted({*rows.experts.tolist()} - {*router.experts}):
+        raise L2DError(f"{rows.file}: its experts {listed(others)} are not the router's ({', '.join(router.experts)})")
+    return np.array([router.experts.index(name) for name in rows.experts.tolist()])
+
+
+def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
+    """As the router's network takes them. Raises L2DError if the log has something else."""
+    about = router.description
+    if rows.texts is not None:
+        if router.kind != "text":
+            raise L2DError(f"{rows.file}: it has texts, but this router sees {router.sees}")
+        return router.inputs_of(rows.texts.tolist())
+    assert rows.features is not None
+    same = rows.about is None or rows.about.encoder == about.encoder
+    if not same or (rows.features.shape[1], rows.seen.features) != (math.prod(about.shape), about.seen.features):
+        said = "but the log has numbers that another router saw; serve with --keep text"
+        raise L2DError(f"{rows.file}: this router sees {router.sees}, {said}")
+    inputs = torch.from_numpy(rows.features).reshape(-1, *about.shape)
+    return inputs.to(torch.uint8) if router.kind == "image" else inputs
+
+
+def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Costs, and the prices in them, in units of one error, NaN where an expert was not asked; where it was (bool); and the
+    propensities there. [n, p] each."""
+    place = torch.from_numpy(expert_numbers(rows, router))[:, None]
+    asked = torch.zeros(len(rows), len(router.experts), dtype=torch.bool).scatter(1, place, True)
+    prices = prices_of_rows(rows, router, own_prices, place[:, 0].numpy())
+
+    def spread(values: np.ndarray, other: float) -> Tensor:
+        found = torch.full((len(rows), len(router.experts)), other, dtype=torch.float64)
+        return found.scatter(1, place, torch.from_numpy(values)[:, None])
+
+    costs = rows.errors + prices
+    return spread(costs, torch.nan), spread(prices, torch.nan), asked, spread(rows.propensities, 1.0)
+
+
+def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: np.ndarray) -> np.ndarray:
+    """What each answer cost, in units of one error, as the run counts it; 0 if it counts no prices. Where the log does not say: the
+    router's price of the expert [n], by its number; NaN if it has none."""
+    prices = router.description.prices
+    own = np.full(len(rows), np.nan) if prices is None else np.array(prices)[experts]
+    if own_prices:
+        return own
+    if not router.counts_prices:
+        return np.zeros(len(rows))
+    late = router.unit.latency_price
+    found = rows.prices + (late * rows.latencies if late else 0.0)
+    return np.where(np.isnan(found), own, router.later_scale * found)
+
+
+def regressed_costs(inputs: Tensor, known: Tensor) -> Tensor:
+    """What a regression expects each expert to cost on rows that it did not learn from [n, p]."""
+    mean, std = (torch.tensor(part) for part in channel_statistics(inputs, torch.arange(len(inputs))))
+    return fit_crossed(standardised(inputs, mean, std), known)[1]

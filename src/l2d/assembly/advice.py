@@ -1,0 +1,68 @@
+"""Advice on a run's settings, printed before it trains: one line each."""
+
+from collections.abc import Sequence
+
+from l2d.assembly.make import find
+from l2d.config import Experiment
+from l2d.core.decisions import argmax_last
+from l2d.methods.method import Method
+from l2d.methods.priced import Priced
+
+# Rows per label; with fewer, the mean error of an expert is too uncertain.
+FEW = 5
+# With so many rows of numbers, larger batches had less validation loss and are faster (docs/speed.md).
+MANY, LARGE_BATCH = 50_000, 1024
+
+
+def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows: int) -> list[str]:
+    """method: after it has learned its evidence. experts: their names. rows: that it trains on."""
+    found = []
+    settings = experiment.settings
+    if settings.aux == "none" and settings.aux_weight != 1:
+        found.append(f"aux_weight={settings.aux_weight:g}: has no effect with aux=none")
+    if settings.missing != "direct" and method.learns_from_logs:
+        why = "which learns from the experts that were asked; methods that need every cost, such as mild, use it"
+        found.append(f"missing={settings.missing}: has no effect with method={experiment.method.name}, {why}")
+    batch = experiment.recipe.batch_size
+    if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows(experiment):
+        found.append(
+            f"recipe.batch_size={LARGE_BATCH}: faster than {batch} with {rows:,} training rows, and no worse where it was measured"
+        )
+    if isinstance(method, Priced):
+        found += label_lines(experiment, method, experts)
+    return found
+
+
+def reads_rows(experiment: Experiment) -> bool:
+    """A network of one's own may not say what it reads."""
+    return getattr(find(experiment.router), "expects", None) == "rows"
+
+
+def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:
+    """Says if one expert is the cheapest for every label, or if half of its values have too few rows."""
+    costs, rows = method.costs_by_label(), method.rows_by_label
+    if costs is None or rows is None:
+        return []
+    found = []
+    dataset = experiment.dataset.arguments
+    label = f"dataset.label={dataset['label']}" if "label" in dataset else "the label"
+    chosen = argmax_last(-costs[rows > 0]).unique()
+    if len(chosen) == 1:
+        every = dataset.get("label", "label")
+        found.append(
+            f"method={experiment.method.name}: at these prices {experts[int(chosen)]} has the least error + price for every"
+            f" {every}, so no routing by {label} can gain; check the prices, or {other_label(experiment)}"
+        )
+    if rows.double().quantile(0.5) < FEW:
+        remedy = "choose a label with fewer values" if "label" in dataset else "raise validation_fraction"
+        found.append(f"{label}: at least half of its {len(rows):,} values have fewer than {FEW} rows; {remedy}")
+    return found
+
+
+def other_label(experiment: Experiment) -> str:
+    dataset = experiment.dataset.arguments
+    if "label" not in dataset:
+        return "try method=cost_regression, which uses only the input"
+    category = dataset.get("category", "subject")  # dataset=mmlu_sim has this category, but no key for it
+    such = "" if category in (None, dataset["label"]) else f", such as dataset.label={category}"
+    return f"choose another label{such}"

@@ -1,0 +1,237 @@
+"""From a checked experiment to data, method and router."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+
+from l2d.assembly.assemble import Division, Splits, assemble
+from l2d.assembly.datamodule import DeferralData
+from l2d.assembly.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
+from l2d.assembly.module import RouterModule
+from l2d.config import Experiment, Recipe
+from l2d.config.identity import expert_identity
+from l2d.costs.cost import Cost
+from l2d.data.arrays import Arrays, channel_statistics, content_of
+from l2d.experts.cache import Cache
+from l2d.experts.request import ComputeOptions
+from l2d.lightning.learner import MakeOptimizer, speed
+from l2d.lightning.threads import one_thread_if_small
+from l2d.methods.auxiliary import make_aux
+from l2d.methods.method import Method
+from l2d.methods.simple import SimpleRouter
+from l2d.networks.estimators.network import EstimatorNetwork
+from l2d.networks.heads import attach_aux
+from l2d.networks.network import Network
+from l2d.networks.prices import PriceModel
+from l2d.utils.errors import ParameterError, under
+from l2d.utils.seeding import derive_seed
+
+_loaded: dict[str, Arrays] = {}  # the rows of the last dataset
+
+
+def check_router(experiment: Experiment) -> None:
+    """Refuse a router for another kind of input before anything is downloaded, if dataset and network declare their kinds."""
+    kind, network = getattr(make(experiment.dataset), "gives", None), find(experiment.router)
+    if kind is not None and issubclass(network, Network) and hasattr(network, "expects"):
+        with blaming(experiment.router):
+            network.check_kind(kind)
+
+
+def without_epochs(experiment: Experiment) -> Experiment:
+    """A method that is computed at once trains for no epoch, and there is nothing to compile, to average or to choose."""
+    if not find(experiment.method).fitted:
+        return experiment
+    recipe = replace(experiment.recipe, epochs=0, compile="false", ema=0.0, patience=None)
+    return replace(experiment, recipe=recipe, settings=replace(experiment.settings, checkpoint="last"))
+
+
+def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Splits:
+    """dataset -> experts -> costs."""
+    arrays, data = load_rows(experiment)
+    return assemble_rows(experiment, arrays, data, expert_cache(experiment, renew=renew_experts))
+
+
+def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
+    """The dataset's rows and their fingerprint. The next run of a sweep finds them in memory, unless the dataset has no fingerprint
+    of its own: then they could change unnoticed."""
+    dataset = make_dataset(experiment)
+    with blaming_dataset(experiment):
+        before = dataset.fingerprint(experiment.data_dir)
+        key = repr((experiment.plain["dataset"], experiment.data_dir, before))
+        if before and key in _loaded:
+            return _loaded[key], before
+        _loaded.clear()  # first: two datasets may not fit into memory
+        arrays = dataset.load(experiment.data_dir)
+        data = dataset.fingerprint(experiment.data_dir)
+    if data and data == before:
+        _loaded[key] = arrays
+    return arrays, data or content_of(arrays)
+
+
+def assemble_rows(
+    experiment: Experiment, arrays: Arrays, data: str, cache: Cache, *, everything: bool = False
+) -> Splits:
+    """experts -> costs, for rows that are loaded already. data: their fingerprint. everything: see Division."""
+    settings, experts, cost = experiment.settings, make(experiment.experts), make(experiment.cost)
+    assert isinstance(cost, Cost)
+    method: type[Method] = find(experiment.method)
+    return assemble(
+        arrays,
+        experts,
+        cost,
+        Division(
+            settings.validation_fraction,
+            settings.fold,
+            settings.sampling,
+            settings.seed,
+            settings.missing,
+            method.takes_evidence,
+            method.learns_from_logs,
+            method.takes_prices_later,
+            everything,
+        ),
+        coverage=experiment.setup.coverage,
+        data=data,
+        data_dir=experiment.data_dir,
+        cache=cache,
+        compute=ComputeOptions(
+            accelerator=experiment.trainer.accelerator,
+            deterministic=experiment.trainer.deterministic,
+            data_on_device=experiment.trainer.data_on_device,
+            progress=settings.progress,
+        ),
+    )
+
+
+def make_dataset(experiment: Experiment) -> Any:
+    dataset = make(experiment.dataset)
+    encoder: Any = getattr(dataset, "encoder", None)
+    if hasattr(encoder, "progress"):  # not a key: it would change the name of the run's folder
+        encoder.progress = experiment.settings.progress
+    return dataset
+
+
+def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:
+    """The cache of the experts' predictions. `assemble` adds the facts of the data to its identity."""
+    names = (experiment.dataset.name, experiment.setup.name, experiment.experts.name)
+    return Cache(experiment.runs_dir / "experts", "-".join(names), expert_identity(experiment.plain), renew)
+
+
+def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> DeferralData:
+    with under("recipe"):
+        return DeferralData(
+            splits,
+            batch_size=experiment.recipe.batch_size,
+            augment=experiment.recipe.augment,
+            on_device=experiment.trainer.data_on_device,
+            seed=experiment.seed,
+            parts=parts,
+        )
+
+
+def make_method(
+    experiment: Experiment,
+    costs: Tensor,
+    num_classes: int,
+    largest_cost: float | None = None,
+    mean_costs: Tensor | None = None,
+) -> Method:
+    """costs [N, p], num_classes: of the training split. largest_cost: before noise, if there is some. mean_costs [p]: if the costs
+    are those of a log, which knows only some."""
+    method: Method = make(
+        experiment.method,
+        costs=costs,
+        num_classes=num_classes,
+        decision=experiment.settings.decision,
+        largest_cost=largest_cost,
+        mean_costs=mean_costs,
+    )
+    return method
+
+
+def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> RouterModule:
+    """method -> network -> router. parts: number of micro-batches per batch."""
+    settings, recipe = experiment.settings, experiment.recipe
+    if settings.checkpoint == "best_loss" and splits.propensities is not None:
+        problem = "the loss of a log's validation rows is not known; use last or best"
+        raise ParameterError("checkpoint", problem, settings.checkpoint)
+    pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
+    train = splits.train
+    means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
+    method = make_method(experiment, train.costs, splits.num_classes, splits.largest_cost, means)
+    if splits.evidence is not None:
+        with blaming(experiment.method):
+            method.learn(splits.evidence)
+    aux = make_aux(
+        settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes, splits.largest_cost
+    )
+    network = make_network(experiment, splits, method)
+    if isinstance(method, SimpleRouter):
+        assert isinstance(network, EstimatorNetwork)
+        with blaming(experiment.method), one_thread_if_small(train.source.numel()):
+            network.fit(method.fit_rows(train.inputs, train.costs, train.labels))
+    if method.takes_prices_later and train.prices.ndim == 2:
+        assert isinstance(network, Network)
+        statistics = channel_statistics(train.source, train.rows)
+        with one_thread_if_small(train.source.numel()):
+            weight = splits.price_weights
+            network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics, weight=weight)
+    if aux is not None:
+        attach_aux(network, aux.num_outputs)
+    with (
+        torch.no_grad(),
+        blaming(experiment.router),
+    ):  # a router for other inputs fails here, before the folder is made
+        network.eval()(train.source[train.rows[:1]])
+    network.train()
+    fast = speed(recipe, experiment.trainer.accelerator)
+    optimizer = make_optimizer(recipe, network)
+    return RouterModule(
+        network=network,
+        method=method,
+        aux=aux,
+        optimizer=optimizer,
+        schedule=recipe.schedule,
+        channels_last=fast["channels_last"],
+        compile_mode=fast["compile"],
+        ema=recipe.ema,
+        parts=parts,
+        blaming=partial(blaming, experiment.method),
+        has_oracle=splits.propensities is None,
+    )
+
+
+def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.Module:
+    """With mean and std of the training inputs, if it takes them. Some methods have a network of their own."""
+    if isinstance(method, SimpleRouter):
+        return method.own_network()
+    offered: dict[str, Any] = {"num_outputs": method.num_outputs, "head": method.head}
+    if {"mean", "std"} & parameters_of(experiment.router, ("mean", "std")):
+        offered["mean"], offered["std"] = channel_statistics(splits.train.source, splits.train.rows)
+    network: nn.Module = make(experiment.router, **offered)
+    return network
+
+
+def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
+    """A function from parameters to an optimizer. It is tried here: torch checks the arguments only when it is called."""
+    fused = recipe.fused and "fused" in parameters_of(
+        recipe.optimizer, ("fused",)
+    )  # some optimizers have no such kernel
+    optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
+    try:
+        if parameters := list(network.parameters()):  # a simple router has none
+            optimizer(parameters)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ParameterError(recipe.optimizer.key, str(error), dict(recipe.optimizer.arguments)) from error
+    return optimizer
+
+
+def switched_off(experiment: Experiment) -> str:
+    """The values that this machine uses instead of the recipe's, as overrides."""
+    used = speed(experiment.recipe, experiment.trainer.accelerator)
+    asked = {key: getattr(experiment.recipe, key) for key in used}
+    return " ".join(f"recipe.{key}={str(used[key]).lower()}" for key in used if used[key] != asked[key])

@@ -1,0 +1,64 @@
+"""What a run's config does not say: the data's fingerprint, the experts' names. Needed before anything is loaded: no torch here."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from l2d.assembly.make import blaming, blaming_dataset, find, make
+from l2d.config import Experiment
+from l2d.experts.partition import class_experts
+from l2d.utils.errors import L2DError
+
+
+def data_fingerprint(experiment: Experiment) -> str:
+    """Of the data, and of experts that can change under the same config: a model's folder may get other weights. Empty in a
+    dry run, if the data would have to be fetched."""
+    dataset = make(experiment.dataset)
+    is_here = getattr(dataset, "is_here", None)
+    if experiment.settings.dry_run and is_here is not None and not is_here(experiment.data_dir):
+        return ""
+    with blaming_dataset(experiment):
+        data: str = dataset.fingerprint(experiment.data_dir)
+    if not hasattr(find(experiment.experts), "identity"):
+        return data
+    experts = make(experiment.experts)
+    with blaming(experiment.experts):
+        return hashlib.sha256(f"{data} {experts.identity()}".encode()).hexdigest()[:16]
+
+
+def with_listed_prices(experiment: Experiment) -> Experiment:
+    """Turn prices by name into a list in the experts' order, so that both notations are the same run.
+
+    Wrong names stay as they are; the cost refuses them later.
+    """
+    prices = experiment.cost.arguments.get("prices")
+    if not isinstance(prices, Mapping):
+        return experiment
+    try:
+        names = expert_names(experiment)
+    except L2DError:  # reported when the data are read
+        return experiment
+    if {*names} != {*prices}:
+        return experiment
+    listed = {"prices": [prices[name] for name in names]}
+    cost = replace(experiment.cost, arguments={**experiment.cost.arguments, **listed})
+    return replace(experiment, cost=cost, plain={**experiment.plain, "cost": {**experiment.plain["cost"], **listed}})
+
+
+def expert_names(experiment: Experiment) -> tuple[str, ...]:
+    """The experts' names, in order; empty if they are known only after the experts are made.
+
+    The class of the experts is asked, not an object: making one may import torch. If the class does not say, the names are those
+    of experts that divide the classes or, without a coverage, of the dataset's own experts.
+    """
+    experts, coverage = experiment.experts, experiment.setup.coverage
+    found: Any = find(experts)
+    if hasattr(found, "expert_names"):
+        with blaming(experts):
+            return tuple(found.expert_names(coverage, **experts.arguments))
+    if coverage is not None:
+        return class_experts(len(coverage))
+    dataset = make(experiment.dataset)
+    with blaming_dataset(experiment):
+        return tuple(dataset.expert_names(experiment.data_dir)) if hasattr(dataset, "expert_names") else ()

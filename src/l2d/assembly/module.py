@@ -1,0 +1,87 @@
+"""The router as Lightning trains it: a network and a method."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from torch import Tensor, nn
+
+from l2d.core.costs import cheapest, paid
+from l2d.data.batches import Batch
+from l2d.lightning.learner import Learner, MakeOptimizer
+from l2d.methods.auxiliary import ExpertsAux, LabelAux
+from l2d.methods.method import Method
+from l2d.networks.heads import without_aux
+from l2d.utils.errors import L2DError
+
+Aux = LabelAux | ExpertsAux
+
+
+class RouterModule(Learner):
+    """network: inputs -> outputs [B, method.num_outputs]. blaming: attributes errors of the method to its key. has_oracle: whether
+    it is known which expert is the cheapest on a validation row."""
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        method: Method,
+        aux: Aux | None = None,
+        optimizer: MakeOptimizer,
+        schedule: str,
+        channels_last: bool,
+        compile_mode: str,
+        ema: float = 0.0,
+        parts: int = 1,
+        blaming: Callable[[], AbstractContextManager[None]] = nullcontext,
+        has_oracle: bool = True,
+    ) -> None:
+        super().__init__(
+            network=network,
+            optimizer=optimizer,
+            schedule=schedule,
+            channels_last=channels_last,
+            compile_mode=compile_mode,
+            ema=ema,
+            parts=parts,
+        )
+        self.method, self.aux, self.blaming, self.has_oracle = method, aux, blaming, has_oracle
+
+    def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        if self.aux is None:
+            return self.own_losses(outputs, costs, labels)
+        own, beside = outputs.tensor_split([self.method.num_outputs], dim=-1)
+        return self.own_losses(own, costs, labels) + self.aux.loss(beside, costs, labels)
+
+    def own_losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        """The method's, without the auxiliary task's."""
+        with self.blaming():
+            return one_per_row(self.method.loss(outputs, costs, labels), costs)
+
+    def weights(self) -> dict[str, Tensor]:
+        """What is needed to route: the method's buffers and the network, with averaged weights if there are any."""
+        found = self.state_dict()
+        if self.averaged is not None:
+            own = {name: value for name, value in found.items() if not name.startswith(("network.", "average."))}
+            found = {**own, **{f"network.{name}": value for name, value in self.averaged.state_dict().items()}}
+        return found if self.aux is None else without_aux(found)
+
+    def validation_step(self, batch: Batch, _: int) -> None:
+        inputs, costs, labels = batch
+        outputs = self(inputs)
+        with self.blaming():
+            decisions = self.method.decide(outputs)
+        means = {
+            "val/loss": self.own_losses(outputs, costs, labels).mean(),
+            "val/deferral_loss": paid(costs, decisions).mean(),
+        }
+        if self.has_oracle:
+            means["val/agrees_with_oracle"] = (decisions == cheapest(costs)).float().mean()
+        self.log_dict(means, batch_size=len(inputs))
+        self.log("val DL", means["val/deferral_loss"], prog_bar=True, logger=False, batch_size=len(inputs))
+
+
+def one_per_row(losses: Tensor, costs: Tensor) -> Tensor:
+    """Refuse a user's loss that averages by itself: it would train without an error, but to other weights."""
+    if losses.shape != costs.shape[:1]:
+        raise L2DError(f"method: the loss must have one value per row, [{len(costs)}], not {list(losses.shape)}")
+    return losses

@@ -1,0 +1,53 @@
+"""One split of a run: rows, the experts' answers on them, and what these cost."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from l2d.core.off_policy import Logged
+from l2d.data.arrays import Answers
+
+
+@dataclass(frozen=True)
+class Split:
+    """One split of n rows. source: inputs, in which `rows` [n] are the split's. answers, costs [n, p], labels [n]: of these rows.
+    prices: the price part of the costs, [p], or [n, p] if it differs between rows. logged: how a log knows the costs of rows that
+    judge a router, which are doubly robust then. without_prices: the costs are errors alone, for methods that add the prices
+    of rows only to decide."""
+
+    source: Tensor
+    rows: Tensor
+    answers: Answers
+    costs: Tensor
+    prices: Tensor
+    labels: Tensor
+    logged: Logged | None = None
+    without_prices: bool = False
+
+    @property
+    def whole_costs(self) -> Tensor:
+        """With prices."""
+        return self.costs + self.prices if self.without_prices else self.costs
+
+    @property
+    def inputs(self) -> Tensor:
+        return self.source[self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, positions: Tensor) -> "Split":
+        """The rows at these positions, in this order; positions may repeat, or be a mask."""
+        prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
+        costs, labels = self.costs[positions], self.labels[positions]
+        logged = None if self.logged is None else self.logged[positions]
+        return Split(
+            self.source,
+            self.rows[positions],
+            self.answers[positions],
+            costs,
+            prices,
+            labels,
+            logged,
+            self.without_prices,
+        )

@@ -1,0 +1,262 @@
+"""A network that learns: the step, the schedule, compilation. A subclass defines the loss."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.plugins.environments import LightningEnvironment
+from pytorch_lightning.profilers import PassThroughProfiler
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, OneCycleLR
+
+from l2d.config import Recipe
+from l2d.data.batches import Batch
+from l2d.lightning.compiling import compiled_features
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.interrupts import TERMINATED
+
+if TYPE_CHECKING:
+    from l2d.lightning.averaging import WarmAverage
+
+# What a CPU uses instead of the recipe's values.
+PLAIN = {"precision": "32-true", "channels_last": False, "compile": "false"}
+STREAMS = "random_streams"  # in a checkpoint
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+class Learner(pl.LightningModule):
+    """network: inputs -> outputs. optimizer: makes an optimizer from parameters. A subclass has `losses`, one value per example;
+    the only mean over a batch is taken here.
+
+    ema: the decay of an exponential moving average of the weights, which is then validated and used; 0: none.
+    compile_mode: torch.compile's, or "false". Only full training batches run compiled: an epoch's last batch and evaluation would
+    cost a compilation each.
+    parts: the number of micro-batches per batch. Their gradients add up to one step, that of the whole batch.
+    """
+
+    recipe_key: ClassVar[str] = "recipe"
+
+    def __init__(
+        self,
+        *,
+        network: nn.Module,
+        optimizer: MakeOptimizer,
+        schedule: str,
+        channels_last: bool,
+        compile_mode: str,
+        ema: float = 0.0,
+        parts: int = 1,
+    ) -> None:
+        super().__init__()
+        if channels_last:
+            network = network.to(memory_format=torch.channels_last)
+        self.network, self.ema, self.parts = network, ema, parts
+        self.average = make_average(network, ema) if ema else None
+        self.make_optimizer = optimizer
+        self.schedule = schedule
+        self.loss_sum, self.rows_seen = torch.zeros(()), 0
+        self.full_batch = 0
+        self.compiled = [] if compile_mode == "false" else [compiled_features(compile_mode)]
+
+    @property
+    def averaged(self) -> nn.Module | None:
+        """The network with averaged weights, if there is one."""
+        return None if self.average is None else self.average.module
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Lightning notes the current hook here, forty times a step. Torch would look each time whether that is a parameter."""
+        if name == "_current_fx_name":
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """With the averaged weights, if there are any. The step itself uses `network`."""
+        return self.network(inputs) if self.averaged is None else self.averaged(inputs)
+
+    def optimizer_step(self, *given: Any, **named: Any) -> None:
+        super().optimizer_step(*given, **named)
+        if self.average is not None:
+            self.average.update(
+                self.network, step=self.trainer.global_step + 1
+            )  # Lightning counts this step afterwards
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:  # noqa: ARG002
+        """What torch's own does, without its two detours through the compiler."""
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
+    def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def training_step(self, batch: Batch, index: int) -> Tensor:
+        inputs, costs, labels = batch
+        if not self.full_batch:
+            self.full_batch = len(inputs)
+        full = is_full(len(inputs), self.full_batch, self.parts)
+        search_convolutions(full)
+        outputs = self.network(inputs, *(self.compiled if full else []))
+        loss = self.losses(outputs, costs, labels).mean()
+        # Lightning's own log() takes as long as the rest of a step's bookkeeping together.
+        self.loss_sum.add_(loss.detach(), alpha=len(inputs))
+        self.rows_seen += len(inputs)
+        if self.parts == 1:
+            return loss
+        batches: Any = self.trainer.train_dataloader
+        return loss * batches.weights[index]
+
+    def on_train_epoch_start(self) -> None:
+        self.loss_sum = torch.zeros((), device=self.device)
+        self.rows_seen = 0
+
+    def on_train_epoch_end(self) -> None:
+        """Refuse infinite or NaN losses. Once per epoch, before the checkpoint: reading each loss would make the device wait."""
+        measured = {"train/loss": self.loss_sum / self.rows_seen}
+        if "val/loss" in self.trainer.callback_metrics:  # reflects the epoch's last step too
+            measured["val/loss"] = self.trainer.callback_metrics["val/loss"]
+        for name, loss in measured.items():
+            if not torch.isfinite(loss):
+                raise L2DError(
+                    f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1};"
+                    f" lower {self.recipe_key}.optimizer.lr"
+                )
+        self.log("train/loss", measured["train/loss"], sync_dist=True)
+        self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_validation_start(self) -> None:
+        search_convolutions(False)
+
+    def on_predict_start(self) -> None:
+        search_convolutions(False)
+
+    def predict_step(self, batch: Batch, *_: int) -> Tensor:
+        return self(batch[0])
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Dropout draws from the global streams: a resumed run must make the same draws as an uninterrupted one."""
+        checkpoint[STREAMS] = [torch.get_rng_state(), *self._cuda_stream()]
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        cpu, *cuda = checkpoint[STREAMS]
+        torch.set_rng_state(cpu.cpu())
+        if (
+            cuda and (device := self._cuda()) is not None
+        ):  # else it is resumed on another kind of device, with other draws
+            torch.cuda.set_rng_state(cuda[0].cpu(), device)
+
+    def _cuda_stream(self) -> list[Tensor]:
+        """The stream of this process's device. One process writes the checkpoint, and all are seeded alike."""
+        device = self._cuda()
+        return [] if device is None else [torch.cuda.get_rng_state(device)]
+
+    def _cuda(self) -> torch.device | None:
+        """The device it trains on, if CUDA; the weights may not be there yet when a checkpoint is read."""
+        device = self.trainer.strategy.root_device if self._trainer is not None else self.device
+        return device if device.type == "cuda" else None
+
+    def configure_optimizers(self) -> Any:
+        optimizer = self.make_optimizer(parameter for parameter in self.parameters() if parameter.requires_grad)
+        if self.schedule == "constant":
+            return optimizer
+        scheduler = make_scheduler(optimizer, self.schedule, int(self.trainer.estimated_stepping_batches))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def make_average(network: nn.Module, decay: float) -> "WarmAverage":
+    from l2d.lightning.averaging import WarmAverage  # here, since importing timm takes seconds
+
+    average: WarmAverage = WarmAverage(network, decay=decay).requires_grad_(False)
+    return average.train()  # Lightning warns about modules in evaluation mode, and switches all of them itself
+
+
+def is_full(rows: int, first: int, parts: int) -> bool:
+    """Whether a batch or micro-batch has the full size, unlike an epoch's smaller last one. first: rows of the very first one.
+    Micro-batches of one batch may differ by a row, and the smaller come first."""
+    return rows == first or (parts > 1 and rows == first + 1)
+
+
+def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRScheduler:
+    """cosine: from the optimizer's rate to 0. one_cycle: up to it over a fifth of the steps, then to 0."""
+    if schedule == "cosine":
+        return CosineAnnealingLR(optimizer, T_max=steps)
+    peak = [group["lr"] for group in optimizer.param_groups]
+    rise = max(0.2, 2 / (steps + 1))  # at least one step, or OneCycleLR divides by zero
+    return OneCycleLR(optimizer, max_lr=peak, total_steps=steps + 1, pct_start=rise, cycle_momentum=False)
+
+
+def search_convolutions(on: bool) -> None:
+    """Switch cuDNN's benchmark mode, which times all algorithms on a new shape; that takes a second or more per shape.
+
+    It pays for full training batches, the shape of nearly every step. Off if the user asked for determinism.
+    """
+    torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()
+
+
+def quieten() -> None:
+    """Switch off what Lightning says about itself; the bars and the table are enough."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    # The compiler warns about a network in half precision; its head is in float32 on purpose.
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
+    warnings.filterwarnings("ignore", ".*LeafSpec.*", module="pytorch_lightning")  # Lightning 2.6 with torch 2.15
+
+
+class NoProfiler(PassThroughProfiler):
+    """Lightning enters a profile thirty times a step, and that of its own pass-through is a new generator each time."""
+
+    nothing: ClassVar[AbstractContextManager[None]] = nullcontext()
+
+    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
+        return self.nothing
+
+
+def make_trainer(**options: Any) -> pl.Trainer:
+    """Lightning's trainer, for loaders that divide the rows among processes themselves. Its refusals become one line."""
+    quieten()
+    # One device belongs to no cluster, and looking for MPI takes most of a second.
+    plugins = LightningEnvironment() if options.get("devices") == 1 else None
+    try:
+        return pl.Trainer(
+            use_distributed_sampler=False, enable_model_summary=False, plugins=plugins, profiler=NoProfiler(), **options
+        )
+    except (MisconfigurationException, ValueError) as error:
+        told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
+        raise ParameterError("trainer", str(error).splitlines()[0], told) from error
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Restores the exit status of Ctrl-C and SIGTERM, which Lightning turns into a SystemExit. Any other SystemExit passes: a
+    library that ends with sys.exit("please install foo") keeps its message."""
+    try:
+        yield
+    except SIGTERMException:
+        sys.exit(TERMINATED)
+    except SystemExit as leaving:
+        if isinstance(leaving.__context__, KeyboardInterrupt):  # Lightning calls sys.exit(1) while it handles one
+            raise KeyboardInterrupt from None
+        raise
+
+
+def hide_missing_gpu() -> None:
+    """Without a GPU, spare the optimizer its search for a driver in every step. Only for l2d's own commands: other processes that
+    are started from here see no GPU either."""
+    if not torch.cuda.is_available():
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
+
+
+def on_gpu(accelerator: str) -> bool:
+    return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+
+
+def speed(recipe: Recipe, accelerator: str) -> dict[str, Any]:
+    """The recipe's precision, channels_last and compile; on a CPU they are off."""
+    return {key: getattr(recipe, key) for key in PLAIN} if on_gpu(accelerator) else PLAIN

@@ -1,0 +1,206 @@
+"""dataset=log: the log of l2d serve, or its export, as rows to train the next router from. Light: only `load` imports torch."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from l2d.data.arrays import Answers, Arrays, divided_arrays
+from l2d.data.text.encoders import Encoder
+from l2d.logs.databases import log_address, without_password
+from l2d.logs.rows import LoggedRows, explored_rows, left_out_note, read_rows
+from l2d.utils.errors import L2DError, ParameterError, under
+from l2d.utils.parameters import Name, ProperShare
+from l2d.utils.text import counted
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LEAST_ANSWERS = 25  # of each expert: a regression needs ten, on every fold
+# A server may be writing: all steps of a run must see the same rows.
+snapshot = cache(read_rows)
+
+
+class ServerLog:
+    """One row per decision that has an outcome and whose expert a policy chose, with its propensity. path: the log or its export.
+    run: only the decisions of this run. encoder: how the router reads text; if the log kept numbers, it must be the one that made
+    them. test_fraction: of the rows, the same for every seed; equal inputs stay on one side."""
+
+    divisible = True
+
+    def __init__(
+        self, *, path: str | None, run: Name | None, encoder: Encoder | None, test_fraction: ProperShare
+    ) -> None:
+        self.path = path
+        self.run, self.encoder, self.test_fraction = None if run is None else str(run), encoder, test_fraction
+
+    @property
+    def gives(self) -> str | None:
+        """The kind of a router's inputs; None if the encoder determines it."""
+        rows = self._rows()
+        return None if rows.texts is not None else "images" if is_image(rows) else "rows"
+
+    def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002 (the path says where)
+        rows = self._rows()
+        found = hashlib.sha256("\n".join([*rows.ids, *rows.experts, repr(rows.about)]).encode())
+        for part in (rows.errors, rows.prices, rows.latencies, rows.propensities):
+            found.update(part.tobytes())
+        if self.encoder is not None and rows.texts is not None:
+            found.update(self.encoder.identity().encode())
+        return found.hexdigest()[:16]
+
+    def expert_names(self, data_dir: Path) -> list[str]:  # noqa: ARG002
+        return list(self._rows().expert_names)
+
+    def load(self, data_dir: Path) -> Arrays:
+        import torch
+
+        from l2d.data.splits import draw_whole_groups, stratified_split
+
+        rows = self._rows()
+        names = rows.expert_names
+        check_asked(rows, names)
+        inputs = self._inputs(rows, data_dir)
+        labels, groups = torch.full((len(rows),), -1), equal_inputs(rows)
+        draw = partial(stratified_split, fraction=self.test_fraction, seed=0, parameter="test_fraction", strict=False)
+        train, test = draw_whole_groups(draw, labels, groups)
+        asked = ", ".join(f"{name} {Counter(rows.experts.tolist())[name]:,}" for name in names)
+        read = len(snapshot(log_address(str(self.path)), self.run))
+        left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
+        print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}", file=sys.stderr)
+        arrays = divided_arrays(
+            inputs,
+            labels,
+            0,
+            train=train,
+            test=test,
+            experts=names,
+            answers=answers_of_rows(rows, names),
+            groups=groups,
+            categories=None,
+            ids=rows.ids,
+            texts=None,
+            seen=rows.seen,
+        )
+        if arrays.panel is None:
+            return arrays
+        return replace(arrays, panel=replace(arrays.panel, price_scale=rows.price_scale, dollars=rows.dollars))
+
+    def _rows(self) -> LoggedRows:
+        if self.path is None:
+            raise ParameterError("path", "missing; give the log of l2d serve, or its export")
+        address = log_address(self.path)
+        if without_password(self.path) != self.path:
+            raise ParameterError(
+                "path", "its password would be written into the run's folder; use PGPASSWORD or ~/.pgpass"
+            )
+        if isinstance(address, Path) and not address.is_file():
+            raise ParameterError("path", f"no such file (looked for in {Path.cwd()})", self.path)
+        return with_evidence(snapshot(address, self.run))
+
+    def _inputs(self, rows: LoggedRows, data_dir: Path) -> Tensor:
+        """As the network takes them."""
+        import torch
+
+        if rows.features is not None:
+            check_encoder(rows, self.encoder)
+            found = torch.from_numpy(rows.features.copy())  # the snapshot stays as it is
+            shape = rows.about.shape if rows.about is not None else found.shape[1:]
+            return found.reshape(len(rows), *shape).to(torch.uint8 if is_image(rows) else torch.float32)
+        if self.encoder is None:
+            raise ParameterError("encoder", "missing, since this router does not read text; choose a router that does")
+        assert rows.texts is not None
+        with under("encoder"):
+            return torch.from_numpy(self.encoder.encode(rows.texts.tolist(), data_dir).copy())
+
+
+def is_image(rows: LoggedRows) -> bool:
+    return rows.features is not None and rows.about is not None and len(rows.about.shape) == 3
+
+
+def with_evidence(rows: LoggedRows) -> LoggedRows:
+    """Without the rows that were not explored, and without those whose price is not known, if that of others is."""
+    kept = explored_rows(rows)
+    if not len(kept):
+        raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
+    known = ~np.isnan(kept.prices)
+    return kept.take(known) if known.any() else kept
+
+
+def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:
+    """An expert that was hardly asked cannot be judged; without it, the router would fit no server of this log."""
+    counts = Counter(rows.experts.tolist())
+    for name in names if rows.about is None else rows.about.experts:
+        if counts[name] < LEAST_ANSWERS:
+            was = "was never asked" if not counts[name] else f"has {counted(counts[name], 'answer')} with an outcome"
+            raise L2DError(f"{rows.file}: {name} {was}; every expert needs {LEAST_ANSWERS} (l2d serve --explore)")
+    if len(names) < 2:
+        raise L2DError(f"{rows.file}: only {names[0]} was asked; routing needs at least two experts")
+
+
+def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:
+    """Numbers that an encoder made are of use only to a router with the same encoder."""
+    seen = rows.seen
+    if seen.text is None:
+        return
+    assert rows.features is not None
+    if rows.about is not None and rows.about.encoder is not None:
+        described = rows.about.encoder
+        if encoder is None or not is_described(encoder, described):
+            problem = f"the log has what the encoder {described.get('name')} made of the texts"
+            raise ParameterError("encoder", f"{problem}; choose the router that served, or one with the same reads")
+        return
+    width = rows.features.shape[1] - len(seen.features)
+    if encoder is None or encoder.embed(["What is this?"]).shape[1] != width:
+        raise ParameterError("encoder", f"does not make {width:,} numbers of a text, as the router that served did")
+
+
+def is_described(encoder: Encoder, described: Mapping[str, Any]) -> bool:
+    """Whether it is the encoder of this config. Arguments that do not change its numbers count too, since nobody changes them."""
+    arguments = {name: value for name, value in described.items() if name not in ("name", "_target_")}
+    same = all(getattr(encoder, name, None) == value for name, value in arguments.items())
+    return same and str(described["_target_"]).rpartition(".")[2] == type(encoder).__name__
+
+
+def equal_inputs(rows: LoggedRows) -> Tensor:
+    """int [n]: equal numbers for equal inputs, which must stay on one side of a split."""
+    import torch
+
+    from l2d.data.splits import groups_of_equal_texts
+
+    if rows.texts is not None:
+        return groups_of_equal_texts(rows.texts.tolist())
+    assert rows.features is not None
+    numbers: dict[bytes, int] = {}
+    return torch.tensor([numbers.setdefault(row.tobytes(), len(numbers)) for row in rows.features])
+
+
+def answers_of_rows(rows: LoggedRows, names: tuple[str, ...]) -> Answers:
+    """[n, p], NaN where an expert was not asked. No prices or latencies if they are known for no row."""
+    import torch
+
+    place = np.array([names.index(name) for name in rows.experts])
+
+    def spread(values: np.ndarray) -> Tensor | None:
+        if np.isnan(values).all():
+            return None
+        found = np.full((len(rows), len(names)), np.nan)
+        found[np.arange(len(rows)), place] = values
+        return torch.from_numpy(found)
+
+    errors = spread(rows.errors)
+    assert errors is not None
+    return Answers(
+        errors,
+        prices=spread(rows.prices),
+        latencies=spread(rows.latencies),
+        propensities=spread(rows.propensities),
+    )

@@ -1,0 +1,162 @@
+"""The log in its long form, which training and off-policy estimates take: a row for each decision that has an outcome."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2d.data.arrays import Seen
+from l2d.logs.databases import connect, without_password
+from l2d.utils.errors import L2DError
+
+JOINED = """
+SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.router_choice, o.correct, o.loss,
+       coalesce(o.price, d.price) AS price, coalesce(o.latency, d.latency) AS latency,
+       CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run, r.about
+FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS r ON r.name = d.run ORDER BY d.number
+"""
+TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
+SCALE = "price_scale"  # the column of what the run that decided multiplied prices by, if one did
+NO_SCALE = (0, 1)  # prices that do not count, or that are in units of one error already
+ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
+EMBEDDED = f"{TEXT}_"  # the columns of what an encoder made of the text begin so
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What the log says of the run that decided. shape: of one input. encoder: the config of the text encoder. price_scale: what
+    its training multiplied prices by, to be in units of one error. currency: "$" if prices are dollars, else ""; None in logs of
+    earlier versions. The repr is part of fingerprints, which the currency must not change."""
+
+    experts: tuple[str, ...]
+    shape: tuple[int, ...]
+    seen: Seen
+    encoder: dict[str, Any] | None
+    price_scale: float
+    currency: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def read(cls, about: str) -> "RunInputs":
+        found = json.loads(about)
+        seen = Seen(**{**found["seen"], "features": tuple(found["seen"]["features"])})
+        known = tuple(found["experts"]), tuple(found["shape"]), seen, found["encoder"], found["price_scale"]
+        return cls(*known, found.get("currency"))
+
+    def are_like(self, other: "RunInputs") -> bool:
+        """Whether the numbers that the routers saw mean the same."""
+        return (self.shape, self.seen.features, self.encoder) == (other.shape, other.seen.features, other.encoder)
+
+    def prices_are_like(self, other: "RunInputs") -> bool:
+        """Whether their prices may have the same unit. Without a currency, nothing is known of it."""
+        return None in (self.currency, other.currency) or self.currency == other.currency
+
+    def column_names(self, width: int) -> list[str]:
+        """Of the numbers that the router saw: its columns, then what its encoder made of the text."""
+        named = [f"{NUMBER}{name}" for name in self.seen.features]
+        rest = EMBEDDED if self.seen.text is not None else NUMBER
+        return [*named, *(f"{rest}{place}" for place in range(1, width - len(named) + 1))]
+
+
+@dataclass(frozen=True)
+class LongForm:
+    """columns: id, prompt or the numbers that the router saw, expert, router_choice, correct or loss, price, latency, propensity,
+    time and price_scale; no empty ones. left_out: rows whose expert no policy chose: the client named it, the conversation had it,
+    or another one failed. about: of the last run that decided."""
+
+    columns: dict[str, Any]
+    left_out: int
+    about: RunInputs | None
+
+
+def read_long_form(address: Path | str, run: str | None = None, every: bool = False) -> LongForm:
+    """run: only the decisions of this run. every: also rows without a propensity."""
+    file = without_password(str(address))
+    rows = [row for row in read_joined(address) if run is None or row["run"] == run]
+    kept = [row for row in rows if every or row["propensity"] is not None]
+    if not kept:
+        known = "" if run is None else f" of run {run}"
+        raise L2DError(f"{file}: no decision{known} with an outcome; POST /v1/outcomes records them")
+    said = dict.fromkeys((row["run"], row["about"]) for row in kept)
+    runs = {name: RunInputs.read(about) for name, about in said if about is not None}
+    check_units(file, kept, runs)
+    return LongForm(
+        {
+            "id": [row["id"] for row in kept],
+            **inputs_of_rows(file, kept, [*runs.values()]),
+            "expert": [row["expert"] for row in kept],
+            **known_columns(kept, ("router_choice",)),
+            **outcomes_of_rows(kept),
+            **known_columns(kept, ("price", "latency", "propensity")),
+            "time": [round(row["time"], 3) for row in kept],
+            **scales_of_rows(kept, runs),
+        },
+        len(rows) - len(kept),
+        runs.get(kept[-1]["run"]),
+    )
+
+
+def read_joined(address: Path | str) -> list[Any]:
+    if isinstance(address, Path) and not address.is_file():
+        raise L2DError(f"{address}: no such file; give the log of l2d serve")
+    database = connect(address)
+    try:
+        return database.rows(JOINED)
+    except database.errors as error:
+        raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
+    finally:
+        database.close()
+
+
+def check_units(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> None:
+    """Refuse prices that cannot be added up."""
+    priced = {row["run"] for row in rows if row["price"] is not None}
+    for one, other in combinations([name for name in runs if name in priced], 2):
+        if not runs[one].prices_are_like(runs[other]):
+            problem = f"the runs {one} and {other} count prices in different units (cost.error_price)"
+            raise L2DError(f"{file}: {problem}; {ONE_RUN}")
+
+
+def scales_of_rows(rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, list[float | None]]:
+    """Runs whose prices are dollars may differ in what a wrong answer costs. No column if no run scaled its prices."""
+    scales = {name: run.price_scale for name, run in runs.items()}
+    if all(scale in NO_SCALE for scale in scales.values()):
+        return {}
+    return {SCALE: [scales.get(row["run"]) for row in rows]}
+
+
+def known_columns(rows: Sequence[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Without columns that are empty in all rows."""
+    found = {name: [row[name] for row in rows] for name in names}
+    return {name: cells for name, cells in found.items() if any(cell is not None for cell in cells)}
+
+
+def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:
+    """correct, if that was reported for all of them; else the loss."""
+    if all(row["correct"] is not None for row in rows):
+        return {"correct": [row["correct"] for row in rows]}
+    return {"loss": [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in rows]}
+
+
+def inputs_of_rows(file: str, rows: Sequence[Any], about: Sequence[RunInputs]) -> dict[str, Any]:
+    """The column prompt, or the numbers that the router saw; empty in rows of which nothing was kept. about: of the runs that
+    decided."""
+    seen = [row["features"] for row in rows if row["features"] is not None]
+    if all(row["text"] is None for row in rows) and not seen:
+        return {}
+    if seen and (
+        any(row["text"] is not None for row in rows)
+        or len({len(one) for one in seen}) > 1
+        or not all(one.are_like(about[0]) for one in about)
+    ):
+        raise L2DError(f"{file}: its rows have different inputs; {ONE_RUN}")
+    if not seen:
+        return {TEXT: [row["text"] for row in rows]}
+    width = len(seen[0]) // 4
+    found = np.full((len(rows), width), np.nan, dtype="<f4")
+    found[[row["features"] is not None for row in rows]] = np.frombuffer(b"".join(seen), "<f4").reshape(-1, width)
+    names = about[0].column_names(width) if about else [f"{NUMBER}{place}" for place in range(1, width + 1)]
+    return dict(zip(names, found.T, strict=True))

@@ -1,0 +1,65 @@
+"""What the log says of the last hour: decisions, spend and outcomes by expert, in steps of five minutes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from l2d.logs.databases import Database
+from l2d.logs.outcome_log import id_at
+from l2d.utils.text import six_digits
+
+SECONDS, STEPS = 300, 12
+# An id begins with the time and has an index; the column time has none.
+COUNTED = """
+SELECT coalesce(d.served, d.expert), CASE WHEN d.served IS NULL THEN d.decided_by ELSE 'fallback' END, count(*),
+       sum(coalesce(o.price, d.price)), count(o.decision_id),
+       sum(coalesce(o.loss, 1 - o.correct))
+FROM decisions AS d LEFT JOIN outcomes AS o ON o.decision_id = d.id WHERE d.id >= ? AND d.id < ? GROUP BY 1, 2
+"""
+
+
+class CountedDecisions(NamedTuple):
+    """A row of COUNTED. spend: None if no price is known. wrong: the sum of the errors, None without outcomes."""
+
+    expert: str
+    by: str
+    decisions: int
+    spend: float | None
+    outcomes: int
+    wrong: float | None
+
+
+def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> dict[str, Any]:
+    """Steps are those of the clock, so the last one is not over yet. experts: come first, also those without a decision."""
+    start = (int(now) // SECONDS + 1 - STEPS) * SECONDS
+    bounds = [id_at(start + step * SECONDS) for step in range(STEPS + 1)]
+    steps = [
+        [CountedDecisions(*row) for row in database.execute(COUNTED, span).fetchall()] for span in pairwise(bounds)
+    ]
+    decided_by: Counter[str] = Counter()
+    for one in (one for step in steps for one in step):
+        decided_by[one.by] += one.decisions
+    names = dict.fromkeys([*experts, *(one.expert for step in steps for one in step)])
+    return {
+        "start": start,
+        "seconds": SECONDS,
+        "decided_by": dict(decided_by),
+        "experts": [
+            {"name": name, **sum_steps([[one for one in step if one.expert == name] for step in steps])}
+            for name in names
+        ],
+    }
+
+
+def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
+    """Of one expert. spend: None in steps without a known price. mean_error: of the decisions that have an outcome."""
+    outcomes = sum(one.outcomes for step in steps for one in step)
+    wrong = sum(one.wrong for step in steps for one in step if one.wrong is not None)
+    paid = [[one.spend for one in step if one.spend is not None] for step in steps]
+    return {
+        "choices": [sum(one.decisions for one in step) for step in steps],
+        "spend": [six_digits(sum(known)) if known else None for known in paid],
+        "outcomes": outcomes,
+        "mean_error": six_digits(wrong / outcomes) if outcomes else None,
+    }

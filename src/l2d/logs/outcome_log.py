@@ -1,0 +1,278 @@
+"""The log: decisions and their outcomes, acknowledged only when they are on disk."""
+
+import hashlib
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from l2d.logs.databases import Database, connect
+from l2d.utils.errors import L2DError
+
+VERSION = 3  # of the tables
+SCHEMA = """
+CREATE TABLE runs (name TEXT PRIMARY KEY, about TEXT NOT NULL);
+CREATE TABLE swaps (number INTEGER PRIMARY KEY, run TEXT NOT NULL, time REAL NOT NULL);
+CREATE TABLE decisions (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, run TEXT NOT NULL, expert TEXT NOT NULL,
+    router_choice TEXT, decided_by TEXT NOT NULL, propensity REAL, price REAL, latency REAL, served TEXT, session TEXT,
+    text TEXT, features BLOB
+);
+CREATE INDEX sessions ON decisions (session) WHERE session IS NOT NULL;
+CREATE TABLE outcomes (
+    decision_id TEXT PRIMARY KEY REFERENCES decisions (id), correct REAL, loss REAL, price REAL, latency REAL, time REAL NOT NULL
+) WITHOUT ROWID;
+"""
+MOST = 512  # operations in one commit
+COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
+INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
+OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
+RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
+SWAP = "INSERT INTO swaps (run, time) VALUES (?, ?)"
+LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
+CLOSED = None
+
+logger = logging.getLogger("l2d.serve")
+
+
+class LogUnavailable(Exception):
+    """Nothing was written: the database is locked, the disk is full, or the file is gone."""
+
+
+class OutcomeRefused(Exception):
+    """Nothing of the request was recorded. status: of the HTTP answer."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class LoggedDecision:
+    """expert: who gets the query. router_choice: whom the router prefers, None if it was not asked. decided_by: router, explore,
+    shadow, drift, session or client. propensity: the chance with which the policy chose the expert, None if no policy did.
+    price: of the expert, as the router knows it. features: float32, as bytes."""
+
+    id: str
+    run: str
+    expert: str
+    router_choice: str | None
+    decided_by: str
+    propensity: float | None
+    price: float | None = None
+    session: str | None = None
+    text: str | None = None
+    features: bytes | None = None
+
+    def row(self, now: float) -> tuple[Any, ...]:
+        known = (self.run, self.expert, self.router_choice, self.decided_by, self.propensity, self.price)
+        text = (
+            None if self.text is None else self.text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+        )  # PostgreSQL refuses \0
+        return (self.id, now, *known, self.session, text, self.features)
+
+
+@dataclass(frozen=True)
+class ReportedOutcome:
+    """correct: from 0 to 1; or loss, in units of one error, without the price. price, latency (seconds): None if not given."""
+
+    decision_id: str
+    correct: float | None
+    loss: float | None
+    price: float | None = None
+    latency: float | None = None
+
+    def values(self) -> tuple[float | None, ...]:
+        return self.correct, self.loss, self.price, self.latency
+
+
+def new_decision_id() -> str:
+    """Nobody can guess it, and two servers do not make the same. It begins with the time, which keeps the index small."""
+    return f"{id_at(time.time())}{secrets.token_hex(10)}"
+
+
+def id_at(seconds: float) -> str:
+    """How the ids of this time begin. In the order of the ids, all earlier ones come before it."""
+    return f"{int(seconds * 1000):012x}"
+
+
+def session_digest(session: str) -> str:
+    """What is kept of the name of a conversation."""
+    return hashlib.sha256(session.encode()).hexdigest()[:32]
+
+
+def open_database(address: Path | str) -> Database:
+    """A new one gets its tables. A connection is for one thread at a time."""
+    database = connect(address)
+    try:
+        database.set_durable()
+        database.begin()
+        if database.version() == 0:
+            for statement in SCHEMA.split(";\n"):
+                database.execute(statement)
+            database.set_version(VERSION)
+        found = database.version()
+        database.commit()
+    except database.errors as error:
+        database.close()
+        raise L2DError(f"{database.name}: cannot be used as a log ({error})") from error
+    if found != VERSION:
+        database.close()
+        raise L2DError(f"{database.name}: another version of l2d wrote this log; choose another one")
+    return database
+
+
+Operation = Callable[[Database], Any]
+
+
+class Waiting(NamedTuple):
+    """An operation that waits for its commit."""
+
+    operation: Operation
+    done: Future[Any]
+    writes: bool
+
+
+class OutcomeLog:
+    """One thread writes. Operations that arrive while it commits share the next commit, so a slow disk costs latency, not
+    throughput. `close` ends the thread.
+
+    address: an SQLite file, or a PostgreSQL URL.
+    """
+
+    def __init__(self, address: Path | str) -> None:
+        self.address, self._database = address, open_database(address)
+        self.name = self._database.name
+        self._problem: str | None = None  # why the last commit failed
+        self._waiting: queue.SimpleQueue[Waiting | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_all, name="outcome log", daemon=True)
+        self._writer.start()
+
+    def add_run(self, name: str, about: str) -> Future[None]:
+        """about: what its routers see and how they count prices, as JSON. Training from the log needs it."""
+        return self._do(lambda database: database.execute(RUN, (name, about)) and None)
+
+    def add_decisions(self, decisions: Sequence[LoggedDecision]) -> Future[None]:
+        now = time.time()
+        return self._do(lambda database: database.execute_many(INSERT, [one.row(now) for one in decisions]))
+
+    def add_outcomes(self, outcomes: Sequence[ReportedOutcome]) -> Future[int]:
+        """How many were new. Outcomes that are known already are left as they are. All are recorded, or none."""
+        return self._do(lambda database: add_outcomes(database, outcomes))
+
+    def add_answer(self, id: str, served: str | None, price: float | None, latency: float | None) -> Future[None]:
+        """What the gateway learned: who answered in place of the chosen expert, the price by usage, seconds."""
+        said = "UPDATE decisions SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency)"
+        return self._do(
+            lambda database: database.execute(f"{said} WHERE id = ?", (served, price, latency, id)) and None
+        )
+
+    def expert_of(self, session: str) -> Future[str | None]:
+        """Who answered last in this conversation."""
+        asked = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
+        return self._do(lambda database: (database.execute(asked, (session,)).fetchone() or [None])[0], writes=False)
+
+    def add_swap(self, run: str) -> Future[int]:
+        """The number of the swap. Other servers with this log follow it."""
+
+        def add(database: Database) -> int:
+            database.execute(SWAP, (run, time.time()))
+            return int(database.execute(LAST_SWAP).fetchone()[0])
+
+        return self._do(add)
+
+    def last_swap(self) -> Future[tuple[int, str | None]]:
+        """Its number and its run; 0 and None if there was none."""
+        return self._do(lambda database: tuple(database.execute(LAST_SWAP).fetchone() or (0, None)), writes=False)
+
+    def check(self) -> Future[None]:
+        """Raises LogUnavailable if nothing can be written."""
+        return self._do(write_nothing)
+
+    def close(self) -> None:
+        """After what waits is written. Again: nothing."""
+        self._waiting.put(CLOSED)
+        self._writer.join()
+        self._database.close()
+
+    def _do(self, operation: Operation, *, writes: bool = True) -> Future[Any]:
+        done: Future[Any] = Future()
+        self._waiting.put(Waiting(operation, done, writes))
+        return done
+
+    def _write_all(self) -> None:
+        while (first := self._waiting.get()) is not CLOSED:
+            batch = [first]
+            while len(batch) < MOST and not self._waiting.empty():
+                if (another := self._waiting.get()) is CLOSED:
+                    self._waiting.put(CLOSED)
+                    break
+                batch.append(another)
+            self._commit(batch)
+
+    def _commit(self, batch: Sequence["Waiting"]) -> None:
+        """An operation that is refused has written nothing; the others are committed. Nobody hears of success before the commit."""
+        results: list[tuple[Future[Any], Any]] = []
+        try:
+            self._database.begin()
+            for one in batch:
+                try:
+                    results.append((one.done, one.operation(self._database)))
+                except OutcomeRefused as refusal:
+                    results.append((one.done, refusal))
+            self._database.commit()
+        except Exception as error:  # whatever it is: the thread that writes must live
+            with suppress(Exception):
+                self._database.roll_back()
+            results = [(one.done, LogUnavailable(str(error))) for one in batch]
+            self._tell(" ".join(str(error).split()))
+        else:
+            if any(one.writes for one in batch):  # a full disk lets others pass
+                self._tell(None)
+        for done, result in results:
+            if not done.set_running_or_notify_cancel():
+                continue
+            if isinstance(result, Exception):
+                done.set_exception(result)
+            else:
+                done.set_result(result)
+
+    def _tell(self, problem: str | None) -> None:
+        """The operator, once: not again with every request."""
+        if problem != self._problem:
+            said = "can be written again" if problem is None else f"cannot be written ({problem})"
+            logger.error("%s: the log %s", self.name, said)
+        self._problem = problem
+
+
+def write_nothing(database: Database) -> None:
+    """A row that is there for a moment: a full disk lets an empty transaction pass."""
+    database.execute(RUN, ("", ""))
+    database.execute("DELETE FROM runs WHERE name = ?", ("",))
+
+
+def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> int:
+    """Reads first, then writes: a refusal leaves nothing behind."""
+    new: dict[str, ReportedOutcome] = {}
+    for outcome in outcomes:
+        id = outcome.decision_id
+        known = database.execute(
+            "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?", (id,)
+        ).fetchone()
+        before = known or (new[id].values() if id in new else None)
+        if before is None:
+            if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
+                raise OutcomeRefused(404, f"decision_id={id[:64]}: no such decision; nothing was recorded")
+            new[id] = outcome
+        elif tuple(before) != outcome.values():
+            raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
+    now = time.time()
+    database.execute_many(OUTCOME, [(id, *outcome.values(), now) for id, outcome in new.items()])
+    return len(new)

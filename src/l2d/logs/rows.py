@@ -1,0 +1,202 @@
+"""The rows of a log that training and off-policy estimates take, from the log of l2d serve or from its export. Light: no torch."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from l2d.data.arrays import Seen
+from l2d.data.sets.long_log import chosen_answers, money_of_answers
+from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
+from l2d.logs.databases import without_password
+from l2d.logs.export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.text import counted, listed
+
+# What an export may say.
+LIMITS = {"correct": (0, 1), "propensity": (0, 1)}  # other amounts have no upper one
+NO_CHANCE = "without a propensity"
+DOLLARS = "dollars"  # beside an export's columns: whether it calls its prices so
+
+
+@dataclass(frozen=True)
+class LoggedRows:
+    """n decisions with an outcome, whose expert a policy chose. file: for messages. errors: 1 − correct, or the loss. prices,
+    latencies: NaN where they are not known. texts or features [n, F]: what the router read, or the numbers that it saw; the other
+    is None. columns: the names of the features, without their prefixes; embedded: whether those at the end are what an encoder
+    made of a text. about: None if the file, an export, does not say. scales: what the runs that decided multiplied prices by,
+    NaN where that is not known. dollars: whether the file calls its prices so. left_out: how many other rows the file has, by the
+    reason."""
+
+    file: str
+    ids: np.ndarray
+    experts: np.ndarray
+    errors: np.ndarray
+    prices: np.ndarray
+    latencies: np.ndarray
+    propensities: np.ndarray
+    texts: np.ndarray | None
+    features: np.ndarray | None
+    columns: tuple[str, ...]
+    embedded: bool
+    about: RunInputs | None
+    scales: np.ndarray | None = None
+    dollars: bool = False
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def take(self, kept: np.ndarray) -> "LoggedRows":
+        """The rows where `kept`, bool [n], is true."""
+        parts = {name: part[kept] for name, part in vars(self).items() if isinstance(part, np.ndarray)}
+        return replace(self, **parts)
+
+    @property
+    def seen(self) -> Seen:
+        """What the run that decided saw. An export has its columns; f_1, f_2, … are numbers without names."""
+        if self.about is not None:
+            return self.about.seen
+        unnamed = self.columns == tuple(str(place) for place in range(1, len(self.columns) + 1))
+        return Seen(() if unnamed else self.columns, TEXT if self.embedded or self.texts is not None else None)
+
+    @property
+    def price_scale(self) -> float | None:
+        """What the last run that did so multiplied prices by. None if none did, or if that is not known."""
+        scales = np.zeros(0) if self.scales is None else self.scales
+        scaled = scales[~np.isnan(scales) & ~np.isin(scales, NO_SCALE)]
+        return float(scaled[-1]) if len(scaled) else None
+
+    @property
+    def expert_names(self) -> tuple[str, ...]:
+        """In the run's order; without a run in the order of their names."""
+        found = sorted({*self.experts.tolist()})
+        first = [] if self.about is None else [name for name in self.about.experts if name in found]
+        return (*first, *(name for name in found if name not in first))
+
+
+def read_rows(address: Path | str, run: str | None = None) -> LoggedRows:
+    """address: of the log, or the file of its export. run: only the decisions of this run. Rows without a propensity or without
+    inputs are left out, as is an answer that came before."""
+    file = without_password(str(address))
+    if not isinstance(address, Path) or address.suffix.lower() not in KINDS:
+        found = read_long_form(address, run)
+        rows, left_out = rows_of(file, found.columns, found.about), {NO_CHANCE: found.left_out}
+    elif run is not None:
+        raise ParameterError("run", "an export does not say which run decided; l2d log export --run chooses", run)
+    else:
+        columns, again = read_export(address)
+        rows, left_out = rows_of(file, columns, None), {"with an answer that came before": again}
+    kept = np.ones(len(rows), dtype=bool)
+    for why, lacking in gaps_of(rows).items():
+        left_out[why] = left_out.get(why, 0) + int((kept & lacking).sum())
+        kept &= ~lacking
+    if not kept.any():
+        raise L2DError(f"{file}: no decision with an outcome, a propensity and inputs")
+    return replace(rows.take(kept), left_out=left_out)
+
+
+def gaps_of(rows: LoggedRows) -> dict[str, np.ndarray]:
+    """Which rows lack what every row must have, bool [n], in words."""
+    if rows.texts is not None:
+        unseen = np.array([text is None for text in rows.texts.tolist()])
+    elif rows.features is not None:
+        unseen = np.isnan(rows.features).any(axis=1)
+    else:
+        raise L2DError(f"{rows.file}: the log kept no inputs (--keep none); serve with --keep features or text")
+    return {
+        "without an outcome": np.isnan(rows.errors),
+        NO_CHANCE: np.isnan(rows.propensities),
+        "without inputs": unseen,
+    }
+
+
+def left_out_note(left_out: Mapping[str, int]) -> str:
+    """How many rows were left out, and why; empty if none were. left_out: by the reason."""
+    return "".join(f"; left out: {counted(number, 'row')} {why}" for why, number in left_out.items() if number)
+
+
+def explored_rows(rows: LoggedRows) -> LoggedRows:
+    """Without rows whose expert was certain: they say nothing of what another one would have done."""
+    return rows.take(rows.propensities < 1)
+
+
+def read_export(file: Path) -> tuple[dict[str, Any], int]:
+    """The columns of an export, as `read_long_form` gives them, and how many rows were left out: their answers came before."""
+    names = read_header(file).names if file.is_file() else []
+    sheet = read_sheet(file, [name for name in ("id", TEXT, "expert") if name in names])
+    outcome = "loss" if "loss" in sheet.names else "correct"
+    wanted = ("expert", "propensity", outcome)
+    if absent := [name for name in wanted if name not in sheet.names]:
+        there = f"there are {listed(sheet.names)}"
+        raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
+    seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
+    if TEXT not in sheet.names and not seen:
+        what = f"no {sheet.column} {TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)"
+        raise L2DError(
+            f"{file}: {what}; rename yours, or serve with --keep features or text; there are {listed(sheet.names)}"
+        )
+    money = next(iter(money_of_answers(sheet)), "price")
+    numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
+    words = [name for name in (TEXT, "expert") if name in sheet.names]
+    whole, sheet = len(sheet), first_answers(sheet, outcome, [*numbers, *words, *seen])
+    found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
+    for name in numbers:
+        least, most = LIMITS.get(name, (0, np.inf))
+        sheet.refuse(name, f"not from {least:g} to {most:g}", (found[name] < least) | (found[name] > most))
+    sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
+    return {
+        "id": exported_ids(sheet),
+        **{name: sheet.columns[name].to_pylist() for name in words},
+        **{"price" if name == money else name: values for name, values in found.items()},
+        DOLLARS: "usd" in money,
+    }, whole - len(sheet)
+
+
+def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str]) -> Sheet:
+    """The rows that are the first with their id and expert, or the first of them with an outcome, completed from the others. Those
+    that come again must agree in these columns."""
+    if "id" not in sheet.names:
+        return sheet
+    numbers: dict[tuple[str, str], int] = {}
+    keys = zip(sheet.words("id"), sheet.words("expert", gaps=True), strict=True)
+    answer = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
+    sheet, chosen = chosen_answers(sheet, answer, outcome, columns)
+    return sheet.take(np.isin(np.arange(len(sheet)), chosen))
+
+
+def exported_ids(sheet: Sheet) -> list[str]:
+    return (
+        sheet.columns["id"].to_pylist() if "id" in sheet.names else [f"row {row}" for row in range(1, len(sheet) + 1)]
+    )
+
+
+def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:
+    """columns: of the long form."""
+    n = len(columns["id"])
+    unknown = np.full(n, np.nan)
+    errors = np.asarray(columns["loss"], dtype=np.float64) if "loss" in columns else 1 - as_floats(columns["correct"])
+    seen = [name for name in columns if name.startswith((NUMBER, EMBEDDED))]
+    return LoggedRows(
+        file,
+        ids=np.array(columns["id"], dtype=str),
+        experts=np.array(columns["expert"], dtype=str),
+        errors=errors,
+        prices=as_floats(columns.get("price", unknown)),
+        latencies=as_floats(columns.get("latency", unknown)),
+        propensities=as_floats(columns.get("propensity", unknown)),
+        texts=np.array(columns[TEXT], dtype=object) if TEXT in columns else None,
+        features=np.stack([as_floats(columns[name]) for name in seen], axis=1, dtype=np.float32) if seen else None,
+        columns=tuple(name.removeprefix(NUMBER) for name in seen if not name.startswith(EMBEDDED)),
+        embedded=any(name.startswith(EMBEDDED) for name in seen),
+        about=about,
+        scales=as_floats(columns[SCALE]) if SCALE in columns else None,
+        dollars=bool(columns.get(DOLLARS)),
+    )
+
+
+def as_floats(cells: Sequence[float | None] | np.ndarray) -> np.ndarray:
+    """NaN for None."""
+    return np.asarray(cells, dtype=np.float64)

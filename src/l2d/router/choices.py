@@ -1,0 +1,102 @@
+"""What a router says of each query: the chosen expert, and what it expects of all."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from l2d.router.router import Router
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The expert for one query; p̂ and expected cost of each expert by name, None if the method does not estimate them. The cost is
+    error plus price, which counts times the factor of a budget. id: of the row, if its file has an id column. guard: how the guard
+    changed this choice, None if it did not. ranking: all experts, the chosen one first, the others as the router prefers them.
+    expected_prices: by name, in the unit of the prices in training; None if the router learned them together with the errors.
+    expected_errors: by name, None if they are not known apart from the prices. price_weight: expected cost = error + price_weight ·
+    price; None if no prices are known."""
+
+    expert: str
+    posterior: dict[str, float] | None
+    expected_costs: dict[str, float] | None
+    id: str | None = None
+    guard: str | None = None
+    ranking: tuple[str, ...] = ()
+    expected_prices: dict[str, float] | None = None
+    expected_errors: dict[str, float] | None = None
+    price_weight: float | None = None
+
+
+def make_choices(router: "Router", outputs: Tensor, own: Tensor, decisions: Tensor) -> list[Choice]:
+    """One for each row of the network's outputs. own, decisions: without and with the guard."""
+    with torch.inference_mode():
+        posterior = router.method.posterior(outputs) if router.method.has_posterior else None
+        expected = router.method.expected_costs(outputs)
+        prices = _expected_prices(router, outputs)
+        errors = _expected_errors(router, outputs, expected, prices)
+    return [
+        Choice(
+            router.experts[order[0]],
+            shares,
+            costs,
+            guard=_changed(router, before, order[0]),
+            ranking=tuple(router.experts[k] for k in order),
+            expected_prices=paid,
+            expected_errors=wrong,
+            price_weight=None if prices is None else router.price_weight,
+        )
+        for order, before, shares, costs, paid, wrong in zip(
+            _orders(router, outputs, decisions),
+            own.tolist(),
+            _by_name(router, posterior, len(outputs)),
+            _by_name(router, expected, len(outputs)),
+            _by_name(router, prices, len(outputs)),
+            _by_name(router, errors, len(outputs)),
+            strict=True,
+        )
+    ]
+
+
+def _expected_prices(router: "Router", outputs: Tensor) -> Tensor | None:
+    """[n, p], in the unit of the prices in training."""
+    if router.cost_scale == 0:
+        return None
+    listed = router.description.prices
+    found = router.method.expected_prices(outputs) if listed is None else torch.tensor(listed).expand(len(outputs), -1)
+    return None if found is None else found / router.later_scale
+
+
+def _expected_errors(router: "Router", outputs: Tensor, costs: Tensor | None, prices: Tensor | None) -> Tensor | None:
+    """[n, p]. Without prices of its own, a router may have learned whole costs, which its method takes for errors."""
+    if prices is None:
+        return None
+    found = router.method.expected_errors(outputs)
+    return costs - prices * router.later_scale if found is None and costs is not None else found
+
+
+def _orders(router: "Router", outputs: Tensor, decisions: Tensor) -> list[list[int]]:
+    """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""
+    with torch.inference_mode():
+        preferred = router.method.utilities(outputs).double()
+        if not router.raw and router.guard.offsets is not None:
+            preferred = preferred + torch.tensor(router.guard.offsets, dtype=torch.float64, device=preferred.device)
+        first = preferred.scatter(1, decisions[:, None], torch.inf)
+        found: list[list[int]] = first.argsort(dim=1, descending=True, stable=True).tolist()
+    return found
+
+
+def _changed(router: "Router", before: int, chosen: int) -> str | None:
+    if before == chosen:
+        return None
+    action = "offsets" if router.guard.constant is None else "fallback"
+    return f"{action}: without the guard, {router.experts[before]}"
+
+
+def _by_name(router: "Router", values: Tensor | None, n: int) -> Sequence[dict[str, float] | None]:
+    if values is None:
+        return [None] * n
+    return [dict(zip(router.experts, row, strict=True)) for row in values.tolist()]

@@ -1,0 +1,85 @@
+"""From queries to the inputs of a router."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from l2d.data.given import is_frame
+from l2d.data.inputs import Embed, array_inputs, image_inputs, row_inputs, sheet_inputs, text_inputs
+from l2d.data.sheet import Sheet, read_sheet
+from l2d.runs.artifact.exported import RouterDescription
+from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
+
+IDS = ("id", "ID", "Id")  # names of a column that identifies the rows of a file
+
+
+def query_inputs(queries: Any, about: RouterDescription, embed: Embed) -> Tensor:
+    """queries: texts; rows, as mappings by column, a DataFrame, or numbers in the columns' order; or images, as paths or as uint8
+    arrays."""
+    if isinstance(queries, str | bytes | Mapping):
+        raise L2DError("queries: must be a list, even for a single query")
+    if isinstance(queries, Tensor):
+        queries = queries.detach().cpu().numpy()
+    if is_frame(queries):
+        queries = queries.rename(columns=str).to_dict("records")
+    elif hasattr(queries, "to_numpy"):  # a column of a DataFrame
+        queries = queries.to_numpy()
+    if isinstance(queries, np.ndarray) and queries.dtype.kind in "UO":
+        queries = queries.tolist()
+    if isinstance(queries, np.ndarray):
+        if about.seen.text is not None:
+            raise L2DError(f"queries: an array; this router sees {about.sees}")
+        flat = queries.ndim == 3 and about.shape[-1:] == (1,)  # images without a dimension for their one channel
+        return array_inputs(queries[..., None] if flat else queries, about.shape, about.seen.features)
+    kinds, seen = {_kind(query) for query in queries}, about.seen
+    if kinds <= {"text", "path"} and about.kind == "image":
+        return image_inputs(queries, about.shape, seen.white)
+    if kinds == {"text"} and about.kind == "text":
+        return text_inputs(queries, embed)
+    if kinds == {"mapping"} and (seen.features or seen.text is not None):
+        return row_inputs(queries, seen, embed)
+    if kinds == {"numbers"} and about.kind == "row" and seen.text is None:
+        return array_inputs(_rectangle(queries), about.shape, seen.features)
+    raise L2DError(f"queries: {', '.join(sorted(kinds))}; this router sees {about.sees}")
+
+
+def file_inputs(path: Path, about: RouterDescription, embed: Embed) -> tuple[Tensor, list[str] | list[None]]:
+    """The rows of a CSV, Parquet or JSONL file, and their ids."""
+    seen = about.seen
+    texts = [column for column in (seen.text, seen.image) if column is not None]
+    columns = [*seen.features, *texts]
+    if not columns:
+        raise L2DError(f"{path}: this router sees {about.sees}, which a table cannot hold")
+    sheet = read_sheet(path, [*texts, *IDS])
+    for column in columns:
+        if column not in sheet.columns:
+            there = listed(sheet.names)
+            raise L2DError(f"{path}: no {sheet.column} {column}; this router sees {about.sees}; there are {there}")
+    return sheet_inputs(sheet, seen, about.shape, embed), ids_of(sheet)
+
+
+def ids_of(sheet: Sheet) -> list[str] | list[None]:
+    for column in (name for name in IDS if name in sheet.columns):
+        return ["" if cell is None else str(cell) for cell in sheet.columns[column].to_pylist()]
+    return [None] * len(sheet)
+
+
+def _rectangle(rows: Sequence[Any]) -> np.ndarray:
+    try:
+        return np.asarray(rows)
+    except ValueError:
+        raise L2DError("queries: rows of different lengths") from None
+
+
+def _kind(query: object) -> str:
+    if isinstance(query, str):
+        return "text"
+    if isinstance(query, Mapping):
+        return "mapping"
+    if isinstance(query, Sequence | np.ndarray):
+        return "numbers"
+    return "path" if isinstance(query, Path) else type(query).__name__

@@ -1,0 +1,79 @@
+"""A router in a folder of its own: what `router.save` writes, and `Router.load` and `l2d route` read."""
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from l2d.core.budget import OperatingPoint
+from l2d.networks.network import Network
+from l2d.router.score import RouterScore
+from l2d.runs.artifact.drift import TRAINING_INPUTS
+from l2d.runs.artifact.exported import FILE, HELD_OUT, write_weights
+from l2d.runs.folder import SAVED, RunFolder
+from l2d.utils.errors import ParameterError
+from l2d.utils.files import write_json
+from l2d.utils.version import own_version
+
+if TYPE_CHECKING:
+    from l2d.router.router import Router
+
+
+def save_router(router: "Router", folder: Path) -> None:
+    """Writes config.yaml, the weights, the network's own files and, last, router.json. An earlier router is replaced only when all
+    of them are complete; other files in the folder stay."""
+    if folder.exists() and not is_empty(folder) and not is_saved(folder):
+        raise ParameterError("folder", "exists and is not a saved router; choose another folder", folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
+        write_router(router, Path(place))
+        (folder / SAVED).unlink(missing_ok=True)
+        for part in sorted(Path(place).iterdir(), key=lambda part: part.name == SAVED):
+            if (folder / part.name).is_dir():
+                shutil.rmtree(folder / part.name)
+            part.replace(folder / part.name)
+
+
+def is_empty(folder: Path) -> bool:
+    return folder.is_dir() and not any(folder.iterdir())
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether this folder is one that `save_router` wrote."""
+    try:
+        found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(found, dict) and {"version", "experts", "validation"} <= found.keys()
+
+
+def write_router(router: "Router", folder: Path) -> None:
+    RunFolder(folder).write_config(router.config)
+    weights = {f"{part}.{name}": value for part, values in parts_of(router).items() for name, value in values.items()}
+    write_weights(folder / FILE, weights, router.description)
+    assert isinstance(router.network, Network)
+    router.network.keep(folder)
+    found = {"validation": router.validation, "operating_point": router.operating_point}
+    numbers = {name: None if part is None else part.as_dict() for name, part in found.items()}
+    write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), **numbers})
+
+
+def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
+    """The tensors of the file, by part."""
+    held_out = {} if router.held_out is None else router.held_out.tensors()
+    inputs = {} if router.training_inputs is None else vars(router.training_inputs)
+    found = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
+    return {**found, TRAINING_INPUTS: inputs}
+
+
+def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None]:
+    """The router's score on held-out rows, and what it spends within its budget; None for the router of a run."""
+    if not (folder / SAVED).exists():
+        return None, None
+    found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
+    score, point = found["validation"], found.get("operating_point")
+    return (
+        None if score is None else RouterScore.from_dict(score),
+        None if point is None else OperatingPoint.from_dict(point),
+    )

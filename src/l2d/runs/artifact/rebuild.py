@@ -1,0 +1,127 @@
+"""A finished run's objects, from its folder alone. Only classes of l2d, and of modules that the caller trusts, are built."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from l2d.assembly.make import find, make
+from l2d.config import Component, check
+from l2d.config.checking import read_component
+from l2d.core.guard import HeldOut
+from l2d.data.text.encoders import Encoder
+from l2d.methods.method import Method
+from l2d.methods.simple import SimpleRouter
+from l2d.networks.network import Network
+from l2d.networks.prices import PriceModel
+from l2d.runs.artifact.drift import TRAINING_INPUTS, InputSummary
+from l2d.runs.artifact.exported import FILE, HELD_OUT, RETRAIN, RouterDescription, part_of, read_weights
+from l2d.runs.folder import RunFolder
+from l2d.utils.errors import L2DError, ParameterError
+
+
+@dataclass(frozen=True)
+class RebuiltRun:
+    """encoder: None for routers that read no text. held_out: None for methods whose prices cannot change. training_inputs: None if
+    the run kept no summary of them."""
+
+    config: Mapping[str, Any]
+    method: Method
+    network: Network
+    description: RouterDescription
+    encoder: Encoder | None
+    held_out: HeldOut | None
+    training_inputs: InputSummary | None = None
+
+
+def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
+    """Method and network with the weights that were scored. trust: modules whose classes may be built beside l2d's own."""
+    try:
+        experiment = check(RunFolder(folder).config(), trust=trust)
+    except ParameterError as error:
+        if error.problem != "is missing":
+            raise
+        raise L2DError(f"{folder}: {error}; another version of l2d trained it; {RETRAIN}") from error
+    weights, description = read_weights(folder / FILE)
+    router = expect(experiment.router, Network, "a network")
+    kept = find(router).kept_arguments(folder)
+    with torch.random.fork_rng(
+        devices=[]
+    ):  # the initial weights are replaced anyway: leave the caller's random state as it is
+        method = rebuild_method(
+            experiment.method, part_of(weights, "method"), description, experiment.settings.decision
+        )
+        network = rebuild_network(with_arguments(router, kept), method, description)
+    prices = part_of(weights, "network.price_model")
+    if "weight" in prices:
+        features, experts = prices["weight"].shape
+        network.price_model = PriceModel(features - 1, experts)
+    try:
+        method.load_state_dict(part_of(weights, "method"))
+        network.load_state_dict(part_of(weights, "network"))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
+    held_out, summary = part_of(weights, HELD_OUT), part_of(weights, TRAINING_INPUTS)
+    return RebuiltRun(
+        config=experiment.plain,
+        method=method,
+        network=network,
+        description=description,
+        encoder=rebuild_encoder(description.encoder, kept, trust),
+        held_out=HeldOut(**held_out, needed=description.guard.needed) if held_out else None,
+        training_inputs=InputSummary(**summary) if summary else None,
+    )
+
+
+def rebuild_method(
+    component: Component, buffers: Mapping[str, Tensor], seen: RouterDescription, decision: str
+) -> Method:
+    """An argument that became a buffer of the same name, such as a rule for ρ, is replaced by that buffer: the training costs,
+    which the rule needs, are not there."""
+    known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
+    p = len(seen.experts)
+    method: Method = make(
+        with_arguments(expect(component, Method, "a method"), known),
+        costs=1 - torch.eye(p, dtype=torch.float64),
+        num_classes=seen.num_classes,
+        decision=decision,
+    )
+    return method
+
+
+def rebuild_network(component: Component, method: Method, seen: RouterDescription) -> Network:
+    if isinstance(method, SimpleRouter):
+        return method.own_network()
+    width = seen.shape[-1]
+    offered = {"mean": [0.0] * width, "std": [1.0] * width, "num_outputs": method.num_outputs, "head": method.head}
+    network: Network = make(component, **offered)
+    return network
+
+
+def rebuild_encoder(
+    described: Mapping[str, Any] | None, kept: Mapping[str, Any], trust: Sequence[str]
+) -> Encoder | None:
+    """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too."""
+    if described is None:
+        return None
+    component = read_component("encoder", described, trust)
+    shared = {name: value for name, value in kept.items() if name in component.arguments}
+    if not hasattr(find(component), "embed"):
+        raise ParameterError("encoder", "is not an encoder of text", component.target)
+    encoder: Encoder = make(with_arguments(component, shared))
+    return encoder
+
+
+def with_arguments(component: Component, arguments: Mapping[str, Any]) -> Component:
+    return replace(component, arguments={**component.arguments, **arguments})
+
+
+def expect(component: Component, kind: type[Any], name: str) -> Component:
+    """Refuse a class of another kind before it is called."""
+    if not issubclass(find(component), kind):
+        raise ParameterError(component.key, f"is not {name}", component.target)
+    return component

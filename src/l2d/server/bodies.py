@@ -1,0 +1,201 @@
+"""What clients send: the types of requests, and how a query is read from one."""
+
+import base64
+import binascii
+import io
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
+
+from l2d.data.inputs import MODES
+from l2d.runs.artifact.exported import RouterDescription
+from l2d.utils.errors import L2DError
+from l2d.utils.text import listed
+
+LONGEST_TEXT = 100_000  # characters that a router reads; a longer text loses its middle
+START_SHARE = 0.25  # of them, from the start
+MOST_INPUTS = 1_000
+MOST_MESSAGES = 2_000
+MOST_OUTCOMES = 10_000
+MOST_PIXELS = 16_000_000
+QUERY = ("text", "messages", "features", "image")
+READ = {
+    "image": [{"image"}],
+    "text": [{"text"}, {"messages"}, {"features"}],
+    "row": [{"features"}],
+}  # by kind of router
+
+Message = dict[str, Any]
+Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+MOST_NUMBER = 1e9  # of prices and seconds: sums of more may not be finite
+Price = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
+Seconds = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
+
+
+def one_of(kinds: Any, said: str) -> BeforeValidator:
+    """What a union takes, in one sentence: pydantic's own names one of its members only."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise PydanticCustomError("one_of", "{said}", {"said": f"must be {said}"})
+        return float(value) if isinstance(value, bool) else value
+
+    return BeforeValidator(check)
+
+
+Prices = Annotated[dict[str, Price] | list[Price], one_of(dict | list, "a mapping by expert, or a list in their order")]
+Features = Annotated[dict[str, Any] | list[float], one_of(dict | list, "a mapping by column, or a list in their order")]
+Picture = Annotated[str | list[Any], one_of(str | list, "a PNG or JPEG in base64, or pixels as nested lists")]
+Correct = Annotated[float, one_of(int | float, "a number from 0 to 1, true or false"), Field(ge=0, le=1)]
+
+
+class StrictBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class QueryBody(StrictBody):
+    """One query: a text, chat messages, features (by column or in the columns' order; a text may stand beside them), or an image
+    (a base64 PNG or JPEG, or its pixels as nested lists)."""
+
+    text: str | None = None
+    messages: Messages | None = None
+    features: Features | None = None
+    image: Picture | None = None
+
+
+class RouteBody(QueryBody):
+    """One query, or many as `inputs`. prices, budget, confidence, raw: as of `l2d route`."""
+
+    inputs: Annotated[list[QueryBody], Field(min_length=1, max_length=MOST_INPUTS)] | None = None
+    prices: Prices | None = None
+    budget: float | None = None
+    confidence: float | None = None
+    raw: bool = False
+
+
+class PreviewBody(QueryBody):
+    """One query, and prices to decide by, as of `l2d route`."""
+
+    prices: Prices | None = None
+
+
+class OutcomeBody(StrictBody):
+    """correct: true, false or a share; or cost, in units of one error, without the price. latency: seconds."""
+
+    decision_id: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[!-~]+$")]  # no database refuses it
+    correct: Correct | None = None
+    cost: Price | None = None
+    price: Price | None = None
+    latency: Seconds | None = None
+
+
+class OutcomesBody(StrictBody):
+    outcomes: Annotated[list[OutcomeBody], Field(min_length=1, max_length=MOST_OUTCOMES)]
+
+
+def many_or_one(body: Any) -> str:
+    return "~many" if isinstance(body, OutcomesBody) or (isinstance(body, dict) and "outcomes" in body) else "~one"
+
+
+OneOrMany = Annotated[
+    Annotated[OutcomeBody, Tag("~one")] | Annotated[OutcomesBody, Tag("~many")], Discriminator(many_or_one)
+]
+
+
+class ReloadBody(StrictBody):
+    run: Annotated[str, Field(min_length=1, max_length=4096)]
+    force: bool = False
+
+
+def queries_of(body: RouteBody) -> Sequence[QueryBody]:
+    if body.inputs is None:
+        return [body]
+    if beside := [name for name in QUERY if getattr(body, name) is not None]:
+        raise L2DError(f"inputs, {beside[0]}: give one query, or many as inputs")
+    return body.inputs
+
+
+def read_query(body: QueryBody, about: RouterDescription) -> Any:
+    """As `Router.route` takes it. Raises L2DError if the router sees something else, or not all of it."""
+    given = [name for name in QUERY if getattr(body, name) is not None]
+    beside_text = about.kind == "row" and about.seen.text is not None
+    read = [*READ[about.kind], *([{"features", "text"}, {"features", "messages"}] if beside_text else [])]
+    if {*given} not in read:
+        raise L2DError(f"{' and '.join(given) or 'no query'}: this router sees {about.sees}")
+    text: Any = body.text if body.messages is None else last_question(body.messages)
+    by_column = body.features if isinstance(body.features, dict) else {}
+    if about.kind == "image":
+        assert body.image is not None
+        return read_image(body.image, about.shape, about.seen.white)
+    if about.kind == "row" and isinstance(body.features, list):
+        return read_row(body.features, about)
+    if about.kind == "row":
+        return by_column if text is None else {**by_column, str(about.seen.text): without_the_middle(text)}
+    text = by_column.get(str(about.seen.text)) if text is None else text
+    if not isinstance(text, str):
+        raise L2DError(f"features: this router sees {about.sees}")
+    return without_the_middle(text)
+
+
+def read_row(numbers: list[float], about: RouterDescription) -> list[float]:
+    """A row without the names of its columns."""
+    seen = about.seen
+    if seen.text is not None:
+        raise L2DError(f"features: must be a mapping by column; this router sees {about.sees}")
+    if len(numbers) != about.shape[0]:
+        named = f" ({listed(seen.features)})" if seen.features else ""
+        raise L2DError(f"features: expected {about.shape[0]} numbers{named}; got {len(numbers)}")
+    return numbers
+
+
+def last_question(messages: Sequence[Message]) -> str:
+    """The text of the last message of the user: its parts of type text, if it has several."""
+    for message in reversed(messages):
+        if message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, list):
+                parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+                content = "\n".join(part for part in parts if isinstance(part, str))
+            if isinstance(content, str) and content.strip():
+                return content
+            raise L2DError("messages: the last one of the user has no text to route by")
+    raise L2DError("messages: none of them has the role user")
+
+
+def without_the_middle(text: str) -> str:
+    """At most LONGEST_TEXT characters: a question is at the start or, more often, at the end."""
+    if len(text) <= LONGEST_TEXT:
+        return text
+    start = int(START_SHARE * LONGEST_TEXT)
+    return text[:start] + text[start - LONGEST_TEXT :]
+
+
+def read_image(image: str | list[Any], shape: tuple[int, ...], white: int) -> np.ndarray:
+    """uint8 [H, W, C]. A picture is resized to the shape; pixels must have it."""
+    if isinstance(image, list):
+        return read_pixels(image, shape, white)
+    try:
+        content = base64.b64decode(image.partition("base64,")[2] or image, validate=True)
+        with Image.open(io.BytesIO(content), formats=("PNG", "JPEG")) as picture:
+            if picture.width * picture.height > MOST_PIXELS:
+                raise L2DError(f"image: more than {MOST_PIXELS:,} pixels")
+            small = picture.convert(MODES[shape[2]]).resize((shape[1], shape[0]), Image.Resampling.BILINEAR)
+    except (binascii.Error, OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        raise L2DError("image: not a PNG or JPEG in base64") from None
+    return np.rint(np.asarray(small).reshape(shape) * (white / 255)).astype(np.uint8)
+
+
+def read_pixels(image: list[Any], shape: tuple[int, ...], white: int) -> np.ndarray:
+    try:
+        found = np.asarray(image)
+    except ValueError:
+        found = np.empty(0)
+    if found.shape == shape[:2] and shape[2] == 1:
+        found = found[..., None]
+    if found.shape != shape or found.dtype.kind not in "iu" or not 0 <= found.min() <= found.max() <= white:
+        raise L2DError(f"image: must be {'×'.join(map(str, shape))} whole numbers from 0 to {white}")
+    return found.astype(np.uint8)

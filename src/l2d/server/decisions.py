@@ -1,0 +1,186 @@
+"""Decisions for many clients: concurrent requests share a forward pass, a policy draws the expert, drift is watched."""
+
+import asyncio
+import contextlib
+import math
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from l2d.router.choices import Choice
+from l2d.router.router import Router
+from l2d.utils.errors import L2DError
+
+GATHER = 0.1  # of the last pass's time, to wait for others if it had several
+LONGEST_WAIT = 0.01  # seconds
+QUICK = 0.005  # seconds of the last pass; then a request that is alone does without a thread, which would take longer to wake
+MOST_QUERIES = 64  # in one pass
+MOST_WAITING = 1024  # requests; more are refused
+WINDOW = 1000  # inputs whose distance counts
+ENOUGH = 200  # of them, before a share is trusted
+CLEARLY = 0.8  # of the limit
+
+
+class Overloaded(Exception):
+    """Too many requests wait for a decision."""
+
+
+@dataclass(frozen=True)
+class AskedTogether:
+    """The queries of one request, and the router at the prices that it asks for."""
+
+    router: Router
+    queries: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class AnsweredTogether:
+    """inputs: as the network takes them. far: whether each is far from the training rows; None if the run does not say."""
+
+    choices: list[Choice]
+    inputs: Tensor
+    far: list[bool] | None
+
+
+def decide_together(asked: Sequence[AskedTogether]) -> list[AnsweredTogether | L2DError]:
+    """One pass for all requests to the same network. If it fails, each request is tried alone: one bad query harms no other."""
+    found: list[AnsweredTogether | L2DError] = []
+    try:
+        queries = [query for one in asked for query in one.queries]
+        first = asked[0].router
+        if any(one.router.network is not first.network for one in asked):
+            raise L2DError("requests to different runs")
+        inputs = first.inputs_of(np.stack(queries) if first.kind == "image" else queries)
+        outputs = first.scores(inputs)
+        far = None if first.training_inputs is None else first.training_inputs.far(inputs).tolist()
+    except L2DError as error:
+        return [error] if len(asked) == 1 else [decide_together([one])[0] for one in asked]
+    # At the same prices, all requests share this step too.
+    together = first.choose(outputs) if all(one.router is first for one in asked) else None
+    start = 0
+    for one in asked:
+        rows = slice(start, start + len(one.queries))
+        choices = one.router.choose(outputs[rows]) if together is None else together[rows]
+        found.append(AnsweredTogether(choices, inputs[rows], None if far is None else far[rows]))
+        start = rows.stop
+    return found
+
+
+class Batcher:
+    """Gathers concurrent requests into one forward pass in a thread of its own. A request that is alone never waits for others, and
+    if it is quick it does without the thread.
+
+    most: queries in one pass. observe: is told how many there were.
+    """
+
+    def __init__(self, most: int = MOST_QUERIES, observe: Callable[[int], object] = id) -> None:
+        self.most, self.observe = most, observe
+        self._waiting: asyncio.Queue[tuple[AskedTogether, asyncio.Future[AnsweredTogether]]] = asyncio.Queue()
+        self._pool = ThreadPoolExecutor(1, "decisions")
+        self._task: asyncio.Task[None] | None = None
+        self._seconds = math.inf  # of the last pass
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._serve())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        self._pool.shutdown()
+
+    async def ask(self, router: Router, queries: Sequence[Any]) -> AnsweredTogether:
+        """Raises L2DError for queries that the router cannot read, and Overloaded."""
+        if self._waiting.qsize() >= MOST_WAITING:
+            raise Overloaded
+        answer: asyncio.Future[AnsweredTogether] = asyncio.get_running_loop().create_future()
+        self._waiting.put_nowait((AskedTogether(router, queries), answer))
+        return await answer
+
+    async def _serve(self) -> None:
+        several = False
+        while True:
+            batch = [await self._waiting.get()]
+            if several and self.most > 1:
+                await asyncio.sleep(min(GATHER * self._seconds, LONGEST_WAIT))
+            while not self._waiting.empty() and sum(len(one.queries) for one, _ in batch) < self.most:
+                batch.append(self._waiting.get_nowait())
+            several = len(batch) > 1
+            self.observe(sum(len(one.queries) for one, _ in batch))
+            await self._answer(batch)
+            await asyncio.sleep(0)  # let the answers out
+
+    async def _answer(self, batch: Sequence[tuple[AskedTogether, "asyncio.Future[AnsweredTogether]"]]) -> None:
+        asked = [one for one, _ in batch]
+        try:
+            if self._seconds < QUICK and len(batch) == len(batch[0][0].queries) == 1:
+                found: Sequence[Any] = self._decide(asked)
+            else:
+                found = await asyncio.get_running_loop().run_in_executor(self._pool, self._decide, asked)
+        except Exception as error:  # a bug: the requests end with it, the server goes on
+            found = [error] * len(batch)
+        for (_, answer), result in zip(batch, found, strict=True):
+            if answer.done():  # the client has gone
+                continue
+            if isinstance(result, Exception):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+    def _decide(self, asked: Sequence[AskedTogether]) -> Sequence[AnsweredTogether | L2DError]:
+        begun = time.thread_time()  # not the time of day: others may use the processor
+        found = decide_together(asked)
+        self._seconds = time.thread_time() - begun
+        return found
+
+
+@dataclass(frozen=True)
+class DrawnExpert:
+    """by: who decided. propensity: the chance of this expert under the policy."""
+
+    expert: str
+    by: str
+    propensity: float
+
+
+def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float, rng: random.Random) -> DrawnExpert:
+    """With probability `explore` any expert, all equally likely; else the preferred one.
+
+    π(k) = explore/p + (1 − explore)·1[k is preferred]
+    """
+    expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
+    share = explore / len(experts)
+    return DrawnExpert(expert, drawn_by, share + (1 - explore if expert == preferred else 0.0))
+
+
+class DriftMonitor:
+    """The share of the last inputs that are far from the training rows. limit: beyond it the router is not followed, until the
+    share is clearly below it: near the limit it would change with every query."""
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit, self.beyond = limit, False
+        self._far: deque[bool] = deque(maxlen=WINDOW)
+
+    def add(self, far: Sequence[bool] | None) -> None:
+        self._far.extend(far or ())
+        share = self.share
+        if self.limit is not None and share is not None:
+            self.beyond = share > (CLEARLY * self.limit if self.beyond else self.limit)
+
+    def forget(self) -> None:
+        """After a swap: another router has other training rows."""
+        self._far.clear()
+        self.beyond = False
+
+    @property
+    def share(self) -> float | None:
+        """None before there are enough inputs."""
+        return sum(self._far) / len(self._far) if len(self._far) >= ENOUGH else None

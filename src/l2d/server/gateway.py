@@ -1,0 +1,243 @@
+"""The gateway: chat completions go to the chosen expert's server and, if that fails before its first byte, to the next."""
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import httpx
+
+from l2d.server.service import Decision, RouterService, price_of
+from l2d.server.upstreams import Upstream
+
+# The client is not to blame, or another server may know better: a busy server, a wrong key, no such model.
+PASSED_OVER = (401, 403, 404, 408, 429)
+LARGEST_ANSWER = 64_000_000
+LONGEST_LINE = 1_000_000  # of an event stream, to look for its usage and its end
+HEADERS = ("retry-after", "x-request-id")  # of an answer, which are passed on
+NOTHING = 0.0  # the price of an error
+DONE, LINE_END = b"[DONE]", re.compile(rb"[\r\n]+")
+CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+
+
+class UpstreamFailed(Exception):
+    """Nothing of its answer was passed on. The message is a word or two: timeout, 429."""
+
+
+@dataclass
+class UpstreamAnswer:
+    """content: whole, or a stream whose first bytes are there."""
+
+    status: int
+    content_type: str
+    content: bytes | AsyncIterator[bytes]
+    response: httpx.Response
+    usage: Mapping[str, Any] | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        found = {name: self.response.headers.get(name, "") for name in HEADERS}
+        return {name: value for name, value in found.items() if value and value.isascii()}
+
+
+@dataclass(frozen=True)
+class ChatAnswer:
+    """expert: who answered. failed: why those before it did not. seconds: until the answer or, of a stream, its first bytes."""
+
+    expert: str
+    failed: dict[str, str]
+    answer: UpstreamAnswer
+    seconds: float
+
+
+class Gateway:
+    """Asks the upstreams, one after the other."""
+
+    def __init__(self, service: RouterService) -> None:
+        self.service, self.upstreams = service, service.settings.upstreams
+        self.client = httpx.AsyncClient(limits=CONNECTIONS, timeout=None)
+
+    async def close(self) -> None:
+        await self.client.aclose()
+
+    async def answer(self, decision: Decision, body: Mapping[str, Any]) -> ChatAnswer:
+        """By the chosen expert, or the next in the ranking. Raises AllFailed."""
+        chosen, failed = decision.drawn.expert, dict[str, str]()
+        alone = decision.drawn.by == "client"
+        order = [chosen, *(name for name in decision.choice.ranking if name != chosen)]
+        began = time.perf_counter()
+        for expert in order:
+            try:
+                found = await open_answer(self.client, self.upstreams[expert], body, alone)
+            except UpstreamFailed as failure:
+                failed[expert] = str(failure)
+                self.service.metrics.fallbacks.labels(expert, str(failure)).inc()
+                continue
+            if failed:  # before the client hears of it: an outcome belongs to who answered
+                known = price_of(self.service.current.router, expert)
+                await asyncio.wrap_future(self.service.log.add_answer(decision.id, expert, known, None))
+            if not isinstance(found.content, bytes):
+                found.content = self.watched(found.content, found.response, decision, expert, began, choices_of(body))
+            return ChatAnswer(expert, failed, found, time.perf_counter() - began)
+        self.note(decision, NOTHING, None)
+        raise AllFailed(failed)
+
+    async def watched(
+        self,
+        parts: AsyncIterator[bytes],
+        response: httpx.Response,
+        decision: Decision,
+        expert: str,
+        began: float,
+        choices: int,
+    ) -> AsyncIterator[bytes]:
+        """The stream as it comes. If it is cut, an event says so: the client would take a short answer for a whole one.
+        choices: how many answers were asked for."""
+        usage, line = None, b""
+        ended: set[Any] = set()
+        try:
+            async for part in parts:
+                *lines, line = LINE_END.split(line + part)
+                usage = next((found for one in reversed(lines) if (found := usage_in(one))), usage)
+                ended = ended.union(*map(ended_in, lines))
+                line = line if len(line) < LONGEST_LINE else b""
+                yield part
+            ended |= ended_in(line)
+            if DONE not in ended and len(ended) < choices:
+                raise httpx.RemoteProtocolError("no end")
+        except httpx.HTTPError as error:
+            self.service.metrics.errors.labels("cut stream").inc()
+            yield broken_event(f"{expert}: the answer was cut ({type(error).__name__})")
+        finally:
+            with anyio.CancelScope(shield=True):  # also if the client has gone
+                await response.aclose()
+            await self.finish(decision, expert, usage, time.perf_counter() - began)
+
+    async def finish(
+        self, decision: Decision, expert: str, usage: Mapping[str, Any] | None, seconds: float, status: int = 200
+    ) -> None:
+        """After the answer. Nobody waits for the log: a failure is only counted."""
+        price = self.upstreams[expert].price_of(usage) if status == 200 else NOTHING
+        self.service.count_spend(expert, price_of(self.service.current.router, expert) if price is None else price)
+        self.note(decision, price, seconds)
+
+    def note(self, decision: Decision, price: float | None, seconds: float | None) -> None:
+        written = self.service.log.add_answer(decision.id, None, price, seconds)
+        errors = self.service.metrics.errors.labels("log")
+        written.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else errors.inc())
+
+
+async def open_answer(
+    client: httpx.AsyncClient, upstream: Upstream, body: Mapping[str, Any], alone: bool
+) -> UpstreamAnswer:
+    """Whole, or the beginning of a stream. alone: there is no other expert to ask, so its errors are passed on, except those about
+    its key. Raises UpstreamFailed."""
+    content = json.dumps({**body, "model": upstream.model}).encode()
+    response: httpx.Response | None = None
+    try:
+        async with asyncio.timeout(upstream.timeout):
+            request = httpx.Request(
+                "POST",
+                f"{upstream.base_url}/chat/completions",
+                headers=upstream.headers,
+                content=content,
+                extensions={"timeout": httpx.Timeout(upstream.timeout).as_dict()},
+            )
+            response = await client.send(request, stream=True)
+            return await first_bytes(response, bool(body.get("stream")), alone)
+    except BaseException as error:
+        if response is not None:
+            with anyio.CancelScope(shield=True):
+                await response.aclose()
+        if isinstance(error, TimeoutError | httpx.TimeoutException):
+            raise UpstreamFailed("timeout") from error
+        if isinstance(error, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError):
+            raise UpstreamFailed("connection") from error
+        raise
+
+
+async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> UpstreamAnswer:
+    status, kind = response.status_code, response.headers.get("content-type", "application/json")
+    if status in (401, 403) or (not alone and (status in PASSED_OVER or status >= 500)):
+        raise UpstreamFailed(str(status))
+    parts = response.aiter_raw()
+    if stream and status == 200:
+        if not kind.startswith("text/event-stream"):
+            raise UpstreamFailed("no event stream")
+        first = await anext(parts, b"")
+        if not first:
+            raise UpstreamFailed("empty")
+        return UpstreamAnswer(status, kind, chained(first, parts), response)
+    found = bytearray()
+    async for part in parts:
+        found += part
+        if len(found) > LARGEST_ANSWER:
+            raise UpstreamFailed("too long")
+    await response.aclose()
+    usage = usage_of(bytes(found)) if status == 200 else None
+    return UpstreamAnswer(status, kind, bytes(found), response, usage)
+
+
+async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for part in rest:
+        yield part
+
+
+def usage_of(content: bytes) -> Mapping[str, Any] | None:
+    """Of a whole answer, which must be a JSON object."""
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise UpstreamFailed("not JSON")
+    usage = found.get("usage")
+    return usage if isinstance(usage, dict) else None
+
+
+def usage_in(line: bytes) -> Mapping[str, Any] | None:
+    """Of one line of an event stream, if it has one."""
+    if not line.startswith(b"data:") or b'"usage"' not in line:
+        return None
+    try:
+        usage = json.loads(line.removeprefix(b"data:")).get("usage")
+    except (ValueError, RecursionError, AttributeError):
+        return None
+    return usage if isinstance(usage, dict) else None
+
+
+def ended_in(line: bytes) -> set[Any]:
+    """The choices that end in this line of an event stream, and DONE if it is the last one: some servers leave that out."""
+    content = line.removeprefix(b"data:").strip()
+    if not line.startswith(b"data:") or (content != DONE and b'"finish_reason"' not in content):
+        return set()
+    if content == DONE:
+        return {DONE}
+    try:
+        return {choice.get("index", 0) for choice in json.loads(content)["choices"] if choice.get("finish_reason")}
+    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return set()
+
+
+def choices_of(body: Mapping[str, Any]) -> int:
+    wanted = body.get("n")
+    return wanted if isinstance(wanted, int) else 1
+
+
+def broken_event(problem: str) -> bytes:
+    """An event that OpenAI clients raise as an error."""
+    error = {"message": problem, "type": "upstream_error", "param": None, "code": None}
+    return b"\n\ndata: " + json.dumps({"error": error}).encode() + b"\n\n"
+
+
+class AllFailed(Exception):
+    """No expert answered. failed: why, by expert."""
+
+    def __init__(self, failed: Mapping[str, str]) -> None:
+        super().__init__("no expert answered: " + ", ".join(f"{name} ({why})" for name, why in failed.items()))
+        self.failed = failed

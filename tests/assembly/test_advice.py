@@ -1,0 +1,130 @@
+"""What a run says of its settings before it trains."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from tests.running import train
+
+from l2d.assembly.advice import advice
+from l2d.assembly.build import make_method
+from l2d.config import Experiment, check, compose
+from l2d.methods.method import Evidence
+from l2d.methods.priced import Priced
+
+EXPERTS = ("big", "small")
+PRICES = torch.tensor([0.3, 0.1], dtype=torch.float64)
+
+
+def learned(experiment: Experiment, labels: list[int], num_classes: int = 2, right: tuple[int, ...] = (0,)) -> Priced:
+    """big is right at the labels in `right`, small everywhere else."""
+    given = torch.tensor(labels)
+    big = torch.isin(given, torch.tensor(right))
+    errors = torch.stack([~big, big], dim=1).double()
+    method = make_method(experiment, errors + PRICES, num_classes)
+    assert isinstance(method, Priced)
+    method.learn(Evidence(errors, PRICES, given))
+    return method
+
+
+def said(*overrides: str, labels: list[int], num_classes: int = 2, right: tuple[int, ...] = (0,)) -> list[str]:
+    experiment = check(compose(overrides))
+    return advice(experiment, learned(experiment, labels, num_classes, right), EXPERTS, 20)
+
+
+def test_a_label_that_tells_experts_apart_needs_no_remark() -> None:
+    for method in ("plugin", "label_regression"):
+        assert said("dataset=mmlu", f"method={method}", labels=[0, 1] * 10) == []
+    assert said("dataset=mmlu", "method=cost_regression", labels=[0, 1] * 10, right=()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+@pytest.mark.parametrize(
+    ("dataset", "label", "remedy"),
+    [
+        (["dataset=mmlu"], "dataset.label=answer", "dataset.label=subject"),
+        (["dataset=mmlu_sim"], "dataset.label=answer", "dataset.label=subject"),
+        (["dataset=mmlu_sim", "dataset.label=subject"], "dataset.label=subject", "another label"),
+        (["dataset=table", "dataset.label=kind"], "dataset.label=kind", "another label"),
+        ([], "the label", "try method=cost_regression, which uses only the input"),
+    ],
+)
+def test_one_expert_whatever_the_label(dataset: list[str], label: str, remedy: str) -> None:
+    """big is right everywhere, for .2 more: at both labels the cheaper."""
+    for method in ("plugin", "label_regression"):
+        [line] = said(*dataset, f"method={method}", labels=[0, 1] * 10, right=(0, 1))
+        assert line.startswith(f"method={method}: at these prices big has the least error + price for every ")
+        assert f"no routing by {label} can gain" in line
+        assert line.endswith(remedy)
+
+
+def test_prices_count_and_labels_without_rows_do_not() -> None:
+    """Label 2 has no row, so the mean of all, by which small is the cheaper. Errors of 1/6 and 5/6 with one row of the mean: with
+    prices, big is the cheaper at label 0; with big's raised by a whole error, small is everywhere."""
+    cfg = check(compose(["dataset=table", "dataset.label=kind", "method=plugin"]))
+    method = learned(cfg, [0] * 10 + [1] * 10 + [-1] * 80, num_classes=3, right=(0, 1))
+    assert "big has the least error + price for every kind" in advice(cfg, method, EXPERTS, 20)[0]
+    apart = learned(cfg, [0] * 10 + [1] * 10)
+    assert advice(cfg, apart, EXPERTS, 20) == []
+    apart.reprice(torch.tensor([1.3, 0.1]))
+    assert "small has the least error" in advice(cfg, apart, EXPERTS, 20)[0]
+
+
+def test_labels_of_few_rows() -> None:
+    table = ("dataset=table", "dataset.label=id", "method=plugin")
+    [line] = said(*table, labels=[*range(8)] * 4, num_classes=8)
+    assert line.startswith("dataset.label=id: at least half of its 8 values have fewer than 5 rows")
+    assert line.endswith("fewer values")
+    assert said(*table, labels=[*range(8)] * 5, num_classes=8) == []
+    assert said(*table, labels=[*range(8)] * 4 + [*range(5)], num_classes=8) == []  # five of them have five
+    assert said("method=plugin", labels=[*range(8)] * 4, num_classes=8)[0].endswith("raise validation_fraction")
+
+
+def test_a_weight_of_nothing() -> None:
+    cfg = check(compose(["method=plugin", "aux_weight=3"]))
+    method = learned(cfg, [0, 1] * 10)
+    [line] = advice(cfg, method, EXPERTS, 20)
+    assert line.startswith("aux_weight=3: ")
+    assert "aux=none" in line
+    assert advice(check(compose(["aux_weight=3", "aux=label"])), method, EXPERTS, 20) == []
+    assert advice(check(compose([])), method, EXPERTS, 20) == []
+
+
+def test_a_key_of_other_methods() -> None:
+    """plugin learns from the experts that were asked, whatever is put where they were not."""
+    cfg = check(compose(["method=plugin", "missing=dr"]))
+    [line] = advice(cfg, learned(cfg, [0, 1] * 10), EXPERTS, 20)
+    assert line.startswith("missing=dr: has no effect with method=plugin, ")
+    mild = check(compose(["method=mild", "missing=dr"]))
+    assert advice(mild, make_method(mild, torch.rand(20, 2).double(), 2), EXPERTS, 20) == []
+
+
+@pytest.mark.slow
+def test_a_run_prints_them(tiny: Callable[..., DictConfig], capsys: pytest.CaptureFixture[str]) -> None:
+    """The letters of simulated answers say nothing of the models; the subjects do."""
+    given = ("dataset=mmlu_sim", "dataset.questions=600", "method=plugin")
+    train(tiny(*given, "recipe.epochs=1"))
+    by_letter = "method=plugin: at these prices strong (simulated) has the least error + price for every answer"
+    assert capsys.readouterr().out.count(by_letter) == 1
+    train(tiny(*given, "dataset.label=subject", "recipe.epochs=1"))
+    assert "at these prices" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "rows", "said_"),
+    [
+        ((), 50_000, True),
+        ((), 49_999, False),
+        (("recipe.batch_size=1024",), 50_000, False),
+        (("method=knn",), 50_000, False),  # computed at once
+        (("router=resnet18_slim",), 50_000, False),  # not measured
+    ],
+)
+def test_a_large_table_is_told_of_larger_batches(overrides: tuple[str, ...], rows: int, said_: bool) -> None:
+    experiment = check(compose(["dataset=table", "dataset.path=none.csv", *overrides]))
+    method = make_method(experiment, torch.rand(20, 2, dtype=torch.float64), 2)
+    assert [line.split(":")[0] for line in advice(experiment, method, EXPERTS, rows)] == [
+        "recipe.batch_size=1024"
+    ] * said_

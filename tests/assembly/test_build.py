@@ -1,0 +1,200 @@
+"""What is refused, when, and under which name."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from tests import running
+
+from l2d.assembly import build
+from l2d.assembly.assemble import Splits
+from l2d.assembly.build import check_router, make_method
+from l2d.assembly.make import blaming
+from l2d.config import check, compose, groups
+from l2d.data.arrays import Arrays
+from l2d.data.sets.digits import Digits
+from l2d.data.sets.table import Table
+from l2d.experts.request import ComputeOptions
+from l2d.methods.method import Evidence
+from l2d.utils.errors import L2DError
+
+COSTS = 1 - torch.eye(2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("method", groups()["method"])
+def test_every_method_passes_without_data(method: str) -> None:
+    check(compose([f"method={method}"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["aux=foo"], "aux=foo"),
+        (["aux_weight=-1"], r"aux_weight=-1"),
+        (["method=plugin", "method.smoothing=-1"], r"method\.smoothing=-1"),
+        (["method=label_regression", "method.label_weight=-1"], r"method\.label_weight=-1"),
+        (["method=focal", "method.gamma=x"], r"method\.gamma=x"),
+        (["recipe.ema=1.5"], r"recipe\.ema=1\.5"),
+        (["recipe.patience=0"], r"recipe\.patience=0"),
+        (["recipe.patience=3"], r"recipe\.patience=3: .*checkpoint=best"),
+        (["checkpoint=first"], "checkpoint=first"),
+        (["decision=mode"], "decision=mode"),
+        (["sampling=twice"], "sampling=twice"),
+        (["cost.noise=-1"], r"cost\.noise=-1"),
+        (["seed=-1"], "seed=-1"),
+    ],
+)
+def test_a_dry_run_notices(overrides: list[str], key: str) -> None:
+    with pytest.raises(L2DError, match=f"^{key}"):
+        check(compose(overrides))
+
+
+def test_a_dry_run_leaves_lists_to_those_who_know_the_experts() -> None:
+    check(compose(["method=tdef", "method.rho=[1,2,3,4,5]"]))
+    check(compose(["method.rho.values=[1,2,3,4,5]"]))
+    check(compose(["method=cascade", "method.order=[3,1,2]"]))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["router=mlp"], r"^router=mlp: reads rows of numbers, not images; use router=resnet18"),
+        (["dataset=cifar10", "router=minilm_tuned"], "reads one text .*, not images"),
+        (["dataset=table", "router=resnet18"], r"^router=resnet18: reads images, not rows"),
+        (["dataset=table", "dataset.image=file"], "not images"),
+    ],
+)
+def test_a_router_for_other_inputs_is_refused_without_data(overrides: list[str], said: str) -> None:
+    with pytest.raises(L2DError, match=said):
+        check_router(check(compose(overrides)))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["dataset=svhn"],
+        ["dataset=table"],
+        ["dataset=table", "dataset.image=file", "router=resnet18"],
+        ["dataset=table", "dataset.text=prompt"],
+        ["dataset=table", "dataset.text=prompt", "router=minilm_tuned"],
+        ["dataset=mmlu_sim"],
+    ],
+    ids=str,
+)
+def test_a_router_for_these_inputs(overrides: list[str]) -> None:
+    check_router(check(compose(overrides)))
+
+
+def test_the_machine_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[ComputeOptions] = []
+    monkeypatch.setattr(build, "assemble", lambda *_, **options: asked.append(options["compute"]))
+    machine = ["trainer.accelerator=gpu", "trainer.deterministic=true", "trainer.data_on_device=false", "progress=true"]
+    nothing: Any = None
+    build.assemble_rows(check(compose(machine)), nothing, "", nothing)
+    assert asked == [ComputeOptions("gpu", deterministic=True, data_on_device="false", progress=True)]
+
+
+def test_experts_are_made_again_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(build, "assemble", lambda *_, **options: asked.append(options["cache"].renew))
+    for renew in (False, True):
+        build.make_splits(check(compose([])), renew_experts=renew)
+    assert asked == [False, True]
+
+
+def test_a_router_follows_seed_recipe_and_sampling(tiny: Callable[..., DictConfig]) -> None:
+    """Undersampled, every expert is the cheapest equally often: the class weights are equal."""
+    given = ("method=cwce", "sampling=under", "recipe.ema=0.5")
+    (_, one), (_, other) = (running.build(tiny(*given, "experts.seed=0", f"seed={seed}")) for seed in (0, 1))
+    assert one.method.state_dict()["weights"].unique().numel() == 1
+    assert one.averaged is not None
+    pairs = zip(one.network.parameters(), other.network.parameters(), strict=True)
+    assert not all(torch.equal(*pair) for pair in pairs)
+
+
+def test_noise_does_not_change_the_scale_of_tdefs_rewards(tiny: Callable[..., DictConfig]) -> None:
+    """Its scale is the largest cost: 1 + .4, the price of the strongest expert in setup III."""
+    _, router = running.build(tiny("method=tdef", "cost=error_plus_cost", "cost.noise=0.2"))
+    assert float(router.method.state_dict()["reward_scale"]) == pytest.approx(1.4)
+
+
+def test_a_parameter_is_called_by_its_key() -> None:
+    with pytest.raises(L2DError, match=r"^method\.rho\.offset=0"):
+        make_method(check(compose(["method.rho.total=0", "method.rho.offset=0"])), COSTS, num_classes=2)
+
+
+def test_a_method_is_called_by_its_name() -> None:
+    by_costs = check(compose(["method=cost_regression"]))
+    by_posterior = replace(by_costs, settings=replace(by_costs.settings, decision="posterior"))
+    with pytest.raises(L2DError, match=r"^method=cost_regression: has no posterior.*decision=posterior"):
+        make_method(by_posterior, COSTS, num_classes=2)
+    experiment = check(compose(["method=plugin"]))
+    unlabelled = Evidence(COSTS, torch.zeros(2), torch.tensor([-1, -1]))
+    with pytest.raises(L2DError, match=r"^method=plugin: needs labels"), blaming(experiment.method):
+        make_method(experiment, COSTS, num_classes=2).learn(unlabelled)
+    with pytest.raises(L2DError, match=r"^dataset\.path: missing$"), blaming(experiment.method):
+        raise L2DError("dataset.path: missing")
+
+
+def loads_of(dataset: type[Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Gets an entry whenever a dataset of this class is read."""
+    read: list[Path] = []
+    load = dataset.load
+
+    def counted(one: Any, data_dir: Path) -> Arrays:
+        read.append(data_dir)
+        rows: Arrays = load(one, data_dir)
+        return rows
+
+    monkeypatch.setattr(dataset, "load", counted)
+    return read
+
+
+def test_runs_of_a_sweep_share_the_rows_while_the_file_stays_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "t.csv"
+    lines = [f"{i},{i % 2},{(i + 1) % 2}" for i in range(40)]
+    file.write_text("\n".join(["size,correct_a,correct_b", *lines]))
+    read = loads_of(Table, monkeypatch)
+
+    def splits(*more: str) -> Splits:
+        return build.make_splits(check(compose(["dataset=table", f"dataset.path={file}", *more])))
+
+    first, second = splits(), splits("method=plugin", "seed=1")
+    assert len(read) == 1
+    assert torch.equal(first.test.costs, second.test.costs)
+    splits("dataset.test_fraction=0.5")
+    assert len(read) == 2
+    file.write_text(file.read_text().replace("39,1,0", "39,1,1"))
+    splits("dataset.test_fraction=0.5")
+    assert len(read) == 3
+
+
+def test_rows_without_a_fingerprint_are_read_for_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = loads_of(Digits, monkeypatch)
+    for seed in (0, 1):
+        build.load_rows(check(compose([f"seed={seed}"])))
+    assert len(read) == 2
+
+
+def test_an_optimizer_without_a_fused_kernel_does_without() -> None:
+    network = torch.nn.Linear(2, 2)
+    made = {}
+    for name in ("AdamW", "RMSprop"):
+        overrides = ["recipe.fused=true", f"recipe.optimizer._target_=torch.optim.{name}"]
+        recipe = check(compose(overrides)).recipe
+        made[name] = build.make_optimizer(recipe, network)(network.parameters()).defaults.get("fused")
+    assert made == {"AdamW": True, "RMSprop": None}
+    plain = build.make_optimizer(check(compose(["recipe.fused=false"])).recipe, network)
+    assert not plain(network.parameters()).defaults.get("fused")
+
+
+def test_the_experts_folder_says_what_they_are_experts_for() -> None:
+    cache = build.expert_cache(check(compose(["dataset=svhn", "setup=I", "runs_dir=there"])), renew=False)
+    assert (cache.folder, cache.title) == (Path("there/experts"), "svhn-I-synthetic")

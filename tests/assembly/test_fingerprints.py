@@ -1,0 +1,173 @@
+"""The same prices, however they are written, are one run."""
+
+import csv
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import DictConfig
+from tests.conftest import environment
+from tests.data.sets.test_table import separable, write
+from tests.running import assembled, folder_of
+
+from l2d.assembly.fingerprints import expert_names, with_listed_prices
+from l2d.config import check, compose
+from l2d.data.arrays import Arrays
+from l2d.data.sheet import write_sheet
+from l2d.experts.cache import Cache
+from l2d.experts.human import HumanExperts
+from l2d.experts.request import ComputeOptions, ExpertRequest
+from l2d.experts.synthetic import SyntheticExperts
+from l2d.runs.cells import make_cells
+from l2d.utils.errors import L2DError
+
+Tiny = Callable[..., DictConfig]
+
+
+def table(folder: Path, *experts: str, ending: str = "csv") -> str:
+    """A file whose experts are in this order."""
+    columns = {"x": [0.0, 1.0, 2.0, 3.0]} | {f"correct_{name}": [0, 1, 0, 1] for name in experts}
+    write_sheet(folder / f"table.{ending}", columns)
+    return f"dataset.path={folder / f'table.{ending}'}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_list_and_a_mapping_are_one_run(ending: str, tiny: Tiny, tmp_path: Path) -> None:
+    given = ["dataset=table", table(tmp_path, "a", "b", "c", ending=ending), "cost=error_plus_cost"]
+    listed = folder_of(tiny(*given, "cost.prices=[1,0.6,0.1]"))
+    for same in ("{a: 1, b: 0.6, c: 0.1}", "{c: 0.1, a: 1.0, b: 0.6}"):
+        assert folder_of(tiny(*given, f"cost.prices={same}")) == listed
+    for other in ("{a: 0.6, b: 1, c: 0.1}", "{a: 1, b: 0.6, c: 0.2}"):
+        assert folder_of(tiny(*given, f"cost.prices={other}")) != listed
+
+
+def test_the_order_is_the_experts_own(tiny: Tiny, tmp_path: Path) -> None:
+    """Not that of the mapping, nor the alphabet's."""
+    given = ["dataset=table", table(tmp_path, "c", "a", "b"), "cost=error_plus_cost"]
+    by_name = tiny(*given, "cost.prices={a: 1, b: 0.6, c: 0.1}")
+    assert folder_of(by_name) == folder_of(tiny(*given, "cost.prices=[0.1,1,0.6]"))
+    named = "dataset.experts=[b, correct_c, a]"
+    experiment = with_listed_prices(check(tiny(*given, named, "cost.prices={a: 1, b: 0.6, c: 0.1}")))
+    assert experiment.plain["cost"]["prices"] == experiment.cost.arguments["prices"] == [0.6, 0.1, 1]
+
+
+def test_the_costs_are_the_same(tiny: Tiny, tmp_path: Path) -> None:
+    file = f"dataset.path={write(tmp_path, separable(40))}"
+    with (tmp_path / "table.csv").open() as lines:
+        columns = [name for name in next(csv.reader(lines)) if name.startswith("correct_")]
+    first, second = (column.removeprefix("correct_") for column in columns)
+    given = ["dataset=table", file, "cost=error_plus_cost"]
+    listed, named = (
+        assembled(tiny(*given, f"cost.prices={prices}"))
+        for prices in ("[0.5,0.25]", f"{{{second}: 0.25, {first}: 0.5}}")
+    )
+    assert torch.equal(listed.train.costs, named.train.costs)
+    assert listed.test.prices.tolist() == [0.5, 0.25]
+
+
+def test_a_sweep_has_one_cell_for_both() -> None:
+    prices = ("[0.4,0.3,0.2,0.1,0]", "{expert 5: 0, expert 4: 0.1, expert 3: 0.2, expert 2: 0.3, expert 1: 0.4}")
+    grid = [["cost=error_plus_cost", f"cost.prices={one}"] for one in prices]
+    assert len(make_cells(grid, compose)) == 1
+
+
+def people(coverage: list[float], number: int) -> tuple[str, ...]:
+    """What the panel of people beside simulated experts calls them."""
+    labels = torch.arange(10)
+    arrays = Arrays(torch.zeros(10, 1), labels, torch.zeros(10, 1), labels, 10)
+    experts = HumanExperts(dataset="cifar10", people=number, machine=SyntheticExperts())
+    said = labels[:, None].expand(10, number)
+    experts._answers = lambda request: (said, said)  # type: ignore[method-assign] # noqa: ARG005
+    request = ExpertRequest(arrays, labels, coverage, 0, Cache(Path()), Path(), ComputeOptions())
+    return experts.panel(request).names
+
+
+@pytest.mark.parametrize(("coverage", "number"), [([0.5, 0.3, 0.2], 2), ([1.0], 1)])
+def test_names_are_those_of_the_panel(coverage: list[float], number: int) -> None:
+    given = ["dataset=cifar10", "experts=human", "experts@experts.machine=synthetic", f"experts.people={number}"]
+    assert expert_names(check(compose([*given, f"setup.coverage={coverage}"]))) == people(coverage, number)
+
+
+@pytest.mark.parametrize("given", [["setup=I"], ["dataset=mmlu_sim", "dataset.questions=300"]])
+def test_names_are_known_before_there_are_experts(given: list[str], tiny: Tiny) -> None:
+    cfg = tiny(*given)
+    assert expert_names(check(cfg)) == assembled(cfg).panel.names
+
+
+def test_language_models_are_called_by_the_last_part_of_their_path(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    models = f"experts.models=[org/big@main, {tmp_path / 'small'}]"
+    assert expert_names(check(compose(["dataset=mmlu", models]))) == ("big", "small")
+
+
+class Named(SyntheticExperts):
+    """Experts of somebody's own, named by their class."""
+
+    def __init__(self, *, called: list[str]) -> None:
+        super().__init__()
+        self.called = called
+
+    @staticmethod
+    def expert_names(coverage: list[float] | None, *, called: list[str]) -> list[str]:  # noqa: ARG004
+        return called
+
+
+@pytest.mark.parametrize("setup", ["I", "own"])
+def test_the_class_of_the_experts_says_their_names(setup: str) -> None:
+    def listed(prices: str) -> object:
+        cfg = compose([f"setup={setup}", "cost=error_plus_cost", f"cost.prices={prices}"])
+        cfg.experts = {
+            "name": "named",
+            "_target_": f"{__name__}.Named",
+            "called": ["b", "a"],
+            "about": {"title": "Named"},
+        }
+        return with_listed_prices(check(cfg)).plain
+
+    assert listed("{a: 1, b: 2}") == listed("[2,1]")
+
+
+@pytest.mark.parametrize("prices", ["{a: 1, b: 2}", "{a: 1, b: 2, d: 3}", "{a: 1, b: 2, c: 3, d: 4}"])
+def test_prices_of_other_experts_stay_for_the_cost_to_refuse(prices: str, tiny: Tiny, tmp_path: Path) -> None:
+    given = ["dataset=table", table(tmp_path, "a", "b", "c"), "cost=error_plus_cost", f"cost.prices={prices}"]
+    experiment = check(tiny(*given))
+    assert with_listed_prices(experiment) == experiment
+    with pytest.raises(L2DError, match=r"^cost\.prices: (no price for c|unknown expert d)"):
+        assembled(tiny(*given))
+
+
+def test_where_the_names_are_not_known_the_mapping_stays(tmp_path: Path) -> None:
+    gone = ["dataset=table", f"dataset.path={tmp_path / 'gone.csv'}"]
+    (tmp_path / "noise.parquet").write_bytes(np.random.default_rng(0).bytes(99))
+    noise = ["dataset=table", f"dataset.path={tmp_path / 'noise.parquet'}"]
+    for given in (gone, noise, ["setup=own"]):
+        experiment = check(compose([*given, "cost=error_plus_cost", "cost.prices={a: 1, b: 2}"]))
+        assert with_listed_prices(experiment) == experiment
+
+
+def test_prices_that_are_no_mapping_are_left_alone() -> None:
+    for prices in ("coverage", "[1,2,3,4,5]"):
+        experiment = check(compose(["cost=error_plus_cost", f"cost.prices={prices}"]))
+        assert with_listed_prices(experiment) is experiment
+
+
+@pytest.mark.slow
+def test_it_needs_no_torch(tmp_path: Path) -> None:
+    tables = ["dataset=table", table(tmp_path, "a", "b"), "cost.prices={a: 1, b: 2}"]
+    prices = "cost.prices={machine: 1, person 1: 2}"
+    humans = ["dataset=cifar10", "experts=human", "experts@experts.machine=trained", "setup.coverage=[1]", prices]
+    program = (
+        "import sys; from l2d.config import check, compose; from l2d.assembly.fingerprints import with_listed_prices\n"
+        f"for given in {tables!r}, {humans!r}:\n"
+        "    experiment = check(compose(['cost=error_plus_cost', *given]))\n"
+        "    print(with_listed_prices(experiment).plain['cost']['prices'], 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == ["[1, 2] False"] * 2

@@ -1,0 +1,378 @@
+"""How training ends, and which batches are of the usual size."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
+from tests.assembly.test_module import Repeated
+from torch import Tensor
+
+from l2d.data.batches import Batches, Inputs
+from l2d.lightning.learner import (
+    PLAIN,
+    STREAMS,
+    Learner,
+    ended_by_signals,
+    hide_missing_gpu,
+    is_full,
+    make_scheduler,
+    make_trainer,
+    search_convolutions,
+    speed,
+)
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.interrupts import TERMINATED
+
+# How training ends
+
+
+class Ending(Learner):
+    """Ends in its first step as it is told to."""
+
+    def __init__(self, end: Callable[[], object]) -> None:
+        super().__init__(
+            network=torch.nn.Linear(1, 1),
+            optimizer=partial(torch.optim.SGD, lr=0.1),
+            schedule="constant",
+            channels_last=False,
+            compile_mode="false",
+        )
+        self.end = end
+
+    def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        self.end()
+        return self.network(inputs)[:, 0]
+
+
+@contextmanager
+def kept_handlers() -> Iterator[None]:
+    """Lightning switches Ctrl-C off while it shuts down, and leaves it so."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def fit(end: Callable[[], object]) -> None:
+    train_two_steps(Ending(end))
+
+
+def train_two_steps(learner: Learner) -> None:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
+    batch = torch.ones(2, 1), torch.zeros(2, 2), torch.zeros(2)
+    with kept_handlers(), ended_by_signals():
+        trainer.fit(learner, Repeated(batch, 2))
+
+
+def test_every_step_has_its_own_gradient() -> None:
+    """The loss is w · (w + b) + b. Two steps by hand, from w = 1, b = 0, with rate .1: the gradients are (2, 2), then (1.4, 1.8)."""
+    learner = Ending(lambda: None)
+    learner.network.load_state_dict({"weight": torch.ones(1, 1), "bias": torch.zeros(1)})
+    train_two_steps(learner)
+    found = {name: float(value) for name, value in learner.network.state_dict().items()}
+    assert found == {"weight": pytest.approx(1 - 0.2 - 0.14), "bias": pytest.approx(0 - 0.2 - 0.18)}
+
+
+def press(number: int) -> None:
+    os.kill(os.getpid(), number)
+    signal.getsignal(number)  # the handler runs here at the latest
+
+
+def test_ctrl_c_is_a_keyboard_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    with pytest.raises(KeyboardInterrupt):
+        fit(lambda: press(signal.SIGINT))
+
+
+def test_sigterm_ends_with_its_own_status() -> None:
+    with pytest.raises(SystemExit) as caught:
+        fit(lambda: press(signal.SIGTERM))
+    assert caught.value.code == TERMINATED
+    assert not isinstance(caught.value, SIGTERMException)
+
+
+@pytest.mark.parametrize("code", ["please install foo", 3, 1, None])
+def test_another_exit_keeps_its_message_and_status(code: str | int | None) -> None:
+    with pytest.raises((SystemExit, KeyboardInterrupt)) as caught:
+        fit(lambda: sys.exit(code))
+    assert isinstance(caught.value, SystemExit)
+    assert caught.value.code == code
+
+
+def test_a_trainer_of_one_device_belongs_to_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second task of a SLURM job is no helper of the first."""
+    for name, value in {"NTASKS": "2", "PROCID": "1", "LOCALID": "1", "NODEID": "0", "JOB_NAME": "sweep"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    trainer = make_trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+    assert trainer.is_global_zero
+
+
+def test_what_the_trainer_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    # It would hold for the tests after this one.
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_: None)
+    with pytest.raises(ParameterError, match=r"^trainer=.*abacus") as caught:
+        make_trainer(accelerator="abacus", devices=1, deterministic=True, logger=False)
+    assert "\n" not in str(caught.value)
+    assert caught.value.value == {"accelerator": "abacus", "devices": 1, "deterministic": True}
+
+
+@pytest.mark.parametrize("kind", [ValueError, MisconfigurationException])
+def test_of_a_long_refusal_the_first_line_is_said(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: Any) -> None:
+        raise kind("no such device\nlong story")
+
+    monkeypatch.setattr(pl, "Trainer", refuse)
+    with pytest.raises(ParameterError) as caught:
+        make_trainer(devices=9)
+    assert str(caught.value) == "trainer={'devices': 9}: no such device"
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_several_devices_are_found_by_lightning_and_rows_divided_by_the_loaders(
+    devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pl, "Trainer", lambda **options: options)
+    options: Any = make_trainer(devices=devices)
+    assert (options["plugins"] is None) == (devices > 1)
+    assert options["use_distributed_sampler"] is False
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_no_search_for_convolutions_where_determinism_was_asked_for(
+    deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
+    search_convolutions(True)
+    assert torch.backends.cudnn.benchmark is not deterministic
+
+
+def test_an_epochs_loss_is_of_its_own_rows() -> None:
+    learner = Ending(lambda: None)
+    learner.loss_sum, learner.rows_seen = torch.tensor(6.0), 4
+    learner.on_train_epoch_start()
+    assert (float(learner.loss_sum), learner.rows_seen) == (0, 0)
+
+
+# Batches
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+@pytest.mark.parametrize(("n", "size"), [(135, 16), (103, 20), (37, 37), (70, 64)])
+def test_all_but_an_epochs_last_batch_are_full(n: int, size: int, parts: int) -> None:
+    """Those are compiled and searched for; one of another size would be compiled for itself. Parts differ by one row at most."""
+    rows = torch.arange(n)
+    batches = Batches(
+        Inputs(rows[:, None].float(), torch.device("cpu"), True), rows, rows[:, None], rows, size, parts=parts
+    )
+    sizes = batches.sizes
+    whole = -(-n // batches.batch_size)
+    if parts == 1:
+        assert [is_full(one, sizes[0], parts) for one in sizes] == [one == sizes[0] for one in sizes]
+    elif whole > 1:
+        before_the_last = sizes[: parts * (whole - 1)]
+        assert all(is_full(one, sizes[0], parts) for one in before_the_last)
+        assert {*before_the_last} <= {sizes[0], sizes[0] + 1}
+
+
+def test_what_is_full_by_hand() -> None:
+    assert is_full(8, 8, 1)
+    assert not is_full(9, 8, 1)
+    assert not is_full(7, 8, 1)
+    assert is_full(9, 8, 2)
+    assert not is_full(10, 8, 2)
+    assert not is_full(7, 8, 2)
+
+
+class Noting(torch.nn.Linear):
+    """Notes the rows of each batch, and whether compiled code was to be used."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+        self.seen: list[tuple[int, bool]] = []
+
+    def forward(self, inputs: Tensor, compute: object = None) -> Tensor:
+        self.seen.append((len(inputs), compute is not None))
+        return super().forward(inputs)
+
+
+class Small(Learner):
+    """The output is the loss."""
+
+    def __init__(self, schedule: str = "constant", ema: float = 0.0) -> None:
+        super().__init__(
+            network=Noting(),
+            optimizer=partial(torch.optim.SGD, lr=0.4),
+            schedule=schedule,
+            channels_last=False,
+            compile_mode="false",
+            ema=ema,
+        )
+
+    def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
+        return outputs[:, 0]
+
+
+def rows_of(number: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ones(number, 1), torch.zeros(number, 2), torch.zeros(number)
+
+
+def test_only_full_batches_run_compiled() -> None:
+    """The last batch of an epoch is smaller: it would be compiled for itself."""
+    learner: Any = Small()
+    learner.compiled = [lambda network, inputs: network(inputs)]
+    for number in (3, 3, 2, 3):
+        learner.training_step(rows_of(number), 0)
+    assert learner.network.seen == [(3, True), (3, True), (2, False), (3, True)]
+
+
+def test_predictions_are_those_of_the_averaged_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = Small(ema=0.5)
+    averaged = learner.averaged
+    assert averaged is not None
+    batch = rows_of(2)
+    with torch.no_grad():
+        for weight in learner.network.parameters():
+            weight.add_(1)
+        assert torch.equal(learner.predict_step(batch, 0), averaged(batch[0]))
+        assert not torch.equal(learner.predict_step(batch, 0), learner.network(batch[0]))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    learner.on_predict_start()  # batches of other sizes come: no search for each
+    assert not torch.backends.cudnn.benchmark
+
+
+# Learning rates
+
+
+def rates(schedule: str, steps: int) -> list[float]:
+    """Of each step, and the one after the last. Momentum is left alone."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5, momentum=0.9)
+    scheduler = make_scheduler(optimizer, schedule, steps)
+    found = []
+    for _ in range(steps + 1):
+        [group] = optimizer.param_groups
+        found.append(group["lr"])
+        assert group["momentum"] == 0.9
+        optimizer.step()
+        if len(found) <= steps:
+            scheduler.step()
+    return found
+
+
+def test_schedules_by_hand() -> None:
+    """A cosine of 4 steps. A cycle of 9: from 1/25 of the rate up to it over a fifth of the steps, then along a cosine to nothing,
+    half-way at the fifth."""
+    assert rates("cosine", 4) == pytest.approx([0.5, 0.25 * (1 + 0.5**0.5), 0.25, 0.25 * (1 - 0.5**0.5), 0])
+    cycle = rates("one_cycle", 9)
+    assert [cycle[step] for step in (0, 1, 5, 9)] == pytest.approx([0.02, 0.5, 0.250001, 2e-6])
+
+
+def test_the_rate_that_is_logged_is_the_one_it_has_come_to() -> None:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=2, log_every_n_steps=1, callbacks=[], **quiet)
+    trainer.fit(Small("cosine"), Repeated(rows_of(2), 2))
+    assert float(trainer.callback_metrics["lr"]) == pytest.approx(0, abs=1e-9)
+
+
+# Checkpoints and devices
+
+
+def test_the_random_stream_is_in_the_checkpoint() -> None:
+    """Dropout of a resumed run draws what an unbroken one would have drawn."""
+    learner, checkpoint = Ending(lambda: None), dict[str, Any]()
+    torch.manual_seed(3)
+    learner.on_save_checkpoint(checkpoint)
+    expected = torch.rand(3)
+    assert len(checkpoint[STREAMS]) == 1  # no GPU, no stream of one
+    torch.manual_seed(4)
+    learner.on_load_checkpoint(checkpoint)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_its_rows() -> None:
+    learner = Ending(lambda: None)
+    learner.on_train_epoch_start()
+    for rows in ([[1.0], [2.0]], [[6.0]]):
+        learner.training_step((torch.tensor(rows), torch.zeros(len(rows), 2), torch.zeros(len(rows))), 0)
+    with torch.no_grad():
+        expected = learner.network(learner.network(torch.tensor([[3.0]])))  # its losses apply it once more
+    assert float(learner.loss_sum) / learner.rows_seen == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_loss_that_is_not_finite_is_named_with_its_epoch() -> None:
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
+    batch = torch.full((2, 1), torch.nan), torch.zeros(2, 2), torch.zeros(2)
+    with pytest.raises(Exception, match=r"train/loss is nan in epoch 1; lower recipe\.optimizer\.lr"):
+        trainer.fit(Ending(lambda: None), Repeated(batch, 1))
+
+
+def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe: Any = SimpleNamespace(precision="bf16-mixed", channels_last=True, compile="default")
+    assert speed(recipe, "cpu") == PLAIN == {"precision": "32-true", "channels_last": False, "compile": "false"}
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for accelerator in ("auto", "gpu", "cuda"):
+        assert speed(recipe, accelerator) == vars(recipe)
+    assert speed(recipe, "cpu") == PLAIN
+
+
+@pytest.mark.parametrize(("gpu", "before", "after"), [(False, None, ""), (False, "3", "3"), (True, None, None)])
+def test_a_gpu_is_hidden_only_where_there_is_none_and_nothing_is_said(
+    gpu: bool, before: str | None, after: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before or "")
+    if before is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    hide_missing_gpu()
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == after
+
+
+def test_without_averaged_weights_timm_is_not_needed() -> None:
+    assert Ending(lambda: None).averaged is None
+    assert isinstance(Ending(lambda: None), pl.LightningModule)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_channels_last_is_how_the_weights_lie(wanted: bool) -> None:
+    network = torch.nn.Conv2d(2, 2, 3)
+    Learner(
+        network=network,
+        optimizer=torch.optim.SGD,
+        schedule="constant",
+        channels_last=wanted,
+        compile_mode="false",
+    )
+    assert network.weight.is_contiguous(memory_format=torch.channels_last) == wanted
+
+
+@pytest.mark.parametrize("loss", [float("inf"), float("nan")])
+def test_a_loss_that_is_not_finite_is_divergence(loss: float) -> None:
+    learner: Any = SimpleNamespace(loss_sum=torch.tensor(loss), rows_seen=1, current_epoch=0, recipe_key="recipe")
+    learner.trainer = SimpleNamespace(callback_metrics={})
+    with pytest.raises(
+        L2DError, match=r"^training diverged: train/loss is \w+ in epoch 1; lower recipe\.optimizer\.lr$"
+    ):
+        Learner.on_train_epoch_end(learner)
+
+
+@pytest.mark.parametrize("key", ["recipe", "experts.recipe"])
+def test_a_last_step_that_diverges_shows_in_the_validation_loss(key: str) -> None:
+    """The losses of an epoch are those before its last step. An expert's recipe is called by its own key."""
+    learner: Any = SimpleNamespace(loss_sum=torch.tensor(1.0), rows_seen=1, current_epoch=2, recipe_key=key)
+    learner.trainer = SimpleNamespace(callback_metrics={"val/loss": torch.tensor(torch.inf)})
+    with pytest.raises(L2DError) as caught:
+        Learner.on_train_epoch_end(learner)
+    assert str(caught.value) == f"training diverged: val/loss is inf in epoch 3; lower {key}.optimizer.lr"

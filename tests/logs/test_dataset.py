@@ -1,0 +1,477 @@
+"""dataset=log: the rows of a log and of its export, and what is refused."""
+
+import csv
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.logs.postgres import postgres
+from tests.router.finished import PRICED, SMALL, Untrained, untrained
+from tests.server.helpers import PROMPTS, asking, make_service, text_run
+
+from l2d.assembly.build import make_dataset, make_splits
+from l2d.commands import log as log_command
+from l2d.config import check, compose
+from l2d.data.arrays import Arrays
+from l2d.data.text.encoders import Embeddings, Hashed
+from l2d.logs.dataset import ServerLog, is_described, snapshot
+from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.logs.rows import read_rows
+from l2d.router.router import Router
+from l2d.utils.errors import L2DError, ParameterError
+
+N = 150  # decisions
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    yield
+    snapshot.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    return text_run(tmp_path_factory.mktemp("run"))
+
+
+def serve(run: Path, log: Path | str, keep: str, queries: list[Any], **settings: Any) -> list[Any]:
+    """Asked with these queries, one after the other, with an outcome for each: right, if the expert is a."""
+    with asking(make_service(run, log, explore=1.0, keep=keep, **settings)) as client:
+        found = [client.post("/v1/route", json=query).json() for query in queries]
+        outcomes = [{"decision_id": one["decision_id"], "correct": one["expert"] == "a"} for one in found]
+        assert client.post("/v1/outcomes", json={"outcomes": outcomes}).json()["recorded"] == len(queries)
+    return found
+
+
+def texts() -> list[str]:
+    return [f"{PROMPTS[place % len(PROMPTS)]} {place}" for place in range(N)]
+
+
+def dataset(file: Path | str, encoder: Any = None, run: str | None = None) -> ServerLog:
+    return ServerLog(path=str(file), run=run, encoder=encoder or Hashed(), test_fraction=0.2)
+
+
+def pooled(arrays: Arrays) -> tuple[list[str], torch.Tensor, Any]:
+    """ids, inputs and answers of all rows."""
+    assert arrays.panel is not None
+    assert arrays.ids is not None
+    assert arrays.train_ids is not None
+    answers = arrays.panel.train.followed_by(arrays.panel.test)
+    ids = [*arrays.train_ids.tolist(), *arrays.ids.tolist()]
+    return ids, torch.cat([arrays.train_inputs, arrays.test_inputs]), answers
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "csv", "parquet"])
+@pytest.mark.parametrize("keep", ["text", "features"])
+def test_rows_of_texts(run: Untrained, tmp_path: Path, keep: str, kind: str) -> None:
+    """The same arrays from the log and from its export, whatever of the text it keeps: what the router saw, the outcome of who
+    was asked, its propensity and its price."""
+    log = tmp_path / "log.sqlite"
+    decided = serve(run.path, log, keep, [{"text": text} for text in texts()])
+    file = log
+    if kind != "sqlite":
+        file = tmp_path / f"log.{kind}"
+        log_command.main(["export", str(log), "--out", str(file)])
+    arrays = dataset(file).load(tmp_path)
+    assert arrays.panel is not None
+    assert (arrays.panel.names, arrays.seen.text, arrays.seen.features) == (("a", "b", "c"), "prompt", ())
+    ids, inputs, answers = pooled(arrays)
+    order = [ids.index(one["decision_id"]) for one in decided]
+    assert sorted(order) == list(range(N))
+    assert torch.equal(inputs[order], Router.load(run.path).inputs_of(texts()))
+    prices = dict(zip("abc", (0.5, 0.1, 0.3), strict=True))
+    for row, one in zip(order, decided, strict=True):
+        k = "abc".index(one["expert"])
+        for part, value in (
+            (answers.errors, float(one["expert"] != "a")),
+            (answers.propensities, 1 / 3),
+            (answers.prices, prices[one["expert"]]),
+        ):
+            assert part[row, k] == pytest.approx(value)
+            assert part[row].isnan().tolist() == [place != k for place in range(3)]
+    assert answers.latencies is None
+
+
+def test_rows_of_numbers_keep_their_names(tmp_path: Path) -> None:
+    found = untrained(tmp_path, "dataset.features=[y,x]", *PRICED, "method=cost_regression")
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    rng = np.random.default_rng(0)
+    queries = rng.normal(size=(N, 2)).round(3).tolist()
+    serve(found.path, log, "features", [{"features": {"x": x, "y": y}} for x, y in queries])
+    log_command.main(["export", str(log), "--out", str(out)])
+    for file in (log, out):
+        arrays = dataset(file).load(tmp_path)
+        assert (arrays.seen.features, arrays.seen.text) == (("y", "x"), None)
+        assert {tuple(row) for row in pooled(arrays)[1].tolist()} == {
+            tuple(row) for row in torch.tensor(queries)[:, [1, 0]].tolist()
+        }
+        assert dataset(file).gives == "rows"
+
+
+def test_numbers_beside_a_text(tmp_path: Path) -> None:
+    found = untrained(tmp_path, "dataset.features=[x]", "dataset.text=prompt", *PRICED, "method=cost_regression")
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    queries = [{"x": place / 8, "prompt": text} for place, text in enumerate(texts())]
+    serve(found.path, log, "features", [{"features": query} for query in queries])
+    log_command.main(["export", str(log), "--out", str(out)])
+    expected = Router.load(found.path).inputs_of(queries)
+    for file in (log, out):
+        arrays = dataset(file).load(tmp_path)
+        assert (arrays.seen.features, arrays.seen.text) == (("x",), "prompt")
+        inputs = pooled(arrays)[1]
+        assert torch.equal(inputs[inputs[:, 0].argsort()], expected)
+
+
+def test_images(tmp_path: Path) -> None:
+    """As the bytes that they were."""
+    log = OutcomeLog(tmp_path / "log.sqlite")
+    pixels = np.random.default_rng(0).integers(0, 255, (80, 4, 4, 1)).astype(np.uint8)
+    about = '{"experts": ["a", "b"], "shape": [4, 4, 1], "seen": {"features": [], "white": 16}, "encoder": null, "price_scale": 1.0}'
+    log.add_run("run", about)
+    rows = [
+        LoggedDecision(str(place), "run", "ab"[place % 2], "a", "explore", 0.5, features=one.astype("<f4").tobytes())
+        for place, one in enumerate(pixels)
+    ]
+    log.add_decisions(rows)
+    log.add_outcomes([ReportedOutcome(str(place), 1.0, None) for place in range(80)]).result()
+    log.close()
+    arrays = dataset(tmp_path / "log.sqlite").load(tmp_path)
+    ids, inputs, answers = pooled(arrays)
+    assert (inputs.dtype, arrays.seen.white, answers.prices) == (torch.uint8, 16, None)
+    assert torch.equal(inputs[[ids.index(str(place)) for place in range(80)]], torch.from_numpy(pixels))
+    assert dataset(tmp_path / "log.sqlite").gives == "images"
+
+
+def test_prices_are_carried_over(tmp_path: Path) -> None:
+    """In the unit of the run that served, which must be said again if it was not that of one error."""
+    log, found = (
+        tmp_path / "log.sqlite",
+        untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression"),
+    )
+    serve(found.path, log, "features", [{"features": [place, 0.5]} for place in range(N)])
+
+    def prices(*overrides: str) -> list[float]:
+        snapshot.cache_clear()
+        experiment = check(compose(["dataset=log", f"dataset.path={log}", *SMALL, *overrides]))
+        found = make_splits(experiment).prices
+        assert found is not None
+        return found.tolist()
+
+    assert prices() == pytest.approx([0.5, 0.1, 0.3])
+    assert prices("cost=error") == [0, 0, 0]
+    database = sqlite3.connect(log)
+    database.execute("""UPDATE runs SET about = replace(about, '"price_scale": 1.0', '"price_scale": 50.0')""")
+    database.commit()
+    database.close()
+    log_command.main(["export", str(log), "--out", str(tmp_path / "log.csv")])
+    with pytest.raises(ParameterError, match=r"counted a wrong answer as 0.02"):  # an export says it too
+        prices(f"dataset.path={tmp_path / 'log.csv'}")
+    for cost in ("logged", "columns"):
+        with pytest.raises(
+            ParameterError, match=r"cost\.error_price: missing; .* counted a wrong answer as 0.02; say so"
+        ):
+            prices(f"cost={cost}")
+    assert prices("cost.error_price=0.02") == pytest.approx([25, 5, 15])
+    assert prices("cost.error_price=1") == pytest.approx([0.5, 0.1, 0.3])
+    assert prices("cost=error") == [0, 0, 0]
+
+
+def with_two_runs(log: Path, *abouts: dict[str, Any]) -> None:
+    """The first half of the rows is of a run called old, the other one of a run called new. abouts: what the log says of their
+    prices; without a currency, as earlier versions wrote it."""
+    database = sqlite3.connect(log)
+    [[about]] = database.execute("SELECT about FROM runs")
+    known = {key: value for key, value in json.loads(about).items() if key != "currency"}
+    for name, own in zip(("old", "new"), abouts, strict=True):
+        database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (name, json.dumps({**known, **own})))
+    database.execute("UPDATE decisions SET run = iif(number <= ?, 'old', 'new')", (N // 2,))
+    database.commit()
+    database.close()
+    snapshot.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("abouts", "refused"),
+    [
+        (({"currency": "$", "price_scale": 2.0}, {"currency": "", "price_scale": 1.0}), True),
+        (({"currency": "", "price_scale": 2.0}, {"currency": "$", "price_scale": 2.0}), True),
+        (({"price_scale": 2.0}, {"price_scale": 1.0}), False),  # written before there was a currency
+        (
+            ({"currency": None, "price_scale": 1.0}, {"currency": "$", "price_scale": 2.0}),
+            False,
+        ),  # it counted no prices
+        (({"price_scale": 2.0}, {"currency": "$", "price_scale": 3.0}), False),
+        (({"price_scale": 1.0}, {"currency": "", "price_scale": 1.0}), False),
+        (({"currency": "$", "price_scale": 2.0}, {"currency": "$", "price_scale": 1.0}), False),
+        (({"currency": "", "price_scale": 1.0}, {"currency": "", "price_scale": 0.5}), False),
+    ],
+)
+def test_prices_in_different_units(run: Untrained, tmp_path: Path, abouts: Any, refused: bool) -> None:
+    """Dollars and units of an error cannot be added up; the rows of one run can be chosen. A row without a price harms nothing."""
+    log, out = tmp_path / "log.sqlite", str(tmp_path / "log.csv")
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    with_two_runs(log, *abouts)
+    if not refused:
+        assert len(read_rows(log)) == N
+        return
+    said = (
+        r"log.sqlite: the runs old and new count prices in different units \(cost\.error_price\);"
+        r" choose those of one run with --run \(l2d train: dataset\.run\)"
+    )
+    with pytest.raises(L2DError, match=said):
+        dataset(log).load(tmp_path)
+    with pytest.raises(SystemExit, match=said):
+        log_command.main(["export", str(log), "--out", out])
+    assert len(read_rows(log, "old")) == N // 2
+    log_command.main(["export", str(log), "--out", out, "--run", "new"])
+    database = sqlite3.connect(log)
+    database.execute("UPDATE decisions SET price = NULL WHERE run = 'old'")
+    database.commit()
+    database.close()
+    assert len(read_rows(log)) == N
+
+
+@pytest.mark.parametrize("scales", [(2.0, 1.0), (1.0, 2.0), (4.0, 2.0)])
+def test_two_prices_of_an_error(tmp_path: Path, scales: tuple[float, float]) -> None:
+    """Dollars are dollars, whatever each run took an error for; that one of them did must be said again, also of an export."""
+    found = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    serve(found.path, log, "features", [{"features": [place, 0.5]} for place in range(N)])
+    with_two_runs(log, *({"currency": "$", "price_scale": scale} for scale in scales))
+    log_command.main(["export", str(log), "--out", str(out)])
+    with out.open(newline="") as lines:
+        assert [float(row["price_scale"]) for row in csv.DictReader(lines)] == [*[scales[0]] * 75, *[scales[1]] * 75]
+    last = scales[1] if scales[1] != 1 else scales[0]
+    for file in (log, out):
+        given = ["dataset=log", f"dataset.path={file}", *SMALL]
+        with pytest.raises(ParameterError, match=rf"error_price: missing; .* counted a wrong answer as {1 / last:g};"):
+            make_splits(check(compose(given)))
+        prices = make_splits(check(compose([*given, "cost.error_price=0.5"]))).prices
+        assert prices is not None
+        assert prices.tolist() == pytest.approx([1.0, 0.2, 0.6])
+
+
+def test_the_currency_changes_no_fingerprint(run: Untrained, tmp_path: Path) -> None:
+    """A training that has begun can be resumed although its log was written before there was a currency."""
+    log = tmp_path / "log.sqlite"
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    before = dataset(log).fingerprint(tmp_path)
+    database = sqlite3.connect(log)
+    database.execute("""UPDATE runs SET about = replace(about, ', "currency": ""', '')""")
+    database.commit()
+    [[about]] = database.execute("SELECT about FROM runs")
+    database.close()
+    snapshot.cache_clear()
+    assert "currency" not in about
+    assert dataset(log).fingerprint(tmp_path) == before
+
+
+def test_a_server_may_go_on_writing(run: Untrained, tmp_path: Path) -> None:
+    """All steps of a run see the same rows; the next process sees more."""
+    log = tmp_path / "log.sqlite"
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    before = dataset(log).fingerprint(tmp_path)
+    serve(run.path, log, "text", [{"text": "one more"}])
+    assert dataset(log).fingerprint(tmp_path) == before
+    assert len(pooled(dataset(log).load(tmp_path))[0]) == N
+    snapshot.cache_clear()
+    assert dataset(log).fingerprint(tmp_path) != before
+    assert len(pooled(dataset(log).load(tmp_path))[0]) == N + 1
+
+
+def test_equal_inputs_stay_on_one_side(run: Untrained, tmp_path: Path) -> None:
+    for keep in ("text", "features"):
+        log = tmp_path / f"{keep}.sqlite"
+        serve(run.path, log, keep, [{"text": text} for text in texts()[: N // 3] * 3])
+        arrays = dataset(log).load(tmp_path)
+        rows = [{row.numpy().tobytes() for row in part} for part in (arrays.train_inputs, arrays.test_inputs)]
+        assert len(rows[0]) + len(rows[1]) == N // 3
+        assert not rows[0] & rows[1]
+
+
+def test_only_one_runs_decisions(run: Untrained, tmp_path: Path) -> None:
+    """Runs that see different things can share a log; rows of one of them are chosen by its name."""
+    log = tmp_path / "log.sqlite"
+    other = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
+    serve(run.path, log, "features", [{"text": text} for text in texts()])
+    serve(other.path, log, "features", [{"features": [0.5, place]} for place in range(N)])
+    with pytest.raises(L2DError, match="different inputs; choose those of one run with --run"):
+        dataset(log).load(tmp_path)
+    assert dataset(log, run=str(other.path)).load(tmp_path).seen.features == ("x", "y")
+    assert dataset(log, run=str(run.path)).load(tmp_path).seen.text == "prompt"
+    out = tmp_path / "log.csv"
+    log_command.main(["export", str(log), "--out", str(out), "--run", str(run.path)])
+    with pytest.raises(ParameterError, match="run=x: an export does not say which run decided"):
+        dataset(out, run="x").load(tmp_path)
+
+
+def test_times_of_an_export_are_not_needed(tmp_path: Path) -> None:
+    """They may be written as people write them."""
+    file = tmp_path / "log.jsonl"
+    row = {"id": "q1", "time": "2026-03-01T00:05:28", "prompt": "x", "expert": "a", "correct": True, "propensity": 0.5}
+    file.write_text(json.dumps(row) + "\n")
+    assert len(read_rows(file)) == 1
+
+
+def test_rows_of_which_nothing_was_kept(run: Untrained, tmp_path: Path) -> None:
+    """--all exports rows that a client sent to its expert, of which no input is known; training leaves them out."""
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    for keep in ("features", "text"):
+        log = tmp_path / f"{keep}.sqlite"
+        serve(run.path, log, keep, [{"text": text} for text in texts()])
+        writer = OutcomeLog(log)
+        writer.add_decisions([LoggedDecision("client's", str(run.path), "a", None, "client", None)])
+        writer.add_outcomes([ReportedOutcome("client's", 1.0, None)]).result()
+        writer.close()
+        log_command.main(["export", str(log), "--out", str(out), "--all"])
+        assert len(out.read_text().splitlines()) == N + 2
+        for file in (log, out):
+            assert len(read_rows(file)) == N
+
+
+def test_refused(run: Untrained, tmp_path: Path) -> None:
+    log, none, few, shadow = (tmp_path / f"{name}.sqlite" for name in ("log", "none", "few", "shadow"))
+    serve(run.path, log, "features", [{"text": text} for text in texts()])
+    serve(run.path, none, "none", [{"text": text} for text in texts()])
+    serve(run.path, few, "text", [{"text": text} for text in texts()[:40]])
+    make_service(run.path, tmp_path / "empty.sqlite").log.close()
+    (tmp_path / "table.csv").write_text("id,prompt,correct_a\n1,x,1\n")
+
+    class Other(Hashed):
+        """Another encoder."""
+
+    class Narrow(Hashed):
+        def embed(self, texts: Any) -> np.ndarray:
+            return super().embed(texts)[:, :9]
+
+    log_command.main(["export", str(log), "--out", str(tmp_path / "log.csv")])
+    for file, encoder, said in (
+        (tmp_path / "nowhere.sqlite", None, r"path=.*nowhere.sqlite: no such file"),
+        (tmp_path / "empty.sqlite", None, "no decision with an outcome"),
+        (none, None, r"none.sqlite: the log kept no inputs \(--keep none\)"),
+        (few, None, r"few.sqlite: . has \d+ answers with an outcome; every expert needs 25"),
+        (log, Other(), "encoder: the log has what the encoder hashed made of the texts"),
+        (tmp_path / "log.csv", Narrow(), "encoder: does not make 512 numbers of a text"),
+        (
+            tmp_path / "table.csv",
+            None,
+            "table.csv: no column expert, propensity, correct; give the log of l2d serve, or its export",
+        ),
+    ):
+        with pytest.raises(L2DError, match=said):
+            dataset(file, encoder).load(tmp_path)
+    with pytest.raises(ParameterError, match=r"^path: its password would be written into the run's folder"):
+        ServerLog(path="postgresql://me:secret@host/log", run=None, encoder=None, test_fraction=0.2).fingerprint(
+            tmp_path
+        )
+    with pytest.raises(ParameterError, match="path: missing"):
+        ServerLog(path=None, run=None, encoder=None, test_fraction=0.2).fingerprint(tmp_path)
+    writer = OutcomeLog(shadow)
+    writer.add_run(
+        "run", '{"experts": ["a", "b"], "shape": [1], "seen": {"features": []}, "encoder": null, "price_scale": 1}'
+    )
+    known = [
+        LoggedDecision(str(n), "run", "a", "a", "shadow", 1.0, features=np.zeros(1, "<f4").tobytes()) for n in range(30)
+    ]
+    writer.add_decisions(known)
+    writer.add_outcomes([ReportedOutcome(str(n), 1.0, None) for n in range(30)]).result()
+    writer.close()
+    with pytest.raises(L2DError, match=r"shadow.sqlite: no row was explored \(l2d serve --explore\)"):
+        dataset(shadow).load(tmp_path)
+
+
+def test_rows_without_a_price(run: Untrained, tmp_path: Path) -> None:
+    """Left out, if others have one: a router that learns prices cannot use them."""
+    log = tmp_path / "log.sqlite"
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    database = sqlite3.connect(log)
+    database.execute("UPDATE decisions SET price = NULL WHERE number <= 10")
+    database.commit()
+    assert len(pooled(dataset(log).load(tmp_path))[0]) == N - 10
+    database.execute("UPDATE decisions SET price = NULL")
+    database.commit()
+    database.close()
+    snapshot.cache_clear()
+    assert pooled(dataset(log).load(tmp_path))[2].prices is None
+    with pytest.raises(ParameterError, match=r"cost\.prices=logged: these data have no prices; use cost=error"):
+        make_splits(check(compose(["dataset=log", f"dataset.path={log}", *SMALL])))
+
+
+def test_a_log_in_postgresql(run: Untrained, tmp_path: Path) -> None:
+    """Read by its URL, as a file is. A text may have any character."""
+    odd = "a\0b of 3"
+    with postgres() as server:
+        if server is None:
+            pytest.skip("PostgreSQL is not installed here")
+        decided = serve(run.path, server.url, "text", [{"text": text} for text in [*texts(), odd]])
+        arrays = dataset(server.url).load(tmp_path)
+        rows = read_rows(server.url)
+    assert sorted(pooled(arrays)[0]) == sorted(one["decision_id"] for one in decided)
+    assert rows.texts is not None
+    assert rows.texts.tolist() == [*texts(), odd.replace("\0", "\N{REPLACEMENT CHARACTER}")]
+
+
+def test_encoders() -> None:
+    """By their class and its arguments."""
+    given: dict[str, Any] = {"model": "minilm", "max_length": 256, "start_share": 0.25, "batch_size": 64}
+    described = {"name": "embeddings", "_target_": "l2d.data.text.encoders.Embeddings", **given}
+    assert is_described(Embeddings(**given), described)
+    assert not is_described(Embeddings(**{**given, "max_length": 128}), described)
+    assert not is_described(Hashed(), described)
+
+
+def test_its_config() -> None:
+    """What l2d train dataset=log chooses, unless told otherwise."""
+    found = compose(["dataset=log", "dataset.path=log.sqlite"])
+    assert (found.cost.prices, found.experts.name, found.router.name) == ("logged", "table", "mlp")
+    made = make_dataset(check(found))
+    assert isinstance(made, ServerLog)
+    assert isinstance(made.encoder, Hashed)
+    assert compose(["dataset=log", "cost=error"]).cost.name == "error"
+
+
+def test_rows_that_are_left_out_are_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those that cannot be read, lines that were written twice, and those that no policy explored, each by its reason."""
+    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
+    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    log_command.main(["export", str(log), "--out", str(out)])
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, column, cell in ((rows[0], "propensity", ""), (rows[1], "propensity", ""), (rows[2], "propensity", "1")):
+        row[column] = cell
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [*rows[0]])
+        writer.writeheader()
+        writer.writerows([*rows, rows[5]])
+    capsys.readouterr()
+    dataset(out).load(tmp_path)
+    left = [
+        "1 row with an answer that came before",
+        "2 rows without a propensity",
+        "1 row without exploration or price",
+    ]
+    told = "".join(f"; left out: {one}" for one in left)
+    assert f"{out}: {N - 3} decisions with an outcome{told}; asked: " in capsys.readouterr().err
+
+
+def test_an_export_in_dollars_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    for word, dollars in (("price", False), ("cost_usd", True)):
+        file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")
+        assert read_rows(file).dollars == dollars
+    file.write_text("id,f_x,expert,correct,propensity,price,cost\n1,0.5,a,1,0.5,0.1,9\n")
+    with pytest.raises(L2DError, match="columns price, cost: two prices of an answer; keep one"):
+        read_rows(file)
+
+
+def test_a_price_of_an_export_in_capitals_is_not_overlooked(tmp_path: Path) -> None:
+    file = tmp_path / "log.csv"
+    for word in ("Price", "Latency"):
+        file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")
+        with pytest.raises(L2DError, match=rf"column {word}: did you mean {word.lower()}\?"):
+            read_rows(file)

@@ -1,0 +1,125 @@
+"""Another expert for a simple router, from a few rows."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import l2d
+from l2d.router.router import Router
+from l2d.utils.errors import ParameterError
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(400, 2))
+ERRORS = np.stack([X[:, 0] > 0, X[:, 0] <= 0], axis=1).astype(float)  # each is right on one half
+# The new expert is right where x_1 is large, whoever else is.
+NEW = RNG.normal(size=(60, 2))
+NEW_ERRORS = (NEW[:, 1] < 0.7).astype(float)
+QUERIES = [[-1.0, -1.0], [1.0, -1.0], [0.0, 2.5]]
+
+
+def fitted(method: str, **more: object) -> Router:
+    return l2d.fit(X, errors=ERRORS, method=method, progress=False, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", ["knn", "clusters", "linear", "mix"])
+def test_what_is_known_of_the_others_stays(method: str, tmp_path: Path) -> None:
+    router = fitted(method, prices=[0.1, 0.1])
+    more = router.with_expert("new", NEW, NEW_ERRORS, price=0.2)
+    assert more.experts == ("expert 1", "expert 2", "new")
+    assert router.experts == ("expert 1", "expert 2")
+    for before, after in zip(router.route(QUERIES), more.route(QUERIES), strict=True):
+        assert before.expected_costs is not None
+        assert after.expected_costs is not None
+        assert {name: after.expected_costs[name] for name in router.experts} == pytest.approx(before.expected_costs)
+        assert after.expected_prices == pytest.approx({"expert 1": 0.1, "expert 2": 0.1, "new": 0.2})
+    more.save(tmp_path / "more")
+    assert Router.load(tmp_path / "more").route(QUERIES) == more.route(QUERIES)
+
+
+@pytest.mark.parametrize("method", ["knn", "linear"])
+def test_the_new_one_gets_what_it_is_good_at(method: str) -> None:
+    """It alone is right on all of the upper part; the price of the others makes it worth while."""
+    more = fitted(method, prices=[0.6, 0.6]).with_expert("new", NEW, NEW_ERRORS, price=0.0)
+    rows = np.stack([np.zeros(50), np.linspace(1.5, 3, 50)], axis=1)
+    assert np.mean([choice.expert == "new" for choice in more.route(rows)]) > 0.9
+
+
+def test_with_fewer_rows_than_neighbours_all_of_them_count() -> None:
+    """By hand: the mean over all thirty rows, wherever the query is."""
+    assert 0.2 < NEW_ERRORS[:30].mean() < 0.9
+    more = fitted("knn", options={"method.k": 50}).with_expert("new", NEW[:30], NEW_ERRORS[:30])
+    for choice in more.route(QUERIES):
+        assert choice.expected_costs is not None
+        assert choice.expected_costs["new"] == pytest.approx(NEW_ERRORS[:30].mean(), abs=1e-3)
+
+
+def test_prices_that_differ_between_queries() -> None:
+    prices = np.stack([0.1 + 0.05 * np.abs(X[:, 0]), np.full(400, 0.2)], axis=1)
+    router = fitted("linear", prices=prices)
+    [choice] = router.with_expert("new", NEW, NEW_ERRORS, price=0.05).route(QUERIES[:1])
+    [before] = router.route(QUERIES[:1])
+    assert choice.expected_prices is not None
+    assert before.expected_prices is not None
+    assert choice.expected_prices["new"] == pytest.approx(0.05)
+    assert choice.expected_prices["expert 2"] == pytest.approx(before.expected_prices["expert 2"])
+
+
+def test_a_budget_is_not_dropped_without_a_word(tmp_path: Path) -> None:
+    router = fitted("knn", prices=[0.05, 0.2])
+    router.within(0.08).save(tmp_path / "saved")
+    for inside in (router.within(0.08), Router.load(tmp_path / "saved")):
+        with pytest.raises(ParameterError, match=r"^name=new: .* budget .*; add it to the router without the budget$"):
+            inside.with_expert("new", NEW, NEW_ERRORS, price=0.2)
+    earlier = router.within(0.08)
+    earlier.operating_point = None  # an earlier l2d kept the factor alone
+    with pytest.raises(ParameterError, match=r"^name=new: .* budget"):
+        earlier.with_expert("new", NEW, NEW_ERRORS, price=0.2)
+    assert router.with_expert("new", NEW, NEW_ERRORS, price=0.2).operating_point is None
+
+
+def test_a_list_after_prices_that_differ_between_queries() -> None:
+    router = fitted("linear", prices=np.stack([0.1 + 0.05 * np.abs(X[:, 0]), np.full(400, 0.2)], axis=1))
+    more = router.at([0.05, 0.2]).with_expert("new", NEW, NEW_ERRORS, price=0.5)
+    [choice] = more.route(QUERIES[:1])
+    assert choice.expected_costs is not None
+    assert choice.expected_errors is not None
+    paid = {name: choice.expected_costs[name] - choice.expected_errors[name] for name in more.experts}
+    assert paid == pytest.approx({"expert 1": 0.05, "expert 2": 0.2, "new": 0.5}, abs=1e-6)
+
+
+def test_without_prices_the_new_one_has_none_unless_they_were_given_later() -> None:
+    router = fitted("knn", prices=[0.1, 0.1], options={"cost.scale": 0})
+    for one, prices in ((router, (0.0, 0.0, 0.0)), (router.at([0.1, 0.2]), (0.1, 0.2, 0.3))):
+        assert one.with_expert("new", NEW, NEW_ERRORS, price=0.3).description.prices == pytest.approx(prices)
+
+
+def test_what_is_refused() -> None:
+    router = fitted("knn", prices=[0.1, 0.2])
+    for given, said in (
+        ({"name": "expert 1"}, r"^name=expert 1: is an expert already"),
+        ({"name": " Expert  2 "}, r"^name= Expert  2 : is an expert already; there are expert 1, expert 2$"),
+        ({"price": None}, r"^price: missing"),
+        ({"price": -1.0}, r"^price: must be finite and not negative$"),
+        ({"price": float("nan")}, r"^price: must be finite"),
+        ({"price": float("inf")}, r"^price: must be finite"),
+        ({"price": "x"}, r"^price: must be numbers"),
+        ({"errors": NEW_ERRORS[:5]}, r"^errors: must be one for each query, at least 10, not 5 for 60"),
+        ({"errors": NEW_ERRORS * 3}, r"^errors=3.0: must be at most 1"),
+    ):
+        arguments = {"name": "new", "queries": NEW, "errors": NEW_ERRORS, "price": 0.1, **given}
+        with pytest.raises(ParameterError, match=said):
+            router.with_expert(**arguments)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match=r"^name=new: this router would have to be trained again"):
+        fitted("cost_regression", epochs=1).with_expert("new", NEW, NEW_ERRORS)
+    by_label = l2d.fit(X, errors=ERRORS, labels=X[:, 0] > 0, method="linear_plugin", progress=False)
+    with pytest.raises(ParameterError, match=r"^name=new: cannot take another expert"):
+        by_label.with_expert("new", NEW, NEW_ERRORS)
+    more = router.with_expert("new", NEW, NEW_ERRORS, price=0.1)
+    assert more.guard_note is None
+    for prices in ([0.0, 0.0, 0.0], [0.1, 0.2, 0.1]):  # also its own
+        with pytest.raises(ParameterError, match=r"^prices: no rows to judge .* since one was added \(with_expert\)"):
+            more.at(prices)
+    by_row = fitted("linear", prices=np.full((400, 2), 0.1)).with_expert("new", NEW, NEW_ERRORS, price=0.1)
+    with pytest.raises(ParameterError, match=r"^budget: no rows to judge .* since one was added \(with_expert\)"):
+        by_row.within(0.1)

@@ -1,0 +1,105 @@
+"""A trained router as a program without l2d."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.router.finished import untrained
+
+import l2d
+from l2d.core.guard import Guard
+from l2d.router import export
+from l2d.utils.errors import L2DError, ParameterError
+
+X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+COSTS = np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(200, 0.9)], axis=1)
+
+
+@pytest.fixture(scope="module", params=["mild", "plugin", "cascade"])
+def router(request: pytest.FixtureRequest) -> l2d.Router:
+    found = l2d.fit(X, COSTS, labels=X[:, 0] > 0, method=request.param, epochs=15, progress=False, accelerator="cpu")
+    assert found.guard.constant is None
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_torch_export(router: l2d.Router, tmp_path: Path) -> None:
+    router.export(tmp_path / "router.pt2")
+    program = torch.export.load(tmp_path / "router.pt2").module()
+    for n in (2, 200):
+        assert torch.equal(program(torch.from_numpy(X[:n]))[0], router.decide(X[:n]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_onnx(router: l2d.Router, tmp_path: Path) -> None:
+    import onnxruntime
+
+    router.export(tmp_path / "router.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "router.onnx")
+    for n in (2, 200):
+        chosen = session.run(None, {session.get_inputs()[0].name: X[:n]})[0]
+        assert (chosen == router.decide(X[:n]).numpy()).all()
+
+
+def test_the_program_has_the_guard_unless_raw(tmp_path: Path) -> None:
+    """Before it is exported."""
+    run = untrained(tmp_path, "method=ce")
+    router, inputs, chosen = l2d.Router.load(run.path), run.splits.test.inputs, []
+    for guard in (
+        Guard(None, None, 0, 0.1, 0.01),
+        Guard(None, 1, 1, 0.0, None),
+        Guard((9.0, -9.0, 0.0), None, 0, 0.3, 0.1),
+    ):
+        for router.raw in (False, True):
+            router.guard = guard
+            with torch.no_grad():
+                found = export.RouterProgram(router)(inputs)[0]
+            assert torch.equal(found, router.decide_inputs(inputs))
+            chosen.append({*found.tolist()})
+    assert chosen[2:5:2] == [{1}, {0}]
+
+
+def test_a_program_is_tried_on_inputs_of_its_kind() -> None:
+    """Images from black to white, which is 16 here; and what cannot be exported is refused."""
+    description = SimpleNamespace(shape=(8, 6, 3), seen=SimpleNamespace(white=16))
+    router: Any = SimpleNamespace(kind="image", description=description)
+    images = export.example_inputs(router)
+    assert (images.shape, images.dtype) == ((32, 8, 6, 3), torch.uint8)
+    assert (int(images.min()), int(images.max())) == (0, 16)
+    tuned: Any = SimpleNamespace(kind="text", description=description, network=SimpleNamespace(reads_text=True))
+    with pytest.raises(L2DError, match="fine-tuned on text cannot be exported"):
+        export.example_inputs(tuned)
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = l2d.fit(X, COSTS, epochs=1, progress=False, accelerator="cpu")
+    with pytest.raises(ParameterError, match=r"must end in .pt2 or .onnx"):
+        router.export(tmp_path / "router.bin")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(L2DError, match="l2d\\[onnx\\]"):
+        router.export(tmp_path / "router.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the exporter
+def test_a_program_that_chooses_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = l2d.fit(X, COSTS, epochs=15, progress=False, accelerator="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            export.RouterProgram,
+            "forward",
+            lambda self, inputs: (len(router.experts) - 1 - inputs[:, 0].long(), self.network(inputs)),
+        )
+        exported = torch.export.export(export.RouterProgram(router), (torch.zeros(32, 3),))
+    monkeypatch.setattr(torch.export, "load", lambda _: exported)
+    with pytest.raises(L2DError, match="does not choose as the router does"):
+        router.export(tmp_path / "router.pt2")
+    assert list(tmp_path.iterdir()) == []

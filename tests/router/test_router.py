@@ -1,0 +1,879 @@
+"""A trained router, asked again: what the run itself decided on its test rows is the reference."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from tests.data.sets.test_table import Cells, write
+from tests.router.finished import (
+    ASKED,
+    CELLS,
+    PRICED,
+    SMALL,
+    SPLIT,
+    TEST,
+    N,
+    Ran,
+    Untrained,
+    held,
+    query_rows,
+    table,
+    trained,
+    untrained,
+)
+from torch.nn import functional as F
+
+import l2d
+from l2d.config import check, compose, groups
+from l2d.core.guard import Guard, HeldOut
+from l2d.data.batches import eval_parts
+from l2d.data.sets.digits import Digits
+from l2d.data.text.pretrained import MINILM, locate
+from l2d.methods.method import Method
+from l2d.methods.priced import Priced
+from l2d.router.choices import Choice
+from l2d.router.router import Router
+from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, read_weights, write_weights
+from l2d.runs.folder import RunFolder
+from l2d.training.score import RoutedRows, held_out
+from l2d.training.walk import train
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.version import own_version
+
+DIGITS = ["router.width=4", "recipe.batch_size=128", "recipe.optimizer.lr=0.01"]
+# Text takes more than two epochs, or a higher rate, before it goes to more than one expert.
+LIVELY = ["checkpoint=best", "router.dropout=0", "recipe.optimizer.lr=0.03", "recipe.epochs=4"]
+
+
+def test_expected_errors_of_other_methods(tmp_path: Path) -> None:
+    """one_vs_all learns whole costs; with listed prices the error is the rest. Nothing is told if prices are in the costs."""
+    one = untrained(
+        tmp_path, "method=one_vs_all", "cost=error_plus_cost", "cost.prices=[0.1,0.2,0.3]", "cost.scale=0.5"
+    )
+    router = Router.load(one.path)
+    [choice] = router.route(query_rows("x", "y", "flag")[:1])
+    assert choice.expected_costs is not None
+    wanted = {
+        name: cost - 0.5 * price
+        for (name, cost), price in zip(choice.expected_costs.items(), (0.1, 0.2, 0.3), strict=True)
+    }
+    assert choice.expected_errors == pytest.approx(wanted)
+    router.description = replace(router.description, prices=None)  # as l2d.fit(X, costs) leaves it
+    [choice] = router.route(query_rows("x", "y", "flag")[:1])
+    assert (choice.expected_errors, choice.expected_prices) == (None, None)
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return trained(tmp_path_factory.mktemp("digits"), Digits().load(Path()).test_inputs.numpy(), *DIGITS)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    given = ["cost=error_plus_cost", "cost.prices=[0.1,0.2,0.3]", "decision=posterior"]
+    return trained(tmp_path_factory.mktemp("features"), query_rows("x", "y", "flag"), *SPLIT, *given)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    queries = [row["prompt"] for row in query_rows("prompt")]
+    return trained(tmp_path_factory.mktemp("texts"), queries, *SPLIT, "dataset.text=prompt", *LIVELY)
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return trained(tmp_path_factory.mktemp("questions"), None, "dataset=mmlu_sim", "dataset.questions=200")
+
+
+def agree(choices: list[Choice], router: Router, saved: dict[str, np.ndarray]) -> None:
+    decisions = saved["decisions" if router.raw else "guarded"]
+    assert [choice.expert for choice in choices] == [router.experts[k] for k in decisions]
+    posterior = [list((choice.posterior or {}).values()) for choice in choices]
+    np.testing.assert_allclose(posterior, saved["posterior"], rtol=1e-4, atol=1e-7)
+    assert all(choice.expected_costs is None for choice in choices)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["digits", "features", "texts", "questions"])
+def test_decides_as_the_run_did(which: str, request: pytest.FixtureRequest) -> None:
+    ran: Ran = request.getfixturevalue(which)
+    for raw in (True, False):
+        router = Router.load(ran.path, raw=raw)
+        agree(router.route(ran.queries), router, ran.saved())
+        [alone] = router.route(ran.queries[3:4])
+        assert alone.expert == router.experts[ran.saved()["decisions" if raw else "guarded"][3]]
+        assert router.route([]) == []
+    assert len({*ran.saved()["decisions"].tolist()}) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+def test_a_file_with_the_columns_in_another_order(features: Ran, texts: Ran, questions: Ran, tmp_path: Path) -> None:
+    test_rows: Cells = {name: CELLS[name][N - TEST :] for name in ("flag", "x", "prompt", "y")}
+    for name in ("queries.csv", "queries.parquet"):
+        file = write(tmp_path, test_rows, name)
+        for ran in (features, texts):
+            router = Router.load(ran.path, raw=True)
+            agree(router.route_file(file), router, ran.saved())
+    router = Router.load(questions.path, raw=True)
+    agree(router.route_file(write(tmp_path, {"prompt": questions.queries})), router, questions.saved())
+
+
+def test_rows_of_numbers_are_in_the_order_of_the_columns(features: Ran) -> None:
+    """The columns were chosen by themselves: y, flag and x, in the file's order."""
+    router = Router.load(features.path, raw=True)
+    assert router.description.seen.features == ("y", "flag", "x")
+    as_lists = [[row["y"], row["flag"], row["x"]] for row in features.queries]
+    for queries in (as_lists, np.array(as_lists, dtype=np.float64), torch.tensor(as_lists)):
+        agree(router.route(queries), router, features.saved())
+
+
+@pytest.mark.slow
+@pytest.mark.measured
+def test_images_from_files(digits: Ran, tmp_path: Path) -> None:
+    """Digits have pixels from 0 to 16, files from 0 to 255."""
+    files = []
+    for i, image in enumerate(digits.queries[:6]):
+        files.append(tmp_path / f"{i}.png")
+        Image.fromarray(np.rint(image[..., 0] * (255 / 16)).astype(np.uint8)).save(files[-1])
+    router = Router.load(digits.path)
+    assert router.route(files) == router.route([str(file) for file in files]) == router.route(digits.queries[:6])
+    larger = tmp_path / "large.jpg"
+    Image.fromarray(np.full((64, 48, 3), 200, dtype=np.uint8)).save(larger)
+    assert router.route([larger])[0].expert in router.experts
+    (tmp_path / "text.png").write_text("no image")
+    for bad, said in ((tmp_path / "text.png", "not an image"), (tmp_path / "none.png", "no such file")):
+        with pytest.raises(L2DError, match=said):
+            router.route([bad])
+
+
+def test_the_header_says_what_is_needed(features: Ran, digits: Ran, texts: Ran) -> None:
+    found = {}
+    for name, ran in {"features": features, "digits": digits, "texts": texts}.items():
+        with safe_open(ran.path / FILE, framework="pt") as content:
+            found[name] = json.loads(content.metadata()["l2d"])
+    assert found["features"]["experts"] == ["a", "b", "c"]
+    assert found["features"]["prices"] == [0.1, 0.2, 0.3]
+    assert found["features"]["input"]["encoder"] is None
+    assert found["digits"]["num_classes"] == 10
+    assert found["digits"]["input"]["shape"] == [8, 8, 1]
+    assert found["texts"]["input"]["text"] == "prompt"
+    assert found["texts"]["input"]["encoder"]["_target_"] == "l2d.data.text.encoders.Hashed"
+    assert found["texts"]["version"]
+
+
+METHODS = sorted({*groups()["method"]} - {"category_table"})  # that one sees nothing but a category
+QUICK = ("mild", "ldam", "one_vs_all", "cascade", "cost_sensitive", "plugin")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+)
+def test_every_method_routes(name: str, tmp_path: Path) -> None:
+    run = untrained(tmp_path, *PRICED, "dataset.label=topic", f"method={name}", "sampling=over", guard=None)
+    router, method = Router.load(run.path, raw=True), run.router.method
+    for key, value in method.state_dict().items():
+        assert torch.equal(router.method.state_dict()[key], value), key
+    choices, decisions = router.route(run.queries), method.decide(run.outputs)
+    assert [choice.expert for choice in choices] == [router.experts[k] for k in decisions]
+    guarded, wanted = Router.load(run.path).route(run.queries), held(run.splits, run.router)[1]
+    assert [choice.expert for choice in guarded] == [router.experts[k] for k in wanted]
+    assert [choice.guard is not None for choice in guarded] == (wanted != decisions).tolist()
+    assert (choices[0].posterior is not None) == method.has_posterior
+    for values, expected in (
+        ([choice.posterior for choice in choices], method.posterior(run.outputs) if method.has_posterior else None),
+        ([choice.expected_costs for choice in choices], method.expected_costs(run.outputs)),
+    ):
+        if expected is None:
+            assert set(values) == {None}
+        else:
+            np.testing.assert_allclose([list((row or {}).values()) for row in values], expected, rtol=1e-5)
+
+
+def experts_of(router: Router, run: Untrained) -> list[str]:
+    return [choice.expert for choice in router.route(run.queries)]
+
+
+def test_the_guard_decides_unless_raw(tmp_path: Path) -> None:
+    """Of experts a, b and c, the last gets everything from the first two guards. A choice says what the guard did to it."""
+    run = untrained(tmp_path, "method=ce")
+    own = ["abc"[k] for k in run.router.method.decide(run.outputs)]
+    assert {"c"} < {*own}
+    weights, description = read_weights(run.path / FILE)
+    for guard, wanted, did in (
+        (Guard(None, 2, 2, 0.0, None), ["c"] * TEST, "fallback"),
+        (Guard((-9.0, 0.0, 9.0), None, 0, 0.3, 0.1), ["c"] * TEST, "offsets"),
+        (ASKED, own, None),
+    ):
+        write_weights(run.path / FILE, weights, replace(description, guard=guard))
+        assert read_weights(run.path / FILE)[1].guard == guard
+        router, raw = Router.load(run.path), Router.load(run.path, raw=True)
+        assert experts_of(router, run) == wanted
+        assert experts_of(raw, run) == own
+        for choice, before in zip(router.route(run.queries), own, strict=True):
+            changed = did is not None and before != "c"
+            assert choice.guard == (f"{did}: without the guard, {before}" if changed else None)
+        assert {choice.guard for choice in raw.route(run.queries)} == {None}
+        assert raw.guard_note is None
+        notes = {
+            None: None,
+            "fallback": "guard: every query goes to c; on rows that it did not see the router was not better than c",
+            "offsets": "guard: the experts' scores are shifted by offsets that were fitted to the validation rows",
+        }
+        assert router.guard_note == notes[did]
+        assert ("; guard: every query goes to c)" in repr(router)) == (did == "fallback")
+        assert "guard" not in repr(raw)
+
+
+def test_the_description_comes_back_whole(features: Ran) -> None:
+    description = read_weights(features.path / FILE)[1]
+    assert RouterDescription.from_dict(json.loads(json.dumps(description.as_dict()))) == description
+
+
+def priced_run(tmp_path: Path, guard: Guard, wrong: HeldOut | None = None) -> Untrained:
+    """Of a method that takes other prices later. wrong: what it is said to have expected on validation rows; None: nothing was kept."""
+    saved = {} if wrong is None else {f"{HELD_OUT}.{name}": value for name, value in wrong.tensors().items()}
+    return untrained(tmp_path, *PRICED, "method=cost_regression", guard=guard, kept=saved)
+
+
+def right_at_any_price() -> HeldOut:
+    """Validation rows on which the router knows the errors: it beats every single expert, and no offset can help it."""
+    errors = torch.eye(3, dtype=torch.float64).repeat(30, 1) * 99
+    return HeldOut(errors, errors.clone(), errors.mean(dim=0))
+
+
+def test_other_prices(tmp_path: Path) -> None:
+    """As if the run had had them. The router that is asked for them leaves the first one as it is, and shares its network."""
+    run = priced_run(tmp_path, Guard(None, 0, 0, 0.0, None), right_at_any_price())
+    expected = run.router.method.expected_costs(run.outputs)
+    assert expected is not None
+    errors, found = expected - torch.tensor([0.5, 0.1, 0.3]), set()
+    router = Router.load(run.path)
+    for prices in ([0.0, 0.02, 0.01], [0.0, 0.0, 0.0], [9.0, 0.0, 9.0]):
+        wanted = ["abc"[k] for k in (errors + torch.tensor(prices)).argmin(1)]
+        found.add(tuple(wanted))
+        for given in (prices, dict(zip("cba", prices[::-1], strict=True))):
+            other = router.at(given)
+            assert other.network is router.network
+            assert experts_of(other, run) == wanted
+            costs = other.route(run.queries[:1])[0].expected_costs
+            assert costs is not None
+            assert [*costs.values()] == pytest.approx((errors[0] + torch.tensor(prices)).tolist(), rel=1e-5)
+        assert {*experts_of(router, run)} == {"a"}
+        assert torch.equal(router.method.state_dict()["prices"], torch.tensor([0.5, 0.1, 0.3]))
+    assert len(found) > 1
+
+
+def test_the_guard_of_a_log_wants_as_much_at_other_prices(tmp_path: Path) -> None:
+    """The run says how much, and so does the note."""
+    run = priced_run(tmp_path, Guard(None, 0, 0, 0.1, 0.2, needed=1.0), right_at_any_price())
+    router = Router.load(run.path)
+    assert router.guard_note is not None
+    assert router.guard_note.endswith("not better than a by more than a standard error")
+    assert router.at([0.0, 0.02, 0.01]).guard.needed == 1.0
+
+
+def test_within_a_budget(tmp_path: Path) -> None:
+    """It decides by the prices times the factor, tells costs with it, and is the same after a save."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router = Router.load(run.path)
+    [before] = router.route(run.queries[:1])
+    other = router.at(budget=0.25)
+    point = other.operating_point
+    assert point is not None
+    assert point.factor > 1
+    assert point.spend <= 0.25 + 1e-6
+    assert (other.guard, other.description.factor) == (point.guard, point.factor)
+    [after] = other.route(run.queries[:1])
+    assert before.expected_costs is not None
+    assert after.expected_costs is not None
+    more = {name: after.expected_costs[name] - before.expected_costs[name] for name in "abc"}
+    prices = {"a": 0.5, "b": 0.1, "c": 0.3}
+    assert more == pytest.approx({name: (point.factor - 1) * price for name, price in prices.items()}, rel=1e-3)
+    assert router.operating_point is None
+    assert router.description.factor == 1
+    other.save(tmp_path / "saved")
+    again = Router.load(tmp_path / "saved")
+    assert experts_of(again, run) == experts_of(other, run)
+    assert (again.operating_point, again.allowed) == (point, (1,))
+    assert other.at(budget=0.25).operating_point == point  # of the prices, not of the prices times the factor
+    errors = np.array([[0.0, 1.0, 1.0]] * len(run.queries))  # a is best, and costs .5; c costs .3
+    assert (router.score(run.queries, errors=errors).best_single, router.allowed) == ("a", None)
+    score = other.score(run.queries, errors=errors)
+    assert (score.best_single, score.within_budget, other.allowed) == ("b", True, (1,))
+    again.operating_point = replace(
+        point, allowed=()
+    )  # with a budget below b's price, choosing for each query may be within it
+    score = again.score(run.queries, errors=errors)
+    assert (score.best_single, score.within_budget) == ("a", False)
+    assert "the best single expert, which the budget does not allow" in str(score)
+    dear = router.at(budget=0.5).operating_point
+    assert dear is not None
+    assert (dear.factor, dear.spend > point.spend) == (1, True)
+
+
+def test_no_budget_without_the_guard(tmp_path: Path) -> None:
+    """The fallback keeps the budget, so what is told of the spend would not be true."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    for refuse in (Router.load(run.path, raw=True).at, Router.load(run.path, raw=True).within):
+        with pytest.raises(ParameterError, match=r"^budget=0\.25: a budget needs the guard, its fallback"):
+            refuse(budget=0.25)
+    inside = Router.load(run.path).within(0.25)
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard, its fallback"):
+        inside.raw = True
+    inside.save(tmp_path / "saved")
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        Router.load(tmp_path / "saved", raw=True)
+    inside.raw = False
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        inside.at([0.5, 0.1, 0.4]).raw = True
+
+
+def test_other_prices_keep_the_budget(tmp_path: Path) -> None:
+    """Its confidence too, also after a save, and in the unit of training."""
+    run, prices = priced_run(tmp_path, ASKED, HeldOut(*spread_errors())), [0.6, 0.1, 0.2]
+    router = Router.load(run.path)
+    router.config = {**router.config, "cost": {**router.config["cost"], "scale": 0.5}}
+    inside = router.within(0.45, 0.9)
+    inside.save(tmp_path / "saved")
+    for one in (inside, Router.load(tmp_path / "saved")):
+        assert one.at(prices).operating_point == router.at(prices, budget=0.45, confidence=0.9).operating_point
+        assert (
+            one.at(prices, confidence=0.6).operating_point
+            == router.at(prices, budget=0.45, confidence=0.6).operating_point
+        )
+        assert one.at(prices, budget=0.3).operating_point == router.at(prices, budget=0.3).operating_point
+        assert one.at(confidence=0.6).operating_point == router.within(0.45, 0.6).operating_point
+        assert one.takes_prices
+    with pytest.raises(ParameterError, match=r"^budget=0\.45: is less than the price of the cheapest expert"):
+        inside.at([1.0, 1.0, 1.0])
+    assert router.at(prices).operating_point is None
+
+
+def test_a_budget_that_an_earlier_version_saved(tmp_path: Path) -> None:
+    """It kept the factor alone: what would drop the budget is refused, all else works."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    inside = Router.load(run.path).within(0.25)
+    inside.save(tmp_path / "saved")
+    kept = json.loads((tmp_path / "saved" / "router.json").read_text())
+    del kept["operating_point"]
+    (tmp_path / "saved" / "router.json").write_text(json.dumps(kept))
+    router = Router.load(tmp_path / "saved")
+    assert (router.operating_point, router.has_budget) == (None, True)
+    assert experts_of(router, run) == experts_of(inside, run)
+    with pytest.raises(ParameterError, match=r"^raw=True: a budget needs the guard"):
+        router.raw = True
+    with pytest.raises(ParameterError, match=r"^budget: missing; an earlier l2d saved .*; give it too$"):
+        router.at([0.5, 0.1, 0.3])
+    with pytest.raises(ParameterError, match=r"^budget: missing; an earlier l2d saved .*; give it too$"):
+        router.at(confidence=0.9)
+    assert not router.takes_prices
+    assert router.within(0.25).operating_point == inside.operating_point
+
+
+def test_no_budget_without_prices() -> None:
+    """Nothing would be spent, so that any budget would be kept. With prices, it can be."""
+    errors, expected, _ = spread_errors()
+    router = l2d.fit(expected.numpy(), errors=errors.numpy(), method="knn", progress=False)
+    with pytest.raises(ParameterError, match=r"^budget=0\.25: this router counts no prices; give prices too$"):
+        router.within(0.25)
+    prices = [0.5, 0.1, 0.3]
+    point = router.at(prices, budget=0.25).operating_point
+    assert point == router.at(prices).within(0.25).operating_point
+    assert point is not None
+    assert 0.1 <= point.spend <= 0.25 + 1e-6
+
+
+def spread_errors() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    expected = torch.rand(200, 3, generator=draw) * torch.tensor([0.5, 1.5, 1.0])
+    errors = (torch.rand(200, 3, generator=draw) < expected).double()
+    return errors, expected, errors.mean(dim=0)
+
+
+def test_budgets_that_cannot_be_kept(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router = Router.load(run.path)
+    with pytest.raises(
+        ParameterError, match=r"^budget=0\.05: is less than the price of the cheapest expert, b \(0\.1\)"
+    ):
+        router.at(budget=0.05)
+    with pytest.raises(ParameterError, match=r"^confidence=0\.9: needs a budget"):
+        router.at([0.1, 0.1, 0.1], confidence=0.9)
+    with pytest.raises(ParameterError, match=r"^prices: missing"):
+        router.at()
+    router.config["cost"]["scale"] = 0.5  # one error costs two dollars: prices of 1, .2 and .6 dollars
+    point = router.within(0.5, 0.6).operating_point
+    assert point is not None
+    assert (point.budget, point.spend <= 0.5 + 1e-6, point.overspend <= 0.4) == (0.5, True, True)
+    assert point == router.at(budget=0.5, confidence=0.6).operating_point
+    router.config["cost"]["scale"] = 0
+    router.description = replace(router.description, prices=(0.0, 0.0, 0.0))
+    with pytest.raises(ParameterError, match=r"^budget=1: this router counts no prices; give prices too$"):
+        router.at(budget=1)
+    router.description = replace(router.description, prices=None)
+    with pytest.raises(ParameterError, match=r"^budget: .*whole costs"):
+        router.at(budget=1)
+    without = priced_run(tmp_path, ASKED)
+    with pytest.raises(ParameterError, match=r"^budget: no rows to judge the experts on, .*force=true"):
+        Router.load(without.path).at(budget=1)
+
+
+def test_prices_later_for_a_run_without_any(tmp_path: Path) -> None:
+    """cost.scale=0 leaves one unit, that of one error, for everything that is given later."""
+    run = untrained(tmp_path, *PRICED, "cost.scale=0", "method=cost_regression")
+    kept = HeldOut(*spread_errors())
+    router = Router.load(run.path)
+    router.held_out, prices = kept, [0.5, 0.1, 0.3]
+    [before] = router.route(run.queries[:1])
+    assert (before.expected_prices, before.price_weight, router.counts_prices) == (None, None, False)
+    other = router.at(prices)
+    assert other.counts_prices
+    [after] = other.route(run.queries[:1])
+    assert after.expected_prices == pytest.approx(dict(zip("abc", prices, strict=True)))
+    assert after.price_weight == 1
+    errors = np.zeros((len(run.queries), 3))
+    own = other.score(run.queries, errors=errors).mean_price
+    assert own == pytest.approx(other.score(run.queries, errors=errors, prices=prices).mean_price)
+    assert own is not None
+    assert own >= 0.1
+    at_once, later = router.at(prices, budget=0.25).operating_point, other.within(0.25).operating_point
+    assert at_once is not None
+    assert (at_once.budget, at_once.spend <= 0.25 + 1e-6) == (0.25, True)
+    assert at_once == later
+
+
+def test_a_method_that_takes_a_list_of_prices_and_no_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of the user's own may."""
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router, prices = Router.load(run.path), [0.2, 0.0, 0.1]
+    wanted = experts_of(router.at(prices), run)
+    monkeypatch.setattr(Priced, "rescale", Method.rescale)
+    assert experts_of(router.at(prices), run) == wanted
+    assert router.within(0.25).operating_point is not None
+
+
+def test_the_note_says_why_every_query_goes_to_one_expert(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, HeldOut(*spread_errors()))
+    router = Router.load(run.path)
+    router.guard = Guard(None, 1, 1, 0.01, 0.02, 1.0)
+    assert router.guard_note == (
+        "guard: every query goes to b; on rows that it did not see the router was not better than b by more than a standard error"
+    )
+    router.guard = Guard(None, 1, 1, 0.8, 0.01, 1.0)  # it is better by far, so the budget alone is the reason
+    assert router.guard_note == "guard: every query goes to b; b is within the budget, and no routing is"
+
+
+def test_whole_costs_have_no_prices_to_change(tmp_path: Path) -> None:
+    """Also after a save: prices that are part of the costs would be counted twice."""
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router = Router.load(run.path)
+    router.description = replace(router.description, prices=None)
+    router.save(tmp_path / "saved")
+    for whole in (router, Router.load(tmp_path / "saved")):
+        with pytest.raises(ParameterError, match=r"^prices: .*whole costs.*errors= and prices="):
+            whole.at([0.0, 0.0, 0.0])
+
+
+def test_prices_of_a_score_go_by_name(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router, errors = Router.load(run.path), np.zeros((TEST, 3))
+    by_name = router.score(run.queries, errors=errors, prices={"c": 0.3, "a": 0.1, "b": 0.2})
+    assert by_name == router.score(run.queries, errors=errors, prices=[0.1, 0.2, 0.3])
+    assert by_name.single_losses == pytest.approx({"a": 0.1, "b": 0.2, "c": 0.3})
+
+
+def test_the_picture_of_the_held_out_rows_says_so(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router, errors = Router.load(run.path), np.zeros((TEST, 3))
+    assert router.plot(run.queries, errors=errors).axes[0].get_title() == f"{TEST} rows"
+    router.validation = router.score(run.queries, errors=errors)
+    assert router.plot().axes[0].get_title() == f"{TEST} held-out rows"
+
+
+def test_two_tenants_of_one_network(tmp_path: Path) -> None:
+    """Each keeps its own prices, whichever is asked last."""
+    run = priced_run(tmp_path, ASKED, right_at_any_price())
+    router = Router.load(run.path)
+    first, second = router.at([9.0, 0.0, 9.0]), router.at([9.0, 9.0, 0.0])
+    for _ in range(2):
+        assert {*experts_of(first, run)} == {"b"}
+        assert {*experts_of(second, run)} == {"c"}
+    assert {*experts_of(second.at([0.0, 9.0, 9.0]), run)} == {"a"}
+
+
+def test_other_prices_have_a_guard_of_their_own(tmp_path: Path) -> None:
+    """Expert b errs least, c next. The router expects nothing of a that validation bears out: it is let ask b or c at no price only
+    where it is right, and where b is dear everything goes to c; at the prices of training the run's own guard holds."""
+    errors = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 1.0]] * 50, dtype=torch.float64)
+    wrong = HeldOut(errors, torch.tensor([[0.0, 0.5, 0.5]]).repeat(100, 1), errors.mean(dim=0))
+    run = priced_run(tmp_path, Guard(None, 0, 0, 0.0, None), wrong)
+    router = Router.load(run.path)
+    for prices, expert in (([0.0, 0.0, 0.0], "b"), ([0.0, 5.0, 0.0], "c"), ([0.5, 0.1, 0.3], "a")):
+        other = router.at(prices)
+        assert {*experts_of(other, run)} == {expert}
+        assert other.guard_note is not None
+        assert f"every query goes to {expert}" in other.guard_note
+    assert {*experts_of(Router.load(run.path, raw=True).at([0.0, 0.0, 9.0]), run)} != {"b"}
+
+
+def test_routers_are_compared_at_the_prices_of_the_first(tmp_path: Path) -> None:
+    """The first sends all to a at .5, the second all to b, which costs the first .1 and the second nothing."""
+    run = priced_run(tmp_path, Guard(None, 0, 0, 0.0, None), right_at_any_price())
+    first = Router.load(run.path)
+    second, errors = first.at([9.0, 0.0, 9.0]), np.zeros((TEST, 3))
+    assert first.compare(second, run.queries, errors=errors).difference == pytest.approx(0.4)
+    assert second.compare(first, run.queries, errors=errors).difference == pytest.approx(-9)
+    for given in ("costs", "errors"):
+        with pytest.raises(ParameterError, match=rf"^{given}: must be \[{TEST}, 3\]"):
+            first.score(run.queries, **{given: errors[1:]})
+
+
+def test_a_saved_router_says_whose_it_is(tmp_path: Path) -> None:
+    router = Router.load(priced_run(tmp_path, ASKED).path)
+    router.save(tmp_path / "saved")
+    said = json.loads((tmp_path / "saved" / "router.json").read_text())
+    assert said == {"version": own_version(), "experts": ["a", "b", "c"], "validation": None, "operating_point": None}
+
+
+def test_the_networks_own_files_are_those_of_the_last_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = Router.load(priced_run(tmp_path, ASKED).path)
+    for name in ("first", "second"):
+
+        def keep(_: Any, folder: Path, name: str = name) -> None:
+            (folder / "encoder").mkdir()
+            (folder / "encoder" / name).touch()
+
+        monkeypatch.setattr(type(router.network), "keep", keep)
+        router.save(tmp_path / "saved")
+    assert [file.name for file in (tmp_path / "saved" / "encoder").iterdir()] == ["second"]
+
+
+def test_a_run_without_held_out_rows_takes_no_other_prices(tmp_path: Path) -> None:
+    run = priced_run(tmp_path, ASKED)
+    with pytest.raises(ParameterError, match=r"^prices: .*force=true"):
+        Router.load(run.path).at([0.0, 0.0, 0.0])
+
+
+def test_a_run_keeps_what_other_guards_are_fitted_to(tmp_path: Path) -> None:
+    """The guard for the prices of training, made anew from it, is the run's own."""
+    for more in (["method=cost_regression", "sampling=over"], ["method=plugin"]):
+        run = untrained(tmp_path, *PRICED, "dataset.label=topic", *more)
+        with torch.no_grad():
+            outputs = run.router(run.splits.validation.inputs)
+        rows = RoutedRows.of(run.router.method, run.splits.validation, outputs)
+        kept = HeldOut(**held_out(run.router.method, rows, run.splits, run.splits.train_costs), needed=0.0)
+        assert kept.guard_at(torch.tensor([0.5, 0.1, 0.3])) == held(run.splits, run.router)[0]
+        torch.testing.assert_close(kept.errors, run.splits.validation.answers.errors)
+    run = untrained(tmp_path, "method=mild")
+    outputs = run.router(run.splits.validation.inputs)
+    rows = RoutedRows.of(run.router.method, run.splits.validation, outputs)
+    assert held_out(run.router.method, rows, run.splits, run.splits.train_costs) == {}
+
+
+BAD_PRICES: dict[str, tuple[Any, str]] = {
+    "too few": ([0.1, 0.2], "prices=[0.1, 0.2]: expected 3"),
+    "infinite": ([0.1, 0.2, float("inf")], "prices=[0.1, 0.2, inf]: must be finite"),
+    "NaN": ([0.1, 0.2, float("nan")], "must be finite"),
+    "negative": ([0, 0, -1], "prices=[0.0, 0.0, -1.0]: must be finite and not negative"),
+    "no price for c": ({"a": 1, "b": 2}, "prices: no price for c"),
+    "unknown experts": ({"a": 0.1, "b": 0.2, "c": 0.2, "d": 0.3, "e": 1}, "prices: no expert d, e; there are a, b, c"),
+    "none": (None, "prices: missing; give prices, a budget, or both"),
+    "a word": ([0, 0, "dear"], "must be numbers"),
+    "a text": ("012", "prices=012: must be numbers"),
+    "no order": ({0.0, 1.0, 2.0}, "must be numbers"),
+    "too large": ([10**400, 0, 0], "must be numbers"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_PRICES)
+def test_bad_prices(what: str, features: Ran) -> None:
+    prices, said = BAD_PRICES[what]
+    with pytest.raises(ParameterError) as caught:
+        Router.load(features.path).at(prices)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_method_that_learned_its_prices(features: Ran) -> None:
+    with pytest.raises(ParameterError, match=r"^prices: .*cost_regression"):
+        Router.load(features.path).at([0.0, 0.0, 0.0])
+
+
+def test_expected_costs_by_hand(tmp_path: Path) -> None:
+    """One-vs-all: σ(f_k) estimates 1 − c_k/scale. The scale is the largest training cost, 1 + 0.5, so at f = log 3, where
+    σ = 3/4, the cost is 1.5/4; at f = 0 it is 0.75; at f = −log 3, 1.125."""
+    method = Router.load(untrained(tmp_path, *PRICED, "method=one_vs_all").path).method
+    log3 = float(np.log(3))
+    found = method.expected_costs(torch.tensor([[log3, 0.0, -log3]]))
+    assert found is not None
+    assert found.tolist() == [pytest.approx([0.375, 0.75, 1.125])]
+
+
+def test_rho_is_that_of_the_run(tmp_path: Path) -> None:
+    """The rule goes by the training costs, which are gone; asked of others it might refuse."""
+    rho = ["method.rho.total=3", "method.rho.offset=-0.9", "method.rho.counts=reward_mass"]
+    run = untrained(tmp_path, "method=mild", "decision=posterior", *rho)
+    config = RunFolder(run.path).config()
+    config["method"]["rho"]["offset"] = -1.0  # equal shares of 3 less 1: refused, were the rule asked again
+    RunFolder(run.path).write_config(config)
+    method = Router.load(run.path).method
+    assert torch.equal(method.state_dict()["rho"], run.router.method.state_dict()["rho"])
+    assert method.decision == "posterior"
+
+
+def test_numbers_and_text_together(tmp_path: Path) -> None:
+    run = untrained(tmp_path, "dataset.text=prompt", "dataset.features=[x]")
+    router = Router.load(run.path)
+    expected = [router.experts[k] for k in run.router.method.decide(run.outputs)]
+    assert [choice.expert for choice in router.route(query_rows("prompt", "x", "y"))] == expected
+    with pytest.raises(L2DError, match="the columns x and the text prompt"):
+        router.route(["only a text"])
+
+
+def test_images_may_come_without_their_one_channel(digits: Ran) -> None:
+    router = Router.load(digits.path)
+    assert torch.equal(router.decide(digits.queries[..., 0]), router.decide(digits.queries))
+
+
+def test_loading_leaves_the_random_stream_alone(digits: Ran) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    Router.load(digits.path)
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_long_text_is_a_text(texts: Ran) -> None:
+    assert Router.load(texts.path).route(["why " * 25_000])[0].expert in "abc"
+
+
+# What is refused
+
+
+def copied(ran: Ran, folder: Path) -> Path:
+    shutil.copytree(ran.path, folder / "seed=0")
+    return folder / "seed=0"
+
+
+def one_line(run: Path) -> str:
+    with pytest.raises(L2DError) as caught:
+        Router.load(run)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_damaged_file_is_named(features: Ran, tmp_path: Path) -> None:
+    run = copied(features, tmp_path)
+    whole = (run / FILE).read_bytes()
+    flipped = bytearray(whole)
+    flipped[-9] ^= 64
+    header = whole.replace(b'"experts"', b'"experst"').replace(b'\\"experts\\"', b'\\"experst\\"')
+    assert header != whole
+    for bad in (b"", whole[:4], whole[:200], whole[:-1], bytes(flipped), b"\x00" * 100, header, whole + b"x"):
+        (run / FILE).write_bytes(bad)
+        assert f"{run / FILE}: damaged" in one_line(run)
+        assert "force=true" in one_line(run)
+    (run / FILE).unlink()
+    assert f"{run / FILE}: missing" in one_line(run)
+    assert "force=true" in one_line(run)
+
+
+def test_a_file_of_another_run_or_format(features: Ran, texts: Ran, tmp_path: Path) -> None:
+    run = copied(features, tmp_path)
+    whole = (run / FILE).read_bytes()
+    (run / FILE).write_bytes(whole.replace(b'\\"format\\": 2', b'\\"format\\": 1'))
+    assert f": l2d {own_version()} wrote it in another format" in one_line(run)
+    config = RunFolder(texts.path).config()
+    config["router"]["depth"] = 1
+    (run / FILE).write_bytes(whole)
+    RunFolder(run).write_config(config)
+    assert "does not fit the router of config.yaml" in one_line(run)
+    (run / "config.yaml").write_text("[")
+    assert "config.yaml: damaged" in one_line(run)
+
+
+def test_not_a_run(tmp_path: Path, features: Ran) -> None:
+    assert "no such folder" in one_line(tmp_path / "nowhere")
+    assert "router.save" in one_line(tmp_path / "nowhere")
+    assert "not a run's folder" in one_line(tmp_path)
+    run = copied(features, tmp_path)
+    (run / "metrics.json").unlink()
+    assert "not finished" in one_line(run)
+
+
+@pytest.mark.slow
+def test_killed_before_the_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """model.safetensors is whole by then, and the run is still unfinished; the same command ends it."""
+
+    class Killed(Exception):
+        pass
+
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    given = [f"dataset.path={write(tmp_path, CELLS)}", f"runs_dir={tmp_path / 'runs'}", "recipe.epochs=1"]
+    experiment = check(compose([*SMALL, *SPLIT, *given]))
+    path = RunFolder.of(experiment.plain).path
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "finish", killed)
+        with pytest.raises(Killed):
+            train(experiment)
+    assert (path / FILE).exists()
+    assert not RunFolder(path).finished
+    assert "not finished" in one_line(path)
+    before = (path / FILE).read_bytes()
+    train(experiment)
+    assert (path / FILE).read_bytes() == before  # the same run, the same bytes
+    router = Router.load(path)
+    agree(router.route(query_rows("x", "y", "flag")), router, Ran(path, None).saved())
+
+
+BAD_QUERIES: dict[str, tuple[str, Any, str]] = {
+    "one text, not a list": ("texts", "a text", "must be a list"),
+    "empty text": ("texts", ["fine", " \n"], "query 2: the text is empty"),
+    "number for a text": ("texts", [3], "int; this router sees the text prompt"),
+    "text that is no Unicode": ("texts", ["a\udc80"], "query 1: not UTF-8"),
+    "array for a text": ("texts", np.zeros((2, 3)), "an array; this router sees the text prompt"),
+    "row without the text": ("texts", [{"question": "why"}], "query 1: has no prompt; there are question"),
+    "text for a row": ("features", ["a text"], "text; this router sees the columns y, flag, x"),
+    "missing column": ("features", [{"x": 1, "y": 2, "flag": 0}, {"x": 1, "y": 2}], "query 2: has no flag"),
+    "empty cell": ("features", [{"x": None, "y": 2, "flag": 0}], "query 1: column x: empty or not a number"),
+    "NaN": ("features", [{"x": 1, "y": float("nan"), "flag": 0}], "query 1: column y: empty or not a number"),
+    "infinite": ("features", [{"x": 1, "y": float("inf"), "flag": 0}], "query 1: column y: too large"),
+    "word for a number": ("features", [{"x": "one", "y": 2, "flag": 0}], "query 1: column x: empty or not a number"),
+    "too few numbers": ("features", [[1, 2]], "must be numbers ['n', 3] (y, flag, x)"),
+    "ragged numbers": ("features", [[1, 2, 3], [1]], "rows of different lengths"),
+    "NaN among numbers": ("features", [[1, 2, 3], [1, 2, np.nan]], "query 2: column x: empty or not a number"),
+    "images of another size": ("digits", np.zeros((1, 9, 8, 1), dtype=np.uint8), "must be uint8 ['n', 8, 8, 1]"),
+    "images of another type": ("digits", np.zeros((1, 8, 8, 1)), "must be uint8"),
+    "row for an image": ("digits", [{"x": 1}], "mapping; this router sees images (8×8×1)"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_QUERIES)
+def test_bad_queries(what: str, request: pytest.FixtureRequest) -> None:
+    which, queries, said = BAD_QUERIES[what]
+    with pytest.raises(L2DError) as caught:
+        Router.load(request.getfixturevalue(which).path).route(queries)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+BAD_FILES: dict[str, tuple[str, Cells, str]] = {
+    "missing column": ("features", {"x": [1], "y": [1]}, "no column flag; this router sees the columns y, flag, x"),
+    "empty cell": ("features", {"x": [1, ""], "y": [1, 2], "flag": [0, 1]}, "column x: empty in 1 of 2 rows: 2"),
+    "empty text": ("texts", {"prompt": ["why", " "]}, "column prompt: empty in 1 of 2 rows: 2"),
+    "images are in no table": ("digits", {"x": [1]}, "this router sees images (8×8×1), which a table cannot hold"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_FILES)
+def test_bad_files(what: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    which, cells, said = BAD_FILES[what]
+    file = write(tmp_path, cells)
+    with pytest.raises(L2DError) as caught:
+        Router.load(request.getfixturevalue(which).path).route_file(file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "written"),
+    [
+        ("queries.csv", ["007", "b,c", ""], ["007", "b,c", ""]),
+        ("queries.parquet", [7, 8, None], ["7", "8", ""]),
+        ("queries.parquet", ["x", "y", "z"], ["x", "y", "z"]),
+    ],
+    ids=["csv", "numbers", "words"],
+)
+@pytest.mark.parametrize("column", ["id", "ID", "Id"])
+def test_ids_come_back_with_the_choices(
+    column: str, name: str, ids: list[Any], written: list[str], texts: Ran, tmp_path: Path
+) -> None:
+    """As they are written, zeros in front included, so that choices can be joined to what they are of."""
+    file = write(tmp_path, {"prompt": texts.queries[:3], "topic": ["a", "b", "c"], column: ids}, name)
+    router = Router.load(texts.path)
+    choices = router.route_file(file)
+    assert [choice.id for choice in choices] == written
+    assert [replace(choice, id=None) for choice in choices] == router.route(texts.queries[:3])
+
+
+def test_paths_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("l2d.router.router.export_router", lambda _, file: file.touch())
+    Router.load(untrained(tmp_path, "dataset.features=[x]").path).save("~/saved")
+    router = Router.load("~/saved")
+    write(tmp_path, {"x": [1.0, 2.0]}, "queries.csv")
+    assert len(router.route_file("~/queries.csv")) == 2
+    router.export("~/router.pt2")
+    assert (tmp_path / "router.pt2").exists()
+
+
+def test_an_id_may_be_what_a_router_sees(tmp_path: Path) -> None:
+    """Where it was told to look at it: a number all the same."""
+    cells = table()
+    cells["id"] = [f"{row:03d}" for row in range(N)]
+    run = untrained(tmp_path, "dataset.features=[id,x]", cells=cells)
+    file = write(tmp_path, {"id": cells["id"][:3], "x": cells["x"][:3]}, "queries.csv")
+    router = Router.load(run.path)
+    assert router.description.seen.features == ("id", "x")
+    numbers = np.array([[row, cells["x"][row]] for row in range(3)])
+    choices = router.route_file(file)
+    assert [choice.expert for choice in choices] == [choice.expert for choice in router.route(numbers)]
+    assert [choice.id for choice in choices] == ["000", "001", "002"]
+
+
+@pytest.mark.slow
+def test_a_table_of_images(tmp_path: Path) -> None:
+    files = []
+    for i, image in enumerate(Digits().load(Path()).train_inputs[:N].numpy()):
+        files.append(f"{i}.png")
+        Image.fromarray(15 * image[..., 0]).save(tmp_path / files[-1])
+    cells = {"file": files, **{name: CELLS[name] for name in ("correct_a", "correct_b", "correct_c", "split")}}
+    given = [f"dataset.path={write(tmp_path, cells)}", f"runs_dir={tmp_path / 'runs'}", "recipe=small"]
+    image = ["dataset.image=file", "dataset.image_size=8", "router=resnet18_slim"]
+    experiment = check(compose([*SPLIT, *given, *image, *SMALL]))
+    train(experiment)
+    ran = Ran(RunFolder.of(experiment.plain).path, None)
+    router = Router.load(ran.path)
+    agree(router.route_file(write(tmp_path, {"file": files[-TEST:]})), router, ran.saved())
+    agree(router.route([tmp_path / file for file in files[-TEST:]]), router, ran.saved())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(locate("minilm") == MINILM, reason="the package with MiniLM's weights is not installed")
+def test_text_through_a_pretrained_encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embeddings depend, in the last digits, on what else is in the batch."""
+    pytest.importorskip("transformers")
+    ran = trained(
+        tmp_path, [row["prompt"] for row in query_rows("prompt")], *SPLIT, "dataset.text=prompt", "router=minilm"
+    )
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    router = Router.load(ran.path)
+    agree(router.route(ran.queries), router, ran.saved())
+    assert router.route(["why " * 25_000])[0].expert in "abc"
+    assert list(empty.iterdir()) == []
+
+
+def test_scores_come_in_the_batches_that_the_run_was_scored_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even ones, and texts cut to the longest of each: 5 texts at most 2 at a time are 2, 2 and 1; widths are multiples of 8."""
+    monkeypatch.setattr("l2d.data.batches.EVAL_TEXTS", 2)
+    tokens = torch.full((5, 32), -1, dtype=torch.int32)
+    for row, length in enumerate((3, 9, 32, 1, 8)):
+        tokens[row, :length] = 7
+    parts = list(eval_parts(tokens))
+    assert [tuple(part.shape) for part in parts] == [(2, 16), (2, 32), (1, 8)]
+    assert torch.equal(torch.cat([F.pad(part, (0, 32 - part.shape[1]), value=-1) for part in parts]), tokens)
+    rows = torch.randn(4097, 3)
+    assert [len(part) for part in eval_parts(rows)] == [1366, 1366, 1365]

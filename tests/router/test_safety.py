@@ -1,0 +1,252 @@
+"""A run folder from somebody else: reading it builds l2d's own classes, and nothing in it can run code or write files."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.router.finished import Untrained, query_rows, untrained
+from tests.tiny_encoders import write_encoder
+
+from l2d.analysis.theory.linear_router import load_linear_router
+from l2d.commands.route import main
+from l2d.router.router import Router
+from l2d.runs.artifact.exported import FILE, read_weights, write_weights
+from l2d.runs.folder import RunFolder
+from l2d.utils.errors import L2DError
+
+Config = dict[str, Any]
+PROMPTS = [row["prompt"] for row in query_rows("prompt")]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    return untrained(tmp_path_factory.mktemp("run"), "dataset.text=prompt", "dataset.features=[]", "method=mild")
+
+
+@pytest.fixture
+def folder(run: Untrained, tmp_path: Path) -> Path:
+    """A copy of a finished run, to be made evil."""
+    return Path(shutil.copytree(run.path, tmp_path / "seed=0"))
+
+
+def evil_targets(marker: Path) -> dict[str, Config]:
+    """What would leave `marker` behind if it were called."""
+    return {
+        "shutil.copy": {"_target_": "shutil.copy", "src": __file__, "dst": str(marker)},
+        "os.system": {"_target_": "os.system", "command": f"touch {marker}"},
+        "builtins.eval": {"_target_": "builtins.eval", "_args_": [f"open({str(marker)!r}, 'w')"]},
+        "subprocess.Popen": {"_target_": "subprocess.Popen", "args": ["touch", str(marker)]},
+        "pathlib.Path.touch": {"_target_": "pathlib.Path.touch", "self": str(marker)},
+        "our function": {"_target_": "l2d.utils.files.write_text", "path": str(marker), "text": "evil"},
+        "our function in a room of classes": {
+            "_target_": "l2d.data.sheet.write_sheet",
+            "path": str(marker),
+            "columns": {},
+        },
+        "an import of ours": {"_target_": "l2d.data.sets.prepared.np.save", "file": str(marker), "arr": [1]},
+        "a class that ours imports": {"_target_": "l2d.data.sheet.Path", "path": str(marker)},
+        "a method of our class": {"_target_": "l2d.runs.folder.RunFolder.pause", "self": str(marker), "epoch": 1},
+        "our class of another kind": {"_target_": "l2d.runs.folder.RunFolder", "path": str(marker)},
+        "our private name": {"_target_": "l2d.data.sheet._read_csv", "path": str(marker)},
+        "no module": {"_target_": "print", "_args_": [str(marker)]},
+        "nothing": {"_target_": ""},
+        "not a name": {"_target_": ["os", "system"]},
+        "our room, no such file": {"_target_": "l2d.methods.none.deeper.Evil"},
+    }
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(L2DError) as caught:
+        act()
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def as_method(config: Config, evil: Config) -> None:
+    config["method"] = {"name": "mild", **evil}
+
+
+def as_network(config: Config, evil: Config) -> None:
+    config["router"] = {"name": "mlp", **evil}
+
+
+def nested(config: Config, evil: Config) -> None:
+    config["method"]["tau"] = evil
+
+
+def deeper(config: Config, evil: Config) -> None:
+    config["method"]["rewards"] = {"kind": [{"of": evil}]}
+
+
+PLACES = {"method": as_method, "network": as_network, "nested": nested, "deeper": deeper}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("what", evil_targets(Path()))
+def test_only_our_own_classes_are_built(what: str, place: str, folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    config, evil = RunFolder(folder).config(), evil_targets(marker)[what]
+    PLACES[place](config, evil)
+    RunFolder(folder).write_config(config)
+    before = sorted(tmp_path.rglob("*"))
+    refused(lambda: Router.load(folder))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("what", ["shutil.copy", "os.system", "builtins.eval"])
+def test_the_line_names_the_class_and_the_way_out(what: str, run: Untrained, folder: Path, tmp_path: Path) -> None:
+    for place, key in ((as_method, "method: "), (as_network, "router: ")):
+        config = RunFolder(folder).config()
+        place(config, evil_targets(tmp_path / "marker")[what])
+        RunFolder(folder).write_config(config)
+        said = refused(lambda: Router.load(folder))
+        assert said.startswith(key)
+        assert what in said
+        assert f"--trust {what.partition('.')[0]}" in said
+        RunFolder(folder).write_config(RunFolder(run.path).config())
+
+
+@pytest.mark.parametrize("what", evil_targets(Path()))
+def test_the_encoder_in_the_header(what: str, folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    weights, description = read_weights(folder / FILE)
+    write_weights(folder / FILE, weights, replace(description, encoder=evil_targets(marker)[what]))
+    before = sorted(tmp_path.rglob("*"))
+    refused(lambda: Router.load(folder).route(["why"]))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "${oc.create:{_target_:os.system,command:'touch MARKER'}}",
+        "${oc.decode:'{_target_: os.system}'}",
+        '${eval:\'open("MARKER", "w")\'}',
+        "${router.width}",
+    ],
+)
+def test_interpolations_stay_dead(hidden: str, folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    config = RunFolder(folder).config()
+    config["method"]["tau"] = hidden.replace("MARKER", str(marker))
+    RunFolder(folder).write_config(config)
+    assert refused(lambda: Router.load(folder)).startswith("method.tau=${")
+    config["method"] = hidden.replace("MARKER", str(marker))
+    RunFolder(folder).write_config(config)
+    refused(lambda: Router.load(folder))
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "tag", ["!!python/object/apply:os.system", "!!python/object/new:os.system", "!!python/name:os.system"]
+)
+def test_tags_of_yaml(tag: str, folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    text = (folder / "config.yaml").read_text() + f"\nevil: {tag} ['touch {marker}']\n"
+    (folder / "config.yaml").write_text(text)
+    assert "config.yaml: damaged" in refused(lambda: Router.load(folder))
+    assert not marker.exists()
+
+
+def test_what_is_not_built_may_be_anything(folder: Path, tmp_path: Path) -> None:
+    """A run on somebody's own dataset can be asked without it: dataset, experts and logger are left alone."""
+    marker, config = tmp_path / "marker", RunFolder(folder).config()
+    for group in ("dataset", "experts", "logger"):
+        config[group] = {"name": "own", **evil_targets(marker)["os.system"]}
+    RunFolder(folder).write_config(config)
+    assert Router.load(folder).route(PROMPTS)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize("group", ["dataset", "experts", "cost"])
+def test_theory_builds_only_our_own_classes_too(group: str, folder: Path, tmp_path: Path) -> None:
+    marker, config = tmp_path / "marker", RunFolder(folder).config()
+    config[group] = {"name": "own", **evil_targets(marker)["os.system"]}
+    RunFolder(folder).write_config(config)
+    assert "os.system" in refused(lambda: load_linear_router(folder, {}))
+    assert not marker.exists()
+
+
+OWN = """
+from l2d.methods.comp_sum import CompSum
+
+class Mine(CompSum):
+    pass
+"""
+
+
+def test_modules_of_ones_own_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --trust the module is not even imported; with it, the class is built."""
+    (tmp_path / "my_methods.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    made = untrained(tmp_path, "method=mild", "method._target_=my_methods.Mine")
+    sys.modules.pop("my_methods")
+    for trust in ((), ("my_method",), ("methods",), ("my_methods.Mine.more",)):
+        said = refused(partial(Router.load, made.path, trust=trust))
+        assert "my_methods.Mine" in said
+        assert "--trust my_methods" in said
+        assert "my_methods" not in sys.modules
+    router = Router.load(made.path, trust=["my_methods"])
+    assert type(router.method).__name__ == "Mine"
+    assert router.route(made.queries) == Router.load(made.path, trust=["my_methods"]).route(made.queries)
+    sys.modules.pop("my_methods")
+
+
+ENCODER = """
+import numpy as np
+from l2d.data.text.encoders import Hashed
+
+class Longer(Hashed):
+    def embed(self, texts):
+        return super().embed([text + "!" for text in texts])
+"""
+
+
+def test_an_encoder_of_ones_own_is_named_too(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_encoder.py").write_text(ENCODER)
+    monkeypatch.syspath_prepend(tmp_path)
+    weights, description = read_weights(folder / FILE)
+    write_weights(folder / FILE, weights, replace(description, encoder={"_target_": "my_encoder.Longer"}))
+    assert "--trust my_encoder" in refused(lambda: Router.load(folder))
+    assert "my_encoder" not in sys.modules
+    assert Router.load(folder, trust=["my_encoder"]).route(PROMPTS)
+    sys.modules.pop("my_encoder")
+
+
+def test_trust_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "my_texts.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    overrides = ("dataset.text=prompt", "dataset.features=[]", "method=mild", "method._target_=my_texts.Mine")
+    made = untrained(tmp_path, *overrides)
+    with pytest.raises(SystemExit, match=r"^error: method: my_texts\.Mine .*--trust my_texts$"):
+        main([str(made.path), "--text", "why"])
+    main([str(made.path), "--text", "why", "--trust", "another", "--trust", "my_texts"])
+    assert capsys.readouterr().out.startswith("row,expert,")
+
+
+def test_code_in_the_folder_of_a_tuned_encoder(tmp_path: Path) -> None:
+    """transformers can be told by config.json to import a file beside it."""
+    pytest.importorskip("transformers")
+    marker = tmp_path / "marker"
+    write_encoder(tmp_path / "bert")
+    given = ["dataset.text=prompt", "dataset.features=[]", "router=minilm_tuned", f"router.model={tmp_path / 'bert'}"]
+    made = untrained(tmp_path, *given, small=["router.reads.max_length=32", "trainer.accelerator=cpu"])
+    kept = made.path / "encoder"
+    assert Router.load(made.path).route(PROMPTS)
+    content = json.loads((kept / "config.json").read_text())
+    evil = {"AutoConfig": "evil.Config", "AutoModel": "evil.Model", "AutoTokenizer": ["evil.Tokenizer", None]}
+    (kept / "evil.py").write_text(f"open({str(marker)!r}, 'w')\n")
+    (kept / "config.json").write_text(json.dumps({**content, "auto_map": evil}))
+    assert Router.load(made.path).route(PROMPTS)  # of a known kind: the file beside it is ignored
+    (kept / "config.json").write_text(json.dumps({**content, "model_type": "evil", "auto_map": evil}))
+    assert refused(lambda: Router.load(made.path).route(PROMPTS)).startswith("router.model=")
+    assert not marker.exists()

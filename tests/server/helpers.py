@@ -1,0 +1,214 @@
+"""A small service within the test, and upstream servers that behave as badly as they are told."""
+
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import uvicorn
+from starlette.testclient import TestClient
+from tests.router.finished import PRICED, Untrained, query_rows, untrained
+
+from l2d.logs.outcome_log import OutcomeLog
+from l2d.router.router import Router
+from l2d.runs.artifact.exported import HELD_OUT
+from l2d.server.app import make_app
+from l2d.server.service import RouterService, ServedRun, ServeSettings
+from l2d.server.upstreams import Upstream
+
+PROMPTS = [row["prompt"] for row in query_rows("prompt")]
+EXPERTS = ("a", "b", "c")
+CHAT = {"model": "l2d", "messages": [{"role": "user", "content": PROMPTS[0]}]}
+
+
+def text_run(folder: Path, *overrides: str) -> Untrained:
+    """Of a method that takes other prices, with validation rows on which it knows the errors."""
+    errors = torch.eye(3, dtype=torch.float64).repeat(30, 1) * 99
+    held_out = {"errors": errors, "expected": errors, "mean_errors": errors.mean(dim=0)}
+    kept = {f"{HELD_OUT}.{name}": value for name, value in held_out.items()}
+    given = ("dataset.text=prompt", "dataset.features=[]", *PRICED, "method=cost_regression", *overrides)
+    return untrained(folder, *given, kept=kept)
+
+
+def lively_router(run: Path) -> Router:
+    """One that sends the prompts to more than one expert."""
+    router = Router.load(run)
+    head: Any = router.network.head
+    with torch.no_grad():
+        head.weight.mul_(200)
+    return router
+
+
+def make_service(
+    run: Path | Router, log: Path | str, seed: int = 0, swaps: int | None = None, **settings: Any
+) -> RouterService:
+    router = Router.load(run) if isinstance(run, Path) else run
+    name = str(run) if isinstance(run, Path) else "run"
+    rng = random.Random(seed)
+    load = lambda folder: ServedRun(Router.load(folder), str(folder))  # noqa: E731
+    return RouterService(ServedRun(router, name), OutcomeLog(log), ServeSettings(**settings), load, rng, swaps)
+
+
+@contextlib.contextmanager
+def asking(service: RouterService) -> Iterator[TestClient]:
+    """A client of the service, in this process."""
+    try:
+        with TestClient(make_app(service)) as client:
+            yield client
+    finally:
+        service.log.close()
+
+
+@contextlib.contextmanager
+def listening(service: RouterService) -> Iterator[str]:
+    """The service on a port of its own, for clients that need one."""
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="error", lifespan="on"))
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=server.run, args=([door],))
+        thread.start()
+        try:
+            while not server.started:
+                pass
+            yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+            service.log.close()
+
+
+def message_of(answer: Any) -> str:
+    """Of an error: one line."""
+    said = str(answer.json()["error"]["message"])
+    assert "\n" not in said
+    assert "Traceback" not in answer.text
+    return said
+
+
+TOOL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"city": "Lima"}'}}
+USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+
+
+class FakeUpstream:
+    """An OpenAI server of raw bytes. behaviour: answer, slow, hang, stall (in the middle of a stream), garbage, cut (in the middle
+    of its answer), short (a stream that ends too soon, but properly), closed (before it), empty, or a status. seen: the bodies and the headers of requests."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.behaviour = name, "answer"
+        self.seen: list[tuple[dict[str, Any], str]] = []
+        self._loop = asyncio.new_event_loop()
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), daemon=True)
+        self._thread.start()
+        ready.wait()
+
+    def upstream(self, **other: Any) -> Upstream:
+        known = {"key": f"key-of-{self.name}", "timeout": 0.3, "input_price": 0.001, "output_price": 0.01}
+        return Upstream(f"http://127.0.0.1:{self.port}/v1", f"model-{self.name}", **{**known, **other})
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._done.set)
+        self._thread.join()
+
+    def _run(self, ready: threading.Event) -> None:
+        async def serve() -> None:
+            self._done = asyncio.Event()
+            server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
+            self.port = server.sockets[0].getsockname()[1]
+            ready.set()
+            await self._done.wait()
+            server.close()
+            answering = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in answering:
+                task.cancel()
+            await asyncio.gather(*answering, return_exceptions=True)
+            await asyncio.sleep(0.01)  # transports close a moment later
+
+        self._loop.run_until_complete(serve())
+        self._loop.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := (await reader.readuntil(b"\r\n\r\n")).decode():
+                [length] = [int(line.split(":")[1]) for line in head.lower().splitlines() if "content-length" in line]
+                body = json.loads(await reader.readexactly(length))
+                self.seen.append((body, head))
+                if not await self._behave(writer, body):
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async def _behave(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> bool:
+        """Whether the connection is kept."""
+        kind = self.behaviour
+        if kind == "hang":
+            await asyncio.sleep(60)
+        if kind == "slow":
+            await asyncio.sleep(0.1)
+        if kind == "closed":
+            return False
+        if kind.isdigit():
+            content = json.dumps({"error": {"message": f"no, {self.upstream().key}"}}).encode()
+            busy = b"retry-after: 7\r\nx-request-id: r1\r\n"
+            head = response_head(f"{kind} No", "application/json", len(content))
+            writer.write(head.removesuffix(b"\r\n") + busy + b"\r\n" + content)
+        elif body.get("stream"):
+            await self._stream(writer, body)
+            return False
+        else:
+            content = b"<html>\x00\xff" if kind == "garbage" else json.dumps(self.completion(body)).encode()
+            content = b"" if kind == "empty" else content
+            sent = content[:20] if kind == "cut" else content
+            writer.write(response_head("200 OK", "application/json", len(content)) + sent)
+        await writer.drain()
+        return kind != "cut"
+
+    async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+        kind = "text/html" if self.behaviour == "garbage" else "text/event-stream"
+        writer.write(response_head("200 OK", kind, None))
+        for place, chunk in enumerate([] if self.behaviour == "empty" else self.chunks(body)):
+            data = f"data: {chunk if isinstance(chunk, str) else json.dumps(chunk)}\n\n".encode()
+            writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            await writer.drain()
+            if self.behaviour == "cut" and place == 1:
+                return
+            if self.behaviour == "short" and place == 1:
+                break
+            if self.behaviour == "stall" and place == 1:
+                await asyncio.sleep(60)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+
+    def completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": f"I am {self.name}"}
+        if "tools" in body:
+            message = {"role": "assistant", "content": None, "tool_calls": [TOOL]}  # type: ignore[dict-item]
+        choice = {"index": 0, "finish_reason": "stop", "message": message}
+        about = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"], "own_field": [1, 2]}
+        return {**about, "choices": [choice], "usage": USAGE}
+
+    def chunks(self, body: dict[str, Any]) -> Sequence[Any]:
+        about = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+        if "tools" in body:
+            words: list[Any] = [{"tool_calls": [{"index": 0, **TOOL}]}]
+        else:
+            words = [{"content": word} for word in ("I ", "am ", self.name)]
+        parts = [{**about, "choices": [{"index": 0, "delta": word, "finish_reason": None}]} for word in words]
+        return [*parts, {**about, "choices": [], "usage": USAGE}, "[DONE]"]
+
+
+def response_head(status: str, kind: str, length: int | None) -> bytes:
+    size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
+    return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\n{size}\r\n\r\n".encode()
+
+
+def with_key(upstream: Upstream, key: str | None) -> Upstream:
+    return replace(upstream, key=key)

@@ -1,0 +1,468 @@
+"""/v1/route and what is behind it: the router itself, asked without a server, is the reference."""
+
+import asyncio
+import base64
+import io
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from starlette.testclient import TestClient
+from tests.router.finished import Untrained, query_rows, untrained
+from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_service, message_of, text_run
+
+from l2d.core.guard import Guard
+from l2d.router.router import Router
+from l2d.runs.artifact.drift import InputSummary, standard_distance, summary_tensors
+from l2d.server import decisions
+from l2d.server.bodies import LONGEST_TEXT, MOST_MESSAGES, last_question, read_image, without_the_middle
+from l2d.server.decisions import AskedTogether, Batcher, DriftMonitor, Overloaded, decide_together, draw_expert
+from l2d.server.service import RouterService
+from l2d.utils.errors import L2DError
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    return text_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def service(run: Untrained, tmp_path: Path) -> RouterService:
+    return make_service(run.path, tmp_path / "log.sqlite")
+
+
+@pytest.fixture
+def client(service: RouterService) -> Iterator[TestClient]:
+    with asking(service) as found:
+        yield found
+
+
+def test_one_text(client: TestClient, run: Untrained) -> None:
+    [choice] = Router.load(run.path).route(PROMPTS[:1])
+    found = client.post("/v1/route", json={"text": PROMPTS[0]}).json()
+    assert (found["expert"], found["run"]) == (choice.expert, str(run.path))
+    assert [one["expert"] for one in found["ranking"]] == list(choice.ranking)
+    for one in found["ranking"]:
+        assert one["expected_cost"] == pytest.approx((choice.expected_costs or {})[one["expert"]], rel=1e-5)
+        assert one["posterior"] is None
+    assert (found["decided_by"], found["propensity"], found["guard"]) == ("router", 1.0, None)
+
+
+def test_a_ranking_begins_with_the_choice_and_goes_on_by_cost(run: Untrained) -> None:
+    router = Router.load(run.path)
+    for choice in router.route(PROMPTS):
+        costs = choice.expected_costs or {}
+        assert choice.ranking == tuple(sorted(costs, key=lambda name: costs[name]))
+    router.guard = Guard(None, 2, 2, 0.0, None)
+    for before, choice in zip(Router.load(run.path).route(PROMPTS), router.route(PROMPTS), strict=True):
+        assert choice.ranking == ("c", *(name for name in before.ranking if name != "c"))
+    router.guard = Guard((0.0, 99.0, 50.0), None, 0, 1.0, 0.1)
+    assert {choice.ranking for choice in router.route(PROMPTS)} == {("b", "c", "a")}
+    router.raw = True
+    assert router.route(PROMPTS) == Router.load(run.path).route(PROMPTS)
+
+
+def test_many_at_other_prices(client: TestClient, run: Untrained) -> None:
+    prices = {"a": 0.0, "b": 0.9, "c": 0.9}
+    inputs = [{"text": prompt} for prompt in PROMPTS]
+    found = client.post("/v1/route", json={"inputs": inputs, "prices": prices}).json()["decisions"]
+    expected = Router.load(run.path).at(prices).route(PROMPTS)
+    assert [one["expert"] for one in found] == [choice.expert for choice in expected]
+    assert len({one["decision_id"] for one in found}) == len(PROMPTS)
+    within = client.post("/v1/route", json={"text": PROMPTS[0], "budget": 0.1, "confidence": 0.9}).json()
+    assert within["expert"] == "b"  # at 0.1 the only one that is cheap enough
+
+
+def test_raw_decides_without_the_guard(run: Untrained, tmp_path: Path) -> None:
+    router = Router.load(run.path)
+    own = router.route(PROMPTS[:1])[0].expert
+    other = next(k for k, name in enumerate(EXPERTS) if name != own)
+    router.guard = Guard(None, other, other, 0.0, None)
+    with asking(make_service(router, tmp_path / "log.sqlite")) as client:
+        held = client.post("/v1/route", json={"text": PROMPTS[0]}).json()
+        raw = client.post("/v1/route", json={"text": PROMPTS[0], "raw": True}).json()
+        assert (held["expert"], raw["expert"]) == (EXPERTS[other], own)
+        assert held["guard"] == f"fallback: without the guard, {own}"
+        assert 'l2d_guard_total{action="fallback"} 1.0' in client.get("/metrics").text
+
+
+def test_rows_of_features(tmp_path: Path) -> None:
+    """By column or in the columns' order, which is that of the table: y, flag, x."""
+    run = untrained(tmp_path)
+    rows = query_rows("x", "y", "flag")
+    columns = Router.load(run.path).description.seen.features
+    with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
+        given = {"inputs": [*({"features": row} for row in rows), {"features": [rows[0][name] for name in columns]}]}
+        wrong = client.post("/v1/route", json=given)  # two kinds in one request
+        assert wrong.status_code == 422
+        given["inputs"].pop()
+        found = client.post("/v1/route", json=given).json()["decisions"]
+        assert [one["expert"] for one in found] == [one.expert for one in Router.load(run.path).route(rows)]
+        alone = client.post("/v1/route", json={"features": [float(rows[0][name]) for name in columns]}).json()
+        assert alone["ranking"] == found[0]["ranking"]
+        assert "text" in message_of(client.post("/v1/route", json={"text": "hello"}))
+        both = {"text": "hello", "features": rows[0]}  # the text would be left unread
+        assert "text and features: this router sees" in message_of(client.post("/v1/route", json=both))
+        assert "x" in message_of(client.post("/v1/route", json={"features": {"y": 1, "flag": 0}}))
+
+
+def test_a_text_beside_features(tmp_path: Path) -> None:
+    run = untrained(tmp_path, "dataset.text=prompt", "dataset.features=[x]")
+    row = query_rows("x", "prompt")[0]
+    with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
+        both = client.post("/v1/route", json={"features": row}).json()
+        beside = client.post("/v1/route", json={"features": {"x": row["x"]}, "text": row["prompt"]}).json()
+    assert both["ranking"] == beside["ranking"]
+
+
+def test_images() -> None:
+    """A PNG is resized and scaled to the white of the training images; pixels are taken as they are."""
+    pixels = np.arange(0, 256, 4, dtype=np.uint8).reshape(8, 8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    png = base64.b64encode(content.getvalue()).decode()
+    expected = np.rint(pixels[..., None] * (16 / 255)).astype(np.uint8)
+    assert (read_image(png, (8, 8, 1), 16) == expected).all()
+    assert (read_image(f"data:image/png;base64,{png}", (8, 8, 1), 16) == expected).all()
+    assert (read_image(expected[..., 0].tolist(), (8, 8, 1), 16) == expected).all()
+    assert read_image(png, (4, 2, 3), 255).shape == (4, 2, 3)
+    for wrong in (
+        "not base64!",
+        base64.b64encode(b"GIF89a").decode(),
+        [[17] * 8] * 8,
+        [[1.5] * 8] * 8,
+        [[1], [2, 3]],
+        [],
+    ):
+        with pytest.raises(L2DError, match=r"^image: "):
+            read_image(wrong, (8, 8, 1), 16)
+
+
+def test_messages() -> None:
+    parts = [{"type": "text", "text": "one"}, {"type": "image_url"}, {"type": "text", "text": "two"}]
+    told: list[Any] = [
+        {"role": "user", "content": "first"},
+        {"role": "user", "content": parts},
+        {"role": "assistant", "content": "x"},
+    ]
+    assert last_question(told) == "one\ntwo"
+    for wrong in ([{"role": "system", "content": "x"}], [{"role": "user", "content": ""}], [{"role": "user"}]):
+        with pytest.raises(L2DError, match=r"^messages: "):
+            last_question(wrong)
+
+
+def test_long_texts_lose_their_middle() -> None:
+    text = "a" * LONGEST_TEXT + "b"
+    assert len(without_the_middle(text)) == LONGEST_TEXT
+    assert without_the_middle(text)[-1] == "b"
+    assert without_the_middle("short") == "short"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ({"text": ""}, 422, "empty"),
+        ({"text": 3}, 422, "text: must be a string"),
+        ({"txt": "a"}, 422, "txt: unknown key"),
+        ({}, 422, "no query"),
+        ([], 422, "the body"),
+        ({"text": "a", "prices": {"x": 1.0}}, 422, "prices: no expert x; there are a, b, c"),
+        ({"text": "a", "prices": [1.0]}, 422, "expected 3"),
+        ({"text": "a", "prices": {"a": -1.0}}, 422, "prices.a: must be at least 0"),
+        ({"text": "a", "budget": "much"}, 422, "budget: must be a number"),
+        ({"text": "a", "budget": 0.001}, 422, "budget"),
+        ({"text": "a", "confidence": 0.9}, 422, "confidence"),
+        ({"inputs": []}, 422, "inputs"),
+        ({"inputs": [{"text": "a"}] * 1001}, 422, "inputs"),
+        ({"inputs": [{"text": 1}]}, 422, "inputs.0.text"),
+        ({"inputs": [{"text": "a"}], "text": "a"}, 422, "inputs, text: give one query, or many as inputs"),
+        ({"text": "a", "features": {"prompt": "b"}}, 422, "text and features: this router sees the text prompt"),
+        ({"text": "a", "messages": [{"role": "user", "content": "a"}]}, 422, "text and messages"),
+        ({"text": "a", "image": "b"}, 422, "text and image"),
+        ({"messages": [{"role": "user", "content": "a"}] * 10_000}, 422, f"at most {MOST_MESSAGES}"),
+        ({"messages": ["a"]}, 422, "messages.0"),
+        ({"messages": "a"}, 422, "messages"),
+        ({"features": {"x": 1}}, 422, "prompt"),
+        ({"features": {"prompt": 1}}, 422, "prompt"),
+        ({"features": [1.0]}, 422, "prompt"),
+        ({"text": "a", "prices": {"x" * 5000: 1.0}}, 422, "no expert"),
+        ({"image": "abc"}, 422, "image"),
+        (b"{", 400, "not JSON"),
+        (b"[" * 100_000, 400, ""),
+        (b'{"text": "\xff"}', 400, ""),
+        (b'{"text": "\\ud800"}', 422, "UTF-8"),
+        (b'{"text": "a", "budget": NaN}', 422, "budget"),
+    ],
+    ids=str,
+)
+def test_bad_input(client: TestClient, body: Any, status: int, said: str) -> None:
+    options = (
+        {"content": body, "headers": {"content-type": "application/json"}}
+        if isinstance(body, bytes)
+        else {"json": body}
+    )
+    found = client.post("/v1/route", **options)
+    assert (found.status_code, said in message_of(found)) == (status, True), found.text
+    assert client.post("/v1/route", json={"text": "still there"}).status_code == 200
+
+
+def test_one_bad_request_harms_no_other(run: Untrained) -> None:
+    """Although they share a pass."""
+    router = lively_router(run.path)
+    good, bad = AskedTogether(router, PROMPTS[:2]), AskedTogether(router, [""])
+    first, second, third = decide_together([good, bad, good])
+    assert isinstance(second, L2DError)
+    for found in (first, third):
+        assert not isinstance(found, L2DError)
+        assert found.choices == router.route(PROMPTS[:2])
+    assert len({choice.ranking for choice in router.route(PROMPTS)}) > 1  # else an answer could be anybody's
+
+
+def test_requests_at_different_prices_share_a_pass(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
+    router = lively_router(run.path)
+    cheap = router.at([0.0, 0.9, 0.9])
+    passes: list[int] = []
+
+    def counted(self: Router, inputs: torch.Tensor, own: Any = Router.scores) -> Any:
+        passes.append(len(inputs))
+        return own(self, inputs)
+
+    monkeypatch.setattr(Router, "scores", counted)
+    found: Any = decide_together([AskedTogether(router, PROMPTS[:3]), AskedTogether(cheap, PROMPTS[3:5])])
+    assert passes == [5]
+    expected = [*router.route(PROMPTS[:3]), *cheap.route(PROMPTS[3:5])]
+    assert [one.ranking for part in found for one in part.choices] == [one.ranking for one in expected]
+
+
+def test_concurrent_requests_are_gathered(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first pass runs, the others come; a pass has at most `most` queries. Every one gets its own answer."""
+    router = lively_router(run.path)
+    sizes: list[int] = []
+    first = threading.Event()
+
+    def slow(asked: Any, own: Any = decide_together) -> Any:
+        if not sizes[1:]:
+            first.wait(5)
+        return own(asked)
+
+    monkeypatch.setattr(decisions, "decide_together", slow)
+
+    async def ask() -> list[Any]:
+        batcher = Batcher(4, sizes.append)
+        batcher.start()
+        asked = [asyncio.create_task(batcher.ask(router, [prompt])) for prompt in PROMPTS[:10]]
+        await asyncio.sleep(0.01)
+        first.set()
+        found = await asyncio.gather(*asked)
+        await batcher.stop()
+        return found
+
+    found = asyncio.run(ask())
+    assert sizes == [4, 4, 2]
+    assert [one.choices[0].ranking for one in found] == [one.ranking for one in router.route(PROMPTS[:10])]
+
+
+def test_quick_requests_that_are_alone_do_without_the_thread(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one shows how long they take."""
+    router, threads = Router.load(run.path), list[str]()
+
+    def noted(asked: Any, own: Any = decide_together) -> Any:
+        threads.append(threading.current_thread().name)
+        return own(asked)
+
+    monkeypatch.setattr(decisions, "decide_together", noted)
+
+    async def ask(quick: float) -> None:
+        monkeypatch.setattr(decisions, "QUICK", quick)
+        batcher = Batcher()
+        batcher.start()
+        for prompt in PROMPTS[:2]:
+            await batcher.ask(router, [prompt])
+        await batcher.stop()
+
+    asyncio.run(ask(60.0))
+    asyncio.run(ask(0.0))
+    assert threads == ["decisions_0", "MainThread", "decisions_0", "decisions_0"]
+
+
+def test_too_many_waiting_requests_are_refused(run: Untrained, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "MOST_WAITING", 2)
+
+    async def ask() -> None:
+        batcher = Batcher()  # it does not run
+        waiting = [asyncio.create_task(batcher.ask(Router.load(run.path), PROMPTS[:1])) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await batcher.ask(Router.load(run.path), PROMPTS[:1])
+        for one in waiting:
+            one.cancel()
+
+    asyncio.run(ask())
+
+
+def test_a_bug_in_a_pass_ends_its_requests_only(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And neither the answer nor the log of the process has the prompt."""
+
+    def broken(asked: Any) -> Any:
+        raise ValueError(asked[0].queries[0])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decisions, "decide_together", broken)
+        found = client.post("/v1/route", json={"text": "SECRET"})
+    assert (found.status_code, message_of(found)) == (500, "internal error (ValueError)")
+    assert "SECRET" not in caplog.text + found.text
+    assert "ValueError" in caplog.text
+    assert client.post("/v1/route", json={"text": "SECRET"}).status_code == 200
+
+
+class Drawn(random.Random):
+    """Draws what it is told."""
+
+    def __init__(self, share: float, place: int) -> None:
+        super().__init__()
+        self.share, self.place = share, place
+
+    def random(self) -> float:
+        return self.share
+
+    def choice(self, seq: Any) -> Any:
+        return seq[self.place]
+
+
+def test_propensities() -> None:
+    """With explore = 0.3 and three experts: 0.1 + 0.7 for the preferred one, 0.1 for each other; together 1."""
+    kept = draw_expert("b", "router", EXPERTS, 0.3, Drawn(0.31, 0))
+    assert (kept.expert, kept.by) == ("b", "router")
+    assert kept.propensity == pytest.approx(0.8)
+    found = {name: draw_expert("b", "router", EXPERTS, 0.3, Drawn(0.29, place)) for place, name in enumerate(EXPERTS)}
+    assert {name: one.expert for name, one in found.items()} == {name: name for name in EXPERTS}
+    assert [one.propensity for one in found.values()] == pytest.approx([0.1, 0.8, 0.1])
+    assert {one.by for one in found.values()} == {"explore"}
+    assert draw_expert("b", "router", EXPERTS, 0.0, Drawn(0.0, 0)).propensity == 1
+
+
+def test_shares_are_the_propensities(run: Untrained, tmp_path: Path) -> None:
+    with asking(make_service(run.path, tmp_path / "log.sqlite", explore=0.6)) as client:
+        own = Router.load(run.path).route(PROMPTS[:1])[0].expert
+        found = client.post("/v1/route", json={"inputs": [{"text": PROMPTS[0]}] * 1000}).json()["decisions"]
+    share = sum(one["expert"] == own for one in found) / 1000
+    assert share == pytest.approx(0.6, abs=0.05)  # 0.4 + 0.6/3; three standard errors are 0.046
+    for one in found:
+        assert one["propensity"] == pytest.approx(0.6 if one["expert"] == own else 0.2)
+
+
+def test_shadow(run: Untrained, tmp_path: Path) -> None:
+    """One expert answers; the ranking is the router's."""
+    with asking(make_service(run.path, tmp_path / "log.sqlite", shadow="c")) as client:
+        found = client.post("/v1/route", json={"inputs": [{"text": prompt} for prompt in PROMPTS]}).json()["decisions"]
+    assert {(one["expert"], one["decided_by"], one["propensity"]) for one in found} == {("c", "shadow", 1.0)}
+    expected = [choice.expert for choice in Router.load(run.path).route(PROMPTS)]
+    assert [one["ranking"][0]["expert"] for one in found] == expected
+
+
+def test_distances() -> None:
+    """Rows (0, 5) and (2, 5): mean (1, 5), std (√2, 0). The second column is constant and counts in its own units.
+    d = √((((x − 1)/√2)² + (y − 5)²)/2): of the rows √(0.5/2) = 0.5, of (1, 7) √(4/2)."""
+    rows = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
+    summary = InputSummary.of(rows)
+    assert summary is not None
+    assert standard_distance(rows, summary.mean, summary.std).tolist() == pytest.approx([0.5, 0.5])
+    far = torch.tensor([[1.0, 7.0], [1.0, 5.1]])
+    assert standard_distance(far, summary.mean, summary.std)[0] == pytest.approx(2**0.5)
+    # Each row by the other one alone, which has no spread of its own: √((2/√2)²/2).
+    assert float(summary.limit) == pytest.approx(1)
+    assert summary.far(torch.tensor([[1.0, 7.1], [1.0, 5.9]])).tolist() == [True, False]
+    assert InputSummary.of(torch.zeros(5, 4, 4, 1, dtype=torch.uint8)) is None
+
+
+def test_the_limit_against_a_slow_reference() -> None:
+    """Each row by mean and standard deviation of the rows of the other folds."""
+    rows = 100 + torch.randn(203, 4, generator=torch.Generator().manual_seed(0))
+    source = torch.full((300, 4), torch.inf)
+    source[50:253] = rows
+    found = InputSummary.of(source, torch.arange(50, 253))
+    fold = torch.arange(203) % 5
+    distances = [
+        float(standard_distance(row[None], rows[fold != k].mean(dim=0), rows[fold != k].std(dim=0)))
+        for row, k in zip(rows, fold, strict=True)
+    ]
+    assert found is not None
+    assert float(found.limit) == pytest.approx(sorted(distances)[int(0.99 * 203) - 1], rel=1e-5)
+
+
+def test_rare_values_do_not_hide_what_is_far() -> None:
+    """40 of 60 columns are 0 but in one row of 1,000, where they are 10,000."""
+    rows = torch.randn(1000, 60, generator=torch.Generator().manual_seed(0))
+    rows[:, 20:] = 0
+    rows[torch.arange(40) * 23, 20 + torch.arange(40)] = 10_000
+    found = InputSummary.of(rows)
+    assert found is not None
+    wide = torch.zeros(100, 60)
+    wide[:, :20] = 20 * rows[:100, :20]
+    assert float(found.far(wide).double().mean()) > 0.9
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(100, 60), (1000, 4)])
+def test_new_rows_like_the_old_ones_are_seldom_far(rows: int, columns: int) -> None:
+    """Also if there are few rows with many columns: by their own spread, many more would be."""
+    draw = torch.Generator().manual_seed(1)
+    found = InputSummary.of(torch.randn(rows, columns, generator=draw))
+    assert found is not None
+    share = float(found.far(torch.randn(20_000, columns, generator=draw)).double().mean())
+    assert 0.001 < share < 0.03
+
+
+def test_beyond_the_drift_limit_the_guards_expert_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = untrained(tmp_path)
+    router = Router.load(run.path)
+    router.training_inputs = InputSummary.of(run.splits.train.inputs)
+    router.guard = replace(router.guard, best=1)
+    near, far = query_rows("x", "y", "flag")[0], {"x": 1e4, "y": 0, "flag": 0}
+    with asking(make_service(router, tmp_path / "log.sqlite", drift_limit=0.5)) as client:
+
+        def ask(row: dict[str, Any], times: int) -> list[dict[str, Any]]:
+            answer = client.post("/v1/route", json={"inputs": [{"features": row}] * times}).json()
+            return list(answer["decisions"])
+
+        assert {one["decided_by"] for one in ask(far, 199)} == {"router"}  # too few to say
+        assert "l2d_far_share NaN" in client.get("/metrics").text
+        [changed] = ask(far, 1)
+        assert (changed["expert"], changed["decided_by"], changed["propensity"]) == ("b", "drift", 1.0)
+        assert "l2d_far_share 1.0" in client.get("/metrics").text
+        assert ask(near, 200)[0]["decided_by"] == "drift"  # half of 400 are far, which is not clearly less
+        assert ask(near, 100)[0]["decided_by"] == "router"
+    begins, ends = (line for line in capsys.readouterr().err.splitlines() if line.startswith("drift: "))
+    assert begins == "drift: 100% of the last inputs are far; b answers"
+    assert ends == "drift: 40% of the last inputs are far; the router decides again"
+
+
+def test_drift_is_forgotten_after_a_swap() -> None:
+    monitor = DriftMonitor(0.1)
+    monitor.add([True] * 300)
+    assert monitor.beyond
+    monitor.forget()
+    assert (monitor.share, monitor.beyond) == (None, False)
+    monitor.add(None)
+    assert monitor.share is None
+
+
+def test_a_summary_is_read_from_the_run_and_saved_with_it(tmp_path: Path) -> None:
+    rows = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    router = Router.load(untrained(tmp_path, kept=summary_tensors(rows)).path)
+    assert Router.load(untrained(tmp_path, "seed=1").path).training_inputs is None
+    router.save(tmp_path / "saved")
+    expected = InputSummary.of(rows)
+    assert expected is not None
+    for found in (router.training_inputs, Router.load(tmp_path / "saved").training_inputs):
+        assert found is not None
+        assert all(torch.equal(getattr(found, name), value) for name, value in vars(expected).items())
+    assert summary_tensors(torch.zeros(5, 4, 4, 1, dtype=torch.uint8)) == {}

@@ -1,0 +1,500 @@
+"""The gateway, with the real `openai` client, in front of servers that are slow, fail, hang, answer garbage or break off."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from starlette.testclient import TestClient
+from tests.router.finished import Untrained, untrained
+from tests.server.helpers import (
+    CHAT,
+    EXPERTS,
+    PROMPTS,
+    TOOL,
+    USAGE,
+    FakeUpstream,
+    asking,
+    listening,
+    lively_router,
+    make_service,
+    message_of,
+    text_run,
+    with_key,
+)
+
+from l2d.router.choices import Choice
+from l2d.router.router import Router
+from l2d.server.decisions import DrawnExpert
+from l2d.server.gateway import Gateway, UpstreamAnswer, choices_of, ended_in
+from l2d.server.service import Decision, RouterService, price_of
+from l2d.server.upstreams import Upstream
+
+TOOLS: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+MESSAGES: Any = CHAT["messages"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
+    return text_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def ranking(run: Untrained) -> tuple[str, ...]:
+    """Of the first prompt."""
+    return Router.load(run.path).route(PROMPTS[:1])[0].ranking
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, FakeUpstream]]:
+    found = {name: FakeUpstream(name) for name in EXPERTS}
+    yield found
+    for server in found.values():
+        server.close()
+
+
+@pytest.fixture
+def upstreams(servers: dict[str, FakeUpstream]) -> Iterator[dict[str, Upstream]]:
+    yield {name: server.upstream() for name, server in servers.items()}
+    for server in servers.values():
+        server.behaviour = "answer"
+        server.seen.clear()
+
+
+@pytest.fixture
+def service(run: Untrained, upstreams: dict[str, Upstream], tmp_path: Path) -> RouterService:
+    return make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)
+
+
+@pytest.fixture
+def client(service: RouterService) -> Iterator[TestClient]:
+    with asking(service) as found:
+        yield found
+
+
+@pytest.fixture
+def bot(service: RouterService) -> Iterator[openai.OpenAI]:
+    """The real client, on a real port."""
+    with listening(service) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="the client's", max_retries=0) as found:
+        yield found
+
+
+def logged(service: RouterService) -> list[dict[str, Any]]:
+    database = sqlite3.connect(service.log.name)
+    database.row_factory = sqlite3.Row
+    found = [dict(row) for row in database.execute("SELECT * FROM decisions ORDER BY number")]
+    database.close()
+    return found
+
+
+def finished_log(service: RouterService) -> list[dict[str, Any]]:
+    """With what the gateway writes after its answers."""
+    service.log.check().result()
+    return logged(service)
+
+
+def test_plain(
+    bot: openai.OpenAI, servers: dict[str, FakeUpstream], ranking: tuple[str, ...], service: RouterService
+) -> None:
+    raw = bot.chat.completions.with_raw_response.create(model="l2d", messages=MESSAGES, temperature=0.5)
+    found = raw.parse()
+    first = ranking[0]
+    assert found.choices[0].message.content == f"I am {first}"
+    assert found.model == f"model-{first}"
+    assert found.usage is not None
+    assert found.usage.total_tokens == USAGE["total_tokens"]
+    assert found.model_extra == {"own_field": [1, 2]}
+    [row] = finished_log(service)
+    assert (raw.headers["x-l2d-expert"], raw.headers["x-l2d-decision-id"]) == (first, row["id"])
+    assert raw.headers["x-l2d-run"] == row["run"]
+    assert float(raw.headers["x-l2d-expected-cost"]) > 0
+    assert "x-l2d-fallback" not in raw.headers
+    assert row["price"] == pytest.approx(100 * 0.001 + 10 * 0.01)
+    assert 0 < row["latency"] < 5
+    [(body, head)] = servers[first].seen
+    assert body == {"model": f"model-{first}", "messages": MESSAGES, "temperature": 0.5}
+    assert f"authorization: bearer key-of-{first}" in head.lower()
+    assert "the client's" not in head
+
+
+def test_streaming(bot: openai.OpenAI, ranking: tuple[str, ...], service: RouterService) -> None:
+    chunks = list(bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True))
+    assert "".join(part.choices[0].delta.content or "" for part in chunks if part.choices) == f"I am {ranking[0]}"
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.prompt_tokens == 100
+    [row] = finished_log(service)
+    assert row["price"] == pytest.approx(0.2)
+
+
+def test_tools(bot: openai.OpenAI) -> None:
+    found = bot.chat.completions.create(model="l2d", messages=MESSAGES, tools=TOOLS)
+    calls = found.choices[0].message.tool_calls
+    assert calls is not None
+    assert [call.to_dict() for call in calls] == [TOOL]
+    chunks = list(bot.chat.completions.create(model="l2d", messages=MESSAGES, tools=TOOLS, stream=True))
+    parts = chunks[0].choices[0].delta.tool_calls
+    assert parts is not None
+    assert parts[0].to_dict() == {"index": 0, **TOOL}
+
+
+def test_models(bot: openai.OpenAI, servers: dict[str, FakeUpstream]) -> None:
+    assert [model.id for model in bot.models.list()] == ["l2d", *EXPERTS]
+    assert [bot.models.retrieve(name).id for name in ("l2d", "c")] == ["l2d", "c"]
+    with pytest.raises(openai.NotFoundError, match="there are l2d, a, b, c"):
+        bot.models.retrieve("gpt")
+    found = bot.chat.completions.create(model="c", messages=MESSAGES)
+    assert found.choices[0].message.content == "I am c"
+    assert [len(servers[name].seen) for name in EXPERTS] == [0, 0, 1]
+    with pytest.raises(openai.NotFoundError, match="there are l2d, a, b, c"):
+        bot.chat.completions.create(model="gpt", messages=MESSAGES)
+
+
+FAILURES = {
+    **{status: status for status in ("429", "500", "503", "401", "404")},
+    "hang": "timeout",
+    "closed": "connection",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("behaviour", "why"), [*FAILURES.items(), ("garbage", None), ("empty", None), ("cut", "connection")]
+)
+def test_the_next_of_the_ranking_answers(
+    client: TestClient,
+    servers: dict[str, FakeUpstream],
+    ranking: tuple[str, ...],
+    service: RouterService,
+    behaviour: str,
+    why: str | None,
+    stream: bool,
+) -> None:
+    """If nothing of the answer was passed on. That is so for a whole answer that is cut, but not for a stream."""
+    if stream and behaviour == "cut":
+        return
+    first, second, third = ranking
+    servers[first].behaviour = behaviour
+    why = why or {"garbage": "no event stream", "empty": "empty"}[behaviour] if stream else why or "not JSON"
+    found = client.post("/v1/chat/completions", json={**CHAT, "stream": stream})
+    assert found.status_code == 200
+    assert (second if stream else f"I am {second}") in found.text
+    assert (found.headers["x-l2d-expert"], found.headers["x-l2d-fallback"]) == (second, f"{first}={why}")
+    assert found.headers["x-l2d-decided-by"] == "fallback"
+    assert "key-of" not in found.text
+    [row] = finished_log(service)
+    assert (row["expert"], row["served"]) == (first, second)
+    assert f'l2d_fallbacks_total{{expert="{first}",reason="{why}"}} 1.0' in client.get("/metrics").text
+    assert servers[third].seen == []
+
+
+def test_the_price_of_who_answered(
+    client: TestClient,
+    servers: dict[str, FakeUpstream],
+    ranking: tuple[str, ...],
+    service: RouterService,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not of the expert that failed, also if the usage says nothing."""
+    monkeypatch.setattr(Upstream, "price_of", lambda *_: None)
+    servers[ranking[0]].behaviour = "429"
+    assert client.post("/v1/chat/completions", json=CHAT).status_code == 200
+    [row] = finished_log(service)
+    assert row["price"] == price_of(service.current.router, ranking[1]) != price_of(service.current.router, ranking[0])
+
+
+def test_no_server_there(client: TestClient, ranking: tuple[str, ...], service: RouterService) -> None:
+    first = ranking[0]
+    service.settings.upstreams[first] = Upstream("http://127.0.0.1:1/v1", "x", timeout=1)
+    found = client.post("/v1/chat/completions", json=CHAT)
+    assert found.headers["x-l2d-fallback"] == f"{first}=connection"
+
+
+def test_slow_is_not_failing(client: TestClient, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]) -> None:
+    servers[ranking[0]].behaviour = "slow"
+    assert client.post("/v1/chat/completions", json=CHAT).headers["x-l2d-expert"] == ranking[0]
+
+
+def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream], service: RouterService) -> None:
+    for server in servers.values():
+        server.behaviour = "500"
+    found = client.post("/v1/chat/completions", json=CHAT)
+    assert found.status_code == 502
+    assert all(f"{name} (500)" in message_of(found) for name in EXPERTS)
+    assert [row["price"] for row in finished_log(service)] == [0]
+    assert sum(sum(known or 0 for known in one["spend"]) for one in client.get("/v1/hour").json()["experts"]) == 0
+    for server in servers.values():
+        server.behaviour = "hang"
+    assert client.post("/v1/chat/completions", json=CHAT).status_code == 504
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("behaviour", "place"),
+    [("slow", 0), ("503", 1), ("429", 1), ("hang", 1), ("closed", 1), ("garbage", 1), ("empty", 1)],
+)
+def test_the_real_client_notices_nothing(
+    bot: openai.OpenAI,
+    servers: dict[str, FakeUpstream],
+    ranking: tuple[str, ...],
+    behaviour: str,
+    place: int,
+    stream: bool,
+) -> None:
+    """Of an expert that fails: it gets the next one's answer."""
+    servers[ranking[0]].behaviour = behaviour
+    if stream:
+        parts = bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
+        said = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
+    else:
+        said = bot.chat.completions.create(model="l2d", messages=MESSAGES).choices[0].message.content or ""
+    assert said == f"I am {ranking[place]}"
+
+
+@pytest.mark.parametrize("behaviour", ["500", "hang", "closed", "garbage"])
+def test_the_real_client_hears_that_nobody_answered(
+    bot: openai.OpenAI, servers: dict[str, FakeUpstream], behaviour: str
+) -> None:
+    for server in servers.values():
+        server.behaviour = behaviour
+    with pytest.raises(openai.InternalServerError, match="no expert answered: ") as caught:
+        bot.chat.completions.create(model="l2d", messages=MESSAGES)
+    assert caught.value.status_code == (504 if behaviour == "hang" else 502)
+    for server in servers.values():
+        server.behaviour = "answer"
+    assert bot.chat.completions.create(model="l2d", messages=MESSAGES).choices  # the server goes on
+
+
+def test_the_real_client_needs_the_token(run: Untrained, upstreams: dict[str, Upstream], tmp_path: Path) -> None:
+    """Which is its api_key."""
+    service = make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams, api_token="right")
+    with listening(service) as url:
+        for key, works in (("wrong", False), ("right", True)):
+            with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as bot:
+                if works:
+                    assert bot.chat.completions.create(model="l2d", messages=MESSAGES).choices
+                    continue
+                with pytest.raises(openai.AuthenticationError, match="the token is missing or wrong"):
+                    bot.chat.completions.create(model="l2d", messages=MESSAGES)
+
+
+@pytest.mark.parametrize("behaviour", ["cut", "stall", "short"])
+def test_a_cut_stream_is_an_error_of_the_client(
+    bot: openai.OpenAI, servers: dict[str, FakeUpstream], ranking: tuple[str, ...], behaviour: str
+) -> None:
+    """Else a short answer would pass for a whole one. So is one that stops coming."""
+    servers[ranking[0]].behaviour = behaviour
+    words = (
+        part.choices[0].delta.content
+        for part in bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
+    )
+    assert [next(words), next(words)] == ["I ", "am "]
+    with pytest.raises(openai.APIError, match="the answer was cut"):
+        next(words)
+
+
+def test_an_error_that_the_client_made_is_passed_on(
+    client: TestClient, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]
+) -> None:
+    servers[ranking[0]].behaviour = "400"
+    found = client.post("/v1/chat/completions", json=CHAT)
+    assert (found.status_code, found.headers["x-l2d-expert"]) == (400, ranking[0])
+
+
+def test_an_expert_that_the_client_named_has_no_substitute(
+    client: TestClient, servers: dict[str, FakeUpstream], service: RouterService
+) -> None:
+    """Its errors are passed on, but not those that are about its key."""
+    for behaviour, status in (("429", 429), ("500", 500), ("401", 502), ("hang", 504), ("closed", 502)):
+        servers["b"].behaviour = behaviour
+        found = client.post("/v1/chat/completions", json={**CHAT, "model": "b"})
+        assert found.status_code == status
+        passed_on = found.headers.get("retry-after"), found.headers.get("x-request-id")
+        assert passed_on == (("7", "r1") if behaviour in ("429", "500") else (None, None))
+        assert "key-of-b" not in found.text or behaviour in ("429", "500")
+    assert not servers["a"].seen
+    assert {row["price"] for row in finished_log(service)} == {0}  # nobody is paid for an error
+    assert 'l2d_spend_total{expert="b"} 0.0' in client.get("/metrics").text
+    assert {(row["decided_by"], row["propensity"], row["router_choice"]) for row in logged(service)} == {
+        ("client", None, None)
+    }
+
+
+def test_a_conversation_stays_with_its_expert(
+    run: Untrained, servers: dict[str, FakeUpstream], upstreams: dict[str, Upstream], tmp_path: Path
+) -> None:
+    """Unless asked otherwise. The log has no name of a conversation."""
+    router = lively_router(run.path)
+    service = make_service(router, tmp_path / "log.sqlite", upstreams=upstreams)
+    choices = {choice.expert: prompt for prompt, choice in zip(PROMPTS, router.route(PROMPTS), strict=True)}
+    with asking(service) as client:
+        check_conversation(client, service, servers, choices)
+
+
+def check_conversation(
+    client: TestClient, service: RouterService, servers: dict[str, FakeUpstream], choices: dict[str, str]
+) -> None:
+    (one, first), (two, second) = list(choices.items())[:2]
+
+    def ask(prompt: str, **headers: str) -> httpx.Response:
+        messages = [{"role": "user", "content": prompt}]
+        return client.post("/v1/chat/completions", json={"model": "l2d", "messages": messages}, headers=headers)  # type: ignore[return-value]
+
+    held = {"x-l2d-session": "Anna's talk"}
+    found = [ask(first, **held), ask(second, **held), ask(second), ask(second, **{"x-l2d-session": "another"})]
+    assert [answer.headers["x-l2d-expert"] for answer in found] == [one, one, two, two]
+    assert [answer.headers["x-l2d-decided-by"] for answer in found] == ["router", "session", "router", "router"]
+    again = ask(second, **held, **{"x-l2d-reroute": "true"})
+    assert [again.headers["x-l2d-expert"], ask(first, **held).headers["x-l2d-expert"]] == [two, two]
+    servers[two].behaviour = "500"
+    fallback = ask(first, **held).headers["x-l2d-expert"]
+    servers[two].behaviour = "answer"
+    assert fallback != two
+    assert ask(second, **held).headers["x-l2d-expert"] == fallback  # who answered last
+    rows = logged(service)
+    assert [row["propensity"] for row in rows[:2]] == [1.0, None]
+    assert "Anna" not in str(rows)
+
+
+def test_shadow_and_exploration_reach_the_gateway(
+    run: Untrained, upstreams: dict[str, Upstream], tmp_path: Path
+) -> None:
+    with asking(make_service(run.path, tmp_path / "a.sqlite", upstreams=upstreams, shadow="c")) as client:
+        found = client.post("/v1/chat/completions", json=CHAT)
+        assert (found.headers["x-l2d-expert"], found.headers["x-l2d-decided-by"]) == ("c", "shadow")
+    with asking(make_service(run.path, tmp_path / "b.sqlite", upstreams=upstreams, explore=1.0)) as client:
+        chosen = {client.post("/v1/chat/completions", json=CHAT).headers["x-l2d-expert"] for _ in range(20)}
+    assert chosen == {*EXPERTS}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"{", 400, "not JSON"),
+        (b"[1]", 422, "model"),
+        (b"[" * 100_000, 400, "not JSON"),
+        ({"messages": MESSAGES}, 422, "model"),
+        ({"model": "l2d"}, 422, "messages"),
+        ({"model": "l2d", "messages": "hi"}, 422, "messages"),
+        ({"model": "l2d", "messages": []}, 422, "messages"),
+        ({"model": "l2d", "messages": [3]}, 422, "messages.0"),
+        ({"model": "l2d", "messages": MESSAGES * 10_000}, 422, "at most 2000"),
+        ({"model": "l2d", "messages": [{"role": "system", "content": "x"}]}, 422, "user"),
+        ({"model": "x" * 5_000_000, "messages": MESSAGES}, 404, "unknown model"),
+        (b'{"model": "\\ud800", "messages": [{"role": "user"}]}', 404, "unknown model"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_bad_requests(client: TestClient, servers: dict[str, FakeUpstream], body: Any, status: int, said: str) -> None:
+    found = client.post("/v1/chat/completions", **{"content" if isinstance(body, bytes) else "json": body})
+    assert (found.status_code, said in message_of(found)) == (status, True), found.text
+    assert len(found.text) < 500
+    assert not any(server.seen for server in servers.values())
+
+
+def test_a_router_that_sees_no_text_cannot_route_chats(upstreams: dict[str, Upstream], tmp_path: Path) -> None:
+    """But it can pass them on."""
+    run = untrained(tmp_path)
+    with asking(make_service(run.path, tmp_path / "log.sqlite", upstreams=upstreams)) as client:
+        assert "messages: this router sees" in message_of(client.post("/v1/chat/completions", json=CHAT))
+        assert client.post("/v1/chat/completions", json={**CHAT, "model": "a"}).status_code == 200
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == [*EXPERTS]
+
+
+def test_without_upstreams(run: Untrained, tmp_path: Path) -> None:
+    with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
+        found = client.post("/v1/chat/completions", json=CHAT)
+        assert (found.status_code, "--upstreams" in message_of(found)) == (404, True)
+        assert [model["id"] for model in client.get("/v1/models").json()["data"]] == []
+
+
+def test_a_server_without_a_key_gets_none(
+    client: TestClient, servers: dict[str, FakeUpstream], service: RouterService
+) -> None:
+    service.settings.upstreams["a"] = with_key(service.settings.upstreams["a"], None)
+    client.post("/v1/chat/completions", json={**CHAT, "model": "a"}, headers={"authorization": "Bearer mine"})
+    [(_, head)] = servers["a"].seen
+    assert "authorization" not in head.lower()
+
+
+def test_the_end_of_an_answer() -> None:
+    def chunk(*reasons: str | None) -> bytes:
+        choices = [{"index": place, "finish_reason": reason} for place, reason in enumerate(reasons)]
+        return b"data: " + json.dumps({"choices": choices}).encode()
+
+    for line, ended in (
+        (b"data: [DONE]", {b"[DONE]"}),
+        (b"data:[DONE]\r", {b"[DONE]"}),
+        (chunk("stop"), {0}),
+        (chunk(None), set()),
+        (chunk(None, "length"), {1}),
+        (b'data: {"finish_reason": "stop"}', set()),
+        (b'data: {"finish_reason"', set()),
+        (b'data: ["finish_reason"]', set()),
+        (b"", set()),
+        (b": [DONE]", set()),
+    ):
+        assert ended_in(line) == ended
+    assert [choices_of(body) for body in ({}, {"n": 2}, {"n": None}, {"n": "x"})] == [1, 2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted", "whole"),
+    [
+        ([b'data: {"choices": [{"index": 0, "finish_reason": "stop"}]}\n\n'], 1, True),
+        ([b'data: {"choices": [{"index": 0, "finish_reason": "stop"}]}\n\n'], 2, False),
+        ([b"data: [DO", b"NE]"], 2, True),
+        ([b'data: {"choices": []}\r\rdata: [DONE]\r\r'], 1, True),
+    ],
+)
+def test_which_streams_are_whole(service: RouterService, content: list[bytes], wanted: int, whole: bool) -> None:
+    """Also with other ends of lines, several choices, and parts that are cut anywhere."""
+    drawn = DrawnExpert("a", "router", 1.0)
+    decision = Decision("x", Choice("a", None, None, ranking=("a",)), drawn, "run", 1.0)
+
+    async def parts() -> AsyncIterator[bytes]:
+        for part in content:
+            yield part
+
+    async def pass_on() -> list[bytes]:
+        gateway = Gateway(service)
+        found = [part async for part in gateway.watched(parts(), httpx.Response(200), decision, "a", 0.0, wanted)]
+        await gateway.close()
+        return found
+
+    found = asyncio.run(pass_on())
+    service.log.close()
+    assert (found == content) == whole
+    assert whole or b"the answer was cut" in found[-1]
+
+
+def test_only_plain_headers_are_passed_on() -> None:
+    response = httpx.Response(200, headers=[(b"retry-after", b"7"), (b"x-request-id", "r→q".encode())])
+    assert UpstreamAnswer(200, "", b"", response).headers == {"retry-after": "7"}
+
+
+def test_a_client_that_leaves_frees_the_upstream(
+    service: RouterService, servers: dict[str, FakeUpstream], ranking: tuple[str, ...]
+) -> None:
+    """And the log has the time until then."""
+    servers[ranking[0]].behaviour = "slow"
+
+    async def leave(url: str) -> None:
+        async with (
+            httpx.AsyncClient() as client,
+            client.stream("POST", f"{url}/v1/chat/completions", json={**CHAT, "stream": True}) as answer,
+        ):
+            await anext(answer.aiter_raw())
+
+    with listening(service) as url:
+        asyncio.run(leave(url))
+        for _ in range(100):
+            if finished_log(service)[0]["latency"] is not None:
+                break
+        else:
+            pytest.fail("the stream was not closed")
+        assert httpx.post(f"{url}/v1/chat/completions", json=CHAT).status_code == 200

@@ -1,0 +1,94 @@
+"""upstreams.yaml: what it says, and how a mistake in it is told."""
+
+from pathlib import Path
+
+import pytest
+
+from l2d.server.upstreams import Upstream, read_upstreams
+from l2d.utils.errors import L2DError
+
+GOOD = """
+small:
+  base_url: http://localhost:8001/v1/
+  model: llama
+large:
+  base_url: https://example.org/v1
+  model: big
+  key_variable: LARGE_KEY
+  timeout: 30
+  input_price: 0.000001
+  output_price: 2e-6
+"""
+
+
+def write_yaml(folder: Path, text: str) -> Path:
+    file = folder / "upstreams.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LARGE_KEY", "secret")
+    found = read_upstreams(write_yaml(tmp_path, GOOD), ["large", "small"])
+    assert list(found) == ["large", "small"]
+    assert found["small"] == Upstream("http://localhost:8001/v1", "llama")
+    assert found["large"] == Upstream("https://example.org/v1", "big", "secret", 30.0, 1e-6, 2e-6)
+    assert "secret" not in repr(found)
+
+
+def test_the_price_of_an_answer() -> None:
+    """3 tokens in at 0.1, 2 out at 10: 20.3."""
+    upstream = Upstream("http://x", "m", input_price=0.1, output_price=10.0)
+    assert upstream.price_of({"prompt_tokens": 3, "completion_tokens": 2}) == pytest.approx(20.3)
+    for usage in (
+        None,
+        {},
+        {"prompt_tokens": 3},
+        {"prompt_tokens": "3", "completion_tokens": 2},
+        {"prompt_tokens": -3, "completion_tokens": 2},
+    ):
+        assert upstream.price_of(usage) is None
+    assert Upstream("http://x", "m").price_of({"prompt_tokens": 3, "completion_tokens": 2}) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("model: llama", "modle: llama", "small.modle: unknown key; did you mean model?"),
+        ("  model: llama\n", "", "small.model: is missing"),
+        ("small:", "smal:", "smal: unknown expert; did you mean small?"),
+        ("timeout: 30", "timeout: soon", "large.timeout=soon: must be a number"),
+        ("timeout: 30", "timeout: 0", "large.timeout=0.0: must be greater than 0"),
+        ("0.000001", "-1", "large.input_price=-1.0: must be at least 0"),
+        ("http://localhost:8001/v1/", "localhost:8001", "small.base_url=localhost:8001: must begin with http"),
+        (
+            "key_variable: LARGE_KEY",
+            "key_variable: NO_KEY",
+            "large.key_variable=NO_KEY: this environment variable is not set",
+        ),
+        (
+            "key_variable: LARGE_KEY",
+            "key_variable: sk-proj-abc",
+            "large.key_variable: must be the name of an environment variable",
+        ),
+        ("model: big", "model: 3", "large.model=3"),
+        ("model: llama", "model: [", "line 6: not YAML"),
+        (GOOD, "", "must be a mapping"),
+        (GOOD, "- a", "must be a mapping"),
+        ("\nsmall:\n  base_url: http://localhost:8001/v1/\n  model: llama", "", "no entry for small"),
+        ("small:\n  base_url: http://localhost:8001/v1/\n  model: llama", "small: 3", "small"),
+    ],
+)
+def test_mistakes_are_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, said: str
+) -> None:
+    monkeypatch.setenv("LARGE_KEY", "secret")
+    assert before in GOOD
+    file = write_yaml(tmp_path, GOOD.replace(before, after) if before != GOOD else after)
+    with pytest.raises(L2DError) as caught:
+        read_upstreams(file, ["small", "large"])
+    told = str(caught.value)
+    assert told.startswith(str(file))
+    assert said in told
+    assert "\n" not in told
+    assert "sk-proj-abc" not in told  # a key by mistake
