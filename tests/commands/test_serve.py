@@ -16,8 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+
+pytest.importorskip("httpx")
+
+import httpx
 from tests.commands.refusals import refused
 from tests.forker import Child
 from tests.router.finished import Untrained

@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+
+pytest.importorskip("httpx")
+
+import httpx
 from tests.router.finished import Untrained
 from tests.server.helpers import PROMPTS, text_run
 

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+
+pytest.importorskip("fastapi")
+
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained
 from tests.server.helpers import PROMPTS, asking, make_service, message_of, text_run

@@ -11,7 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+
+pytest.importorskip("uvicorn")
+
 import uvicorn
 from starlette.testclient import TestClient
 from tests.router.finished import PRICED, Untrained, query_rows, untrained

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
-import optuna
 import pytest
+
+pytest.importorskip("optuna")
+
+import optuna
 import torch
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import given
