@@ -7,14 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from l2d.data.importers.recorded import (
-    Columns,
-    RecordedOutcomes,
-    check_splits,
-    empty_outcomes,
-    known_or_none,
-    task_and_split,
-)
+from importers.outcomes import check_splits, known_or_none, stacked, task_and_split
+from l2d.data.importers.recorded import Columns, RecordedOutcomes
 from l2d.data.sheet import Sheet, read_sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
@@ -29,18 +23,14 @@ EXPORT = "import pandas; pandas.read_pickle('{0}.pkl').to_parquet('{0}.parquet')
 def routerbench_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
     """Several files must have the same models; ids are then FILE/sample_id."""
     check_splits(files)
-    columns: Columns = {}
-    notes: list[str] = []
-    for file in files:
-        sheet = _exported(file)
-        notes += [f"{file}: {name} is left out: no column {name}{PRICE}" for name in _unpriced(sheet)]
-        part = _scored(sheet, one_of_several=len(files) > 1)
-        if columns and list(part) != list(columns):
-            other = sorted({*part} ^ {*columns})
-            raise L2DError(f"{file}: other columns than in {files[0]}: {listed(other)}")
-        for name, cells in part.items():
-            columns.setdefault(name, []).extend(cells)
-    return RecordedOutcomes(columns, [*notes, *empty_outcomes(columns)])
+    sheets = {file: _exported(file) for file in files}
+    notes = [
+        f"{file}: {name} is left out: no column {name}{PRICE}"
+        for file, sheet in sheets.items()
+        for name in _unpriced(sheet)
+    ]
+    found = stacked({file: _scored(sheet, one_of_several=len(files) > 1) for file, sheet in sheets.items()})
+    return RecordedOutcomes(found.columns, [*notes, *found.notes])
 
 
 def _exported(file: Path) -> Sheet:
@@ -87,13 +77,10 @@ def _scored(sheet: Sheet, one_of_several: bool) -> Columns:
         sheet.refuse(model, "not between 0 (wrong) and 1 (right)", (right < 0) | (right > 1))
         part[f"correct_{model}"] = known_or_none(right)
     for model in models:
-        price = sheet.numbers(f"{model}{PRICE}", gaps=True)
-        sheet.refuse(
-            f"{model}{PRICE}",
-            f"empty although {model} is not,",
-            np.isnan(price) & ~np.isnan(sheet.numbers(model, gaps=True)),
-        )
-        sheet.refuse(f"{model}{PRICE}", "negative", price < 0)
+        column, right = f"{model}{PRICE}", sheet.numbers(model, gaps=True)
+        price = sheet.numbers(column, gaps=True)
+        sheet.refuse(column, f"empty although {model} is not,", np.isnan(price) & ~np.isnan(right))
+        sheet.refuse(column, "negative", price < 0)
         part[f"price_{model}"] = known_or_none(price)
     return part
 

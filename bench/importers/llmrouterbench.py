@@ -5,21 +5,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from l2d.data.importers.recorded import (
-    Outcome,
-    RecordedOutcomes,
-    dollars,
-    json_object,
-    outcome_table,
-    share_right,
-    wanted_text,
-)
+from importers.outcomes import Outcome, dollars, outcome_table, wanted_text
+from l2d.data.importers.recorded import RecordedOutcomes, json_object, share_right
 from l2d.utils.errors import L2DError
 
 
 def llmrouterbench_outcomes(paths: Sequence[Path]) -> RecordedOutcomes:
-    """paths: result files, and folders of them. Of several results for one dataset, split and model the latest counts; demos are
-    left out. Their split is that of the source, not one for routers, so it is part of the id only."""
+    """paths: result files, and folders of them. The latest result for a dataset, split and model counts; demos are left out. The
+    split is the source's, not one for routers, so it is only part of the id."""
     latest: dict[tuple[str, ...], tuple[Path, dict[str, Any]]] = {}
     for file in _result_files(paths):
         result = json_object(file.read_bytes(), str(file))

@@ -4,16 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from l2d.data.importers.recorded import (
-    Outcome,
-    RecordedOutcomes,
-    check_splits,
-    json_list,
-    outcome_table,
-    share_right,
-    task_and_split,
-    wanted_text,
-)
+from importers.outcomes import Outcome, check_splits, json_list, outcome_table, task_and_split, wanted_text
+from l2d.data.importers.recorded import RecordedOutcomes, share_right
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import listed
 
@@ -22,7 +14,7 @@ TRIES = 10  # RouterDC's scores of generated answers are shares of ten tries
 
 def routerdc_outcomes(files: Sequence[Path], probability: Collection[str] = ()) -> RecordedOutcomes:
     """A file's name is its task and its split. probability: tasks whose scores are the chance of the right answer, and 0 if
-    another answer was likelier; any score above 0 is then right, as RouterDC's evaluation has it."""
+    another answer was likelier; any score above 0 is then right, as in RouterDC's evaluation."""
     check_splits(files)
     tasks = [task_and_split(file)[0] for file in files]
     if unknown := [task for task in probability if task not in tasks]:
@@ -51,22 +43,15 @@ def _scores(row: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _graded(found: RecordedOutcomes) -> list[str]:
-    """A note on tasks whose scores are no shares of a few tries."""
+    """A note on tasks whose scores are not shares of a few tries."""
     tasks = found.columns.get("task", [])
     scores = [cells for name, cells in found.columns.items() if name.startswith("correct_")]
-    odd = sorted(
-        {
-            task
-            for cells in scores
-            for task, cell in zip(tasks, cells, strict=False)
-            if cell is not None and not _is_tenth(cell)
-        }
-    )
-    named = " ".join(odd)
-    return [f"scores are not shares of {TRIES} tries in {named}: if any above 0 is right, --probability {named}"][
-        : len(odd)
+    graded = [
+        task
+        for cells in scores
+        for task, cell in zip(tasks, cells, strict=False)
+        if cell is not None and abs(TRIES * cell - round(TRIES * cell)) >= 1e-6
     ]
-
-
-def _is_tenth(score: float) -> bool:
-    return abs(TRIES * score - round(TRIES * score)) < 1e-6
+    named = " ".join(sorted(set(graded)))
+    note = f"scores are not shares of {TRIES} tries in {named}: if any above 0 is right, --probability {named}"
+    return [note] if named else []

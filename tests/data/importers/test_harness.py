@@ -1,4 +1,4 @@
-"""Recorded outcomes become columns; what does not fit is refused in one line that names the file."""
+"""Sample files of lm-evaluation-harness become columns; others are refused by file and line."""
 
 import json
 from pathlib import Path
@@ -7,27 +7,19 @@ from typing import Any
 import pytest
 
 from l2d.data.importers.harness import harness_outcomes, model_of_file
-from l2d.data.importers.routellm import routellm_outcomes
 from l2d.utils.errors import L2DError
 
 
 def sample(doc_id: int, **changes: Any) -> dict[str, Any]:
     """As lm-evaluation-harness 0.4 writes them for a multiple-choice task, in short."""
+    asked = {"arg_0": f"question {doc_id}\nAnswer:"}
     return {
         "doc_id": doc_id,
         "doc": {"question": f"question {doc_id}", "choices": ["x", "y"], "answer": doc_id % 2},
         "target": doc_id % 2,
-        "arguments": {
-            "gen_args_0": {"arg_0": f"question {doc_id}\nAnswer:", "arg_1": " A"},
-            "gen_args_1": {"arg_0": f"question {doc_id}\nAnswer:", "arg_1": " B"},
-        },
-        "resps": [[["-1.5", "True"]], [["-2.5", "False"]]],
-        "filtered_resps": [["-1.5", "True"], ["-2.5", "False"]],
+        "arguments": {"gen_args_0": {**asked, "arg_1": " A"}, "gen_args_1": {**asked, "arg_1": " B"}},
         "filter": "none",
         "metrics": ["acc"],
-        "doc_hash": "d",
-        "prompt_hash": "p",
-        "target_hash": "t",
         "acc": float(doc_id % 3 == 0),
         **changes,
     }
@@ -56,7 +48,7 @@ def test_harness(tmp_path: Path) -> None:
         "correct_a": [1, 1, 0, 0, None],
         "correct_b": [0, 1, 0, None, 1],
     }
-    assert [note.split(":")[0] for note in found.notes] == ["2 questions not asked of all models"]
+    assert [note.split(" not")[0] for note in found.notes] == ["2 questions"]
 
 
 def test_harness_as_older_versions_wrote_it(tmp_path: Path) -> None:
@@ -97,13 +89,13 @@ def test_chat_templates_may_differ(tmp_path: Path) -> None:
     reworded = sample(0, arguments={"gen_args_0": {"arg_0": "<user>question 0", "arg_1": "A"}})
     found = harness_outcomes(two(tmp_path, [sample(0)], [reworded]))
     assert found.columns["prompt"] == ["question 0\nAnswer:"]
-    assert found.notes == ["1 prompts differ from model to model (chat templates?); those of the first model are kept"]
+    assert [note.split(" differ")[0] for note in found.notes] == ["1 prompts"]
     other = {**reworded, "doc": {"question": "another"}}
-    with pytest.raises(L2DError, match=r"^id 0: a and b were asked different questions"):
+    with pytest.raises(L2DError, match=r"^id 0: a and b "):
         harness_outcomes(two(tmp_path, [sample(0)], [other]))
     for row in (one := sample(0)), reworded:
         del row["doc"]
-    with pytest.raises(L2DError, match="different questions"):
+    with pytest.raises(L2DError, match=r"^id 0: a and b "):
         harness_outcomes(two(tmp_path, [one], [reworded]))
 
 
@@ -122,17 +114,13 @@ def test_several_tasks_of_one_model(tmp_path: Path) -> None:
     assert model_of_file(tmp_path / "plain" / "samples_mmlu.jsonl") == "plain"  # no ORG__ before it
 
 
-def test_a_model_is_known_from_within_its_folder_and_by_any_way_of_writing_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "org__small"
-    for stamp in ("2026-01-16T16-02-26.648276", "2026-01-16T16:02:26"):
-        file = write(folder / f"samples_law_{stamp}.jsonl", [sample(0)])
-        found = harness_outcomes([("a", file), ("b", write(tmp_path / "samples_law.jsonl", [sample(0)]))])
-        assert found.columns["subject"] == ["law"]
-        assert found.columns["id"] == ["0"]  # one task, so no TASK/ before it
-        monkeypatch.chdir(folder)
-        assert model_of_file(Path(file.name)) == "small"
+@pytest.mark.parametrize("stamp", ["2026-01-16T16-02-26.648276", "2026-01-16T16:02:26"])
+def test_models_and_tasks_by_file(tmp_path: Path, stamp: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(tmp_path / "org__small" / f"samples_law_{stamp}.jsonl", [sample(0)])
+    found = harness_outcomes([("a", file), ("b", write(tmp_path / "samples_law.jsonl", [sample(0)]))]).columns
+    assert (found["subject"], found["id"]) == (["law"], ["0"])  # one task, so no TASK/ before the id
+    monkeypatch.chdir(file.parent)
+    assert model_of_file(Path(file.name)) == "small"
 
 
 @pytest.mark.parametrize(
@@ -152,14 +140,12 @@ def test_subjects_are_the_documents_own(tmp_path: Path, key: str, subjects: list
     assert harness_outcomes(tasks).columns["subject"] == (subjects or ["mmlu", "mmlu"])
 
 
-def test_the_subject_comes_before_the_wider_category(tmp_path: Path) -> None:
-    doc = {"category": "history", "subject": "rome"}
-    assert harness_outcomes(two(tmp_path, [sample(0, doc=doc)], [sample(0, doc=doc)])).columns["subject"] == ["rome"]
-
-
-def test_answers_that_are_not_all_known_are_left_out(tmp_path: Path) -> None:
-    rows = [sample(0), sample(1, target=None)]
-    assert list(harness_outcomes(two(tmp_path, rows, rows)).columns) == ["id", "prompt", "correct_a", "correct_b"]
+def test_subjects_and_answers(tmp_path: Path) -> None:
+    """A subject comes before the wider category. Answers that are not all known are left out."""
+    rows = [sample(i, doc={"category": "history", "subject": "rome"}, target=i or None) for i in range(2)]
+    found = harness_outcomes(two(tmp_path, rows, rows)).columns
+    assert list(found) == ["id", "prompt", "subject", "correct_a", "correct_b"]
+    assert found["subject"] == ["rome", "rome"]
 
 
 @pytest.mark.parametrize(
@@ -172,9 +158,9 @@ def test_answers_that_are_not_all_known_are_left_out(tmp_path: Path) -> None:
         ([json.dumps(sample(0)), json.dumps(sample(0))], r"a\.jsonl: line 2: a second row of a with id 0"),
         (['{"acc": 1}'], r"a\.jsonl: line 1: no doc_id"),
         ([json.dumps({**sample(0), "arguments": {}})], r"a\.jsonl: line 1: no prompt"),
-        ([json.dumps({**sample(0), "acc": 3})], r"a\.jsonl: line 1: acc is 3; must be between"),
+        ([json.dumps({**sample(0), "acc": 3})], r"a\.jsonl: line 1: acc is 3"),
         ([json.dumps({**sample(0), "acc": ["x", "y"]})], r"a\.jsonl: line 1: acc is"),
-        ([json.dumps(sample(9))], r"no question of a was asked of another model too; its ids are 9$"),
+        ([json.dumps(sample(9))], r"no question of a .* 9$"),
     ],
 )
 def test_what_harness_refuses(tmp_path: Path, lines: list[str], words: str) -> None:
@@ -195,88 +181,20 @@ def test_a_missing_metric_names_those_present(tmp_path: Path) -> None:
 
 def test_one_model_is_not_enough(tmp_path: Path) -> None:
     (_, file), (_, other) = two(tmp_path, [sample(0)], [sample(1)])
-    with pytest.raises(L2DError, match="all files are of one model, a; name models with NAME=FILE"):
+    with pytest.raises(L2DError, match="one model, a;"):
         harness_outcomes([("a", file), ("a", other)])
     with pytest.raises(L2DError, match="a second row of a with id 0"):
         harness_outcomes([("a", file), ("a", file)])
 
 
-PROMPT = 'Which, "if any"?\nA. x\nB. y\nAnswer:'
-RESPONSES = "prompt,mixtral-8x7b-instruct-v0.1,gpt-4-1106-preview\n" + "".join(
-    f'"{number} {PROMPT.replace(chr(34), chr(34) * 2)}",{a},{b}\n'
-    for number, (a, b) in enumerate([(True, True), (False, True), (True, False)])
-)
-
-
-def test_routellm(tmp_path: Path) -> None:
-    file = tmp_path / "mmlu_anatomy.csv"
-    file.write_text(RESPONSES)
-    assert routellm_outcomes([file]).columns == {
-        "id": [0, 1, 2],
-        "prompt": [f"{number} {PROMPT}" for number in range(3)],
-        "correct_mixtral-8x7b-instruct-v0.1": [1, 0, 1],
-        "correct_gpt-4-1106-preview": [1, 1, 0],
-    }
-    other = tmp_path / "mmlu_law.csv"
-    other.write_text(RESPONSES.replace("True", "1").replace("False", "0"))
-    both = routellm_outcomes([file, other]).columns
-    assert both["id"] == [f"{name}/{row}" for name in ("mmlu_anatomy", "mmlu_law") for row in range(3)]
-    assert both["subject"] == ["mmlu_anatomy"] * 3 + ["mmlu_law"] * 3
-    assert both["correct_gpt-4-1106-preview"] == [1, 1, 0, 1, 1, 0]
-
-
-def test_responses_beside_outcomes_are_left_out(tmp_path: Path) -> None:
-    """As in RouteLLM's GSM8K file."""
-    file = tmp_path / "gsm8k.csv"
-    file.write_text("prompt,a,b,a_response,b_response\nq,True,False,so and so,no\n")
-    assert list(routellm_outcomes([file]).columns) == ["id", "prompt", "correct_a", "correct_b"]
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("question,a,b\nq,True,True\n", r"no column prompt; there are question, a, b"),
-        ("prompt,a,b\nq,True,maybe\n", r"column b: not a number, nor true, false, yes or no in 1 of 1 rows"),
-        ("prompt,a,b\nq,True,0.5\n", r"column b: neither True nor False"),
-        ("prompt,a,b\nq,True\n", r"Row #2: Expected 3 columns"),
-        ("", "Empty CSV file"),
-    ],
-)
-def test_what_routellm_refuses(tmp_path: Path, content: str, words: str) -> None:
-    file = tmp_path / "r.csv"
-    file.write_text(content)
-    with pytest.raises(L2DError, match=words) as caught:
-        routellm_outcomes([file])
-    assert str(caught.value).startswith(str(file))
-
-
-def test_files_of_different_models_are_not_put_together(tmp_path: Path) -> None:
-    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
-    one.write_text(RESPONSES)
-    other.write_text(RESPONSES.replace("gpt-4-1106-preview", "gpt-5"))
-    with pytest.raises(L2DError, match=r"other\.csv: other models than in .*: correct_gpt-5"):
-        routellm_outcomes([one, other])
-
-
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    """A folder or nothing where a file should be. Commands answer to an OSError that names its file with one line."""
-    good = write(tmp_path / "good.jsonl", [sample(0)])
-    (tmp_path / "folder.csv").mkdir()
-    for file in (tmp_path / "folder.csv", tmp_path / "none.csv"):
-        with pytest.raises(L2DError, match=rf"{file.name}: no such file"):
-            routellm_outcomes([file])
-        with pytest.raises(OSError, match=str(file)) as caught:
-            harness_outcomes([("a", good), ("b", file)])
-        assert caught.value.filename is not None
-
-
-def test_models_that_routellm_did_not_ask(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("prompt,a,b\nq,True,\nr,False,True\n")
-    found = routellm_outcomes([tmp_path / "r.csv"])
-    assert (found.columns["correct_a"], found.columns["correct_b"]) == ([1, 0], [None, 1])
-    assert [note.split(":")[0] for note in found.notes] == ["1 question not asked of all models"]
-    (tmp_path / "r.csv").write_text(RESPONSES)
-    assert routellm_outcomes([tmp_path / "r.csv"]).notes == []
+@pytest.mark.parametrize("name", ["folder", "none"])
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
+    """A folder or nothing where a file should be. Commands answer an OSError that names its file with one line."""
+    (tmp_path / "folder").mkdir()
+    files = [("a", write(tmp_path / "good.jsonl", [sample(0)])), ("b", tmp_path / name)]
+    with pytest.raises(OSError, match=name) as caught:
+        harness_outcomes(files)
+    assert caught.value.filename is not None
 
 
 def test_a_question_need_not_be_common_to_all(tmp_path: Path) -> None:
@@ -286,5 +204,5 @@ def test_a_question_need_not_be_common_to_all(tmp_path: Path) -> None:
     assert found.columns["prompt"] == ["question 0\nAnswer:", "question 1\nAnswer:"]
     assert [found.columns[f"correct_{name}"] for name in "abc"] == [[1, None], [1, 0], [None, 0]]
     other = sample(1, doc={"question": "another"}, arguments={"gen_args_0": {"arg_0": "other", "arg_1": "A"}})
-    with pytest.raises(L2DError, match=r"^id 1: b and c were asked different questions"):
+    with pytest.raises(L2DError, match=r"^id 1: b and c "):
         harness_outcomes([*files, ("c", write(tmp_path / "c.jsonl", [other]))])

@@ -4,18 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from l2d.data.importers.recorded import (
-    Outcome,
-    RecordedOutcomes,
-    check_splits,
-    dollars,
-    json_lines,
-    json_object,
-    outcome_table,
-    share_right,
-    task_and_split,
-    wanted_text,
-)
+from importers.outcomes import Outcome, check_splits, dollars, outcome_table, task_and_split, wanted_text
+from l2d.data.importers.recorded import RecordedOutcomes, json_lines, json_object, share_right
 from l2d.utils.errors import L2DError
 
 # Names of the numbers of tokens, in files of different versions.

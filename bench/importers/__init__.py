@@ -1,0 +1,1 @@
+"""Public benchmarks of routers as the columns of a table."""
