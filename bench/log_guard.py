@@ -1,8 +1,7 @@
-"""How much cheaper a log must show the router to be before the guard keeps it. Writes bench/results/log_guard.csv and a table of
-docs/llm_routing.md.
+"""How much cheaper a log must show the router to be before the guard keeps it. Writes bench/results/log_guard.csv.
 
-    python bench/log_guard.py OUTCOMES.parquet    # some 40 minutes on a core, then rewrites the table
-    python bench/log_guard.py                     # only rewrites the table
+    python bench/log_guard.py OUTCOMES.parquet    # some 40 minutes on a core, then prints the table
+    python bench/log_guard.py                     # only prints the table
 
 As in bench/logs.py, real outcomes are masked: a log asks one model per question. Simple routers learn from it by cross-validation,
 at several prices, and the guard is fitted to the doubly robust costs. What it would deploy is judged by all outcomes.
@@ -28,10 +27,9 @@ from l2d.data.split import Split
 from l2d.logs.model import LogModel
 from logs import POLICIES, Questions, about, told
 from provenance import ROOT
-from records import Row, put, read, write
+from records import Row, read, write
 
 CSV = ROOT / "bench" / "results" / "log_guard.csv"
-PAGE = ROOT / "docs" / "llm_routing.md"
 TRIOS = ("llama", "mixtral")
 PRICES = ((0.1, 0.05, 0.0), (0.2, 0.1, 0.0), (0.3, 0.15, 0.0), (0.4, 0.2, 0.0))
 SIZES, SEEDS = (2_000, 14_015), 12
@@ -180,7 +178,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.outcomes is not None:
         write(CSV, FIELDS, KEYS, measured(options.outcomes, options.data_dir))
-    put(PAGE, "log guard", table(read(CSV)))
+    print(table(read(CSV)))
 
 
 if __name__ == "__main__":
