@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l2d.commands.route import add_decision_flags, load_router, tell_how_it_decides
+from l2d.core.prices import Prices
 from l2d.core.results import Estimate
-from l2d.utils.text import Unit, Z, aligned, counted, listed, say
+from l2d.utils.text import Z, aligned, counted, listed, say
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
@@ -63,16 +64,17 @@ def main(arguments: Sequence[str]) -> None:
             rows = read_rows(log_address(options.log), options.decided_by)  # before torch is imported
         router = load_router(options)
         from l2d.analysis.log_value import log_value
+        from l2d.router.trained import lists_prices
 
-        own = options.prices is not None or router.lists_prices  # the log's are of another kind
+        own = options.prices is not None or lists_prices(router)  # the log's are of another kind
         rows = rows_to_judge_by(rows, router, options.run.expanduser(), own)
         if not (options.run.expanduser() / "test.npz").is_file():
             print("this router does not say which rows trained it; those would favour it here", file=sys.stderr)
         tell_how_it_decides(router)
         found = log_value(router, rows, own_prices=own)
         budget = None if router.operating_point is None else router.operating_point.budget  # a saved router has its own
-        said = [*notes(found), *price_notes(found, router.unit, budget), verdict(found, router.unit)]
-        say("\n".join([value_table(found, router.unit), *said]))
+        said = [*notes(found), *price_notes(found, router.prices, budget), verdict(found, router.prices)]
+        say("\n".join([value_table(found, router.prices), *said]))
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
@@ -95,29 +97,29 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
     return found
 
 
-def value_table(found: "LogValue", unit: Unit) -> str:
-    return aligned(HEADER, [row_of(one, unit) for one in (found.router, found.ran, *found.singles)])
+def value_table(found: "LogValue", prices: Prices) -> str:
+    return aligned(HEADER, [row_of(one, prices) for one in (found.router, found.ran, *found.singles)])
 
 
-def row_of(one: "PolicyValue", unit: Unit) -> list[str]:
+def row_of(one: "PolicyValue", prices: Prices) -> list[str]:
     return [
         one.name,
-        *value_and_interval(one.doubly_robust, unit),
-        *value_and_interval(one.snips, unit),
-        *value_and_interval(one.gain, unit, "+"),
+        *value_and_interval(one.doubly_robust, prices),
+        *value_and_interval(one.snips, prices),
+        *value_and_interval(one.gain, prices, "+"),
         f"{one.asked:,}",
     ]
 
 
-def value_and_interval(estimate: Estimate | None, unit: Unit, sign: str = "") -> tuple[str, str]:
+def value_and_interval(estimate: Estimate | None, prices: Prices, sign: str = "") -> tuple[str, str]:
     """A value, and the ends of its interval."""
     if estimate is None:
         return "", ""
     value, error = estimate.value, estimate.standard_error
     if error is None:
-        return unit.told(value, sign), ""
+        return prices.show(value, sign), ""
     low, high = value - Z * error, value + Z * error
-    return unit.told(value, sign), f"{unit.told(low, sign)} to {unit.told(high, sign)}"
+    return prices.show(value, sign), f"{prices.show(low, sign)} to {prices.show(high, sign)}"
 
 
 def notes(found: "LogValue") -> list[str]:
@@ -126,19 +128,15 @@ def notes(found: "LogValue") -> list[str]:
     return [f"not known: {listed(found.unknown)}, hardly asked in these rows"]
 
 
-def price_notes(found: "LogValue", unit: Unit, budget: float | None) -> list[str]:
+def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list[str]:
     """What the router's choices cost, and whether that is within the budget, if there is one."""
     if found.price is None or found.paid is None:
         return []
 
-    def told(amount: float) -> str:
-        return f"{'' if unit.error_price is None else '$'}{amount:.4g}"
-
+    told = prices.short
     value, half = found.price.value, Z * (found.price.standard_error or 0.0)
     interval = f"95 % interval {told(value - half)} to {told(value + half)}"
-    said = (
-        f"{unit.mean_price} per query: router {told(value)} ({interval}); the policy that ran {told(found.paid.value)}"
-    )
+    said = f"{prices.mean_price} per query: router {told(value)} ({interval}); the policy that ran {told(found.paid.value)}"
     if budget is None:
         return [said]
     rounding = ROUNDING * budget
@@ -147,7 +145,7 @@ def price_notes(found: "LogValue", unit: Unit, budget: float | None) -> list[str
     return [said, f"the router is {within} the budget of {told(budget)}{unsure}"]
 
 
-def verdict(found: "LogValue", unit: Unit) -> str:
+def verdict(found: "LogValue", prices: Prices) -> str:
     """A sentence. The best expert alone is the best one on these rows, which favours it."""
     from l2d.router.score import BUDGET_SAYS
 
@@ -155,14 +153,14 @@ def verdict(found: "LogValue", unit: Unit) -> str:
     assert found.ran.gain is not None
     assert best.gain is not None
     single = f"{best.name}, the best expert alone{BUDGET_SAYS[found.within_budget]}"
-    than = [compared(found.ran.gain, found.ran.name, unit), compared(best.gain, single, unit)]
+    than = [compared(found.ran.gain, found.ran.name, prices), compared(best.gain, single, prices)]
     return f"verdict: per query, the router {than[0]}, and {than[1]}."
 
 
-def compared(gain: Estimate, name: str, unit: Unit) -> str:
+def compared(gain: Estimate, name: str, prices: Prices) -> str:
     value, half = gain.value, Z * (float("inf") if gain.standard_error is None else gain.standard_error)
     if abs(value) <= half:
-        return f"is not significantly cheaper or dearer than {name} ({unit.told(value, '+')} ± {unit.told(half)})"
+        return f"is not significantly cheaper or dearer than {name} ({prices.show(value, '+')} ± {prices.show(half)})"
     less, size = "less" if value > 0 else "more", abs(value)
-    interval = f"95 % interval {unit.told(size - half)} to {unit.told(size + half)}"
-    return f"costs {unit.told(size)} {less} than {name} ({interval})"
+    interval = f"95 % interval {prices.show(size - half)} to {prices.show(size + half)}"
+    return f"costs {prices.show(size)} {less} than {name} ({interval})"

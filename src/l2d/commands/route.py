@@ -174,11 +174,13 @@ def load_router(options: argparse.Namespace) -> "Router":
 
 
 def tell_how_it_decides(router: "Router") -> None:
-    """What a budget and the guard do to all choices. A budget needs the guard."""
+    """Print what a budget and the guard do to all choices. A budget needs the guard."""
+    from l2d.router.trained import has_budget
+
     if router.operating_point is not None:
         print(router.operating_point, file=sys.stderr)
     if router.guard_note is not None:
-        without = " (--raw decides without the guard)" if not router.has_budget else ""
+        without = " (--raw decides without the guard)" if not has_budget(router) else ""
         print(f"{router.guard_note}{without}", file=sys.stderr)
 
 
@@ -186,8 +188,8 @@ def ask_router(router: "Router", options: argparse.Namespace) -> "list[Choice]":
     if options.file is not None:
         return router.route_file(options.file)
     for name in ("text", "image"):  # texts and paths are both words: the flag says which
-        if getattr(options, name) is not None and router.kind != name:
-            raise L2DError(f"--{name}: this router sees {router.sees}; see l2d route --help")
+        if getattr(options, name) is not None and router.description.kind != name:
+            raise L2DError(f"--{name}: this router sees {router.description.sees}; see l2d route --help")
     return router.route(options.text or options.image)
 
 
@@ -241,13 +243,14 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
     counts, n = Counter(choice.expert for choice in choices), len(choices)
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
     if paid := chosen_prices(choices):
-        price, worth = sum(paid) / n, router.unit.error_price
+        price = sum(paid) / n
         where = "" if router.operating_point is None else " (the expected spend is an estimate from the training rows)"
-        said.append(f"expected {router.unit.mean_price} of these {'' if worth is None else '$'}{price:.4g}{where}")
+        said.append(f"expected {router.prices.mean_price} of these {router.prices.short(price)}{where}")
         # An optimist's word: of several estimates the router takes the least.
         if (expected := chosen_errors(choices)) and router.operating_point is None:
             error = sum(expected) / n
-            loss = "" if worth is None else f" (with the price {router.unit.dollars(error * worth + price)} a query)"
+            whole = router.prices.loss(error, price)
+            loss = "" if whole is None else f" (with the price {router.prices.money(whole)} a query)"
             said.append(f"error by the router's own estimates {error:.4f}{loss}")
     return "; ".join(said)
 

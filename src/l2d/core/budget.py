@@ -13,6 +13,7 @@ from torch import Tensor
 
 from l2d.core.costs import paid
 from l2d.core.guard import Guard, HeldOut, fit_guard, paired
+from l2d.core.prices import Prices
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import stream
 from l2d.utils.text import Z
@@ -22,12 +23,12 @@ RESAMPLES = 1_000
 INTERVAL = (0.025, 0.975)
 ROUNDING = 1e-6  # of prices in 32 bits
 ENOUGH = 0.25  # of all rows, on which the router is compared with those of the folds
-BEYOND = 1e-4  # of a factor at which rows change their expert, so that routers, which compute in 32 bits, are on the same side
+BEYOND = 1e-4  # relative step past a factor at which rows change their expert: 32 bits must not fall back before it
 
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """What a router within a budget is expected to do, per query.
+    """A router's expected spend and error within a budget, per query.
 
     factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
     overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
@@ -75,7 +76,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class PricedRows:
-    """What a router expects on n rows. expected: errors [n, p]. expected_prices, prices: to decide by and to pay, [n, p]."""
+    """A router's expectations on n rows. expected: errors [n, p]. expected_prices, prices: to decide by and to pay, [n, p]."""
 
     expected: Tensor
     expected_prices: Tensor
@@ -127,48 +128,53 @@ def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
     return torch.stack([paid(prices, one) for one in decisions])
 
 
+@dataclass(frozen=True)
 class SpendCurve:
-    """What a router spends at each factor, and what the experts cost alone: means over rows, and in resamples of the rows.
+    """A router's spend at each factor, and the price of each expert alone: means over rows, and in resamples of the rows.
 
-    If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than the
-    router that is deployed, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on
-    rows that both learned from. Its spend on its own rows alone would say too little: on rows that it learned by heart, a router
-    knows which cheap experts are right. If few rows are left to compare on, as undersampling may leave, theirs must do.
-
-    decisions, errors: of the rows that were not seen. spend [factors], alone [p]; resampled, alone_resampled: [resamples, …]. None
-    is negative, as estimates from a log may be.
+    decisions [factors, n], errors, prices [n, p]: of the rows that were not seen. spend [factors], alone [p]; resampled,
+    alone_resampled: [resamples, …]. None of these is negative, as estimates from a log may be.
     """
 
-    def __init__(self, held_out: HeldOut, prices: Tensor | None) -> None:
-        rows, own, seen = priced_rows(held_out, prices)
-        if rows is None:
-            raise ParameterError("budget", "the run kept no prices to find it with")
-        self.errors, self.prices = held_out.errors.double(), rows.prices
-        self.factors = factors_to_try(torch.cat([part.crossings() for part in (rows, own, seen) if part is not None]))
-        self.decisions = rows.decide(self.factors)
-        counts = bootstrap_weights(stream(0, "budget"), len(rows.prices))
-        unseen = paid_at_each(rows.prices, self.decisions)
-        self.spend, self.resampled = unseen.mean(dim=1), counts @ unseen.T
-        if (
-            own is not None
-            and seen is not None
-            and held_out.learned is not None
-            and len(own.prices) > ENOUGH * len(rows.prices)
-        ):
-            more, known = torch.zeros_like(unseen), torch.zeros(len(rows.prices), dtype=unseen.dtype)
-            more[:, held_out.learned], known[held_out.learned] = own.spent(self.factors) - seen.spent(self.factors), 1.0
-            # No router spends less than the folds' do at any factor: by listed prices, than the cheapest expert costs.
-            self.spend = (self.spend + more.sum(dim=1) / known.sum()).maximum(self.spend.min())
-            drawn = (counts @ known).clamp(min=1 / len(known))[:, None]  # a resample may have none of them
-            least = self.resampled.min(dim=1, keepdim=True).values
-            self.resampled = (self.resampled + counts @ more.T / drawn).maximum(least)
-        self.alone, self.alone_resampled = rows.prices.mean(dim=0), counts @ rows.prices
-        for means in (self.spend, self.resampled, self.alone, self.alone_resampled):
-            means.clamp_(min=0)
+    factors: Tensor
+    decisions: Tensor
+    errors: Tensor
+    prices: Tensor
+    spend: Tensor
+    resampled: Tensor
+    alone: Tensor
+    alone_resampled: Tensor
+
+
+def spend_curve(held_out: HeldOut, prices: Tensor | None) -> SpendCurve:
+    """If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than the
+    deployed router, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on rows that
+    both learned from. Its spend on its own rows alone would be too small: on rows that it learned by heart, a router knows which
+    cheap experts are right. With too few rows to compare (after undersampling), the folds' spend alone is used.
+    """
+    rows, own, seen = priced_rows(held_out, prices)
+    if rows is None:
+        raise ParameterError("budget", "the run kept no prices to find it with")
+    factors = factors_to_try(torch.cat([part.crossings() for part in (rows, own, seen) if part is not None]))
+    decisions = rows.decide(factors)
+    counts = bootstrap_weights(stream(0, "budget"), len(rows.prices))
+    unseen = paid_at_each(rows.prices, decisions)
+    spend, resampled = unseen.mean(dim=1), counts @ unseen.T
+    learned = held_out.learned
+    if own is not None and seen is not None and learned is not None and len(own.prices) > ENOUGH * len(rows.prices):
+        more, known = torch.zeros_like(unseen), torch.zeros(len(rows.prices), dtype=unseen.dtype)
+        more[:, learned], known[learned] = own.spent(factors) - seen.spent(factors), 1.0
+        # No router spends less than the folds' do at any factor: by listed prices, than the cheapest expert costs.
+        spend = (spend + more.sum(dim=1) / known.sum()).maximum(spend.min())
+        drawn = (counts @ known).clamp(min=1 / len(known))[:, None]  # a resample may have none of them
+        least = resampled.min(dim=1, keepdim=True).values
+        resampled = (resampled + counts @ more.T / drawn).maximum(least)
+    means = [spend, resampled, rows.prices.mean(dim=0), counts @ rows.prices]
+    return SpendCurve(factors, decisions, held_out.errors.double(), rows.prices, *(mean.clamp(min=0) for mean in means))
 
 
 def bootstrap_weights(rng: np.random.Generator, n: int) -> Tensor:
-    """What each of n rows weighs in each resample, [resamples, n]."""
+    """The weight of each of n rows in each resample, [resamples, n]."""
     drawn = [np.bincount(rng.integers(n, size=n), minlength=n) for _ in range(RESAMPLES)]  # faster than rng.multinomial
     return torch.from_numpy(np.stack(drawn)).double() / n
 
@@ -183,34 +189,28 @@ def factors_to_try(crossings: Tensor) -> Tensor:
 
 
 def keep_within(
-    held_out: HeldOut,
-    prices: Tensor | None,
-    budget: float,
-    confidence: float | None,
-    names: tuple[str, ...],
-    unit: float = 1.0,
-    currency: str = "",
+    held_out: HeldOut, prices: Prices, budget: float, confidence: float | None, names: tuple[str, ...]
 ) -> OperatingPoint:
-    """The least factor on the prices [p] that keeps the mean spend within the budget, both in units of one error. prices: None if
-    each row has its own, which the held-out rows say.
+    """The least factor on the prices that keeps the mean spend within the budget, an amount in the unit of the prices in training.
 
-    unit: what one error costs, in the money that the result is told in. currency: the sign of that money.
-    confidence: with .95, the chance of overspending is at most 5 %. None: it is about one half where the budget binds.
+    prices: without a list, each row has its own, which the held-out rows say. confidence: with .95, the chance of overspending is
+    at most 5 %. None: it is about one half where the budget binds.
     """
     if not 0 <= budget < float("inf"):
-        raise ParameterError("budget", "must be a finite number, not negative", f"{budget * unit:g}")
+        raise ParameterError("budget", "must be a finite number, not negative", f"{budget:g}")
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
-    curve, most = SpendCurve(held_out, prices), budget * (1 + ROUNDING)
+    curve = spend_curve(held_out, None if prices.listed is None else torch.tensor(prices.listed))
+    most, unit = budget * prices.per_amount * (1 + ROUNDING), 1 / prices.per_amount
 
     def kept(means: Tensor, resampled: Tensor) -> Tensor:
-        """Whether the budget is, with the confidence. [m], [resamples, m] -> bool [m]"""
+        """Which of them keep the budget, with the confidence. [m], [resamples, m] -> bool [m]"""
         return (means <= most) & (chance_above(most, resampled) <= 1 - (confidence or 0.0))
 
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
-        problem = why_refused(curve, budget, confidence, names, lambda amount: f"{currency}{amount * unit:g}")
-        raise ParameterError("budget", problem, f"{currency}{budget * unit:g}")
+        problem = why_refused(curve, most, confidence, names, lambda price: f"{prices.sign}{price * unit:g}")
+        raise ParameterError("budget", problem, f"{prices.sign}{budget:g}")
     place = int(within.to(torch.uint8).argmax()) if within.any() else len(within) - 1
     guard, decisions = guard_within(curve, place, held_out, affordable, alone=not within.any())
     if guard.constant is None:
@@ -220,7 +220,7 @@ def keep_within(
     low, high = (float(resampled.quantile(share)) for share in INTERVAL)
     error, error_se = paired(paid(curve.errors, decisions))
     return OperatingPoint(
-        budget=budget * unit,
+        budget=budget,
         factor=float(curve.factors[place]),
         spend=float(spend) * unit,
         spend_interval=(low * unit, high * unit),
@@ -229,9 +229,10 @@ def keep_within(
         error_se=error_se or 0.0,
         guard=guard,
         rows=len(decisions),
-        currency=currency,
-        crossed=held_out.learned is not None
-        or held_out.deployed is not None,  # runs of an earlier l2d have the latter alone
+        currency=prices.sign,
+        with_latency=bool(prices.latency_price),
+        # Runs of an earlier l2d have the latter alone.
+        crossed=held_out.learned is not None or held_out.deployed is not None,
         allowed=tuple(affordable.nonzero().flatten().tolist()),
         confidence=confidence,
     )
@@ -243,12 +244,12 @@ def chance_above(most: float, resampled: Tensor) -> Tensor:
 
 
 def why_refused(
-    curve: SpendCurve, budget: float, confidence: float | None, names: tuple[str, ...], told: Callable[[float], str]
+    curve: SpendCurve, most: float, confidence: float | None, names: tuple[str, ...], told: Callable[[float], str]
 ) -> str:
-    """What is wrong with a budget that neither a factor nor a single expert keeps. told: writes an amount."""
+    """The reason why neither a factor nor a single expert keeps a budget. told: writes an amount."""
     cheapest = int(curve.alone.argmin())
     least, alone = min(float(curve.spend.min()), float(curve.alone[cheapest])), float(curve.alone[cheapest])
-    if budget * (1 + ROUNDING) >= least:
+    if most >= least:
         return f"cannot be kept with confidence {confidence:g}: the least mean spend, {told(least)}, is uncertain; raise it"
     if least < alone * (1 - ROUNDING):
         return f"is less than the least that can be spent by choosing for each query, {told(least)}"

@@ -1,11 +1,11 @@
 """One price per expert."""
 
-from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from l2d.core.prices import prices_in_order
 from l2d.costs.cost import Cost
 from l2d.data.arrays import Panel
 from l2d.utils.errors import ParameterError
@@ -49,29 +49,12 @@ class PriceList(Cost):
             if panel.coverage is None:
                 raise ParameterError("prices", "these experts have no coverage; give one price per expert", self.listed)
             return list(panel.coverage)
-        return price_list(self.listed, panel.names)
-
-
-def price_list(prices: Sequence[float] | Mapping[str, float], names: Sequence[str]) -> list[float]:
-    """One price per expert, in the order of the names."""
-    experts = ", ".join(names)
-    if isinstance(prices, Mapping):
-        for name in prices:
-            if name not in names:
-                raise ParameterError("prices", f"unknown expert {name}; the experts are {experts}")
-        for name in names:
-            if name not in prices:
-                raise ParameterError("prices", f"no price for {name}; the experts are {experts}")
-        return [float(prices[name]) for name in names]
-    if len(prices) != len(names):
-        problem = f"expected {len(names)} prices, one per expert ({experts}); got {len(prices)}"
-        raise ParameterError("prices", problem, list(prices))
-    return [float(price) for price in prices]
+        return prices_in_order(self.listed, panel.names)
 
 
 def logged_prices(panel: Panel) -> list[float]:
-    """What each expert cost on the rows on which it was asked: its price, if that was always the same, else the mean. A row counts
-    1/propensity, for it stands for rows on which another was asked. Of all rows, so that folds have the same prices."""
+    """The mean price of each expert over the rows on which it was asked; exact if it was always the same. A row counts
+    1/propensity, for it stands for rows on which another was asked. All rows are used, so that folds have the same prices."""
     both = panel.train.followed_by(panel.test)
     if both.prices is None:
         raise ParameterError("prices", "these data have no prices; use cost=error, or list them", "logged")

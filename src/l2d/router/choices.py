@@ -1,14 +1,12 @@
-"""What a router says of each query: the chosen expert, and what it expects of all."""
+"""A router's choice for each query: the expert, and what the router expects of all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from l2d.router.router import Router
+from l2d.router.trained import TrainedRouter, active_guard, decide_outputs
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,10 @@ class Choice:
     price_weight: float | None = None
 
 
-def make_choices(router: "Router", outputs: Tensor, own: Tensor, decisions: Tensor) -> list[Choice]:
-    """One for each row of the network's outputs. own, decisions: without and with the guard."""
+def make_choices(router: TrainedRouter, outputs: Tensor) -> list[Choice]:
+    """One choice for each row of the network's outputs."""
+    outputs = outputs.to(router.device)
+    own, decisions = decide_outputs(router, outputs)
     with torch.inference_mode():
         posterior = router.method.posterior(outputs) if router.method.has_posterior else None
         expected = router.method.expected_costs(outputs)
@@ -47,56 +47,56 @@ def make_choices(router: "Router", outputs: Tensor, own: Tensor, decisions: Tens
             ranking=tuple(router.experts[k] for k in order),
             expected_prices=paid,
             expected_errors=wrong,
-            price_weight=None if prices is None else router.price_weight,
+            price_weight=None if prices is None else router.prices.weight,
         )
         for order, before, shares, costs, paid, wrong in zip(
             _orders(router, outputs, decisions),
             own.tolist(),
-            _by_name(router, posterior, len(outputs)),
-            _by_name(router, expected, len(outputs)),
-            _by_name(router, prices, len(outputs)),
-            _by_name(router, errors, len(outputs)),
+            *(_by_name(router, values, len(outputs)) for values in (posterior, expected, prices, errors)),
             strict=True,
         )
     ]
 
 
-def _expected_prices(router: "Router", outputs: Tensor) -> Tensor | None:
+def _expected_prices(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
     """[n, p], in the unit of the prices in training."""
-    if router.cost_scale == 0:
+    if router.prices.in_costs == 0:
         return None
-    listed = router.description.prices
+    listed = router.prices.listed
     found = router.method.expected_prices(outputs) if listed is None else torch.tensor(listed).expand(len(outputs), -1)
-    return None if found is None else found / router.later_scale
+    return None if found is None else found / router.prices.per_amount
 
 
-def _expected_errors(router: "Router", outputs: Tensor, costs: Tensor | None, prices: Tensor | None) -> Tensor | None:
+def _expected_errors(
+    router: TrainedRouter, outputs: Tensor, costs: Tensor | None, prices: Tensor | None
+) -> Tensor | None:
     """[n, p]. Without prices of its own, a router may have learned whole costs, which its method takes for errors."""
     if prices is None:
         return None
     found = router.method.expected_errors(outputs)
-    return costs - prices * router.later_scale if found is None and costs is not None else found
+    return costs - prices * router.prices.per_amount if found is None and costs is not None else found
 
 
-def _orders(router: "Router", outputs: Tensor, decisions: Tensor) -> list[list[int]]:
+def _orders(router: TrainedRouter, outputs: Tensor, decisions: Tensor) -> list[list[int]]:
     """The experts' numbers for each row: the chosen one, then the others by utility, with the guard's offsets."""
+    guard = active_guard(router)
     with torch.inference_mode():
         preferred = router.method.utilities(outputs).double()
-        if not router.raw and router.guard.offsets is not None:
-            preferred = preferred + torch.tensor(router.guard.offsets, dtype=torch.float64, device=preferred.device)
+        if guard is not None and guard.offsets is not None:
+            preferred = preferred + torch.tensor(guard.offsets, dtype=torch.float64, device=preferred.device)
         first = preferred.scatter(1, decisions[:, None], torch.inf)
         found: list[list[int]] = first.argsort(dim=1, descending=True, stable=True).tolist()
     return found
 
 
-def _changed(router: "Router", before: int, chosen: int) -> str | None:
+def _changed(router: TrainedRouter, before: int, chosen: int) -> str | None:
     if before == chosen:
         return None
-    action = "offsets" if router.guard.constant is None else "fallback"
+    action = "offsets" if router.description.guard.constant is None else "fallback"
     return f"{action}: without the guard, {router.experts[before]}"
 
 
-def _by_name(router: "Router", values: Tensor | None, n: int) -> Sequence[dict[str, float] | None]:
+def _by_name(router: TrainedRouter, values: Tensor | None, n: int) -> Sequence[dict[str, float] | None]:
     if values is None:
         return [None] * n
     return [dict(zip(router.experts, row, strict=True)) for row in values.tolist()]

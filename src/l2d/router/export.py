@@ -3,16 +3,14 @@
 import copy
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from l2d.router.trained import TrainedRouter, active_guard
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.extras import from_extra
-
-if TYPE_CHECKING:
-    from l2d.router.router import Router
 
 FORMATS = (".pt2", ".onnx")
 EXAMPLES = 32  # inputs on which the program must choose as the router does
@@ -21,10 +19,10 @@ EXAMPLES = 32  # inputs on which the program must choose as the router does
 class RouterProgram(nn.Module):
     """Inputs as the network takes them -> the chosen expert, counted from 0, int64 [n], and the outputs [n, num_outputs]."""
 
-    def __init__(self, router: "Router") -> None:
+    def __init__(self, router: TrainedRouter) -> None:
         super().__init__()
         self.network, self.method = copy.deepcopy(router.network).cpu(), copy.deepcopy(router.method).cpu()
-        self.guard = None if router.raw else router.guard
+        self.guard = active_guard(router)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         outputs = self.network(inputs)
@@ -34,7 +32,7 @@ class RouterProgram(nn.Module):
         return chosen, outputs
 
 
-def export_router(router: "Router", file: Path) -> None:
+def export_router(router: TrainedRouter, file: Path) -> None:
     """FILE.pt2: torch.export. FILE.onnx: ONNX, which needs the extra l2d[onnx]."""
     if file.suffix not in FORMATS:
         raise ParameterError("file", f"must end in {' or '.join(FORMATS)}", file)
@@ -66,10 +64,10 @@ def write_onnx(exported: Any, inputs: Tensor, file: Path) -> tuple[Tensor, Tenso
     return torch.from_numpy(chosen), torch.from_numpy(outputs)
 
 
-def example_inputs(router: "Router") -> Tensor:
+def example_inputs(router: TrainedRouter) -> Tensor:
     """Random inputs of the kind and shape that the network takes."""
     shape, draw = (EXAMPLES, *router.description.shape), torch.Generator().manual_seed(0)
-    if router.kind == "image":
+    if router.description.kind == "image":
         return torch.randint(0, router.description.seen.white + 1, shape, generator=draw, dtype=torch.uint8)
     if router.network.reads_text:
         raise L2DError("a router that was fine-tuned on text cannot be exported yet; use router=minilm or mlp")

@@ -4,11 +4,11 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from l2d.core.budget import OperatingPoint
-from l2d.networks.network import Network
 from l2d.router.score import RouterScore
+from l2d.router.trained import TrainedRouter
 from l2d.runs.artifact.drift import TRAINING_INPUTS
 from l2d.runs.artifact.exported import FILE, HELD_OUT, write_weights
 from l2d.runs.folder import SAVED, RunFolder
@@ -16,11 +16,8 @@ from l2d.utils.errors import ParameterError
 from l2d.utils.files import write_json
 from l2d.utils.version import own_version
 
-if TYPE_CHECKING:
-    from l2d.router.router import Router
 
-
-def save_router(router: "Router", folder: Path) -> None:
+def save_router(router: TrainedRouter, folder: Path) -> None:
     """Writes config.yaml, the weights, the network's own files and, last, router.json. An earlier router is replaced only when all
     of them are complete; other files in the folder stay."""
     if folder.exists() and not is_empty(folder) and not is_saved(folder):
@@ -48,18 +45,17 @@ def is_saved(folder: Path) -> bool:
     return isinstance(found, dict) and {"version", "experts", "validation"} <= found.keys()
 
 
-def write_router(router: "Router", folder: Path) -> None:
+def write_router(router: TrainedRouter, folder: Path) -> None:
     RunFolder(folder).write_config(router.config)
     weights = {f"{part}.{name}": value for part, values in parts_of(router).items() for name, value in values.items()}
     write_weights(folder / FILE, weights, router.description)
-    assert isinstance(router.network, Network)
     router.network.keep(folder)
     found = {"validation": router.validation, "operating_point": router.operating_point}
     numbers = {name: None if part is None else part.as_dict() for name, part in found.items()}
     write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), **numbers})
 
 
-def parts_of(router: "Router") -> dict[str, dict[str, Any]]:
+def parts_of(router: TrainedRouter) -> dict[str, dict[str, Any]]:
     """The tensors of the file, by part."""
     held_out = {} if router.held_out is None else router.held_out.tensors()
     inputs = {} if router.training_inputs is None else vars(router.training_inputs)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
 from l2d.core.guard import paired
-from l2d.utils.text import Unit, Z
+from l2d.core.prices import Prices
+from l2d.utils.text import Z
 
 if TYPE_CHECKING:
     from l2d.utils.picture import Picture
@@ -61,8 +62,8 @@ class RouterScore:
     def __str__(self) -> str:
         low, high = self.gain_interval
         sure = "better than" if low > 0 else "worse than" if high < 0 else "no clear difference from"
-        unit = Unit(self.error_price)
-        told, signed = unit.told, partial(unit.told, sign="+")
+        prices = Prices(error_price=self.error_price)
+        told, signed = prices.show, partial(prices.show, sign="+")
         first, last = (told(end) for end in self.interval)
         allowed = BUDGET_SAYS[self.within_budget]
         lines = [
@@ -77,7 +78,7 @@ class RouterScore:
             f"gain              {signed(self.gain)}  ({signed(low)} to {signed(high)}): {sure} the best single expert{allowed}",
             "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
         ]
-        note = [] if self.error_price is None else [f"in dollars a query; a wrong answer costs ${self.error_price:g}"]
+        note = prices.notes
         return "\n".join([*lines, *note])
 
     def plot(self, rows: str = "rows") -> "Picture":
@@ -117,7 +118,7 @@ class Comparison:
         low, high = self.interval
         better = "this router is better" if high < 0 else "the other router is better" if low > 0 else ""
         sure = better or "no significant difference between this router and the other"
-        told = partial(Unit(self.error_price).told, sign="+")
+        told = partial(Prices(error_price=self.error_price).show, sign="+")
         return f"{told(self.difference)}  ({told(low)} to {told(high)}; {self.n:,} rows): {sure}"
 
 

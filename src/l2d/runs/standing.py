@@ -4,10 +4,11 @@ from enum import Enum
 
 from l2d.assembly.fingerprints import data_fingerprint
 from l2d.config import Experiment
+from l2d.core.prices import Prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
 from l2d.utils.own_modules import changed_since
-from l2d.utils.text import Unit, say
+from l2d.utils.text import say
 
 
 class Standing(Enum):
@@ -36,7 +37,7 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
         if settings.dry_run:
             print(f"finished already; nothing was run (dry_run=true)\n{run.path}")
         else:
-            say_finished(run, experiment.own_modules, Unit.of(experiment.plain))
+            say_finished(run, experiment.own_modules, Prices.of(experiment.plain))
     elif standing is Standing.PAUSED:
         run.check_data(data_fingerprint(experiment))
         print(f"stopped after epoch {run.paused_after} already (stop_after={settings.stop_after})\n{run.path}")
@@ -47,8 +48,8 @@ def answered(experiment: Experiment, run: RunFolder) -> bool:
     return True
 
 
-def say_finished(run: RunFolder, own_modules: set[str], unit: Unit) -> None:
-    """own_modules: the user's modules that the run's classes come from. unit: what losses are told in."""
-    say(f"{format_table(run.metrics(), unit)}\n\nfinished already (force=true re-runs it)\n{run.path}")
+def say_finished(run: RunFolder, own_modules: set[str], prices: Prices) -> None:
+    """own_modules: the user's modules that the run's classes come from. prices: how losses are printed."""
+    say(f"{format_table(run.metrics(), prices)}\n\nfinished already (force=true re-runs it)\n{run.path}")
     for file in changed_since(own_modules, (run.path / "metrics.json").stat().st_mtime):
         say(f"WARNING: {file} was changed after this run; force=true trains with the new code")

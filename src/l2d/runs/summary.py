@@ -5,8 +5,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from l2d.core.prices import ERRORS, Prices
 from l2d.core.results import Estimate, ExpertAlone, GuardedScore, GuardEvidence, RunMetrics, Score
-from l2d.utils.text import Unit, Z, aligned, counted
+from l2d.utils.text import Z, aligned, counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,11 +17,10 @@ ENOUGH = 30  # test rows for a verdict
 FEW = 3  # categories shown at each end: the largest gains and the smallest
 MOST_EXPERTS = 8  # that have a row each
 BEST_EXPERTS = 3  # that have one if there are more
-ERRORS = Unit()  # losses in units of one error
 SURE = "(95 %)"  # after each ±
 
 
-def result_table(metrics: RunMetrics, unit: Unit = ERRORS) -> tuple[list[str], list[list[str]]]:
+def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str], list[list[str]]]:
     """Header and rows: the router first, then what it is compared with."""
     baselines = metrics.baselines
     scores: dict[str, Score] = {
@@ -35,14 +35,14 @@ def result_table(metrics: RunMetrics, unit: Unit = ERRORS) -> tuple[list[str], l
         **({"always the majority expert": majority} if (majority := baselines.majority) else {}),
     }
     judged = "every row, held out once" if cross_validated(metrics) else "test split"
-    header = [judged, "deferral loss", SURE.strip("()"), "error rate", unit.mean_price]
+    header = [judged, "deferral loss", SURE.strip("()"), "error rate", prices.mean_price]
     return [*header, *(expert.name for expert in metrics.experts)], [
         [
             name,
-            unit.told(row.deferral_loss),
-            unit.plus_minus(row.standard_error).strip(),
+            prices.show(row.deferral_loss),
+            prices.plus_minus(row.standard_error).strip(),
             f"{row.error_rate:.4f}",
-            unit.told(row.mean_price),
+            prices.show(row.mean_price),
             *(f"{ratio:.1%}" for ratio in row.ratios),
         ]
         for name, row in scores.items()
@@ -80,40 +80,35 @@ def cross_validated(metrics: RunMetrics) -> bool:
     return metrics.evaluation == "cross_validate"
 
 
-def format_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
+def format_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     """The result of one run among many."""
-    guarded = f", guarded {unit.told(metrics.guarded.deferral_loss)}" if metrics.guarded.changes_decisions else ""
+    guarded = f", guarded {prices.show(metrics.guarded.deferral_loss)}" if metrics.guarded.changes_decisions else ""
     oracle = metrics.baselines.oracle
-    best = "" if oracle is None else f", oracle {unit.told(oracle.deferral_loss)}"
-    single = f"best single expert {unit.told(metrics.baselines.best_single.deferral_loss)}"
-    return f"deferral loss {unit.told(metrics.deferral_loss)}{guarded} ({single}{best})"
+    best = "" if oracle is None else f", oracle {prices.show(oracle.deferral_loss)}"
+    single = f"best single expert {prices.show(metrics.baselines.best_single.deferral_loss)}"
+    return f"deferral loss {prices.show(metrics.deferral_loss)}{guarded} ({single}{best})"
 
 
-def format_table(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
+def format_table(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     """The table as aligned text, with notes beneath it."""
-    lines = [line.rstrip() for line in aligned(*result_table(metrics, unit)).splitlines()]
+    lines = [line.rstrip() for line in aligned(*result_table(metrics, prices)).splitlines()]
     lines.insert(4 if shows_guarded(metrics) else 3, lines[1])
     if (hidden := len(metrics.experts) - 1 - len(other_experts(metrics))) > 0:
         lines.append(f"not shown: {counted(hidden, 'expert')} that would cost more alone")
     kept, epochs = metrics.kept_epoch, metrics.epochs
-    if unit.error_price is not None:
-        lines.append(
-            f"losses and prices are dollars a query; a wrong answer costs ${unit.error_price:g} (cost.error_price)"
-        )
-    if unit.latency_note:
-        lines.append(unit.latency_note)
+    lines += prices.notes
     if kept != epochs:
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
     if metrics.rho:
         lines.append(f"ρ: {', '.join(f'{value:.4g}' for value in metrics.rho)}")
-    lines += [*log_lines(metrics, unit), *collapse_warning(metrics)]
-    lines += [guard_line(metrics, unit), verdict_line(metrics, unit)]
+    lines += [*log_lines(metrics, prices), *collapse_warning(metrics)]
+    lines += [guard_line(metrics, prices), verdict_line(metrics, prices)]
     if (found := metrics.extreme) is not None:
         lines.append(
             f"cost=extreme: prices {', '.join(f'{price:g}' for price in found.prices)}; the oracle gives {found.expert}"
             f" {found.share_train:.1%} of the training rows (target {found.target:.0%}) and {found.share_test:.1%} of the test rows"
         )
-    return "\n".join([*lines, *category_lines(metrics, unit)])
+    return "\n".join([*lines, *category_lines(metrics, prices)])
 
 
 def collapse_warning(metrics: RunMetrics) -> list[str]:
@@ -135,7 +130,7 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
     ]
 
 
-def log_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
+def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     """How a log, which does not know every cost, judges the router."""
     log = metrics.log
     if log is None:
@@ -147,27 +142,27 @@ def log_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
         else "estimated from the inputs, since the log does not give them for these rows and experts"
     )
     estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}
-    values = [f"{name} {_estimated(found, unit)}" for name, found in estimates.items()]
+    values = [f"{name} {_estimated(found, prices)}" for name, found in estimates.items()]
     return [
         f"from a log: asked on {asked} of the rows; propensities {known}. All losses above are doubly robust estimates.",
         f"value of the router, ± 95 %: {'; '.join(values)}",
-        f"the log's own choices cost {_estimated(log.policy, unit)} {SURE}",
+        f"the log's own choices cost {_estimated(log.policy, prices)} {SURE}",
     ]
 
 
-def _estimated(found: Estimate | None, unit: Unit) -> str:
+def _estimated(found: Estimate | None, prices: Prices) -> str:
     if found is None:
         return "unknown, since the log never asked the expert that the router chooses"
-    return unit.told(found.value) + unit.plus_minus(found.standard_error)
+    return prices.show(found.value) + prices.plus_minus(found.standard_error)
 
 
-def guard_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
+def guard_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     guarded, seen = metrics.guarded, metrics.guarded.validation
     where = "held-out rows" if cross_validated(metrics) else "validation"
-    gain = f"{unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input"
+    gain = f"{prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input"
     if guarded.constant is not None:
         return (
-            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(guarded, unit)}"
+            f"guard: sends everything to {guarded.constant}; on {where} {_no_gain(guarded, prices)}"
             f" ({counted(metrics.rows.validation, 'row')}); l2d route --raw asks the router instead"
             + ("" if guarded.offsets is None else ", without offsets")
         )
@@ -189,20 +184,20 @@ def _by_fold(metrics: RunMetrics) -> str:
     return f"; the row “{guarded_name(metrics)}” shows guards that were fitted to four folds, on the fifth"
 
 
-def _no_gain(guarded: GuardedScore, unit: Unit) -> str:
+def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
     seen, router = guarded.validation, "the router" if guarded.offsets is None else "the router with offsets"
     if seen.standard_error is None:
         return "there are too few rows to tell"
     if seen.gain > 0:  # of a log, whose estimates are noisy
-        return f"the gain of {router}, {unit.told(seen.gain, '+')}{_plus_minus(seen, unit)} per input, may be chance"
+        return f"the gain of {router}, {prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input, may be chance"
     return (
-        f"{router} costs {unit.told(-seen.gain)}{_plus_minus(seen, unit)} more per input"
+        f"{router} costs {prices.show(-seen.gain)}{_plus_minus(seen, prices)} more per input"
         if seen.gain < 0
         else f"{router} costs no less"
     )
 
 
-def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
+def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     """Whether routing pays, with the guard, as the router will be used. In a cross-validated run guards of single folds decide the
     test rows, and may do what the guard that is used does not. So its own gain counts, on rows that neither the router nor the
     offsets saw."""
@@ -219,7 +214,7 @@ def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
             else ""
         )
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}.{more}"
-    gain = f"{unit.told(abs(seen.gain))}{_plus_minus(seen, unit)}"
+    gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)}"
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
     if seen.gain <= 0:
         same = f"On {then} it costs the same as {seen.best_constant} alone"
@@ -232,11 +227,11 @@ def verdict_line(metrics: RunMetrics, unit: Unit = ERRORS) -> str:
     return f"verdict: routing pays. {found.format('less')}: {seen.gain / alone:.0%} less{way}."
 
 
-def _plus_minus(seen: GuardEvidence, unit: Unit) -> str:
-    return "" if seen.standard_error is None else f"{unit.plus_minus(seen.standard_error)} {SURE}"
+def _plus_minus(seen: GuardEvidence, prices: Prices) -> str:
+    return "" if seen.standard_error is None else f"{prices.plus_minus(seen.standard_error)} {SURE}"
 
 
-def category_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
+def category_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     """Categories by the router's gain over the best single expert, largest first; if there are many, the first and last few."""
     found = metrics.by_category or {}
     if len(found) < 2:
@@ -246,9 +241,9 @@ def category_lines(metrics: RunMetrics, unit: Unit = ERRORS) -> list[str]:
         [
             name,
             str(row.rows),
-            *map(unit.told, (row.deferral_loss, row.best_single)),
-            *([] if row.oracle is None else [unit.told(row.oracle)]),
-            unit.told(gains[name], "+"),
+            *map(prices.show, (row.deferral_loss, row.best_single)),
+            *([] if row.oracle is None else [prices.show(row.oracle)]),
+            prices.show(gains[name], "+"),
         ]
         for name, row in sorted(found.items(), key=lambda item: -gains[item[0]])
     ]

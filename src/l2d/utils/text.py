@@ -1,10 +1,8 @@
 """Plain text for a terminal."""
 
-import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, overload
 
 SHOWN = 12  # names or rows in a message
@@ -40,46 +38,6 @@ def listed(items: Sequence[Any], shown: int = SHOWN) -> str:
     """The first few items, as text."""
     more = f" and {len(items) - shown:,} more" if len(items) > shown else ""
     return ", ".join(map(str, items[:shown])) + more
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Tells losses and their prices, which are in units of one error; in dollars if it is known what an error costs. latency_price:
-    what a second of latency adds to a price, in the money of the prices."""
-
-    error_price: float | None = None
-    latency_price: float = 0.0
-
-    @classmethod
-    def of(cls, config: Mapping[str, Any]) -> "Unit":
-        """As the resolved config of a run says."""
-        return cls(config["cost"].get("error_price"), config["cost"].get("latency_price", 0.0))
-
-    @property
-    def mean_price(self) -> str:
-        """What the mean price of the chosen experts is called."""
-        return "mean price + latency" if self.latency_price else "mean price"
-
-    @property
-    def latency_note(self) -> str:
-        """That prices are not money alone; empty if they are."""
-        sign = "" if self.error_price is None else "$"
-        note = f"prices contain latency: a second costs {sign}{self.latency_price:g} (cost.latency_price)"
-        return note if self.latency_price else ""
-
-    def told(self, loss: float, sign: str = "") -> str:
-        """sign: "+" shows that of gains too."""
-        return f"{loss:{sign}.4f}" if self.error_price is None else self.dollars(loss * self.error_price, sign)
-
-    def dollars(self, amount: float, sign: str = "") -> str:
-        """Four digits more than the price of an error begins with, at least cents."""
-        digits = max(2, 4 - math.floor(math.log10(self.error_price or 1.0)))
-        number = f"{amount:{sign}.{digits}f}"
-        return f"{number[0]}${number[1:]}" if number[0] in "+-" else f"${number}"
-
-    def plus_minus(self, standard_error: float | None) -> str:
-        """Half of the 95 % interval of a loss; nothing if there is only one row."""
-        return "" if standard_error is None else f" ± {self.told(Z * standard_error)}"
 
 
 def say(text: str) -> None:

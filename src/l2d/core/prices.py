@@ -1,0 +1,168 @@
+"""Prices of experts as one value: how much, in which unit, and how they are printed. Nothing else knows units; no torch here."""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from l2d.utils.errors import ParameterError
+from l2d.utils.text import Z
+
+T = TypeVar("T", bound=Any)
+PriceList = Sequence[float] | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Losses and `listed` are in units of one error; amounts that people give or read are in the unit of the prices in training.
+
+    listed: one per expert; None if each query has its own, or if they are part of whole costs. scale: an amount times scale is in
+    units of one error; 0 leaves prices out of the costs; None for costs without prices. factor: on the prices, to decide by, so
+    that a budget is kept. error_price: the dollars that a wrong answer costs; None if amounts are no dollars. latency_price: the
+    price of a second of latency, which prices then contain.
+    """
+
+    listed: tuple[float, ...] | None = None
+    scale: float | None = 1.0
+    factor: float = 1.0
+    error_price: float | None = None
+    latency_price: float = 0.0
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], listed: tuple[float, ...] | None = None, factor: float = 1.0) -> "Prices":
+        """The prices of a run, from its resolved config. One price per expert contains no latency."""
+        cost = config["cost"]
+        latency = 0.0 if listed is not None else cost.get("latency_price", 0.0)
+        scale = None if cost.get("scale") is None else float(cost["scale"])
+        return cls(listed, scale, factor, cost.get("error_price"), latency)
+
+    @property
+    def counted(self) -> bool:
+        """True if prices are part of the costs."""
+        return any(self.listed or ()) or bool(self.scale)
+
+    @property
+    def per_amount(self) -> float:
+        """An amount times this is in units of one error. Without a scale, an amount has no other unit."""
+        return self.scale or 1.0
+
+    @property
+    def weight(self) -> float:
+        """The weight of an amount in a decision: expected cost = error + weight · price."""
+        return self.per_amount * self.factor
+
+    @property
+    def in_costs(self) -> float:
+        """The weight of an amount in the costs: 0 if cost.scale=0 leaves prices out, and none were given later."""
+        return 0.0 if self.scale == 0 and not self.counted else self.per_amount
+
+    @property
+    def per_training_price(self) -> float:
+        """The factor on prices in training, which may be 0."""
+        return 1.0 if self.scale is None else self.scale
+
+    @property
+    def sign(self) -> str:
+        """The sign before amounts."""
+        return "" if self.error_price is None else "$"
+
+    @property
+    def currency(self) -> str | None:
+        """The sign before amounts; None if there are no prices."""
+        return self.sign if self.counted else None
+
+    def amount_of(self, expert: int) -> float | None:
+        """The price of an expert, counted from 0, as people read it; None if it is not known before the query."""
+        return self.amount(self.listed[expert]) if self.listed is not None and self.counted else None
+
+    def amount(self, price: float) -> float:
+        """A price in units of one error, as people read it."""
+        return price / self.per_amount
+
+    def with_latency(self, amounts: T, latencies: T) -> T:
+        """The amounts of answers, with their latencies if these have a price. Numbers or arrays."""
+        return amounts + self.latency_price * latencies if self.latency_price else amounts
+
+    def with_list(self, listed: tuple[float, ...]) -> "Prices":
+        """Other prices, one per expert; they contain no latency and keep within no budget."""
+        return replace(self, listed=listed, factor=1.0, latency_price=0.0)
+
+    def listed_from(self, given: PriceList, experts: Sequence[str]) -> list[float]:
+        """One price per expert in units of one error, from amounts in their order or by name."""
+        return [price * self.per_amount for price in prices_in_order(given, experts)]
+
+    @property
+    def mean_price(self) -> str:
+        """The name of the mean price of the chosen experts."""
+        return "mean price + latency" if self.latency_price else "mean price"
+
+    @property
+    def notes(self) -> list[str]:
+        """Lines that explain printed amounts."""
+        if self.error_price is None:
+            return self.latency_notes
+        dollars = (
+            f"losses and prices are dollars a query; a wrong answer costs ${self.error_price:g} (cost.error_price)"
+        )
+        return [dollars, *self.latency_notes]
+
+    @property
+    def latency_notes(self) -> list[str]:
+        second = f"{self.sign}{self.latency_price:g}"
+        return [f"prices contain latency: a second costs {second} (cost.latency_price)"] if self.latency_price else []
+
+    def setting(self, scale: float | None) -> str:
+        """The config key that sets the weight of prices, with its value."""
+        return f"cost.scale={scale:g}" if self.error_price is None else f"cost.error_price={self.error_price:g}"
+
+    def show(self, loss: float, sign: str = "") -> str:
+        """A loss, or a price in units of one error, as text. sign: "+" shows the sign of gains too."""
+        return f"{loss:{sign}.4f}" if self.error_price is None else self.money(loss * self.error_price, sign)
+
+    def show_amount(self, amount: float, sign: str = "") -> str:
+        """An amount as text."""
+        return f"{amount:{sign}.4f}" if self.error_price is None else self.money(amount, sign)
+
+    def short(self, amount: float) -> str:
+        """An amount as text, in four significant digits."""
+        return f"{self.sign}{amount:.4g}"
+
+    def loss(self, error: float, amount: float) -> float | None:
+        """The dollars of an error rate and a price; None if amounts are no dollars."""
+        return None if self.error_price is None else error * self.error_price + amount
+
+    def money(self, amount: float, sign: str = "") -> str:
+        """Dollars, with four digits more than the price of an error begins with, at least cents."""
+        digits = max(2, 4 - math.floor(math.log10(self.error_price or 1.0)))
+        number = f"{amount:{sign}.{digits}f}"
+        return f"{number[0]}${number[1:]}" if number[0] in "+-" else f"${number}"
+
+    def plus_minus(self, standard_error: float | None) -> str:
+        """Half of the 95 % interval of a loss; nothing if there is only one row."""
+        return "" if standard_error is None else f" ± {self.show(Z * standard_error)}"
+
+
+ERRORS = Prices()  # amounts in units of one error
+
+
+def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
+    """One price per expert, in the experts' order."""
+    there = f"the experts are {', '.join(experts)}"
+    if isinstance(prices, Mapping):
+        if unknown := [name for name in prices if name not in experts]:
+            raise ParameterError("prices", f"unknown expert {', '.join(map(str, unknown))}; {there}")
+        if missing := [name for name in experts if name not in prices]:
+            raise ParameterError("prices", f"no price for {', '.join(missing)}; {there}")
+        prices = [prices[name] for name in experts]
+    try:
+        if isinstance(prices, str | bytes | Set):
+            raise TypeError
+        given = [float(price) for price in prices]
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError("prices", f"must be numbers, one for each expert; {there}", prices) from None
+    if len(given) != len(experts):
+        problem = f"expected {len(experts)} prices, one per expert ({', '.join(experts)}); got {len(given)}"
+        raise ParameterError("prices", problem, given)
+    if not all(0 <= price < float("inf") for price in given):
+        raise ParameterError("prices", "must be finite and not negative", given)
+    return given

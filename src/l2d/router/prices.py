@@ -1,0 +1,112 @@
+"""A router at other prices or within a budget, and the costs that it is scored by."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from l2d.core.budget import OperatingPoint, keep_within
+from l2d.core.guard import HeldOut
+from l2d.core.prices import PriceList, prices_in_order
+from l2d.data.given import read_outcomes
+from l2d.methods.method import Method
+from l2d.router.trained import NEEDS_GUARD, TrainedRouter, has_budget, knows_prices
+from l2d.utils.errors import ParameterError
+
+R = TypeVar("R", bound=TrainedRouter)
+
+
+def repriced(router: R, given: PriceList | None, budget: float | None, confidence: float | None) -> R:
+    """See Router.at."""
+    if budget is None and has_budget(router) and (given is not None or confidence is not None):
+        budget, confidence = own_budget(router, given, confidence)
+    check_request(router, given, budget, confidence)
+    asked = "budget" if given is None else "prices"
+    known = None if router.prices.listed is None else in_float32(router.prices.listed)
+    listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))
+    method = method_at(router.method, listed, 1.0, asked)
+    held_out = rows_for(router, asked)
+    if given is None and not router.prices.counted:
+        raise ParameterError("budget", "this router counts no prices; give prices too", budget)
+    guard, factor, point = router.description.guard, 1.0, None
+    if listed is not None and (listed != known or router.prices.factor != 1):
+        guard = held_out.guard_at(torch.tensor(listed))
+    if budget is not None:
+        prices = router.prices if listed is None else router.prices.with_list(listed)
+        point = keep_within(held_out, prices, budget, confidence, router.experts)
+        guard, factor = point.guard, point.factor
+        method = method_at(method, listed, factor, asked)
+    described = replace(router.description, prices=listed, guard=guard, factor=factor)
+    # Its score was measured at other prices.
+    return replace(router, method=method, description=described, validation=None, operating_point=point)
+
+
+def check_request(
+    router: TrainedRouter, given: PriceList | None, budget: float | None, confidence: float | None
+) -> None:
+    if budget is None and confidence is not None:
+        raise ParameterError("confidence", "needs a budget", confidence)
+    if given is None and budget is None:
+        raise ParameterError("prices", "missing; give prices, a budget, or both")
+    if budget is not None and router.raw:
+        raise ParameterError("budget", NEEDS_GUARD, budget)
+
+
+def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float | None) -> tuple[float, float | None]:
+    """The budget that the router keeps, and its confidence, unless another one is given. given: the prices to keep it at."""
+    point: OperatingPoint | None = router.operating_point
+    if point is None:
+        problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
+        raise ParameterError("budget", problem)
+    if given is not None and point.with_latency:
+        raise ParameterError("prices", "the budget contains latency, these prices do not; give a budget too")
+    return point.budget, point.confidence if confidence is None else confidence
+
+
+def in_float32(prices: Sequence[float]) -> tuple[float, ...]:
+    """The prices, rounded as the method's are."""
+    return tuple(torch.tensor(prices, dtype=torch.float32).tolist())
+
+
+def method_at(method: Method, listed: tuple[float, ...] | None, factor: float, asked: str) -> Method:
+    """A copy that decides by these prices times the factor. listed: None if each query has its own. asked: the parameter."""
+    other = copy.deepcopy(method)
+    try:
+        if listed is None:
+            other.rescale(factor)
+        else:
+            other.reprice(torch.tensor(listed) * factor)
+    except ParameterError as error:  # the method has learned its prices
+        raise ParameterError(asked, error.problem) from error
+    return other
+
+
+def rows_for(router: TrainedRouter, asked: str) -> HeldOut:
+    """The rows to fit a guard or a budget to. asked: the parameter that they are needed for."""
+    if router.held_out is None:
+        problem = "no rows to judge the experts on, since one was added (with_expert) or an earlier l2d trained the run"
+        raise ParameterError(asked, f"{problem}; train again (force=true), with rows of all experts")
+    if not knows_prices(router):
+        raise ParameterError(asked, "this router was fitted with whole costs; in l2d.fit, give errors= and prices=")
+    return router.held_out
+
+
+def costs_for(router: TrainedRouter, n: int, costs: Any, errors: Any, prices: Any) -> tuple[Tensor, Tensor | None]:
+    """The costs of n queries [n, p], and the prices in them if they are known apart, in units of one error."""
+    if isinstance(prices, Mapping):
+        prices = prices_in_order(prices, router.experts)
+    wrong, given = read_outcomes(costs, errors, prices, router.experts)
+    if given is not None:
+        given = given * router.prices.in_costs
+    elif costs is None and router.prices.listed is not None:
+        given = torch.tensor(router.prices.listed, dtype=torch.float64)
+    elif costs is None and router.prices.counted:
+        problem = "missing; the prices of this router differ between queries: give those of these ones"
+        raise ParameterError("prices", problem)
+    if tuple(wrong.shape) != (n, len(router.experts)):
+        expected = f"must be [{n}, {len(router.experts)}], a row per query and a column per expert"
+        raise ParameterError("errors" if costs is None else "costs", f"{expected}, not {list(wrong.shape)}")
+    return wrong if given is None else wrong + given, given

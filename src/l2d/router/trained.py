@@ -1,0 +1,123 @@
+"""The parts of a trained router, as one frozen value, and how queries go through them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from l2d.core.budget import OperatingPoint
+from l2d.core.decisions import at_least_float32
+from l2d.core.guard import Guard, HeldOut
+from l2d.core.prices import Prices
+from l2d.data.batches import eval_parts
+from l2d.data.text.encoders import Encoder
+from l2d.methods.method import Method
+from l2d.networks.network import Network
+from l2d.router.queries import query_inputs
+from l2d.router.score import RouterScore
+from l2d.runs.artifact.drift import InputSummary
+from l2d.runs.artifact.exported import RETRAIN, RouterDescription
+from l2d.utils.errors import L2DError, ParameterError
+
+NEEDS_GUARD = "a budget needs the guard, its fallback; leave out raw or the budget"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedRouter:
+    """A router as training left it. Another one is made by `dataclasses.replace`; none is changed.
+
+    description: experts, prices, guard and the form of a query. held_out: rows to fit a guard or a budget to; None for methods
+    that take no other prices. validation: its score on held-out rows. operating_point: its expected spend within a budget, None
+    without one. raw: decide without the guard; not within a budget.
+    """
+
+    network: Network
+    method: Method
+    description: RouterDescription
+    config: Mapping[str, Any]
+    encoder: Encoder | None = None
+    held_out: HeldOut | None = None
+    training_inputs: InputSummary | None = None
+    validation: RouterScore | None = None
+    operating_point: OperatingPoint | None = None
+    device: str = "cpu"
+    raw: bool = False
+
+    def __post_init__(self) -> None:
+        if self.raw and has_budget(self):
+            raise ParameterError("raw", NEEDS_GUARD, self.raw)
+
+    @property
+    def experts(self) -> tuple[str, ...]:
+        return self.description.experts
+
+    @cached_property
+    def prices(self) -> Prices:
+        """Its prices, and their unit."""
+        return Prices.of(self.config, self.description.prices, self.description.factor)
+
+
+def active_guard(router: TrainedRouter) -> Guard | None:
+    return None if router.raw else router.description.guard
+
+
+def has_budget(router: TrainedRouter) -> bool:
+    """True if the router keeps within a budget. An earlier l2d saved the factor on the prices, but not the operating point."""
+    return router.operating_point is not None or router.description.factor != 1
+
+
+def allowed_experts(router: TrainedRouter) -> tuple[int, ...] | None:
+    """The experts, counted from 0, that are within the budget alone; None without a budget."""
+    return None if router.operating_point is None else router.operating_point.allowed
+
+
+def knows_prices(router: TrainedRouter) -> bool:
+    """True if it knows prices apart from errors. Methods that take no others keep no rows to fit a guard to."""
+    known = router.held_out
+    return known is not None and (router.description.prices is not None or known.expected_prices is not None)
+
+
+def takes_prices(router: TrainedRouter) -> bool:
+    """True if `Router.at` takes other prices alone. False if the router's own budget cannot be kept at them."""
+    point = router.operating_point
+    keeps = not has_budget(router) if point is None else not point.with_latency
+    return keeps and knows_prices(router)
+
+
+def lists_prices(router: TrainedRouter) -> bool:
+    """True if one price per expert, given later, has taken the place of prices that differ between queries."""
+    return router.prices.listed is not None and router.network.price_model is not None
+
+
+def inputs_of(router: TrainedRouter, queries: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
+    """The queries as the network takes them."""
+    return query_inputs(queries, router.description, lambda texts: embed(router, texts))
+
+
+def embed(router: TrainedRouter, texts: Sequence[str]) -> np.ndarray:
+    if router.encoder is None:
+        raise L2DError(f"the run does not say how its router reads {router.description.seen.text}; {RETRAIN}")
+    return router.encoder.embed(texts)
+
+
+def outputs_of(router: TrainedRouter, inputs: Tensor) -> Tensor:
+    """The network's outputs [n, num_outputs], in batches of the size used to score the run."""
+    with torch.inference_mode():
+        parts = [router.network(part.to(router.device)).cpu() for part in eval_parts(inputs)]
+    return at_least_float32(torch.cat(parts))
+
+
+def decide_outputs(router: TrainedRouter, outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """The chosen experts, counted from 0, without and with the guard. outputs: on the router's device."""
+    with torch.inference_mode():
+        own, guard = router.method.decide(outputs), active_guard(router)
+        return own, own if guard is None else guard.decide(router.method.utilities(outputs), own)
+
+
+def decide_inputs(router: TrainedRouter, inputs: Tensor) -> Tensor:
+    """The chosen expert of each input, counted from 0, int64 [n]."""
+    return decide_outputs(router, outputs_of(router, inputs).to(router.device))[1].cpu()
