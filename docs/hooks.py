@@ -1,4 +1,4 @@
-"""What mkdocs does beside its own work: generated parts, pages from the root of the repository, links out of docs/, equations."""
+"""Hooks of mkdocs: generated parts, pages from the root of the repository, links out of docs/, equations."""
 
 import html
 import re
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import reference
 
 ROOT = Path(__file__).resolve().parent.parent
-# Files of the repository's root that are pages of the site too, and README, whose place is taken by index.md.
+# Files of the repository's root that are pages of the site too. index.md takes the place of README.
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 INSTEAD = {**PAGES, "README.md": "index.md"}
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -45,7 +45,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def relink(link: re.Match[str], folder: PurePosixPath, where: str) -> str:
-    """Links out of docs/ lead to a page of the site, if there is one. Else the file is named: its place on the web is not known."""
+    """Turn a link out of docs/ into a link to a page of the site. Without such a page, name the file."""
     image, text, target = link.groups()
     path, hash_mark, anchor = target.partition("#")
     if "://" in target or target.startswith(("#", "mailto:")):
@@ -72,7 +72,7 @@ def normal(path: PurePosixPath) -> str:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Equations become MathML here, so that a page needs no script and no network for them."""
+    """Turn equations into MathML, so that a page needs no script and no network."""
     return MATH.sub(lambda found: equation(found[1] == "div", html.unescape(found[2]), page.file.src_uri), content)
 
 

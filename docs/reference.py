@@ -1,6 +1,6 @@
-"""The reference pages, read off the code and conf/: nothing in them is typed.
+"""The reference pages, generated from the code and conf/.
 
-docs/hooks.py puts each PART in place of its mark, `<!-- generated: NAME -->`, when the site is built.
+docs/hooks.py replaces each mark `<!-- generated: NAME -->` by its PART when the site is built.
 """
 
 import ast
@@ -34,7 +34,7 @@ from l2d.utils.parameters import ByForm, RhoRule
 ROOT = Path(__file__).resolve().parent.parent
 # Groups without a class: their keys are those of a dataclass.
 SCHEMAS = {"recipe": Recipe, "setup": Setup, "trainer": Trainer}
-# Keys that say which class, or are for reports: a user has no reason to set them.
+# Keys that name a class or are for reports: a user does not set them.
 OWN_KEYS = {"_target_", "_partial_", "name", "about", "defaults", "hydra"}
 SUBCOMMANDS = {"import": import_parser, "log": make_log_parser, "theory": make_theory_parser}
 
@@ -86,8 +86,8 @@ class Key:
 
 @dataclass(frozen=True)
 class Choice:
-    """A file of conf/. target: its class, if it has one. keys: its own and those of the files that it extends. brings: what it sets
-    in other groups."""
+    """A file of conf/. target: its class, or "". keys: its own and those of the files that it extends. brings: choices that it
+    makes in other groups."""
 
     name: str
     meaning: str
@@ -198,7 +198,7 @@ def key_table(group: str, choices: Sequence[Choice]) -> list[str]:
 
 
 def comment_on(key: str, choices: Sequence[Choice]) -> str:
-    """What the files say of a key. Where they do not all say the same, whose comment it is."""
+    """The comment on a key. Where the files have several, each with the names of its choices."""
     if key.endswith("._target_"):
         return "the class"
     by_comment: dict[str, list[str]] = defaultdict(list)
@@ -284,7 +284,7 @@ def shown(value: Any) -> str:
 def configuration() -> str:
     defaults = compose(name="tune")
     lines = ["## Keys of every run", *settings_table(Settings, defaults)]
-    lines += ["## Keys of a search", "", "Of `l2d tune`.", *settings_table(SearchSettings, defaults.tune, "tune.")]
+    lines += ["## Keys of a search", "", "For `l2d tune`.", *settings_table(SearchSettings, defaults.tune, "tune.")]
     for group in groups():
         lines += experiment_section() if group == "experiment" else group_section(group)
     rows = [[code(f"hydra/launcher={name}"), cell(meaning)] for name, meaning in launchers().items()]
@@ -295,7 +295,7 @@ def configuration() -> str:
 
 
 def help_of(*arguments: str) -> str:
-    """What a command prints for --help, at a width that fits a page."""
+    """The help of a command, at a width that fits a page."""
     out, before = io.StringIO(), os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "100"
     try:
@@ -379,26 +379,13 @@ def metrics() -> str:
 
 
 def floors() -> list[list[str]]:
-    """The rooms of the package, the lowest floor first: a room stands above every room that it imports from."""
-    layering = house_plan()
-    below: dict[str, set[str]] = {room: set() for room in layering.ROOMS}
-    for name in layering.sources():
-        here = layering.room(name)
-        if here in below:
-            below[here] |= {layering.room(other) for other in layering.imported(name)} & below.keys() - {here}
-    height: dict[str, int] = {}
-    for room in layering.ROOMS:  # the lowest first, so what a room imports has its height already
-        height[room] = 1 + max((height[other] for other in below[room] if other in height), default=-1)
-    return [[room for room in layering.ROOMS if height[room] == level] for level in range(max(height.values()) + 1)]
-
-
-def house_plan() -> Any:
+    """The rooms of the package, the lowest floor first, as tests/test_layering.py has them."""
     with contextlib.suppress(ValueError):
         sys.path.remove(str(ROOT))
     sys.path.insert(0, str(ROOT))
-    from tests import test_layering
+    from tests.test_layering import FLOORS
 
-    return test_layering
+    return FLOORS
 
 
 def room_purpose(room: str) -> str:

