@@ -1,18 +1,15 @@
-"""Which rows each trained expert learns from, and what it predicts."""
-
-from typing import TYPE_CHECKING
+"""The rows that each trained expert learns from, and its predictions."""
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from l2d.config import Recipe
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ExpertRequest
 from l2d.lightning.out_of_memory import free_memory
+from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed, stream
-
-if TYPE_CHECKING:
-    from l2d.experts.trained import TrainedExperts
 
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
@@ -31,17 +28,22 @@ def deal_into_folds(train: Tensor, number: int, rng: np.random.Generator) -> lis
     return [torch.from_numpy(np.sort(part)) for part in np.array_split(rng.permutation(train.numpy()), number)]
 
 
-def fit_experts(experts: "TrainedExperts", request: ExpertRequest, owners: Tensor) -> dict[str, np.ndarray]:
-    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integer type that holds the classes."""
+def fit_experts(
+    request: ExpertRequest, owners: Tensor, *, network: Factory, recipe: Recipe, fraction: float, folds: int
+) -> dict[str, np.ndarray]:
+    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integer type that holds the classes.
+
+    owners: the expert of each class. The others are arguments of TrainedExperts; folds is its cross_fit.
+    """
     arrays, p = request.arrays, int(owners.max()) + 1
-    classifiers = Classifiers(arrays, experts.network, experts.recipe, request.compute)
+    classifiers = Classifiers(arrays, network, recipe, request.compute)
     train = torch.full((len(arrays.train_labels), p), -1)
     test = torch.full((len(arrays.test_labels), p), -1)
-    everything, folds = torch.arange(len(train)), experts.cross_fit
+    everything = torch.arange(len(train))
     held_out = deal_into_folds(request.train, folds, stream(request.seed, "folds")) if folds > 1 else []
     for k in range(p):
         chosen = stream(request.seed, "experts", k)
-        rows = expert_rows(arrays.train_labels, request.train, owners == k, experts.fraction, chosen)
+        rows = expert_rows(arrays.train_labels, request.train, owners == k, fraction, chosen)
         title = f"expert {k + 1} of {p} ({len(rows):,} rows)"
         seed = derive_seed(request.seed, "experts", k)
         train[:, k], test[:, k] = classifiers.answers(rows, everything, True, seed, title)

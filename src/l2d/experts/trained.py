@@ -49,4 +49,11 @@ class TrainedExperts:
     def _make(self, request: ExpertRequest, owners: Tensor) -> dict[str, np.ndarray]:
         from l2d.experts.fitting import fit_experts
 
-        return fit_experts(self, request, owners)
+        return fit_experts(
+            request,
+            owners,
+            network=self.network,
+            recipe=self.recipe,
+            fraction=self.fraction,
+            folds=self.cross_fit,
+        )

@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,16 +13,12 @@ from l2d.core.costs import expert_errors
 from l2d.data.arrays import Answers, Panel
 from l2d.data.sheet import write_sheet
 from l2d.experts.cache import Cache
-from l2d.experts.llm.models import SCORING, ModelName, load_language_model
+from l2d.experts.llm.models import SCORING, LanguageModels, ModelName, load_language_model
 from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import on_gpu
 from l2d.lightning.out_of_memory import free_memory
 from l2d.utils.errors import L2DError, ParameterError
-
-if TYPE_CHECKING:
-    from l2d.experts.llm.experts import LLMExperts
-
 
 @dataclass(frozen=True)
 class KeptAnswers:
@@ -53,7 +48,7 @@ class AskedQuestions:
     subjects: Sequence[str] | None = None
 
 
-def ask_panel(experts: "LLMExperts", request: ExpertRequest) -> LanguageModelPanel:
+def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelPanel:
     """The answers of all models to the questions of both splits."""
     arrays = request.arrays
     train, test = check_questions(request, experts.letters)
@@ -101,7 +96,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
 
 
 def ask_model(
-    experts: "LLMExperts", model: ModelName, prompts: list[str], request: ExpertRequest
+    experts: LanguageModels, model: ModelName, prompts: list[str], request: ExpertRequest
 ) -> tuple[LetterOutcomes, KeptAnswers]:
     """The outcomes of one model, from the cache or by asking it."""
     gpu = on_gpu(request.compute.accelerator)
@@ -130,7 +125,7 @@ def ask_model(
 
 
 def run_model(
-    experts: "LLMExperts", model: ModelName, dtype: str, prompts: list[str], compute: ComputeOptions, parts: Path
+    experts: LanguageModels, model: ModelName, dtype: str, prompts: list[str], compute: ComputeOptions, parts: Path
 ) -> dict[str, np.ndarray]:
     """Load a model, ask it, and free it: the next model, or the router, needs the memory."""
     device = torch.device("cuda" if on_gpu(compute.accelerator) else "cpu")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from l2d.experts.llm.models import SCORING, parse_model_name
+from l2d.experts.llm.models import SCORING, LanguageModels, parse_model_name
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -37,16 +37,17 @@ class LLMExperts:
         batch_size: Count,
         table: str | None,
     ) -> None:
-        self.seed, self.letters, self.chat = seed, [str(letter) for letter in letters], chat
-        self.dtype, self.batch_size, self.table = dtype, batch_size, table
-        self.models = [parse_model_name(model) for model in models]
-        self.names = self.expert_names(None, models=models)
-        if len({*self.letters}) < len(self.letters):
-            raise ParameterError("letters", "must all be different", self.letters)
-        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+        names, words = self.expert_names(None, models=models), [str(letter) for letter in letters]
+        if len({*words}) < len(words):
+            raise ParameterError("letters", "must all be different", words)
+        if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ParameterError("models", f"more than one is called {', '.join(twice)}; rename a folder")
         if table is not None and Path(table).suffix.lower() not in (".csv", ".parquet"):
             raise ParameterError("table", "must end in .csv or .parquet", table)
+        self.seed = seed
+        self.asked = LanguageModels(
+            tuple(parse_model_name(model) for model in models), words, chat, dtype, batch_size, table
+        )
 
     @staticmethod
     def expert_names(coverage: Sequence[float] | None, *, models: Sequence[str], **_: object) -> tuple[str, ...]:  # noqa: ARG004
@@ -55,9 +56,9 @@ class LLMExperts:
     def identity(self) -> str:
         """Changes when the same config may give different answers: a folder may hold other weights than before. Nothing is
         loaded."""
-        return json.dumps([SCORING, *(model.identity() for model in self.models)])
+        return json.dumps([SCORING, *(model.identity() for model in self.asked.models)])
 
     def panel(self, request: ExpertRequest) -> LanguageModelPanel:
         from l2d.experts.llm.asking import ask_panel
 
-        return ask_panel(self, request)
+        return ask_panel(self.asked, request)

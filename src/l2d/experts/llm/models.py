@@ -44,6 +44,22 @@ class ModelName:
         return {"model": model_fingerprint(self.folder)}
 
 
+@dataclass(frozen=True)
+class LanguageModels:
+    """Models to ask, and how: see LLMExperts."""
+
+    models: tuple[ModelName, ...]
+    letters: list[str]
+    chat: bool
+    dtype: str
+    batch_size: int
+    table: str | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(model.short for model in self.models)
+
+
 def parse_model_name(text: str) -> ModelName:
     """FOLDER, NAME or NAME@REVISION."""
     if text and Path(text).expanduser().is_dir():
