@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from l2d.data.sheet import Sheet, file_problem, missing, read_header, read_sheet, write_sheet
+from l2d.data.cells import missing
+from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, write_sheet
 from l2d.utils.errors import L2DError, ParameterError
 
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from l2d.data.arrays import Seen
-from l2d.data.sheet import Sheet, cell_number
+from l2d.data.cells import cell_number
+from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import listed
 

@@ -1,30 +1,25 @@
 """A CSV, Parquet or JSONL file as columns of numbers or words. Errors name the file, the column and the rows."""
 
-import csv
 import difflib
-import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from l2d.data.cells import TEXT, YES_NO, cell_word, floats, missing, seconds_of
+from l2d.data.sheet_files import read_names, read_table, text_cells, whole_characters
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
 
 KINDS = (".csv", ".parquet", ".jsonl")
-OTHER_MARKS = (";", "\t", "|")  # that some programs write between cells
-COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
-EMPTY = ("", "nan")
 NOTHING = ("na", "n/a", "null", "none", "-")  # in a column of numbers: refused, since they may mean anything
-TEXT = ("string", "large_string")  # types of pyarrow
-TRUTH = {"true": 1.0, "false": 0.0}
-YES_NO = {"yes": 1.0, "no": 0.0}  # only where a number is expected: "no" may also be Norwegian
-WHOLE = 2.0**53  # beyond it floats skip whole numbers
+COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
 
 
 @dataclass(frozen=True)
@@ -66,6 +61,9 @@ class Sheet:
     def counted(self) -> str:
         """How rows are numbered in messages."""
         return COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
+
+    def note(self, text: str) -> None:
+        print(f"{self.path}: {text}", file=sys.stderr)
 
     def check_column(self, parameter: str, column: str) -> None:
         """parameter: the key by which the user named the column."""
@@ -161,50 +159,6 @@ class Sheet:
         raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: {what} {where}")
 
 
-def missing(cells: Any) -> np.ndarray:
-    """Which cells are empty: null, NaN, or a word in EMPTY."""
-    if str(cells.type) in TEXT:
-        return np.array([cell is None or cell.strip().lower() in EMPTY for cell in cells.to_pylist()], dtype=bool)
-    return np.asarray(cells.is_null(nan_is_null=True))
-
-
-def floats(cells: Any) -> np.ndarray:
-    """float64 [n], NaN where a cell is empty or not a number."""
-    import pyarrow as pa
-
-    if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
-        return np.array(cells.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)  # a copy that can be written
-    return np.array([cell_number(cell) for cell in cells.to_pylist()], dtype=np.float64)
-
-
-def cell_number(cell: object) -> float:
-    """As in TRUTH; NaN if it is not a number."""
-    text = str(cell).strip().lower()
-    if text in TRUTH:
-        return TRUTH[text]
-    try:
-        return float("nan") if "_" in text else float(text)  # Python reads 1_2 as 12
-    except ValueError:
-        return float("nan")
-
-
-def cell_word(cell: object) -> str:
-    """Whole numbers without a point; text without the space around it."""
-    value = cell_number(cell)
-    if not abs(value) < WHOLE:
-        return str(cell).strip()
-    return str(int(value)) if value.is_integer() else repr(value)
-
-
-def seconds_of(cell: str) -> float:
-    """From a time as ISO 8601 writes it, UTC unless it says otherwise; NaN for anything else."""
-    try:
-        time = datetime.fromisoformat(cell.strip())
-    except ValueError:
-        return float("nan")
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-
-
 def file_problem(path: Path) -> str | None:
     """Why a path cannot be a sheet, or None. Does not read the file."""
     if path.suffix.lower() not in KINDS:
@@ -225,23 +179,11 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
     if problem := file_problem(path):
         raise L2DError(f"{path}: {problem}")
     import pyarrow as pa
-    from pyarrow import parquet
 
-    try:
-        kind = path.suffix.lower()
-        table = (
-            _read_csv(path, texts)
-            if kind == ".csv"
-            else _read_lines(path)
-            if kind == ".jsonl"
-            else parquet.ParquetFile(path).read()
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
+    table = read_table(path, texts)
     release_unused()  # reading took more than twice the file's size
-    _check_header(path, table.column_names)
     if not table.num_rows:
-        raise L2DError(f"{path}: no rows{' below the header' if kind == '.csv' else ''}")
+        raise L2DError(f"{path}: no rows{' below the header' if path.suffix.lower() == '.csv' else ''}")
     columns = {}
     for name, cells in zip(table.column_names, table.columns, strict=True):
         if not name.startswith("__index_level_"):  # written by pandas, like dictionaries
@@ -250,110 +192,9 @@ def read_sheet(path: Path, texts: Sequence[str] = ()) -> Sheet:
 
 
 def read_header(path: Path) -> Sheet:
-    """The columns' names without their cells."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            from pyarrow import parquet
-
-            names = parquet.read_schema(path).names
-        elif path.suffix.lower() == ".jsonl":
-            names = read_sheet(path).names  # any line may have a key that others lack
-        else:
-            with path.open(newline="", encoding="utf-8-sig") as lines:
-                names = next(csv.reader(lines), [])
-    except ValueError as error:  # pyarrow's errors are ValueErrors too
-        raise L2DError(f"{path}: cannot be read ({' '.join(str(error).split())})") from error
-    _check_header(path, names)
+    """The columns' names without their cells. All of a JSONL is read: any line may have a key that others lack."""
+    names = read_sheet(path).names if path.suffix.lower() == ".jsonl" else read_names(path)
     return Sheet(path, dict.fromkeys(names))
-
-
-def _check_header(path: Path, names: list[str]) -> None:
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise L2DError(f"{path}: more than one column is called {listed(twice)}")
-    if odd := [repr(name) for name in names if not name or name != name.strip()]:
-        raise L2DError(
-            f"{path}: column {listed(odd)}: no name, or spaces around it; in pandas, use to_csv(index=False)"
-        )
-    if len(names) == 1 and (other := next((mark for mark in OTHER_MARKS if mark in names[0]), None)):
-        raise L2DError(f"{path}: one column, {names[0][:40]!r}; a CSV has commas between its cells, not {other!r}")
-
-
-def _read_csv(path: Path, texts: Sequence[str]) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
-    content = path.read_bytes()
-    _decoded(path, content)
-    read_header(path)  # refuses semicolons before a comma in some cell does
-    return arrow_csv.read_csv(
-        pa.BufferReader(content),
-        # One block: a column's type then follows from all of its cells. One thread: rows keep their numbers.
-        read_options=arrow_csv.ReadOptions(use_threads=False, block_size=min(len(content) + 1, 2**31 - 1)),
-        parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-        # n/a and the like are no nulls: a message should show them.
-        convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()), null_values=[""]),
-    )
-
-
-def _decoded(path: Path, content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise L2DError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from None
-
-
-def _read_lines(path: Path) -> Any:
-    import pyarrow as pa
-    from pyarrow import json as arrow_json
-
-    size = min(path.stat().st_size + 1, 2**31 - 1)
-    try:
-        return arrow_json.read_json(path, read_options=arrow_json.ReadOptions(use_threads=False, block_size=size))
-    except pa.ArrowInvalid:  # a line that is no JSON, or a key with values of several kinds
-        return _mixed_lines(path)
-
-
-def _mixed_lines(path: Path) -> Any:
-    """Slower than Arrow. Values of several kinds under one key become text, as in a CSV: so a message shows the wrong ones."""
-    import pyarrow as pa
-
-    rows = []
-    for number, line in enumerate(_decoded(path, path.read_bytes()).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line, object_pairs_hook=_json_object))
-        except ValueError as error:
-            problem = f"is not JSON ({getattr(error, 'msg', error)}); write one object per line"
-            raise L2DError(f"{path}: line {number} {problem}") from None
-        if not isinstance(rows[-1], dict):
-            raise L2DError(f'{path}: line {number} is not an object, such as {{"id": 1}}')
-    names = dict.fromkeys(name for row in rows for name in row)
-    return pa.table({name: _json_cells([row.get(name) for row in rows]) for name in names})
-
-
-def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := {whole_characters(name): value for name, value in pairs}) < len(pairs):
-        raise ValueError("the same key twice")
-    return found
-
-
-def whole_characters(text: str) -> str:
-    """Half of a character, left where a text was cut within an emoji, becomes a question mark: no file can hold it."""
-    return text.encode(errors="replace").decode()
-
-
-def _json_cells(cells: list[Any]) -> Any:
-    import pyarrow as pa
-
-    try:
-        return pa.array(cells)
-    except UnicodeEncodeError:  # half of a character: a text was cut within an emoji
-        return _json_cells(json.loads(json.dumps(cells, ensure_ascii=False).encode(errors="replace")))
-    except (pa.ArrowException, OverflowError):
-        texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
-        return _written_cells(texts)
 
 
 def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
@@ -365,12 +206,6 @@ def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     writers = {".csv": arrow_csv.write_csv, ".parquet": parquet.write_table}
     if path.suffix.lower() not in writers:
         raise L2DError(f"{path}: must end in .csv or .parquet")
-    table = pa.table({whole_characters(name): _written_cells(cells) for name, cells in columns.items()})
+    table = pa.table({whole_characters(name): text_cells(cells) for name, cells in columns.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, partial(writers[path.suffix.lower()], table))
-
-
-def _written_cells(cells: Sequence[object]) -> Any:
-    import pyarrow as pa
-
-    return pa.array([whole_characters(cell) if isinstance(cell, str) else cell for cell in cells])

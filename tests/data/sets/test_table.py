@@ -20,9 +20,10 @@ from tests.running import assembled, build, train
 from l2d.config import compose
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.arrays import Arrays
+from l2d.data.cells import cell_word
 from l2d.data.sets.outcomes import MONEY, class_numbers, price_hint
 from l2d.data.sets.table import Table
-from l2d.data.sheet import Sheet, cell_word, read_sheet
+from l2d.data.sheet import Sheet, read_sheet
 from l2d.data.splits import split
 from l2d.data.text.encoders import HASHES, Hashed
 from l2d.utils.errors import L2DError, ParameterError
@@ -871,7 +872,7 @@ def test_repeated_texts_are_counted(tmp_path: Path, capsys: pytest.CaptureFixtur
     load(path, text="query", **SPLIT)
     assert "earlier row" not in capsys.readouterr().err  # the column decides about their sides
     load(write(tmp_path, {**GOOD, "query": ["a b", "c", "a  b", "a b", *"defgh", "c"]}), text="query")
-    assert "; 3 rows with the text of an earlier row, on the same side of the split\n" in capsys.readouterr().err
+    assert "3 rows with the text of an earlier row" in capsys.readouterr().err
     load(write(tmp_path, {**GOOD, "query": list("abcdefghij")}), text="query")
     assert "earlier row" not in capsys.readouterr().err
 

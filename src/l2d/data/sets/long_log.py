@@ -1,15 +1,15 @@
 """A log with a row per answer, made into a table with a row per query and empty cells where an expert was not asked."""
 
 import itertools
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from l2d.data.arrays import same_name
+from l2d.data.cells import YES_NO, cell_word, missing
 from l2d.data.sets.outcomes import ALSO_CALLED, LATENCY, MONEY, OUTCOMES, PROPENSITY, check_answers, refuse_near
-from l2d.data.sheet import YES_NO, Sheet, cell_word, missing
+from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
@@ -21,19 +21,8 @@ MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
 # Known only after the answer, or of no use for a new query: left out, unless they are named.
 AFTER = (
-    *(
-        EXPERT,
-        "answer",
-        "response",
-        "tokens",
-        "probability",
-        "seconds",
-        "time",
-        "timestamp",
-        "router_choice",
-        "price_scale",
-    ),
-    *(*MONEY_WORDS, *PREFIXES, *OUTCOMES, *ALSO_CALLED["correct"]),
+    *(EXPERT, "answer", "response", "tokens", "probability", "seconds", "time", "timestamp", "router_choice"),
+    *("price_scale", *MONEY_WORDS, *PREFIXES, *OUTCOMES, *ALSO_CALLED["correct"]),
 )
 
 
@@ -105,7 +94,7 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     told = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
     if again := len(sheet) - len(answered):
         told += f"; left out {counted(again, 'row')} with an answer that came before"
-    print(f"{sheet.path}: {told}", file=sys.stderr)
+    sheet.note(told)
     return Sheet(sheet.path, wide, first, written)
 
 
@@ -125,7 +114,7 @@ def _without_wrong_propensities(
     if PROPENSITY not in columns.values() or not len(partly):
         return columns
     why = f"{len(partly):,} of {query.max() + 1:,} queries have answers with and without {outcome}"
-    print(f"{sheet.path}: propensities are estimated anew: {why}", file=sys.stderr)
+    sheet.note(f"propensities are estimated anew: {why}")
     return {name: prefix for name, prefix in columns.items() if prefix != PROPENSITY}
 
 
@@ -217,11 +206,9 @@ def _of_the_query(
                 raise L2DError(f"{sheet.path}: {sheet.column} {name}: {same}; correct one {sheet.counted}")
             (found if row is None else left_out).append(name)
     if left_out:
-        what = f"{listed(left_out)}: differs between answers to one query, so the router does not see it"
-        print(f"{sheet.path}: {what}", file=sys.stderr)
+        sheet.note(f"{listed(left_out)}: differs between answers to one query, so the router does not see it")
     if later:
-        what = f"left out because of their names: {listed(later)} (dataset.features can name columns of numbers)"
-        print(f"{sheet.path}: {what}", file=sys.stderr)
+        sheet.note(f"left out because of their names: {listed(later)} (dataset.features can name columns of numbers)")
     return found
 
 

@@ -28,7 +28,7 @@ class MMLU(Table):
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """Without a path as the config says, and nothing is fetched: the hub's questions have no columns of outcomes."""
-        return super().expert_names(data_dir) if self.path is not None else self.experts or []
+        return super().expert_names(data_dir) if self.path is not None else self.named.experts or []
 
     def _file(self, data_dir: Path) -> Path:
         if self.path is not None:
@@ -43,23 +43,25 @@ class MMLU(Table):
 
     def _experts(self, sheet: Sheet) -> list[Expert]:
         columns = [name for name in sheet.names if name.startswith(tuple(f"{kind}_" for kind in OUTCOMES))]
-        experts = super()._experts(sheet) if self.experts is not None or columns else []
+        experts = super()._experts(sheet) if self.named.experts is not None or columns else []
         if self._by_subject and (not experts or any(expert.outcome == "prediction" for expert in experts)):
             problem = "models answer with letters, not with these labels; use label=answer, or a file with columns correct_NAME"
-            raise ParameterError("label", problem, self.label)
+            raise ParameterError("label", problem, self.named.label)
         return experts
 
     @property
     def _by_subject(self) -> bool:
-        return self.label is not None and self.label == self.category
+        return self.named.label is not None and self.named.label == self.named.category
 
     def _labels(self, sheet: Sheet, words: list[str] | None) -> tuple[np.ndarray, int]:
         """All four letters, even if some do not occur: a model's answer is a letter too. Or subjects, if they are the label."""
         if self._by_subject:
             return super()._labels(sheet, words)
-        if self.label is None or words is None:
+        if self.named.label is None or words is None:
             raise ParameterError("label", "missing; name the column of the right letters, label=answer")
-        sheet.refuse(self.label, f"none of {', '.join(LETTERS)}", np.array([word not in LETTERS for word in words]))
+        sheet.refuse(
+            self.named.label, f"none of {', '.join(LETTERS)}", np.array([word not in LETTERS for word in words])
+        )
         return np.array([LETTERS.index(word) for word in words]), len(LETTERS)
 
 

@@ -2,7 +2,6 @@
 
 import difflib
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from l2d.data.arrays import Answers, same_name
-from l2d.data.sheet import Sheet, cell_number, missing
+from l2d.data.cells import cell_number, missing
+from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError, unknown
 from l2d.utils.text import counted, listed
 
@@ -201,7 +201,7 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
         found["propensities"] = None
         if not asked.all():  # else none is needed
             why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
-            print(f"{sheet.path}: propensities are estimated anew: {why}; fill them in to use yours", file=sys.stderr)
+            sheet.note(f"propensities are estimated anew: {why}; fill them in to use yours")
     parts = {key: None if values is None else torch.from_numpy(values) for key, values in found.items()}
     return Answers(torch.from_numpy(errors), **parts)
 
