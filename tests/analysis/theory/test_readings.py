@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from l2d.analysis.theory.consistency import judge
-from l2d.analysis.theory.readings import outcomes, readings, readings_text
+from l2d.analysis.theory.readings import outcomes, readings
 from l2d.core.costs import cheapest
 from l2d.core.rewards import sum_others
 from l2d.core.rho import cheapest_counts, reward_mass, rho_shares
@@ -81,10 +81,3 @@ def test_every_outcome_is_counted_once() -> None:
     right = chances @ (1 - errors)
     torch.testing.assert_close(right[0], torch.tensor([1.0, 0.1, 0.1], dtype=torch.float64))
     torch.testing.assert_close(right[9], torch.tensor([0.1, 0.1, 1.0], dtype=torch.float64))
-
-
-def test_the_table_says_what_it_is() -> None:
-    lines = readings_text(readings([0.5, 0.5], 2, offsets=[1.0])).splitlines()
-    assert lines[0].split("  ")[0] == "m_k"
-    assert lines[2].split()[:4] == ["reward_mass", "1", "0.500,", "0.500"]
-    assert "exact minimum" in lines[-1]

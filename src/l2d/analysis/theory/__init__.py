@@ -1,1 +1,1 @@
-"""The paper's bounds and consistency results, in numbers and pictures."""
+"""The paper's bounds and consistency results, in numbers."""

@@ -47,11 +47,6 @@ def complexity_sum(counts: Tensor, norms: Tensor, rho: Tensor) -> float:
     return float((counts * norms**2 / rho**2).sum())
 
 
-def least_complexity_sum(counts: Tensor, norms: Tensor, total: float) -> float:
-    """Its least value at Σ_j ρ_j = total: (Σ_j (m_j X_j²)^(1/3))³/total², reached at `l2d.core.rho.rho_shares`."""
-    return float((counts * norms**2).pow(1 / 3).sum() ** 3) / total**2
-
-
 def rademacher_bound(counts: Tensor, norms: Tensor, rho: Tensor, norm_bound: float, m: int) -> float:
     """√p·F/m·√(Σ_j m_j X_j²/ρ_j²) ≥ R̂_{S,ρ}, the first form of Section 4.2, A."""
     return math.sqrt(len(rho) * complexity_sum(counts, norms, rho)) * norm_bound / m
@@ -60,14 +55,6 @@ def rademacher_bound(counts: Tensor, norms: Tensor, rho: Tensor, norm_bound: flo
 def rademacher_bound_one_norm(counts: Tensor, norms: Tensor, rho: Tensor, norm_bound: float, m: int) -> float:
     """The second form: the largest X in place of every X_j."""
     return rademacher_bound(counts, norms.max().expand_as(rho), rho, norm_bound, m)
-
-
-def rademacher_bound_l1(counts: Tensor, norms: Tensor, rho: Tensor, norm_bound: float, m: int, dimension: int) -> float:
-    """F_1·√(2p)/m·√(Σ_j m_j d_j²/ρ_j²·log(2d)) ≥ R̂_{S,ρ} for w·Φ(x, k), ‖w‖_1 ≤ F_1: commented out in the paper's source.
-
-    norms: d_j, the largest ‖Φ(x_i, k)‖_∞ over S_j and k. dimension: d of w; p·d for scores w_k·φ(x) with φ in d dimensions.
-    """
-    return math.sqrt(2 * math.log(2 * dimension)) * rademacher_bound(counts, norms, rho, norm_bound, m)
 
 
 def rademacher_monte_carlo(
@@ -116,7 +103,7 @@ class MarginBound:
         return self.total >= 1
 
     def points_needed(self, m: int) -> float:
-        """How many points like these m would bring the bound to 1: all but the first term fall as 1/√m."""
+        """The number of points like these m at which the bound is 1: all but the first term fall as 1/√m."""
         room = 1 - self.empirical
         return m * ((self.total - self.empirical) / room) ** 2 if room > 0 else math.inf
 

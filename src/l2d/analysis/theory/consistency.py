@@ -1,4 +1,4 @@
-"""What the comp-sum surrogate's minimiser decides at one x, and what that costs (Theorem 5.1, Corollaries 5.2 and 5.3).
+"""The decisions of the comp-sum surrogate's minimiser at one x, and their regret (Theorem 5.1, Corollaries 5.2 and 5.3).
 
 At the minimiser f of Σ_k p_k ℓ̃_ρ(f, k), w = p/ρ is stationary for S_kj = softmax_j(f/ρ_k). Every row of S is in the order of f, so
 w is too: argmax f = argmax_k p_k/ρ_k. The paper's decision is optimal for every p if and only if all ρ_k are equal.

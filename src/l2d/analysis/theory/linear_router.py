@@ -26,7 +26,7 @@ from l2d.utils.errors import L2DError
 
 @dataclass(frozen=True)
 class LinearRouter:
-    """features φ [m, d] and head W [p, d] in float64 with scores = φ W^T [m, p]; costs [m, p]. All of the training split.
+    """The training split: features φ [m, d] and head W [p, d] in float64 with scores = φ W^T [m, p]; costs [m, p].
     from_log: costs of experts that were not asked are estimates."""
 
     features: Tensor
@@ -54,16 +54,14 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
     folder.check_data(data_fingerprint(experiment))
     splits = splits_of_router(experiment)
     if splits.train.costs.isnan().any():
-        unknown = f"a log, and method={experiment.method.name} learns only from the costs that it knows"
-        raise L2DError(
-            f"{run}: {unknown}; the bound needs every cost, as methods complete them that need them too (mild, tdef)"
-        )
+        known = f"method={experiment.method.name} learns from a log only the costs that it knows"
+        raise L2DError(f"{run}: {known}; the bound needs every cost, so use a method that completes them (mild, tdef)")
     found = as_linear(router.network, router.method, splits.train)
     return replace(found, from_log=splits.propensities is not None)
 
 
 def check_linear(network: nn.Module, method: Method, p: int) -> None:
-    """Called before the data are read."""
+    """Raise L2DError for a router that the bound does not cover; called before the data are read."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear | CosineHead) or method.num_outputs != p or method.takes_evidence:
         raise L2DError(f"{type(method).__name__}: the bound is for routers with one linear score per expert")
@@ -84,7 +82,7 @@ def as_linear(network: nn.Module, method: Method, split: Split) -> LinearRouter:
 
 
 def penultimate(network: nn.Module, head: nn.Module, split: Split) -> Tensor:
-    """What enters the head, for every row of a split in order. -> [m, d] on the CPU."""
+    """The inputs of the head, for every row of a split in order. -> [m, d] on the CPU."""
     found: list[Tensor] = []
     hook = head.register_forward_pre_hook(lambda _, entering: found.append(entering[0].detach().cpu()))
     device = next(network.parameters()).device

@@ -1,4 +1,4 @@
-"""The two readings of m_k, and what MILD does with each at the exact minimum of its loss, for the synthetic experts of a setup."""
+"""The two readings of m_k for synthetic experts, and the decisions of MILD at the exact minimum of its loss with each."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,6 @@ from l2d.core.decisions import argmax_last
 from l2d.core.rewards import sum_others
 from l2d.core.rho import rho_by_rule
 from l2d.experts.partition import class_owners
-from l2d.utils.text import aligned
 
 TINY = 1e-300
 LEAST = 1e-5  # training counts at least one point: here one of 100,000
@@ -55,19 +54,18 @@ def readings(
     total: float = 1.0,
     offsets: Sequence[float] = (0.0, 5.0),
 ) -> list[Reading]:
-    """For each reading and offset. train, test: how frequent each class is (default: all equally)."""
+    """One for each reading and offset. train, test: frequencies of the classes (default: all equal)."""
     owners = class_owners(coverage, num_classes)
     errors, chances = outcomes(owners)
     costs = errors + torch.tensor(prices or [0.0] * errors.shape[1], dtype=torch.float64)
     here, there = (_frequencies(given, num_classes) for given in (train, test))
     rewards = sum_others(costs)
-    mass = rewards / rewards.sum(dim=1, keepdim=True).clamp(
-        min=TINY
-    )  # where nobody is wrong, there is no reward to share
+    # Where nobody is wrong, there is no reward to share.
+    mass = rewards / rewards.sum(dim=1, keepdim=True).clamp(min=TINY)
     first = torch.nn.functional.one_hot(cheapest(costs), errors.shape[1]).to(torch.float64)
     masses = {"reward_mass": here @ chances @ mass, "cheapest": here @ chances @ first}
     counts = {name: count.clamp(min=LEAST) for name, count in masses.items()}
-    expected, best = chances @ rewards, chances @ costs  # of each class
+    expected, best = chances @ rewards, chances @ costs  # by class
     found = []
     for name, offset in product(READINGS, offsets):
         rho = rho_by_rule("theory", total, offset, counts[name])
@@ -82,21 +80,3 @@ def readings(
 def _frequencies(given: Sequence[float] | None, num_classes: int) -> Tensor:
     values = torch.tensor([1.0] * num_classes if given is None else list(given), dtype=torch.float64)
     return values / values.sum()
-
-
-def readings_text(found: Sequence[Reading]) -> str:
-    rows = [
-        [
-            one.counts,
-            f"{one.offset:g}",
-            ", ".join(f"{share:.3f}" for share in one.shares.tolist()),
-            ", ".join(f"{value:.3f}" for value in one.rho.tolist()),
-            f"{one.deferral_loss:.4f}",
-            f"{one.oracle:.4f}",
-        ]
-        for one in found
-    ]
-    head = ["m_k", "offset", "share of m_k", "ρ", "argmax", "posterior"]
-    return (
-        f"{aligned(head, rows)}\nexpected deferral loss at the exact minimum of MILD's loss, by argmax and by posterior"
-    )

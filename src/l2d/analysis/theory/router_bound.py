@@ -1,4 +1,4 @@
-"""The margin bound for a trained router: its terms, whether it is vacuous, and what is proven or only estimated."""
+"""The margin bound for a trained router: its terms, its verdict, and its caveats."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ FIRST = "Theorem 4.1, first inequality"
 
 @dataclass(frozen=True)
 class WeightedSample:
-    """The weights of bounds.py, and what turns a weighted loss into a deferral loss."""
+    """The weights of bounds.py, and the constants that turn a weighted loss into a deferral loss."""
 
     weights: Tensor
     scale: float
@@ -39,7 +39,8 @@ class WeightedSample:
 def weighted_sample(costs: Tensor, kind: str, cost_scale: float = 1.0) -> WeightedSample:
     """Weights c̄_k/C with C the largest Σ_k c̄_k of these rows.
 
-    kind: of the rewards; cost_scale: what the costs are divided by for complement. By Lemma 1, DL = Σ_{k≠k*} c̄_k − (p − 2)·Σ_k c_k;
+    kind: sum_others or complement. cost_scale: divides the costs for complement.
+    By Lemma 1, DL = Σ_{k≠k*} c̄_k − (p − 2)·Σ_k c_k;
     by Lemma 2, DL/cost_scale = Σ_{k≠k*} c̄_k + Σ_k c_k/cost_scale − (p − 1).
     """
     p = costs.shape[1]
@@ -56,7 +57,7 @@ def weighted_sample(costs: Tensor, kind: str, cost_scale: float = 1.0) -> Weight
 
 @dataclass(frozen=True)
 class BoundReport:
-    """Everything that `bound_text` prints. rows: bounds by form of the complexity, then by what is assumed of ρ."""
+    """The numbers that `bound_text` prints. rows: bounds by form of the complexity, then by assumption on ρ."""
 
     sample: WeightedSample
     rho: Tensor
@@ -129,7 +130,7 @@ def bound_report(
 
 
 def own_rewards(method: Method, costs: Tensor) -> tuple[str, float]:
-    """The kind of rewards that a method learns from, and what it divides the costs by."""
+    """The kind of rewards that a method learns from, and the divisor of its costs."""
     kind = getattr(method, "reward_kind", None)
     if kind is None:
         raise ParameterError("rewards", f"{type(method).__name__} has none of its own; give sum_others or complement")
@@ -192,7 +193,7 @@ def bound_text(report: BoundReport, router: LinearRouter) -> str:
 
 
 def _verdict(report: BoundReport, m: int) -> list[str]:
-    """What the numbers say: vacuous, next to vacuous, or a statement about this router."""
+    """Vacuous, next to vacuous, or a statement about this router."""
     ratio = report.rademacher[BY_EXPERT] / report.best_complexity
     return [
         "The bound is on E[Σ_k c̄_k·1[ρ_f(x, k) ≤ 0]]/C, which is at most 1."
@@ -210,8 +211,8 @@ def _vacuous(report: BoundReport, m: int) -> list[str]:
         return [*lines, f"The smallest, {least.total:.4g}, would reach 1 with {needed}."]
     return [
         *lines,
-        f"More points would not help: the empirical margin loss alone, {least.empirical:.4f}, is above that of the worst routing,"
-        f" {report.worst:.4f}. The router does not reach margins as large as ρ.",
+        f"More points would not help: the empirical margin loss alone, {least.empirical:.4f}, is above the loss of the"
+        f" worst routing, {report.worst:.4f}. The router does not reach margins as large as ρ.",
     ]
 
 

@@ -1,18 +1,20 @@
-"""Decisions over all p of three experts: where argmax f misses the best expert, and that the posterior decision never does."""
+"""Draws both decisions over all p of three experts: python examples/simplex.py simplex.png 1 0.6 0.3
 
+The three numbers are ρ. At the minimiser of MILD's loss, argmax f takes the largest p/ρ and the posterior decision the largest p
+(docs/theory.md). Dark: not the best expert.
+"""
+
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
 from torch import Tensor
 
-from l2d.analysis.theory.consistency import TIE, Verdict, judge
-from l2d.analysis.theory.consistency_text import regret_theorem
-
-if TYPE_CHECKING:  # a second to import, and only pictures need it
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from l2d.analysis.theory.consistency import TIE, Verdict, judge, worst_regret
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 COLOURS = np.array([[0.55, 0.71, 0.87], [0.99, 0.75, 0.50], [0.60, 0.80, 0.58]])
@@ -32,7 +34,7 @@ def simplex_triangles(n: int) -> Tensor:
 
 @dataclass(frozen=True)
 class SimplexRegions:
-    """The triangles' corners and what is decided at their centres."""
+    """The triangles' corners, and the decisions at their centres."""
 
     corners: Tensor
     verdict: Verdict
@@ -52,29 +54,13 @@ def simplex_regions(rho: Tensor, n: int = 60) -> SimplexRegions:
     return SimplexRegions(corners, judge(corners.mean(dim=1), rho))
 
 
-def simplex_text(rho: Tensor, found: SimplexRegions) -> str:
-    most = float(found.verdict.argmax_regret.max())
-    return "\n".join(
-        [
-            f"argmax f misses the best expert on {found.wrong:.1%} of the simplex, posterior on {found.wrong_by_posterior:.1%}.",
-            f"The most that argmax loses at these {len(found.corners)} points: {most:.4f}·C(x).",
-            regret_theorem(rho),
-        ]
-    )
-
-
-def simplex_figure(rho: Tensor, found: SimplexRegions, marked: Tensor | None = None) -> "Figure":
-    """argmax beside posterior; dark where the decision is not the best, thin lines between the best experts' regions.
-
-    marked: rows of p to show, [n, 3].
-    """
-    from matplotlib.figure import Figure
-
+def simplex_figure(rho: Tensor, found: SimplexRegions) -> Figure:
+    """argmax beside posterior; dashed lines part the regions in which each expert is best."""
     picture = Figure(figsize=(11, 5), layout="constrained")
     left, right = picture.subplots(1, 2)
     verdict = found.verdict
-    _draw(left, found.corners, verdict.argmax, verdict.argmax_regret > TIE, marked)
-    _draw(right, found.corners, verdict.by_posterior, verdict.posterior_regret > TIE, marked)
+    draw(left, found.corners, verdict.argmax, verdict.argmax_regret > TIE)
+    draw(right, found.corners, verdict.by_posterior, verdict.posterior_regret > TIE)
     left.set_title(f"argmax f: not the best expert on {found.wrong:.1%} of the simplex (dark)")
     right.set_title(f"posterior: not the best expert on {found.wrong_by_posterior:.1%}")
     values = ", ".join(f"{value:g}" for value in rho.tolist())
@@ -82,9 +68,7 @@ def simplex_figure(rho: Tensor, found: SimplexRegions, marked: Tensor | None = N
     return picture
 
 
-def _draw(axes: "Axes", corners: Tensor, decisions: Tensor, wrong: Tensor, marked: Tensor | None) -> None:
-    from matplotlib.collections import PolyCollection
-
+def draw(axes: Axes, corners: Tensor, decisions: Tensor, wrong: Tensor) -> None:
     colours = COLOURS[decisions.numpy()] * np.where(wrong.numpy(), 0.6, 1.0)[:, None]
     axes.add_collection(PolyCollection(list(corners.numpy() @ CORNERS), facecolors=colours, edgecolors=colours, lw=0.3))
     centre = CORNERS.mean(axis=0)
@@ -92,7 +76,20 @@ def _draw(axes: "Axes", corners: Tensor, decisions: Tensor, wrong: Tensor, marke
         middle = (CORNERS.sum(axis=0) - corner) / 2
         axes.plot(*zip(centre, middle, strict=True), color="black", lw=0.8, ls="--")
         axes.text(away[0], away[1], f"expert {k + 1}", ha="center", va="center")
-    if marked is not None:
-        axes.plot(*(marked.numpy() @ CORNERS).T, "k*", ms=10)
     axes.set(xlim=(-0.15, 1.15), ylim=(-0.12, 1.0), aspect="equal")
     axes.axis("off")
+
+
+def main(out: str = "simplex.png", *rho: str) -> None:
+    margins = torch.tensor([float(value) for value in rho or (1, 0.6, 0.3)], dtype=torch.float64)
+    found = simplex_regions(margins)
+    most = float(found.verdict.argmax_regret.max())
+    print(
+        f"not the best expert on: argmax f {found.wrong:.1%}, posterior {found.wrong_by_posterior:.1%} of the simplex"
+    )
+    print(f"largest excess of argmax f here {most:.4f}·C(x), over all p {worst_regret(margins):.4f}·C(x)")
+    simplex_figure(margins, found).savefig(out, dpi=150)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,109 @@
+"""The scripts of examples/ that show the theory: the simplex, both readings of m_k, and the world of Figure 1."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import quad
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+
+
+@pytest.fixture(autouse=True)
+def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+
+@pytest.fixture
+def simplex(_on_path: None) -> Any:
+    return import_module("simplex")
+
+
+@pytest.fixture
+def figure1(_on_path: None) -> Any:
+    return import_module("figure1")
+
+
+def f64(values: object) -> torch.Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_triangles_cover_the_simplex(simplex: Any) -> None:
+    corners = simplex.simplex_triangles(7)
+    assert corners.shape == (49, 3, 3)
+    np.testing.assert_allclose(corners.sum(dim=-1), 1)
+    assert float(corners.min()) >= -1e-15
+    areas = [abs(np.linalg.det(np.stack([b - a, c - a]))) for a, b, c in corners.numpy()[:, :, :2]]
+    np.testing.assert_allclose(areas, 1 / 49)
+
+
+def test_regions_of_the_simplex(simplex: Any) -> None:
+    """At the centre of each triangle argmax takes the largest p/ρ, and the posterior the largest p. Wrong regions are dark."""
+    rho = f64([1.0, 0.6, 0.3])
+    found = simplex.simplex_regions(rho, 10)
+    p = found.corners.mean(dim=1)
+    assert found.verdict.argmax.tolist() == (p / rho).argmax(dim=1).tolist()
+    lost = p.amax(dim=1) - p[torch.arange(100), found.verdict.argmax]
+    assert found.wrong == float((lost > 1e-9).double().mean()) > 0.2
+    assert found.wrong_by_posterior == 0
+    assert simplex.simplex_regions(f64([2.0, 2.0, 2.0]), 10).wrong == 0
+    [regions] = simplex.simplex_figure(rho, found).axes[0].collections
+    wanted = simplex.COLOURS[found.verdict.argmax] * np.where(lost > 1e-9, 0.6, 1.0)[:, None]
+    np.testing.assert_allclose(np.asarray(regions.get_facecolor())[:, :3], wanted)
+
+
+def test_the_scripts_run(simplex: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    simplex.main(str(tmp_path / "simplex.png"), "1", "0.6", "0.3")
+    assert "29.4%" in capsys.readouterr().out
+    assert (tmp_path / "simplex.png").read_bytes().startswith(b"\x89PNG")
+    import_module("two_readings").main("10", "0.7", "0.2", "0.1")
+    [first] = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("cheapest  ")][:1]
+    assert first[-2:] == ["0.6300", "0.0000"]
+
+
+def test_the_world_is_as_described(figure1: Any) -> None:
+    """Four densities, the first expert the most accurate over most of the inputs, the dearest the most accurate at its best."""
+    for k, centre in enumerate(figure1.CENTRES.tolist()):
+        mass = quad(lambda x, k=k: float(figure1.class_densities(np.array([x]))[0, k]), -15, 15, points=[centre])[0]
+        assert mass == pytest.approx(figure1.PRIORS[k], abs=1e-6)
+    accuracy = figure1.expert_accuracies(figure1.GRID)
+    assert ((accuracy > 0) & (accuracy < 1)).all()
+    assert figure1.quadrature(torch.from_numpy(accuracy.argmax(axis=1) == 0).double()) > 0.6
+    assert accuracy.max(axis=0).argmax() == 2
+    assert figure1.PRICES.diff().min() > 0
+    owners = figure1.expected_costs(figure1.GRID).argmin(dim=1)
+    assert np.flatnonzero(np.diff(owners.numpy())).size == 2  # three regions, and not those of the four classes
+
+
+def test_losses_by_another_quadrature(figure1: Any) -> None:
+    """Always expert k: ∫ density·(1 − accuracy_k + β_k) dx, also as the mean of a sample."""
+    _, costs = figure1.draw_sample(40000, np.random.default_rng(0))
+    for k in range(3):
+
+        def integrand(x: float, k: int = k) -> float:
+            at = np.array([x])
+            return float(figure1.class_densities(at).sum() * figure1.expected_costs(at)[0, k])
+
+        always = figure1.expected_loss(torch.full((len(figure1.GRID),), k))
+        assert always == pytest.approx(quad(integrand, -10, 10, points=[-3, 0, 3], limit=200)[0], abs=1e-4)
+        assert float(costs[:, k].mean()) == pytest.approx(always, abs=0.01)
+
+
+@pytest.mark.slow
+def test_what_is_learned(figure1: Any, tmp_path: Path) -> None:
+    """By how often an expert is the cheapest and without an offset, argmax is far from the optimum already at the minimiser, and the
+    posterior is at it. By reward mass argmax is near it."""
+    rho, decisions = figure1.decide(points=200, steps=50)
+    assert [float(values.sum()) for values in rho.values()] == pytest.approx([1, 16, 1, 16])
+    learned, best = ({name: figure1.expected_loss(both[i]) for name, both in decisions.items()} for i in (0, 1))
+    optimum, collapsed = best["TDEF"], "MILD by cheapest, offset 0"
+    assert optimum == pytest.approx(0.1540, abs=1e-4)
+    assert [best[name] for name in best if "posterior" in name] == pytest.approx([optimum] * 4, abs=1e-6)
+    assert best["MILD by reward_mass, offset 0, argmax"] < optimum + 0.01
+    assert best[f"{collapsed}, argmax"] > optimum + 0.3
+    assert learned[f"{collapsed}, argmax"] > learned[f"{collapsed}, posterior"] + 0.1
+    assert learned["TDEF"] < optimum + 0.05
+    figure1.figure(decisions).savefig(tmp_path / "figure1.png")
