@@ -7,6 +7,7 @@ python bench/pictures.py measure    # first trains what report.png and curve.svg
 import argparse
 import csv
 import statistics
+import sys
 import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -25,9 +26,11 @@ from l2d.analysis.curve.measure import measure_group
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.read import read_cells
-from l2d.analysis.theory.simplex import simplex_figure, simplex_regions
 from provenance import ROOT, commit, machine, versions
 from records import Row, read, title_of, trained
+
+sys.path.insert(0, str(ROOT / "examples"))
+from simplex import simplex_figure, simplex_regions
 
 RESULTS = ROOT / "bench" / "results"
 OUT = ROOT / "docs" / "pictures"
