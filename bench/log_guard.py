@@ -24,7 +24,7 @@ from l2d.core.decisions import argmax_last
 from l2d.core.guard import FOLDS, fit_guard, with_offsets
 from l2d.data.arrays import Answers
 from l2d.data.split import Split
-from l2d.logs.model import LogModel
+from l2d.logs.model import fit_log_model
 from logs import POLICIES, Questions, about, told
 from provenance import ROOT
 from records import Row, read, write
@@ -68,7 +68,7 @@ class MaskedLog:
         self.robust, near, linear = (torch.zeros(len(rows), 3, dtype=torch.float64) for _ in range(3))
         for k in range(FOLDS):
             train, own = rows[fold != k], rows[fold == k]
-            model = LogModel(split(questions, train, errors, chances), questions.names)
+            model = fit_log_model(split(questions, train, errors, chances), questions.names)
             judged = model.judged(split(questions, own, errors, chances))
             assert judged.logged is not None
             self.robust[fold == k], linear[fold == k] = judged.costs, judged.logged.expected

@@ -25,7 +25,7 @@ from l2d.core.off_policy import policy_value, value_of
 from l2d.data.arrays import Answers
 from l2d.data.sheet import write_sheet
 from l2d.data.split import Split
-from l2d.logs.model import LogModel
+from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
 from provenance import ROOT, commit, machine, versions
 from records import Row, put, read, trained, write
@@ -190,7 +190,7 @@ def one_log(
     )
     key = (str(policy), repetition)
     if key not in _models:
-        _models[key] = LogModel(learned, questions.names)
+        _models[key] = fit_log_model(learned, questions.names)
     seen = _models[key].judged(judged)
     assert seen.logged is not None
     value = value_of(decisions[seen.rows], seen.costs, seen.logged)

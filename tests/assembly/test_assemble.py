@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from l2d.assembly.assemble import Division, Splits, assemble, sampled, take_evidence
+from l2d.assembly.assemble import Asking, Division, Splits, assemble, sampled, take_evidence
 from l2d.core.costs import cheapest
 from l2d.costs.cost import Cost
 from l2d.costs.error import ErrorCost
@@ -49,11 +49,7 @@ def build(cost: Cost = FREE, arrays: Arrays | None = None, experts: Any = None, 
         SyntheticExperts() if experts is None else experts,
         cost,
         replace(DIVISION, **changes),
-        coverage=coverage,
-        data="digits",
-        data_dir=Path(),
-        cache=Cache(Path(), "digits", {}),
-        compute=ComputeOptions(),
+        Asking(coverage, "digits", Path(), Cache(Path(), "digits", {}), ComputeOptions()),
     )
 
 

@@ -92,7 +92,7 @@ def test_a_router_for_these_inputs(overrides: list[str]) -> None:
 
 def test_the_machine_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[ComputeOptions] = []
-    monkeypatch.setattr(build, "assemble", lambda *_, **options: asked.append(options["compute"]))
+    monkeypatch.setattr(build, "assemble", lambda *given: asked.append(given[-1].compute))
     machine = ["trainer.accelerator=gpu", "trainer.deterministic=true", "trainer.data_on_device=false", "progress=true"]
     nothing: Any = None
     build.assemble_rows(check(compose(machine)), nothing, "", nothing)
@@ -101,7 +101,7 @@ def test_the_machine_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_experts_are_made_again_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
-    monkeypatch.setattr(build, "assemble", lambda *_, **options: asked.append(options["cache"].renew))
+    monkeypatch.setattr(build, "assemble", lambda *given: asked.append(given[-1].cache.renew))
     for renew in (False, True):
         build.make_splits(check(compose([])), renew_experts=renew)
     assert asked == [False, True]

@@ -23,7 +23,7 @@ from l2d.data.splits import resample, split
 from l2d.experts.cache import Cache
 from l2d.experts.request import ComputeOptions, ExpertRequest, Experts
 from l2d.lightning.threads import one_thread_if_small
-from l2d.logs.model import LogModel, completed
+from l2d.logs.model import completed, fit_log_model
 from l2d.methods.method import Evidence
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed, stream
@@ -36,11 +36,11 @@ class Splits:
     """The data of a run.
 
     train: resampled, if `sampling` says so. train_costs: before resampling; they choose the best single expert. largest_cost:
-    of the training rows, before noise. propensities: how those of a log are known; None if all costs are. categories,
+    of the training rows, before noise. propensities: the source of a log's propensities; None if all costs are known. categories,
     train_categories: of the test rows, and of the training rows before resampling. ids, train_ids: of the test rows, and of all
-    others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: what the cost reports of
-    its prices. cache: of the experts' predictions. expert_seconds: how long making or reading them took. price_weights: the
-    regression of prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already.
+    others. evidence: for methods that take it. prices: β [p]; None if each row has its own. cost_facts: the cost's report on its
+    prices. cache: of the experts' predictions. expert_seconds: the time to make or read them. price_weights: the regression of
+    prices that differ between rows, [F + 1, p], if the log's model has fitted it to the training rows already.
     """
 
     train: Split
@@ -66,9 +66,9 @@ class Splits:
 
 @dataclass(frozen=True)
 class Division:
-    """How rows are divided and completed: keys of conf/base.yaml. with_evidence, from_logs, prices_later: whether the method takes
-    evidence, learns from a log as it is, and adds prices only to decide: prices that differ between rows are then left out of its
-    training costs. everything: whether the router learns from its validation rows too, which then only show how training went."""
+    """Keys of conf/base.yaml that divide and complete the rows, and properties of the method. with_evidence: it takes evidence.
+    from_logs: it learns from a log as it is. prices_later: it adds prices only to decide, so prices that differ between rows are
+    left out of its training costs. everything: the router learns from its validation rows too; they only show how training went."""
 
     validation_fraction: float
     fold: str | None
@@ -81,76 +81,61 @@ class Division:
     everything: bool = False
 
 
-def assemble(
-    arrays: Arrays,
-    experts: Experts,
-    cost: Cost,
-    division: Division,
-    *,
-    coverage: Sequence[float] | None,
-    data: str,
-    data_dir: Path,
-    cache: Cache,
-    compute: ComputeOptions,
-) -> Splits:
-    """Validation rows are drawn from the training rows, by the experts' own seed or, if they have none, by the run's.
-    Test rows are the dataset's own and are used only for the final score.
+@dataclass(frozen=True)
+class Asking:
+    """How the experts are asked. data: the dataset's fingerprint. cache: of their predictions; the facts of the data are added."""
 
-    data: the dataset's fingerprint. Only the training split gets noise and resampling. Resampling comes last: experts learn from
-    the original rows, but methods count the resampled ones.
-    """
-    expert_seed = division.seed if experts.seed is None else experts.seed
-    fraction, seed = division.validation_fraction, derive_seed(expert_seed, "validation")
-    train, validation = split(arrays, fraction, seed, division.fold)
-    if division.everything:
-        train = torch.arange(len(arrays.train_labels))
-    shares = None if coverage is None else [float(share) for share in coverage]
-    known = cache.knowing(data=data, seed=expert_seed, train=fingerprint_of(train), coverage=shares)
-    begun = time.monotonic()
-    with blaming_experts():
-        panel = experts.panel(ExpertRequest(arrays, train, coverage, expert_seed, known, data_dir, compute))
-        if len(panel.names) < 2:
-            raise ParameterError("coverage", f"{len(panel.names)} expert; routing needs at least 2", coverage)
-    expert_seconds = time.monotonic() - begun
-    with under("cost"):
-        cost.check_panel(panel)
-        prices = None if cost.by_row else cost.prices(panel, train)
-        part = partial(priced_split, cost, prices)
-        whole = part(arrays.train_inputs, train, panel.train, arrays.train_labels)
-        held_out = part(arrays.train_inputs, validation, panel.train, arrays.train_labels)
-        everything = torch.arange(len(arrays.test_labels))
-        test = part(arrays.test_inputs, everything, panel.test, arrays.test_labels)
-        facts = cost.facts(panel, train)
+    coverage: Sequence[float] | None
+    data: str
+    data_dir: Path
+    cache: Cache
+    compute: ComputeOptions
+
+
+@dataclass(frozen=True)
+class CostedSplits:
+    """The three splits with their costs. The fields after `test` are those of Splits; train_costs is None unless this is a log."""
+
+    train: Split
+    validation: Split
+    test: Split
+    prices: Tensor | None
     propensities: Propensities | None = None
-    train_costs = price_weights = None
-    if any(part.costs.isnan().any() for part in (whole, held_out, test)):
-        propensities = "estimated" if whole.answers.propensities is None else "given"
-        with one_thread_if_small(whole.source.numel()):
-            model = LogModel(whole, panel.names)
-            held_out, test = model.judged(held_out), model.judged(test)
-        train_costs = doubly_robust(whole.costs, model.own)
-        price_weights = model.prices if division.sampling == "none" else None
-        if not division.from_logs:
-            whole = replace(whole, costs=completed(whole.costs, model.own, division.missing))
-    largest = largest_known(whole.costs)
-    if division.prices_later and whole.prices.ndim == 2:
-        whole = replace(whole, costs=whole.costs - whole.prices, without_prices=True)
-    if cost.noise:
-        costs = noisy(whole.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
-        whole = replace(whole, costs=costs)
+    train_costs: Tensor | None = None
+    price_weights: Tensor | None = None
+
+
+def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, asking: Asking) -> Splits:
+    """Divide the rows, ask the experts, price their answers, complete a log, sample.
+
+    Validation rows are drawn from the training rows, by the experts' own seed or, if they have none, by the run's. Test rows are
+    the dataset's own and are used only for the final score. Only the training split gets noise and resampling. Resampling comes
+    last: experts learn from the original rows, but methods count the resampled ones.
+    """
+    seed = division.seed if experts.seed is None else experts.seed
+    train, validation = divide(arrays, division, seed)
+    shares = None if asking.coverage is None else [float(share) for share in asking.coverage]
+    cache = asking.cache.knowing(data=asking.data, seed=seed, train=fingerprint_of(train), coverage=shares)
+    request = ExpertRequest(arrays, train, asking.coverage, seed, cache, asking.data_dir, asking.compute)
+    panel, seconds = ask(experts, request)
+    with under("cost"):
+        costed = price(arrays, panel, cost, train, validation)
+        facts = cost.facts(panel, train)
+    costed = complete(costed, panel.names, division)
+    learned, held_out = training_costs(costed.train, cost, division), costed.validation
     evidence: Evidence | None = None
     if division.with_evidence:
-        evidence, held_out = take_evidence(whole, held_out, panel.learned)
-    chosen_by = whole.whole_costs if train_costs is None else train_costs
+        evidence, held_out = take_evidence(learned, held_out, panel.learned)
+    chosen_by = learned.whole_costs if costed.train_costs is None else costed.train_costs
     return Splits(
-        train=sampled(whole, chosen_by, division),
+        train=sampled(learned, chosen_by, division),
         validation=held_out,
-        test=test,
+        test=costed.test,
         train_costs=chosen_by,
-        largest_cost=largest,
-        propensities=propensities,
+        largest_cost=largest_known(costed.train.costs),
+        propensities=costed.propensities,
         panel=panel,
-        prices=prices,
+        prices=costed.prices,
         num_classes=arrays.num_classes,
         evidence=evidence,
         categories=arrays.categories,
@@ -158,11 +143,73 @@ def assemble(
         ids=arrays.ids,
         seen=arrays.seen,
         cost_facts=facts,
-        cache=known,
-        expert_seconds=expert_seconds,
+        cache=cache,
+        expert_seconds=seconds,
         train_ids=arrays.train_ids,
-        price_weights=price_weights,
+        price_weights=costed.price_weights,
     )
+
+
+def divide(arrays: Arrays, division: Division, seed: int) -> tuple[Tensor, Tensor]:
+    """The training and the validation rows."""
+    fraction = division.validation_fraction
+    train, validation = split(arrays, fraction, derive_seed(seed, "validation"), division.fold)
+    return torch.arange(len(arrays.train_labels)) if division.everything else train, validation
+
+
+def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:
+    """The experts' answers, and the seconds that making or reading them took."""
+    begun = time.monotonic()
+    with blaming_experts():
+        panel = experts.panel(request)
+        if len(panel.names) < 2:
+            raise ParameterError("coverage", f"{len(panel.names)} expert; routing needs at least 2", request.coverage)
+    return panel, time.monotonic() - begun
+
+
+def price(arrays: Arrays, panel: Panel, cost: Cost, train: Tensor, validation: Tensor) -> CostedSplits:
+    """Errors plus prices, on all rows."""
+    cost.check_panel(panel)
+    prices = None if cost.by_row else cost.prices(panel, train)
+    part, own = partial(priced_split, cost, prices), (panel.train, arrays.train_labels)
+    return CostedSplits(
+        train=part(arrays.train_inputs, train, *own),
+        validation=part(arrays.train_inputs, validation, *own),
+        test=part(arrays.test_inputs, torch.arange(len(arrays.test_labels)), panel.test, arrays.test_labels),
+        prices=prices,
+    )
+
+
+def complete(costed: CostedSplits, names: Sequence[str], division: Division) -> CostedSplits:
+    """Estimate the costs that a log does not know: doubly robust where they judge, and for training as the method needs them."""
+    train = costed.train
+    if not any(part.costs.isnan().any() for part in (train, costed.validation, costed.test)):
+        return costed
+    with one_thread_if_small(train.source.numel()):
+        model = fit_log_model(train, names)
+        validation, test = model.judged(costed.validation), model.judged(costed.test)
+    robust = doubly_robust(train.costs, model.own)
+    if not division.from_logs:
+        train = replace(train, costs=completed(train.costs, model.own, division.missing))
+    return CostedSplits(
+        train=train,
+        validation=validation,
+        test=test,
+        prices=costed.prices,
+        propensities="estimated" if train.answers.propensities is None else "given",
+        train_costs=robust,
+        price_weights=model.prices if division.sampling == "none" else None,
+    )
+
+
+def training_costs(train: Split, cost: Cost, division: Division) -> Split:
+    """The costs that a method learns from: without prices that are added later, and with the cost's noise."""
+    if division.prices_later and train.prices.ndim == 2:
+        train = replace(train, costs=train.costs - train.prices, without_prices=True)
+    if cost.noise:
+        costs = noisy(train.costs, cost.noise, cost.noise_kind, stream(division.seed, "cost noise"))
+        train = replace(train, costs=costs)
+    return train
 
 
 @contextmanager
@@ -191,7 +238,7 @@ def priced_split(
 
 
 def sampled(whole: Split, costs: Tensor, division: Division) -> Split:
-    """Resampled by the cheapest expert, according to the noisy costs; in a log to the doubly robust ones."""
+    """Resample by the cheapest expert according to `costs`: the noisy ones, or the doubly robust ones of a log."""
     if division.sampling == "none":
         return whole
     return whole.take(resample(cheapest(costs), division.sampling, stream(division.seed, "sampling")))

@@ -8,7 +8,7 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from l2d.assembly.assemble import Division, Splits, assemble
+from l2d.assembly.assemble import Asking, Division, Splits, assemble
 from l2d.assembly.datamodule import DeferralData
 from l2d.assembly.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
 from l2d.assembly.module import RouterModule
@@ -94,15 +94,17 @@ def assemble_rows(
             method.takes_prices_later,
             everything,
         ),
-        coverage=experiment.setup.coverage,
-        data=data,
-        data_dir=experiment.data_dir,
-        cache=cache,
-        compute=ComputeOptions(
-            accelerator=experiment.trainer.accelerator,
-            deterministic=experiment.trainer.deterministic,
-            data_on_device=experiment.trainer.data_on_device,
-            progress=settings.progress,
+        Asking(
+            coverage=experiment.setup.coverage,
+            data=data,
+            data_dir=experiment.data_dir,
+            cache=cache,
+            compute=ComputeOptions(
+                accelerator=experiment.trainer.accelerator,
+                deterministic=experiment.trainer.deterministic,
+                data_on_device=experiment.trainer.data_on_device,
+                progress=settings.progress,
+            ),
         ),
     )
 

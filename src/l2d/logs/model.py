@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -22,50 +22,61 @@ CHANCE_FOLDS = 3
 SURE = 2.0  # standard errors
 
 
+@dataclass(frozen=True)
 class LogModel:
-    """What the training rows of a log say: what each expert costs, and how likely it is asked. Both are linear in the inputs if
-    these are rows of numbers; else they are means."""
+    """The expected cost of each expert and its chance of being asked, fitted to the training rows of a log. Both are linear in the
+    inputs if these are rows of numbers; else they are means.
 
-    def __init__(self, train: Split, names: Sequence[str]) -> None:
-        asked = ~train.costs.isnan()
-        for name, count in zip(names, asked.sum(dim=0).tolist(), strict=True):
-            if count < LEAST_ASKED:
-                was = "was never asked" if not count else f"was asked {count} times"
-                needed = f"at least {LEAST_ASKED} are needed, or leave it out (dataset.experts; in l2d.fit, its column)"
-                raise L2DError(f"{name}: {was} in the training rows of this log; {needed}")
-        self.mean, self.std = (torch.tensor(part) for part in channel_statistics(train.source, train.rows))
-        points = self.points(train.inputs)
-        parts = [train.costs, train.prices] if train.prices.ndim == 2 else [train.costs]
-        coefficients, expectations = fit_crossed(points, torch.cat(parts, dim=1))
-        p = len(names)
-        self.costs, expected = coefficients[:, :p], expectations[:, :p]
-        self.prices = coefficients[:, p:] if train.prices.ndim == 2 else None
-        self.chances = None if asked.all() or train.answers.propensities is not None else fit_chances(points, asked)
-        weights = self.weights(points, train)
-        self.own = Logged(expected, weights)
+    mean, std: of the inputs [F]. costs, prices [F + 1, p]: coefficients; prices is None if rows have none of their own. chances
+    [F + 1, p]: of the log-odds of being asked; None if they are given, or every expert was asked. own: for the training rows,
+    each by a model that did not see the row.
+    """
 
-    def points(self, inputs: Tensor) -> Tensor:
-        return standardised(inputs, self.mean, self.std).double()
-
-    def weights(self, points: Tensor, split: Split) -> Tensor:
-        asked = ~split.costs.isnan()
-        if split.answers.propensities is not None:
-            return weights_of(asked, split.answers.propensities)
-        if asked.all():
-            return torch.ones_like(split.costs)
-        # All experts were asked on the training rows: these say nothing of this log.
-        coefficients = fit_chances(points, asked) if self.chances is None else self.chances
-        weights = weights_of(asked, torch.sigmoid(points @ coefficients).clamp(min=LEAST_CHANCE))
-        return weights / weights.mean(dim=0).clamp(min=LEAST_CHANCE)  # that of true propensities is 1
+    mean: Tensor
+    std: Tensor
+    costs: Tensor
+    prices: Tensor | None
+    chances: Tensor | None
+    own: Logged
 
     def judged(self, split: Split) -> Split:
         """Rows that the model did not see, with doubly robust costs and prices."""
-        points = self.points(split.inputs)
-        logged = Logged(points @ self.costs, self.weights(points, split))
+        points = standardised(split.inputs, self.mean, self.std).double()
+        logged = Logged(points @ self.costs, weights_in(points, split, self.chances))
         prices = split.prices
         if self.prices is not None:
             prices = doubly_robust(prices, Logged(points @ self.prices, logged.weights))
         return replace(split, costs=doubly_robust(split.costs, logged), prices=prices, logged=logged)
+
+
+def fit_log_model(train: Split, names: Sequence[str]) -> LogModel:
+    """names: of the experts, for the error if one of them was hardly asked."""
+    asked = ~train.costs.isnan()
+    for name, count in zip(names, asked.sum(dim=0).tolist(), strict=True):
+        if count < LEAST_ASKED:
+            was = "was never asked" if not count else f"was asked {count} times"
+            needed = f"at least {LEAST_ASKED} are needed, or leave it out (dataset.experts; in l2d.fit, its column)"
+            raise L2DError(f"{name}: {was} in the training rows of this log; {needed}")
+    mean, std = (torch.tensor(part) for part in channel_statistics(train.source, train.rows))
+    points = standardised(train.inputs, mean, std).double()
+    p, by_row = len(names), train.prices.ndim == 2
+    coefficients, expected = fit_crossed(points, torch.cat([train.costs, *([train.prices] if by_row else [])], dim=1))
+    chances = None if asked.all() or train.answers.propensities is not None else fit_chances(points, asked)
+    own = Logged(expected[:, :p], weights_in(points, train, chances))
+    return LogModel(mean, std, coefficients[:, :p], coefficients[:, p:] if by_row else None, chances, own)
+
+
+def weights_in(points: Tensor, split: Split, chances: Tensor | None) -> Tensor:
+    """Inverse propensities [n, p] where an expert was asked, else 0. chances: see LogModel."""
+    asked = ~split.costs.isnan()
+    if split.answers.propensities is not None:
+        return weights_of(asked, split.answers.propensities)
+    if asked.all():
+        return torch.ones_like(split.costs)
+    if chances is None:  # all experts were asked on the training rows: these say nothing of this log
+        chances = fit_chances(points, asked)
+    weights = weights_of(asked, torch.sigmoid(points @ chances).clamp(min=LEAST_CHANCE))
+    return weights / weights.mean(dim=0).clamp(min=LEAST_CHANCE)  # the mean for true propensities is 1
 
 
 def completed(costs: Tensor, logged: Logged, missing: str) -> Tensor:

@@ -60,8 +60,8 @@ def test_bad_values(override: str, key: str) -> None:
 
 def test_letters_may_be_numbers() -> None:
     made: LLMExperts = make(check(compose(["dataset=mmlu", "experts=llm", "experts.letters=[1,2,3,4]"])).experts)
-    assert made.letters == ["1", "2", "3", "4"]
-    assert experts([Path("gpt2")], letters=["a", "B"]).letters == ["a", "B"]  # as they stand in the questions
+    assert made.asked.letters == ["1", "2", "3", "4"]
+    assert experts([Path("gpt2")], letters=["a", "B"]).asked.letters == ["a", "B"]  # as they stand in the questions
 
 
 def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,4 +97,4 @@ def test_the_config() -> None:
     """Nothing is loaded by building it."""
     made: LLMExperts = make(check(compose(["experts=llm", "setup=own"])).experts)
     assert made.names == ("Qwen2.5-7B-Instruct", "Qwen2.5-1.5B-Instruct", "Qwen2.5-0.5B-Instruct")
-    assert (made.letters, made.chat, made.dtype, made.seed) == (LETTERS, True, "auto", None)
+    assert (made.asked.letters, made.asked.chat, made.asked.dtype, made.seed) == (LETTERS, True, "auto", None)
