@@ -27,7 +27,8 @@ from torch import Tensor
 from l2d.core.costs import cheapest, paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, paired
-from l2d.data.sheet import missing, read_sheet, write_sheet
+from l2d.data.cells import missing
+from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
 from provenance import ROOT, commit, machine, versions
