@@ -16,8 +16,6 @@ from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 from l2d.utils.text import Unit
 
-STATES = ("missing", "begun", "paused", "finished")
-
 
 def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
     """paused: after epoch 2."""
@@ -35,57 +33,39 @@ def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
     return run
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_without_a_pause(tmp_path: Path, state: str) -> None:
-    """A pause counts only for those who want to stop there."""
-    expected = "begun" if state == "paused" else state
-    assert standing_of(prepared(tmp_path / "run", state)) is Standing(expected)
-
-
 @pytest.mark.parametrize(("stop_after", "expected"), [(1, "paused"), (2, "paused"), (3, "begun"), (None, "begun")])
 def test_a_pause_counts_for_its_epoch_and_those_before(tmp_path: Path, stop_after: int | None, expected: str) -> None:
+    """A finished run is finished whatever it was before."""
     run = prepared(tmp_path / "run", "paused")
     assert standing_of(run, stop_after) is Standing(expected)
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    assert standing_of(RunFolder(tmp_path / "none"), 1) is Standing.MISSING
-
-
-def test_finished_is_more_than_paused(tmp_path: Path) -> None:
-    run = prepared(tmp_path / "run", "finished")
-    run.pause(2)
-    assert standing_of(run, 2) is Standing.FINISHED
+    write_json(run.path / "metrics.json", example_metrics().as_json())
+    assert standing_of(run, stop_after) is Standing.FINISHED
+    assert standing_of(RunFolder(tmp_path / "none"), stop_after) is Standing.MISSING
 
 
 def experiment(**changes: Any) -> Experiment:
     return check(compose([f"{key}={value}" for key, value in changes.items()]))
 
 
-SAID = {  # state: what is said with (nothing, dry_run, force, force and dry_run); None: there is something to do
-    "missing": (None, "missing; nothing was run", None, "missing; nothing was run"),
-    "begun": (None, "begun; nothing was run", None, "begun; nothing was run"),
-    "finished": ("finished already", "finished already; nothing was run", None, "finished; nothing was run"),
-}
-
-
-@pytest.mark.parametrize("state", SAID)
-@pytest.mark.parametrize("which", range(4))
-def test_what_is_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, which: int) -> None:
+@pytest.mark.parametrize("state", ["missing", "begun", "finished"])
+@pytest.mark.parametrize("force", ["true", "false"])
+@pytest.mark.parametrize("dry_run", ["true", "false"])
+def test_what_is_answered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], state: str, force: str, dry_run: str
+) -> None:
+    """A dry run prints the state; a finished run its result, unless it is run again."""
     run = prepared(tmp_path / "run", state)
-    expected = SAID[state][which]
-    asked = experiment(dry_run=str(which in (1, 3)).lower(), force=str(which in (2, 3)).lower())
-    assert answered(asked, run) is (expected is not None)
-    said = capsys.readouterr().out
-    assert said.endswith(f"{run.path}\n" if expected else "")
-    assert (expected or "") in said
-    assert (expected == "finished already") == ("0.25" in said)  # with its result
+    finished = state == "finished" and force == "false"
+    assert answered(experiment(dry_run=dry_run, force=force), run) is (finished or dry_run == "true")
+    out = capsys.readouterr().out
+    assert (str(run.path) in out) == (state in out) == (finished or dry_run == "true")
+    assert ("0.25" in out) == (finished and dry_run == "false")
 
 
 def test_what_is_paused_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = prepared(tmp_path / "run", "paused")
     assert answered(experiment(stop_after=1), run)
-    assert "stopped after epoch 2 already (stop_after=1)" in capsys.readouterr().out
+    assert "epoch 2" in capsys.readouterr().out
     assert not answered(experiment(stop_after=3), run)
     assert not answered(experiment(), run)
 
@@ -110,9 +90,9 @@ def test_it_is_said_that_ones_own_code_changed(
     for moment, warned in ((1, False), (2**33, True)):
         os.utime(loss, (moment, moment))
         say_finished(run, {"my_loss_file"}, Unit(2.0))
-        said = capsys.readouterr().out
-        assert (f"WARNING: {loss} was changed after this run; force=true" in said) is warned
-        assert "a wrong answer costs $2 (cost.error_price)" in said
+        out = capsys.readouterr().out
+        assert (str(loss) in out) is warned
+        assert "$2" in out
 
 
 def test_modules_of_ones_own() -> None:

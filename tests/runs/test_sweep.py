@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,17 +67,19 @@ def damage_data(cell: Cell) -> Cell:
 
 
 def test_first_a_cell_is_done_or_to_do(cell: Cell) -> None:
+    """A wrong value makes it fail unless it is finished already."""
+    wrong = replace(cell, problem="key=3: too large")
     assert first_progress(cell, force=False) == Progress(State.TO_DO)
+    assert first_progress(wrong, force=False) == Progress(State.FAILED, reason="key=3: too large")
     finish(cell)
     assert first_progress(cell, force=False) == Progress(State.DONE)
     assert first_progress(cell, force=True) == Progress(State.TO_DO, stamp=cell.run.stamp)
     assert cell.run.stamp > 0
+    assert first_progress(wrong, force=False).state is State.DONE
+    assert first_progress(wrong, force=True).state is State.FAILED
 
 
-def test_first_a_cell_may_have_failed(cell: Cell) -> None:
-    wrong = replace(cell, problem="key=3: too large")
-    for force in (False, True):
-        assert first_progress(wrong, force) == Progress(State.FAILED, reason="key=3: too large")
+def test_a_result_of_other_data_is_a_failure(cell: Cell) -> None:
     other = damage_data(cell)
     found = first_progress(other, force=False)
     assert found.state is State.FAILED
@@ -84,24 +87,14 @@ def test_first_a_cell_may_have_failed(cell: Cell) -> None:
     assert first_progress(other, force=True).state is State.TO_DO
 
 
-def test_what_is_finished_is_done_whatever_is_wrong_with_its_values(cell: Cell) -> None:
-    finish(cell)
-    wrong = replace(cell, problem="key=3: too large")
-    assert first_progress(wrong, force=False).state is State.DONE
-    assert first_progress(wrong, force=True).state is State.FAILED
-
-
-def test_what_was_paused_is_done_for_those_who_wanted_that(cell: Cell) -> None:
+def test_a_paused_run_is_done_for_those_who_wanted_that(cell: Cell) -> None:
     cell.run.checkpoints.mkdir(parents=True)
     (cell.run.checkpoints / "last.ckpt").touch()
     cell.run.pause(2)
-    assert first_progress(cell, force=False).state is State.TO_DO
-    assert first_progress(replace(cell, stop_after=2), force=False).state is State.DONE
-    assert first_progress(replace(cell, stop_after=3), force=False).state is State.TO_DO
+    states = {stop: first_progress(replace(cell, stop_after=stop), force=False).state for stop in (None, 2, 3)}
+    assert states == {None: State.TO_DO, 2: State.DONE, 3: State.TO_DO}
     (cell.run.path / "data.txt").write_text("aaaa\n")
-    found = first_progress(replace(cell, stop_after=2, data="bbbb"), force=False)
-    assert found.state is State.FAILED
-    assert "other data" in found.reason
+    assert first_progress(replace(cell, stop_after=2, data="bbbb"), force=False).state is State.FAILED
 
 
 BEFORE = (Progress(State.TO_DO), Progress(State.HELD), Progress(State.TO_DO, kills=1))
@@ -120,32 +113,20 @@ def test_step_to_failed_by_an_error(cell: Cell, tmp_path: Path, before: Progress
 
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("number", [None, 0])
-def test_step_to_done(cell: Cell, tmp_path: Path, before: Progress, number: int | None) -> None:
-    """By this process or another, perhaps while it is still held."""
+def test_step_to_held_to_do_and_done(cell: Cell, tmp_path: Path, before: Progress, number: int | None) -> None:
+    """By this process or another, perhaps while it is still held. What another process does is no attempt of ours."""
     lock = hold(cell)
+    assert step(cell, before, tmp_path, number) == replace(before, state=State.HELD)
+    (tmp_path / "0.started").touch()
+    assert step(cell, before, tmp_path, number) == replace(before, state=State.HELD)
+    (tmp_path / "0.started").unlink()
+    lock.release()  # its holder died
+    assert step(cell, before, tmp_path, number) == replace(before, state=State.TO_DO)
+    lock.acquire()
     finish(cell)
     assert step(cell, before, tmp_path, number) == replace(before, state=State.DONE)
     lock.release()
     assert step(cell, before, tmp_path, number) == replace(before, state=State.DONE)
-
-
-@pytest.mark.parametrize("before", BEFORE)
-@pytest.mark.parametrize("number", [None, 0])
-@pytest.mark.parametrize("started", [False, True])
-def test_step_to_held(cell: Cell, tmp_path: Path, before: Progress, number: int | None, started: bool) -> None:
-    """What another process does is no attempt of ours."""
-    if started:
-        (tmp_path / "0.started").touch()
-    lock = hold(cell)
-    assert step(cell, before, tmp_path, number) == replace(before, state=State.HELD)
-    lock.release()
-
-
-@pytest.mark.parametrize("before", BEFORE)
-def test_step_to_do_when_its_holder_died_or_it_never_started(cell: Cell, tmp_path: Path, before: Progress) -> None:
-    hold(cell).release()
-    for number in (None, 0):
-        assert step(cell, before, tmp_path, number) == replace(before, state=State.TO_DO)
 
 
 def test_step_from_killed_to_killed_too_often(cell: Cell, tmp_path: Path) -> None:
@@ -197,10 +178,10 @@ def test_only_what_is_not_finished_is_launched(tmp_path: Path) -> None:
     assert launcher.rounds[1:] == [[0, 1, 2]]
 
 
-def test_what_is_said_at_first(
+def test_a_newer_module_of_ones_own_is_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """How many are finished, and that one's own code is newer than they are, unless they are run again anyway."""
+    """Unless all is run again anyway."""
     loss = tmp_path / "my_newer_loss.py"
     loss.write_text("")
     os.utime(loss, (2**33, 2**33))
@@ -210,14 +191,14 @@ def test_what_is_said_at_first(
     launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
     for force, done in ((False, 1), (True, 0)):
         run_cells(cells, launcher, tmp_path, force)
-        said = capsys.readouterr().out.splitlines()
-        assert said[0] == f"3 runs, {done} of them finished already"
-        assert [line for line in said if line.startswith(f"WARNING: {loss} was changed after")] == said[1 : 1 + done]
+        out = capsys.readouterr().out
+        assert f"3 runs, {done} " in out
+        assert (str(loss) in out) is not force
 
 
 @pytest.mark.parametrize("number", [0, 2, 3])
-def test_what_is_said_at_last(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What failed, with its folder if it has one, and what to do with the rest: a report on the narrowest folder of its runs."""
+def test_the_end_of_a_sweep(number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It prints what failed and, if there is a result, a report of the narrowest folder of its runs."""
     cells = some_cells(tmp_path / "my runs" / "mild" / "aaaa")
     cells[2] = replace(cells[2], run=RunFolder(tmp_path / "my runs" / "ce" / "aaaa" / "seed=2"))
     finish(cells[0])
@@ -226,46 +207,35 @@ def test_what_is_said_at_last(number: int, tmp_path: Path, capsys: pytest.Captur
     cells[1].run.path.mkdir()
     shop = SimpleNamespace(config=compose(["dry_run=false"]), grid=[], cells=lambda _: cells, open=lambda: tmp_path)
     shop.run = lambda *_: failed
-    if failed:
-        with pytest.raises(L2DError, match=f"^{number} of 3 runs failed; the same command tries them again$"):
-            run_sweep(cast(Any, shop))
-    else:
+    with pytest.raises(L2DError, match=f"{number} of 3") if failed else nullcontext():
         run_sweep(cast(Any, shop))
-    said = capsys.readouterr().out
-    assert "1/3" in said
-    assert (f"next:\n  # make a page of tables and plots\n  l2d report '{tmp_path}/my runs'\n" in said) == (number < 3)
-    lines = ["  digits mild seed=2: killed", "  digits mild seed=1: key=3: too large", f"    {cells[1].run.path}"]
-    if number == 2:
-        assert said.endswith("\n".join(["failed:", *lines, f"(tracebacks: {tmp_path}/*.error)\n"]))
-    assert ("failed:" in said) == (number > 0)
-
-
-def test_an_error_is_listed_and_not_tried_again(tmp_path: Path) -> None:
-    def behave(cell: Cell, number: int) -> None:
-        if cell.seed == 1:
-            (tmp_path / f"{number}.error").write_text("key=3: too large\n\nTraceback …")
-        else:
-            finish(cell)
-
-    launcher = Launcher(behave, tmp_path)
-    failed = run_cells(some_cells(tmp_path), launcher, tmp_path)
-    assert {cell.seed: reason for cell, reason in failed.items()} == {1: "key=3: too large"}
-    assert launcher.rounds == [[0, 1, 2]]
+    out = capsys.readouterr().out
+    assert "1/3" in out
+    assert (f"l2d report '{tmp_path}/my runs'\n" in out) == (number < 3)
+    listed = [any(reason in line for line in out.splitlines()) for reason in reasons.values()]
+    assert listed == [i < number for i in range(3)]
+    assert (str(cells[1].run.path) in out) == (number > 1)
+    assert str(cells[2].run.path) not in out  # there is no such folder
 
 
 def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
+    """A run that failed is not; nor is one whose values are wrong."""
     times: list[int] = []
 
-    def behave(cell: Cell, _: int) -> None:
+    def behave(cell: Cell, number: int) -> None:
         times.append(cell.seed)
         if cell.seed == 0 or (cell.seed == 1 and times.count(1) > 1):
             finish(cell)
+        if cell.seed == 3:
+            (tmp_path / f"{number}.error").write_text("key=3: too large\n\nTraceback …")
 
     launcher = Launcher(behave, tmp_path)
-    failed = run_cells(some_cells(tmp_path), launcher, tmp_path)
-    assert launcher.rounds == [[0, 1, 2], [1, 2]]
-    assert [cell.seed for cell in failed] == [2]
-    assert f"{ATTEMPTS} times" in failed[next(iter(failed))]
+    *cells, wrong = some_cells(tmp_path, 5)
+    failed = run_cells([*cells, replace(wrong, problem="key=4: too large")], launcher, tmp_path)
+    assert launcher.rounds == [[0, 1, 2, 3], [1, 2]]
+    reasons = {cell.seed: reason for cell, reason in failed.items()}
+    assert f"{ATTEMPTS} times" in reasons.pop(2)
+    assert reasons == {3: "key=3: too large", 4: "key=4: too large"}
 
 
 def test_an_error_is_not_taken_for_that_of_a_run_tried_again(tmp_path: Path) -> None:
@@ -303,8 +273,6 @@ def test_what_a_worker_is_told(force: bool, tmp_path: Path) -> None:
     assert shop.run([cell], tmp_path) == {}
     assert told == [([["seed=0", "runs_dir='/a'", f"hydra.sweep.dir='{tmp_path}'"]], 0)]
     assert config.hydra.sweep.dir == str(tmp_path)
-    with pytest.raises(L2DError, match=r"^experiment=table1_error,noise: one experiment at a time$"):
-        Workshop(config, loader, launcher, ["experiment=table1_error,noise"])
 
 
 @pytest.mark.parametrize(("force", "estimate"), [(False, "about 0 s"), (True, "about 5 min")])
@@ -319,19 +287,9 @@ def test_a_list_counts_what_would_be_run_again(
     assert estimate in capsys.readouterr().out
 
 
-def test_a_launcher_that_breaks_does_not_lose_the_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = some_cells(tmp_path)
-
-    def behave(cell: Cell, number: int) -> None:
-        if number == 1:
-            raise RuntimeError("a worker was killed\nlong story")
-        finish(cell)
-
-    assert run_cells(cells, Launcher(behave, tmp_path), tmp_path) == {}
-    assert "the launcher stopped (RuntimeError: a worker was killed)" in capsys.readouterr().out
-
-
-def test_a_run_that_kills_its_worker_does_not_take_the_others_along(tmp_path: Path) -> None:
+def test_a_run_that_kills_its_worker_does_not_take_the_others_along(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The first cell breaks the launcher before the others have started: they are launched again until they are done."""
 
     def behave(cell: Cell, _: int) -> None:
@@ -341,6 +299,7 @@ def test_a_run_that_kills_its_worker_does_not_take_the_others_along(tmp_path: Pa
 
     failed = run_cells(some_cells(tmp_path, 4), Launcher(behave, tmp_path), tmp_path)
     assert [cell.seed for cell in failed] == [0]
+    assert "RuntimeError: killed" in capsys.readouterr().out
 
 
 def test_a_launcher_that_never_starts_anything_is_given_up(tmp_path: Path) -> None:
@@ -348,7 +307,8 @@ def test_a_launcher_that_never_starts_anything_is_given_up(tmp_path: Path) -> No
         raise RuntimeError("no cluster")
 
     failed = run_cells(some_cells(tmp_path), launch, tmp_path)
-    assert set(failed.values()) == {"never started (RuntimeError: no cluster)"}
+    assert len(failed) == 3
+    assert all("RuntimeError: no cluster" in reason for reason in failed.values())
 
 
 def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
@@ -364,22 +324,7 @@ def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
             os.utime(cell.run.path / "metrics.json", ns=(1, 1))
 
     failed = run_cells(cells, Launcher(behave, tmp_path), tmp_path, force=True)
-    assert {cell.seed: reason for cell, reason in failed.items()} == {0: "failed; the disk had no room for the reason"}
-
-
-def test_finished_on_other_data(tmp_path: Path) -> None:
-    cell = damage_data(some_cells(tmp_path, 1)[0])
-    launcher = Launcher(lambda *_: None, tmp_path)
-    assert "other data" in run_cells([cell], launcher, tmp_path)[cell]
-    assert launcher.rounds == []
-
-
-def test_what_cannot_be_run_is_not_launched(tmp_path: Path) -> None:
-    first, second, third = some_cells(tmp_path)
-    wrong = replace(second, problem="key=3: too large")
-    launcher = Launcher(lambda cell, _: finish(cell), tmp_path)
-    assert run_cells([first, wrong, third], launcher, tmp_path) == {wrong: "key=3: too large"}
-    assert launcher.rounds == [[0, 2]]
+    assert [cell.seed for cell in failed] == [0]
 
 
 class Elsewhere:
@@ -406,22 +351,8 @@ class Elsewhere:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_what_another_process_holds_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dies: bool
-) -> None:
-    """It finishes, or it dies and its run is taken over."""
-    cells = some_cells(tmp_path, 2)
-    other = Elsewhere(cells[0], monkeypatch, dies=dies)
-    launcher = Launcher(lambda cell, _: None if other.holds(cell) else finish(cell), tmp_path)
-    assert run_cells(cells, launcher, tmp_path) == {}
-    assert launcher.rounds == ([[0, 1], [0]] if dies else [[0, 1]])
-    assert all(cell.run.finished for cell in cells)
-    assert capsys.readouterr().out.count("another process works on 1 of the runs") == 1
-
-
-@pytest.mark.parametrize("dies", [False, True])
 def test_what_another_process_holds_is_not_forgotten_while_a_killed_run_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], dies: bool
 ) -> None:
     """Two cells, one held, the other killed once: the held one is waited for, and run if its holder dies."""
     cells = some_cells(tmp_path, 2)
@@ -438,6 +369,7 @@ def test_what_another_process_holds_is_not_forgotten_while_a_killed_run_is_tried
     assert run_cells(cells, launcher, tmp_path) == {}
     assert launcher.rounds == [[0, 1], [1], *([[0]] if dies else [])]
     assert all(cell.run.finished for cell in cells)
+    assert capsys.readouterr().out.count("another process") == 1
 
 
 def test_a_holder_that_dies_between_two_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,7 +406,7 @@ def test_a_launcher_that_starts_nothing_is_given_up_though_another_process_works
         raise RuntimeError("no cluster")
 
     failed = run_cells(cells, launch, tmp_path)
-    assert failed == {cells[1]: "never started (RuntimeError: no cluster)"}
+    assert [*failed] == [cells[1]]
     assert rounds == [2, 1, 1]  # in the first, the held one was found out
     assert cells[0].run.finished
 
@@ -487,7 +419,7 @@ def test_the_folder_of_a_sweep_is_known_from_everywhere(tmp_path: Path, monkeypa
     for said, place in (("~/here", "home/here"), ("sub/here", "sub/here")):
         config = OmegaConf.create({"hydra": {"sweep": {"dir": said}}})
         assert sweeping.Workshop(config, nobody, nobody, ["experiment=noise", "seed=0,1"]).place == tmp_path / place
-        with pytest.raises(L2DError, match=r"^experiment=noise,table4: one experiment at a time$"):
+        with pytest.raises(L2DError, match="experiment=noise,table4: "):
             sweeping.Workshop(config, nobody, nobody, ["experiment=noise,table4"])
 
 
@@ -527,7 +459,7 @@ def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
     assert finished(tmp_path / "chaos") == reference
     assert all((tmp_path / "chaos" / name).stat().st_mtime_ns == stamp for name, stamp in written.items())
     again = command(*HALF, "runs_dir=chaos", "dry_run=true")
-    assert "4 runs: 4 finished; " in again.stdout
+    assert "4 finished" in again.stdout
 
 
 def cells_in(folder: Path, grid: Sequence[Sequence[str]]) -> list[Cell]:
@@ -542,15 +474,12 @@ def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixt
         for devices in (1, 2, 0)
         for seed in (0, 1, 2**32)
     ]
-    with pytest.raises(L2DError, match=r"^11 of the combinations would fail$"):
+    with pytest.raises(L2DError, match="11 "):
         list_only(cells_in(tmp_path, grid), force=False)
-    listed, _, said = capsys.readouterr().out.partition("would fail:\n")
-    assert "18 missing" in listed
-    assert "  recipe.epochs=0 trainer.devices=1: recipe.epochs=0: must be at least 1\n" in said
-    assert said.count(": recipe.epochs=0: must be at least 1\n") == 6
-    assert said.count(": seed=4294967296: must be less than 4294967296\n") == 2
-    assert said.count(": trainer.devices: a sweep gives each run one device;") == 1
-    assert said.count(": trainer.devices=0: must be at least 1\n") == 2
+    out = capsys.readouterr().out
+    assert "18 missing" in out
+    keys = (": recipe.epochs=0: ", ": seed=4294967296: ", ": trainer.devices: ", ": trainer.devices=0: ")
+    assert [out.count(key) for key in keys] == [6, 2, 1, 2]
 
 
 def test_what_is_finished_would_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -558,9 +487,9 @@ def test_what_is_finished_would_not_fail(tmp_path: Path, capsys: pytest.CaptureF
     finish(cells[0])
     refuse_if_none_can_run(cells, force=False)
     for act in (list_only, refuse_if_none_can_run):
-        with pytest.raises(L2DError, match=r"1 of the combinations|recipe\.epochs=0"):
+        with pytest.raises(L2DError):
             act(cells, force=True)
-    with pytest.raises(L2DError, match="would fail"):
+    with pytest.raises(L2DError):
         list_only(cells, force=False)
     finish(cells[1])
     list_only(cells, force=False)
@@ -592,7 +521,7 @@ def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Pat
     sweep.kill(signal.SIGINT)
     ended = sweep.wait()
     assert ended.returncode == -signal.SIGINT
-    assert "interrupted; the same command resumes" in ended.stderr
+    assert "interrupted" in ended.stderr
     assert command(*HALF, "recipe.epochs=2").returncode == 0
     assert len(finished(tmp_path / "runs")) == 4
 
@@ -631,7 +560,7 @@ def test_full_disk(command: Command, tmp_path: Path) -> None:
         sweep = ["-m", "seed=0,1", f"runs_dir={disk}", "router.width=8", "recipe.epochs=1"]
         full = command(*sweep)
         assert full.returncode == 1
-        assert "error: 2 of 2 runs failed" in full.stderr
+        assert "2 of 2" in full.stderr
         assert "Traceback" not in full.stderr
         assert not finished(disk)
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
@@ -661,8 +590,8 @@ def test_ray(tmp_path: Path) -> None:
     options = ["+hydra.launcher.ray.init.num_cpus=2", "+hydra.launcher.ray.init.include_dashboard=false"]
     result = launch(tmp_path, "method.rho.offset=-5,5", "hydra/launcher=ray", *options)
     assert result.returncode == 1
-    assert "error: 1 of 2 runs failed" in result.stderr
-    assert "rho of expert" in result.stdout
+    assert "1 of 2" in result.stderr
+    assert "rho.offset" in result.stdout
     assert len(finished(tmp_path / "runs")) == 1
 
 
@@ -676,7 +605,7 @@ def test_submitit_on_this_machine(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
-    """A worker dies by SIGKILL: the sweep says so and finishes all the same."""
+    """A worker dies by SIGKILL; the sweep finishes all the same."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     given = ["-m", *TINY, "recipe.epochs=15", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
     sweep = subprocess.Popen(
@@ -694,7 +623,6 @@ def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     os.kill(max(map(int, workers), key=processor_time), signal.SIGKILL)  # the other has nothing to do
     out, _ = sweep.communicate(timeout=240)
     assert sweep.returncode == 0, out
-    assert "the launcher stopped" in out
     assert len(finished(tmp_path / "runs")) == 1
 
 
