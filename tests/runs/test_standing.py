@@ -10,11 +10,11 @@ from tests.metrics_example import example_metrics
 
 from l2d.assembly.fingerprints import data_fingerprint
 from l2d.config import Experiment, check, compose
+from l2d.core.prices import Prices
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, answered, say_finished, standing_of
 from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
-from l2d.utils.text import Unit
 
 
 def prepared(folder: Path, state: str, data: str = "") -> RunFolder:
@@ -89,7 +89,7 @@ def test_it_is_said_that_ones_own_code_changed(
     monkeypatch.syspath_prepend(tmp_path)
     for moment, warned in ((1, False), (2**33, True)):
         os.utime(loss, (moment, moment))
-        say_finished(run, {"my_loss_file"}, Unit(2.0))
+        say_finished(run, {"my_loss_file"}, Prices(error_price=2.0))
         out = capsys.readouterr().out
         assert (str(loss) in out) is warned
         assert "$2" in out
