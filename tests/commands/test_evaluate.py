@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,13 @@ from tests.server.helpers import make_service
 import l2d
 from l2d.commands.evaluate import compared, main, price_notes
 from l2d.commands.log import main as log_main
+from l2d.core.prices import ERRORS, Prices
 from l2d.core.results import Estimate
-from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.logs.decision import Decision
+from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
 from l2d.logs.rows import read_rows
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
-from l2d.utils.text import Unit
 
 N = 120
 
@@ -45,7 +47,7 @@ def write_log(run: Path, file: Path, chance: float = 1 / 3, **other: object) -> 
     features = rng.normal(size=(N, 2)).astype("<f4")
     log.add_decisions(
         [
-            LoggedDecision(
+            Decision(
                 str(place),
                 **{
                     "run": str(run),
@@ -172,22 +174,21 @@ def test_the_spend_within_a_budget(
 def test_a_budget_in_words() -> None:
     """By the interval of 1.96 standard errors; in dollars, if the run knows what an error costs."""
     value: Any = SimpleNamespace(price=Estimate(0.02, 0.001), paid=Estimate(0.03, 0.002))
-    said = "mean price per query: router 0.02 (95 % interval 0.01804 to 0.02196); the policy that ran 0.03"
-    assert price_notes(value, Unit(), None) == [said]
-    for budget, told in (
-        (0.0221, "within the budget of 0.0221"),
-        (0.0219, "within the budget of 0.0219, but not significantly"),
-        (0.0181, "above the budget of 0.0181, but not significantly"),
-        (0.018, "above the budget of 0.018"),
+    [said] = price_notes(value, ERRORS, None)
+    assert re.findall(r"0\.\d+", said) == ["0.02", "0.01804", "0.02196", "0.03"]
+    for budget, within, sure in (
+        *((0.0221, True, True), (0.0219, True, False)),
+        *((0.0181, False, False), (0.018, False, True)),
     ):
-        assert price_notes(value, Unit(), budget) == [said, f"the router is {told}"]
-    assert "router $0.02 (95 % interval $0.01804 to $0.02196)" in price_notes(value, Unit(0.5), 0.03)[0]
-    assert price_notes(value, Unit(0.5, latency_price=0.1), None)[0].startswith("mean price + latency per query: ")
-    assert price_notes(value, Unit(0.5), 0.03)[1] == "the router is within the budget of $0.03"
+        told = price_notes(value, ERRORS, budget)[1]
+        assert ("within" in told, "not significantly" not in told, f"{budget:g}" in told) == (within, sure, True)
+    assert "$0.01804 to $0.02196" in price_notes(value, Prices(error_price=0.5), 0.03)[0]
+    assert "latency" in price_notes(value, Prices(error_price=0.5, latency_price=0.1), None)[0]
+    assert "$0.03" in price_notes(value, Prices(error_price=0.5), 0.03)[1]
     exact: Any = SimpleNamespace(price=Estimate(0.02 * (1 + 1e-8), 0.0), paid=Estimate(0.03, 0.002))
-    assert price_notes(exact, Unit(), 0.02)[1] == "the router is within the budget of 0.02"
+    assert "within" in price_notes(exact, ERRORS, 0.02)[1]
     free: Any = SimpleNamespace(price=None, paid=None)
-    assert price_notes(free, Unit(), None) == []
+    assert price_notes(free, ERRORS, None) == []
 
 
 def test_rows_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -437,10 +438,10 @@ def test_mistakes_are_one_line(run: Untrained, tmp_path: Path) -> None:
 
 def test_a_comparison_in_words() -> None:
     """By the sign of the gain, and whether its interval of 1.96 standard errors excludes 0."""
-    assert compared(Estimate(0.2, 0.05), "x", Unit()) == "costs 0.2000 less than x (95 % interval 0.1020 to 0.2980)"
-    assert compared(Estimate(-0.2, 0.05), "x", Unit()) == "costs 0.2000 more than x (95 % interval 0.1020 to 0.2980)"
+    assert compared(Estimate(0.2, 0.05), "x", ERRORS) == "costs 0.2000 less than x (95 % interval 0.1020 to 0.2980)"
+    assert compared(Estimate(-0.2, 0.05), "x", ERRORS) == "costs 0.2000 more than x (95 % interval 0.1020 to 0.2980)"
     for gain in (Estimate(0.2, 0.11), Estimate(-0.2, 0.11), Estimate(0.0, 0.0)):
-        assert compared(gain, "x", Unit()).startswith("is not significantly cheaper or dearer than x (")
+        assert compared(gain, "x", ERRORS).startswith("is not significantly cheaper or dearer than x (")
     dollars = "costs $0.02000 less than x (95 % interval $0.01020 to $0.02980)"
-    assert compared(Estimate(0.2, 0.05), "x", Unit(0.1)) == dollars
-    assert "not significantly" in compared(Estimate(0.5, None), "x", Unit())
+    assert compared(Estimate(0.2, 0.05), "x", Prices(error_price=0.1)) == dollars
+    assert "not significantly" in compared(Estimate(0.5, None), "x", ERRORS)

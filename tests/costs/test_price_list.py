@@ -11,7 +11,8 @@ from tests.costs.panels import NAMES, answers, every_row, panel
 
 from l2d.config import check, compose
 from l2d.core.costs import expert_costs
-from l2d.costs.price_list import PriceList, price_list
+from l2d.core.prices import prices_in_order
+from l2d.costs.price_list import PriceList
 from l2d.utils.errors import L2DError, ParameterError
 
 ROWS = answers([[0, 1, 1], [1, 1, 0]])
@@ -45,7 +46,7 @@ def test_scale() -> None:
 def test_by_name_is_the_same_in_any_order(order: list[str], listed: list[float], scale: float) -> None:
     named = {name: listed[NAMES.index(name)] for name in order}
     assert torch.equal(prices_of(named, scale), prices_of(listed, scale))
-    assert price_list(named, NAMES) == listed
+    assert prices_in_order(named, NAMES) == listed
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_logged() -> None:
     without_b = panel(answers([[0, nan, 1]], [[0.1, nan, 0.3]]))
     with pytest.raises(ParameterError, match=r"^prices=logged: b was never asked"):
         found.prices(without_b, torch.arange(1))
-    with pytest.raises(ParameterError, match=r"^prices=logged: these data have no prices; use cost=error"):
+    with pytest.raises(ParameterError, match=r"^prices=logged: .*cost=error"):
         prices_of("logged")
 
 
@@ -122,7 +123,7 @@ def test_a_log_in_another_unit(scale: float, error_price: float | None, refused:
     if not refused:
         cost.check_panel(experts)
         return
-    with pytest.raises(ParameterError, match=r"^error_price: missing; .* counted a wrong answer as 0.02; say so again"):
+    with pytest.raises(ParameterError, match=r"^error_price: missing.* 0.02"):
         cost.check_panel(experts)
 
 
@@ -130,6 +131,6 @@ def test_prices_of_a_log_in_dollars_need_the_price_of_an_error() -> None:
     """Listed ones are in units of one error, whatever the data call theirs."""
     dollars = replace(panel(ROWS), dollars=True)
     given_as = {"scale": 1.0, "error_price": None, "noise": 0.0, "noise_kind": "multiplicative"}
-    with pytest.raises(ParameterError, match=r"^error_price: missing; the data call their prices usd"):
+    with pytest.raises(ParameterError, match=r"^error_price: missing.*usd"):
         PriceList(prices="logged", **given_as).check_panel(dollars)  # type: ignore[arg-type]
     PriceList(prices=[1.0, 0.6, 0.1], **given_as).check_panel(dollars)  # type: ignore[arg-type]

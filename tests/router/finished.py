@@ -13,7 +13,8 @@ from tests.conftest import TINY_ON_ROWS
 from tests.data.sets.test_table import Cells, write
 
 from l2d.assembly.assemble import Splits
-from l2d.assembly.build import make_dataset, make_router, make_splits
+from l2d.assembly.build import make_router, make_splits
+from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.config import check, compose
 from l2d.core.guard import Guard

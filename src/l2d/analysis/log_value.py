@@ -1,4 +1,4 @@
-"""What a router is worth on the rows of a log: against the policy that ran, and against each expert alone."""
+"""The value of a router on the rows of a log: against the policy that ran, and against each expert alone."""
 
 import math
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
 from l2d.logs.rows import LoggedRows, explored_rows
 from l2d.router.router import Router
+from l2d.router.trained import allowed_experts, decide_inputs, inputs_of
 from l2d.utils.errors import L2DError
 from l2d.utils.text import counted, listed
 
@@ -36,9 +37,9 @@ class PolicyValue:
 @dataclass(frozen=True)
 class LogValue:
     """singles: the experts alone, in their order; without those that were hardly asked, which `unknown` names. price: the mean
-    price of the router's choices, doubly robust; paid: that of the policy that ran. Both in the unit of the prices in training,
-    None if the run counts no prices. best_single: that of `singles` which costs the least, if possible of those that the router's
-    budget allows. within_budget: whether it does; None without a budget."""
+    price of the router's choices, doubly robust; paid: the mean price under the policy that ran. Both in the unit of the prices in
+    training, None if the run counts no prices. best_single: the cheapest of the `singles` within the router's budget; if none is
+    within it, the cheapest of all. within_budget: True if one is; None without a budget."""
 
     router: PolicyValue
     ran: PolicyValue
@@ -51,7 +52,7 @@ class LogValue:
 
 
 def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
-    """Without the rows that trained the router, if its run says which; and how many these are."""
+    """Leave out the rows that trained the router, if its run names them. Return also how many these are."""
     file = run / "test.npz"
     if not file.is_file():
         return rows, 0
@@ -66,14 +67,14 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
 
 
 def rows_of_evidence(rows: LoggedRows) -> tuple[LoggedRows, int]:
-    """Those that were explored, and how many were not."""
+    """Return the rows that were explored, and how many were not."""
     found = explored_rows(rows)
     return found, len(rows) - len(found)
 
 
 def not_explored(rows: LoggedRows, router: Router) -> L2DError:
-    """What a log without exploration still says: whom the router chooses, and how the experts that answered did."""
-    decisions = router.decide_inputs(inputs_of_log(rows, router))
+    """The error for a log without exploration. It shows the router's choices and the mean error of the answers."""
+    decisions = decide_inputs(router, inputs_of_log(rows, router))
     shares = torch.bincount(decisions, minlength=len(router.experts)) / len(rows)
     choices = ", ".join(f"{name} {share:.0%}" for name, share in zip(router.experts, shares.tolist(), strict=True))
     why = "no row was explored (l2d serve --explore), so the experts cannot be compared"
@@ -84,7 +85,7 @@ def not_explored(rows: LoggedRows, router: Router) -> L2DError:
 
 
 def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False) -> tuple[LoggedRows, int]:
-    """Those whose price (and latency) is known, if the run counts it, and how many are not among them."""
+    """Return the rows whose price (and latency) is known, if the run counts it, and how many others there are."""
     known = ~np.isnan(prices_of_rows(rows, router, own_prices, expert_numbers(rows, router)))
     if not known.any():
         raise L2DError(f"{rows.file}: no row has a {paid_for(router, 'and')}; report it with the outcome")
@@ -92,8 +93,8 @@ def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False)
 
 
 def paid_for(router: Router, word: str = "or") -> str:
-    """What a row must have: a price, or a price and a latency."""
-    return f"price {word} a latency" if router.unit.latency_price else "price"
+    """The amounts that a row must have: a price, or a price and a latency."""
+    return f"price {word} a latency" if router.prices.has_latency else "price"
 
 
 def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> LogValue:
@@ -102,7 +103,7 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     known, prices, asked, propensities = spread_costs(rows, router, own_prices)
     logged = Logged(regressed_costs(inputs, known), weights_of(asked, propensities))
     robust = doubly_robust(known, logged)
-    decisions = router.decide_inputs(inputs)
+    decisions = decide_inputs(router, inputs)
     chosen = robust.gather(1, decisions[:, None])[:, 0]
 
     def judge(name: str, choices: Tensor) -> PolicyValue:
@@ -122,14 +123,14 @@ def log_value(router: Router, rows: LoggedRows, *, own_prices: bool = False) -> 
     paid = known[asked]
     ran = PolicyValue("the policy that ran", policy_value(known), None, Estimate(*paired(paid - chosen)), len(rows))
     price = spent = None
-    if router.counts_prices:
-        prices = prices / router.later_scale
+    if router.prices.counted:
+        prices = router.prices.amount(prices)
         expected = doubly_robust(prices, Logged(regressed_costs(inputs, prices), logged.weights))
         price, spent = Estimate(*paired(expected.gather(1, decisions[:, None])[:, 0])), policy_value(prices)
     judged = {k: one for k, one in enumerate(singles) if one.asked >= LEAST}
-    allowed = [one for k, one in judged.items() if k in (router.allowed or ())]
+    allowed = [one for k, one in judged.items() if k in (allowed_experts(router) or ())]
     best = min(allowed or judged.values(), key=lambda one: one.doubly_robust.value)
-    within = None if router.allowed is None else bool(allowed)
+    within = None if allowed_experts(router) is None else bool(allowed)
     return LogValue(found, ran, [*judged.values()], unknown, price, spent, best, within)
 
 
@@ -144,16 +145,16 @@ def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
     """As the router's network takes them. Raises L2DError if the log has something else."""
     about = router.description
     if rows.texts is not None:
-        if router.kind != "text":
-            raise L2DError(f"{rows.file}: it has texts, but this router sees {router.sees}")
-        return router.inputs_of(rows.texts.tolist())
+        if router.description.kind != "text":
+            raise L2DError(f"{rows.file}: it has texts, but this router sees {router.description.sees}")
+        return inputs_of(router, rows.texts.tolist())
     assert rows.features is not None
     same = rows.about is None or rows.about.encoder == about.encoder
     if not same or (rows.features.shape[1], rows.seen.features) != (math.prod(about.shape), about.seen.features):
         said = "but the log has numbers that another router saw; serve with --keep text"
-        raise L2DError(f"{rows.file}: this router sees {router.sees}, {said}")
+        raise L2DError(f"{rows.file}: this router sees {router.description.sees}, {said}")
     inputs = torch.from_numpy(rows.features).reshape(-1, *about.shape)
-    return inputs.to(torch.uint8) if router.kind == "image" else inputs
+    return inputs.to(torch.uint8) if router.description.kind == "image" else inputs
 
 
 def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -172,20 +173,19 @@ def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Te
 
 
 def prices_of_rows(rows: LoggedRows, router: Router, own_prices: bool, experts: np.ndarray) -> np.ndarray:
-    """What each answer cost, in units of one error, as the run counts it; 0 if it counts no prices. Where the log does not say: the
+    """The price of each answer, in units of one error, as the run counts it; 0 if it counts no prices. Where the log has none, the
     router's price of the expert [n], by its number; NaN if it has none."""
-    prices = router.description.prices
+    prices = router.prices.listed
     own = np.full(len(rows), np.nan) if prices is None else np.array(prices)[experts]
     if own_prices:
         return own
-    if not router.counts_prices:
+    if not router.prices.counted:
         return np.zeros(len(rows))
-    late = router.unit.latency_price
-    found = rows.prices + (late * rows.latencies if late else 0.0)
-    return np.where(np.isnan(found), own, router.later_scale * found)
+    found = router.prices.with_latency(rows.prices, rows.latencies)
+    return np.where(np.isnan(found), own, router.prices.in_errors(found))
 
 
 def regressed_costs(inputs: Tensor, known: Tensor) -> Tensor:
-    """What a regression expects each expert to cost on rows that it did not learn from [n, p]."""
+    """The cost of each expert by a regression, on rows that it did not learn from [n, p]."""
     mean, std = (torch.tensor(part) for part in channel_statistics(inputs, torch.arange(len(inputs))))
     return fit_crossed(standardised(inputs, mean, std), known)[1]

@@ -201,7 +201,7 @@ def keep_within(
     if confidence is not None and not 0.5 <= confidence < 1:
         raise ParameterError("confidence", "must be at least 0.5 and less than 1", confidence)
     curve = spend_curve(held_out, None if prices.listed is None else torch.tensor(prices.listed))
-    most, unit = budget * prices.per_amount * (1 + ROUNDING), 1 / prices.per_amount
+    most = prices.in_errors(budget) * (1 + ROUNDING)
 
     def kept(means: Tensor, resampled: Tensor) -> Tensor:
         """Which of them keep the budget, with the confidence. [m], [resamples, m] -> bool [m]"""
@@ -209,7 +209,7 @@ def keep_within(
 
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
-        problem = why_refused(curve, most, confidence, names, lambda price: f"{prices.sign}{price * unit:g}")
+        problem = why_refused(curve, most, confidence, names, lambda price: f"{prices.sign}{prices.amount(price):g}")
         raise ParameterError("budget", problem, f"{prices.sign}{budget:g}")
     place = int(within.to(torch.uint8).argmax()) if within.any() else len(within) - 1
     guard, decisions = guard_within(curve, place, held_out, affordable, alone=not within.any())
@@ -222,8 +222,8 @@ def keep_within(
     return OperatingPoint(
         budget=budget,
         factor=float(curve.factors[place]),
-        spend=float(spend) * unit,
-        spend_interval=(low * unit, high * unit),
+        spend=prices.amount(float(spend)),
+        spend_interval=(prices.amount(low), prices.amount(high)),
         overspend=float(chance_above(most, resampled)),
         error=error,
         error_se=error_se or 0.0,

@@ -11,6 +11,8 @@ from l2d.utils.text import Z
 T = TypeVar("T", bound=Any)
 PriceList = Sequence[float] | Mapping[str, float]
 
+HARDLY = 0.02  # of the worst expert's mean error: prices below it seldom change a choice
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -42,19 +44,26 @@ class Prices:
         return any(self.listed or ()) or bool(self.scale)
 
     @property
-    def per_amount(self) -> float:
-        """An amount times this is in units of one error. Without a scale, an amount has no other unit."""
-        return self.scale or 1.0
+    def left_out(self) -> bool:
+        """True if cost.scale=0 leaves prices out of the costs, and none were given later."""
+        return self.scale == 0 and not self.counted
 
     @property
     def weight(self) -> float:
         """The weight of an amount in a decision: expected cost = error + weight · price."""
-        return self.per_amount * self.factor
+        return (self.scale or 1.0) * self.factor
 
-    @property
-    def in_costs(self) -> float:
-        """The weight of an amount in the costs: 0 if cost.scale=0 leaves prices out, and none were given later."""
-        return 0.0 if self.scale == 0 and not self.counted else self.per_amount
+    def in_errors(self, amount: T) -> T:
+        """An amount in units of one error; without a scale, it has no other unit. A number, an array or a tensor."""
+        return amount * (self.scale or 1.0)
+
+    def amount(self, price: T) -> T:
+        """A price in units of one error, as people read it. A number, an array or a tensor."""
+        return price / (self.scale or 1.0)
+
+    def in_costs(self, amount: T) -> T:
+        """The part of an amount in the costs, in units of one error."""
+        return amount * 0.0 if self.left_out else self.in_errors(amount)
 
     @property
     def per_training_price(self) -> float:
@@ -75,10 +84,6 @@ class Prices:
         """The price of an expert, counted from 0, as people read it; None if it is not known before the query."""
         return self.amount(self.listed[expert]) if self.listed is not None and self.counted else None
 
-    def amount(self, price: float) -> float:
-        """A price in units of one error, as people read it."""
-        return price / self.per_amount
-
     def with_latency(self, amounts: T, latencies: T) -> T:
         """The amounts of answers, with their latencies if these have a price. Numbers or arrays."""
         return amounts + self.latency_price * latencies if self.latency_price else amounts
@@ -89,7 +94,11 @@ class Prices:
 
     def listed_from(self, given: PriceList, experts: Sequence[str]) -> list[float]:
         """One price per expert in units of one error, from amounts in their order or by name."""
-        return [price * self.per_amount for price in prices_in_order(given, experts)]
+        return [self.in_errors(price) for price in prices_in_order(given, experts)]
+
+    @property
+    def has_latency(self) -> bool:
+        return bool(self.latency_price)
 
     @property
     def mean_price(self) -> str:
@@ -166,3 +175,15 @@ def prices_in_order(prices: PriceList, experts: Sequence[str]) -> list[float]:
     if not all(0 <= price < float("inf") for price in given):
         raise ParameterError("prices", "must be finite and not negative", given)
     return given
+
+
+def price_hint(
+    config: Mapping[str, Any], prices: Sequence[float], errors: Sequence[float], said: str = "cost.error_price=0.02"
+) -> str:
+    """A line for runs whose prices hardly count beside errors, if nobody said what an error costs; else empty. prices, errors: the
+    mean of each expert. said: how to set it."""
+    known, dearest, worst = Prices.of(config), max(prices, default=0.0), max(errors, default=0.0)
+    if known.error_price is not None or known.scale != 1 or not 0 < dearest < HARDLY * worst:
+        return ""
+    counts = f"mean errors reach {worst:.2g} and mean prices only {dearest:.2g}, so prices hardly count"
+    return f"cost.error_price: not given; {counts}; if they are money, say what a wrong answer costs, such as {said}"

@@ -33,7 +33,7 @@ def with_expert(router: R, name: str, inputs: Tensor, errors: Any, price: float 
     by_row = known.prices is None and network.price_model is not None
     if price is None and (by_row or any(known.prices or ())):
         raise ParameterError("price", "missing; the other experts have prices")
-    paid = 0.0 if price is None else float(read_amounts("price", [[price]])) * router.prices.in_costs
+    paid = 0.0 if price is None else router.prices.in_costs(float(read_amounts("price", [[price]])))
     wrong = read_errors(errors, len(inputs), float(method.most))
     network, method = copy.deepcopy(network).cpu(), copy.deepcopy(method).cpu()
     with torch.no_grad():

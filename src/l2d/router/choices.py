@@ -60,11 +60,11 @@ def make_choices(router: TrainedRouter, outputs: Tensor) -> list[Choice]:
 
 def _expected_prices(router: TrainedRouter, outputs: Tensor) -> Tensor | None:
     """[n, p], in the unit of the prices in training."""
-    if router.prices.in_costs == 0:
+    if router.prices.left_out:
         return None
     listed = router.prices.listed
     found = router.method.expected_prices(outputs) if listed is None else torch.tensor(listed).expand(len(outputs), -1)
-    return None if found is None else found / router.prices.per_amount
+    return None if found is None else router.prices.amount(found)
 
 
 def _expected_errors(
@@ -74,7 +74,7 @@ def _expected_errors(
     if prices is None:
         return None
     found = router.method.expected_errors(outputs)
-    return costs - prices * router.prices.per_amount if found is None and costs is not None else found
+    return costs - router.prices.in_errors(prices) if found is None and costs is not None else found
 
 
 def _orders(router: TrainedRouter, outputs: Tensor, decisions: Tensor) -> list[list[int]]:

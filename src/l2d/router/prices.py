@@ -100,7 +100,7 @@ def costs_for(router: TrainedRouter, n: int, costs: Any, errors: Any, prices: An
         prices = prices_in_order(prices, router.experts)
     wrong, given = read_outcomes(costs, errors, prices, router.experts)
     if given is not None:
-        given = given * router.prices.in_costs
+        given = router.prices.in_costs(given)
     elif costs is None and router.prices.listed is not None:
         given = torch.tensor(router.prices.listed, dtype=torch.float64)
     elif costs is None and router.prices.counted:

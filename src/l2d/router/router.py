@@ -169,7 +169,7 @@ class Router(TrainedRouter):
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
         score = score_decisions(decisions, found, self.experts, paid, allowed=allowed_experts(self))
-        return replace(score, error_price=self.prices.error_price)
+        return score.shown_in(self.prices)
 
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
@@ -193,7 +193,7 @@ class Router(TrainedRouter):
         decisions = self.decide(queries)
         found, _ = costs_for(self, len(decisions), costs, errors, prices)
         compared = compare_decisions(decisions, other.decide(queries), found)
-        return replace(compared, error_price=self.prices.error_price)
+        return compared.shown_in(self.prices)
 
     def export(self, file: str | Path) -> None:
         """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]).

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,10 @@ class RouterScore:
     mean_price: float | None = None
     error_price: float | None = None
     within_budget: bool | None = None
+
+    def shown_in(self, prices: Prices) -> "RouterScore":
+        """The same score, printed in the unit of these prices."""
+        return replace(self, error_price=prices.error_price)
 
     def as_dict(self) -> dict[str, Any]:
         """With None for infinite bounds: JSON has no infinity."""
@@ -113,6 +117,10 @@ class Comparison:
     difference: float
     interval: tuple[float, float]
     error_price: float | None = None
+
+    def shown_in(self, prices: Prices) -> "Comparison":
+        """The same difference, printed in the unit of these prices."""
+        return replace(self, error_price=prices.error_price)
 
     def __str__(self) -> str:
         low, high = self.interval

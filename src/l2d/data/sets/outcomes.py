@@ -2,9 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -18,7 +18,6 @@ Outcome = Literal["correct", "prediction", "loss"]
 OUTCOMES: tuple[Outcome, ...] = ("correct", "prediction", "loss")
 MONEY = ("price_", "cost_", "usd_", "cost_usd_", "price_usd_")  # names of what an expert costs on a row begin so
 LATENCY, PROPENSITY = "latency_", "propensity_"
-HARDLY = 0.02  # of the worst expert's mean error: prices below it seldom change a choice
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
 ALSO_CALLED = {"correct": ("is_correct", "was_correct", "label_correct", "correctness")}
 OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)
@@ -151,18 +150,6 @@ def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
     return any(
         "usd" in sheet.in_file(column).removesuffix(name) for name, column in money_columns(sheet, experts).items()
     )
-
-
-def price_hint(
-    cost: Mapping[str, Any], prices: Sequence[float], errors: Sequence[float], said: str = "cost.error_price=0.02"
-) -> str:
-    """If prices hardly count beside errors, and nobody said what an error costs; else empty. cost: its config. prices, errors: the
-    mean of each expert. said: how to say it."""
-    dearest, worst = max(prices, default=0.0), max(errors, default=0.0)
-    if cost.get("error_price") is not None or cost.get("scale") != 1 or not 0 < dearest < HARDLY * worst:
-        return ""
-    counts = f"mean errors reach {worst:.2g} and mean prices only {dearest:.2g}, so prices hardly count"
-    return f"cost.error_price: not given; {counts}; if they are money, say what a wrong answer costs, such as {said}"
 
 
 def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
