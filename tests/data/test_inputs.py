@@ -50,11 +50,11 @@ def test_pixels_stay_bytes() -> None:
     assert array_inputs(np.zeros((1, 2), np.uint8), (2,), ()).dtype == torch.float32
 
 
-def test_an_array_of_another_shape_is_refused() -> None:
-    for columns, said in ((("x", "y"), " (x, y)"), ((), "")):
-        with pytest.raises(L2DError) as caught:
-            array_inputs(np.zeros((1, 3)), (2,), columns)
-        assert str(caught.value) == f"queries: must be numbers ['n', 2]{said}, not float64 [1, 3]"
+@pytest.mark.parametrize("columns", [("x", "y"), ()])
+def test_an_array_of_another_shape_is_refused(columns: tuple[str, ...]) -> None:
+    with pytest.raises(L2DError, match=r"^queries: .*\['n', 2\].* float64 \[1, 3\]$") as caught:
+        array_inputs(np.zeros((1, 3)), (2,), columns)
+    assert ("(x, y)" in str(caught.value)) == bool(columns)
 
 
 def lengths(texts: Sequence[str]) -> np.ndarray:
@@ -62,31 +62,35 @@ def lengths(texts: Sequence[str]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("changes", "words"),
     [
-        ({"x": 1, "text": "a"}, "query 2: has no y; there are x, text"),
-        ({"x": 1, "y": 2}, "query 2: has no text; there are x, y"),
-        ({"x": 1, "y": "two", "text": "a"}, "query 2: column y: empty or not a number"),
-        ({"x": 1, "y": None, "text": "a"}, "query 2: column y: empty or not a number"),
-        ({"x": 1, "y": -1e39, "text": "a"}, "query 2: column y: too large for 32 bits"),
-        ({"x": float("inf"), "y": 2, "text": "a"}, "query 2: column x: too large for 32 bits"),
-        ({"x": 1, "y": 2, "text": 3}, "query 2: must be a string, not int"),
-        ({"x": 1, "y": 2, "text": " \n"}, "query 2: the text is empty"),
-        ({"x": 1, "y": 2, "text": "ab\udc80"}, "query 2: not UTF-8 at character 3"),
+        ({"y": None}, "column y: empty"),
+        ({"y": "two"}, "column y: .*not a number"),
+        ({"y": -1e39}, "column y: too large"),
+        ({"x": float("inf")}, "column x: too large"),
+        ({"text": 3}, "a string, not int"),
+        ({"text": " \n"}, "empty"),
+        ({"text": "ab\udc80"}, "not UTF-8 at character 3"),
     ],
 )
-def test_a_wrong_query_is_named_by_its_place_and_its_column(second: dict[str, object], said: str) -> None:
+def test_a_wrong_query_is_named_by_its_place_and_its_column(changes: dict[str, object], words: str) -> None:
     good = {"x": 1, "y": 2, "text": "a", "other": "ignored"}
-    with pytest.raises(L2DError) as caught:
-        row_inputs([good, second, good], Seen(("x", "y"), "text"), lengths)
-    assert str(caught.value) == said
+    with pytest.raises(L2DError, match=f"^query 2: .*{words}"):
+        row_inputs([good, good | changes, good], Seen(("x", "y"), "text"), lengths)
+
+
+@pytest.mark.parametrize("lacking", ["y", "text"])
+def test_a_query_without_a_column(lacking: str) -> None:
+    good = {"x": 1, "y": 2, "text": "a"}
+    others = {name: cell for name, cell in good.items() if name != lacking}
+    with pytest.raises(L2DError, match=f"^query 2: has no {lacking}; .*{', '.join(others)}$"):
+        row_inputs([good, others], Seen(("x", "y"), "text"), lengths)
 
 
 @pytest.mark.parametrize(("columns", "name"), [(("x", "y"), "y"), ((), "2")])
 def test_columns_without_a_name_are_counted_from_one(columns: tuple[str, ...], name: str) -> None:
-    with pytest.raises(L2DError) as caught:
+    with pytest.raises(L2DError, match=f"^query 3: column {name}: "):
         array_inputs(np.array([[1, 2], [3, 4], [5, np.nan]]), (2,), columns)
-    assert str(caught.value) == f"query 3: column {name}: empty or not a number"
 
 
 def test_the_image_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +102,8 @@ def test_the_image_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pyt
     assert image_inputs(["~/good.png"], (1, 1, 3), 255).tolist() == [[[[1, 2, 3]]]]
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 8)
     for name in ("missing.png", "damaged.png", "large.png"):
-        with pytest.raises(L2DError) as caught:
+        with pytest.raises(L2DError, match=f"/{name}: "):
             image_inputs([tmp_path / "good.png", tmp_path / name], (1, 1, 3), 255)
-        assert str(caught.value) == f"{tmp_path / name}: no such file, or not an image that can be read"
 
 
 def test_what_an_encoder_keeps_is_not_overwritten() -> None:

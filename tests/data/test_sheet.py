@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from l2d.data.cells import missing
+from l2d.data.cells import cell_word, missing
 from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, write_sheet
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -28,8 +28,8 @@ def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert file_problem(Path("sub/none.csv")) == f"no such file (looked for in {tmp_path})"
-    assert file_problem(Path("none.txt")) == "must be a file that ends in .csv, .parquet or .jsonl"
+    assert str(tmp_path) in (file_problem(Path("sub/none.csv")) or "")
+    assert ".csv, .parquet or .jsonl" in (file_problem(Path("none.txt")) or "")
 
 
 def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) -> None:
@@ -68,10 +68,58 @@ def test_only_a_csv_has_a_header(name: str, column: str, counted: str, nothing: 
             read_sheet(path)
 
 
-def test_of_a_long_cell_the_beginning_is_shown(tmp_path: Path) -> None:
-    write_sheet(tmp_path / "t.csv", {"x": ["a" * 40 + "b"]})
-    with pytest.raises(L2DError, match=f"the first is '{'a' * 40}' "):
-        read_sheet(tmp_path / "t.csv").numbers("x")
+@pytest.mark.parametrize(
+    ("cells", "shown"),
+    [
+        (["a" * 40 + "b"], f"the first is '{'a' * 40}' "),
+        (["2026-03-01T00:05:28"], "the first is '2026-03-01T00:05:28' "),
+        ([""] * 2000, "2,000 of 2,000 rows: 1, 2, .* 12 and 1,988 more "),
+    ],
+)
+def test_messages_show_some_rows_and_the_first_cell(cells: list[str], shown: str, tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"x": cell}) + "\n" for cell in cells))
+    with pytest.raises(L2DError, match=shown):
+        read_sheet(tmp_path / "t.jsonl").numbers("x")
+
+
+def test_cells_with_commas_line_breaks_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b'\xef\xbb\xbfx,note\r\n1,"a, b\n""c"""\r\n\r\n2,d\r\n')
+    sheet = read_sheet(path)
+    assert read_header(path).names == sheet.names == ["x", "note"]
+    assert sheet.numbers("x").tolist() == [1, 2]
+    assert sheet.texts("note") == ['a, b\n"c"', "d"]
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        (3, "3"),
+        (3.0, "3"),
+        (" 3.0 ", "3"),
+        (True, "1"),
+        ("a b ", "a b"),
+        (0.5, "0.5"),
+        ("1_000", "1_000"),
+        ("no", "no"),
+    ],
+)
+def test_words(cell: object, expected: str) -> None:
+    assert cell_word(cell) == expected
+
+
+def test_long_numbers_stay_apart() -> None:
+    assert cell_word("9007199254740993") != cell_word("9007199254740992")
+
+
+def test_text_is_read_as_it_is_written(tmp_path: Path) -> None:
+    """Also a cell of more than two megabytes, a block of Arrow's reader."""
+    texts = ["024", "1.50", "true", "word " * 500_000]
+    write_sheet(tmp_path / "t.csv", {"t": texts})
+    assert read_sheet(tmp_path / "t.csv", ["t"]).texts("t") == texts
+    write_sheet(tmp_path / "t.parquet", {"t": [1, 2]})
+    with pytest.raises(L2DError, match="column t: not text but int64"):
+        read_sheet(tmp_path / "t.parquet", ["t"]).texts("t")
 
 
 def test_texts_lie_in_memory_once(tmp_path: Path) -> None:
@@ -105,22 +153,20 @@ def test_times_of_every_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "words"),
     [
-        (
-            ['{"a": 1}', '{"a": 2}', '{"a" 3}'],
-            r"line 3 is not JSON \(Expecting ':' delimiter\); write one object per line$",
-        ),
-        (['{"a": 1}', "", "[2]"], r'line 3 is not an object, such as \{"id": 1\}$'),
-        (['{"a": 1}', '{"a": 1, "a": 2}'], r"line 2 is not JSON \(the same key twice\); write"),
-        (['{"a": 1}', '{"a": "\xff"}'], r"line 2 is not UTF-8; save the file as UTF-8$"),
-        ([], r"no rows$"),
+        (['{"a": 1}', '{"a": 2}', '{"a" 3}'], "line 3 is not JSON .*delimiter"),
+        (['{"a": 1}', "", "[2]"], "line 3 is not an object"),
+        (['{"a": 1}', '{"a": 1, "a": 2}'], "line 2 is not JSON .*same key twice"),
+        (['{"\\ud83d": 1, "\\udc4d": 2}'], "line 1 is not JSON .*same key twice"),  # both become a question mark
+        (['{"a": 1}', '{"a": "\xff"}'], "line 2 is not UTF-8"),
+        ([], "no rows$"),
     ],
 )
-def test_lines_that_are_no_objects(lines: list[str], said: str, tmp_path: Path) -> None:
+def test_lines_that_are_no_objects(lines: list[str], words: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes("\n".join(lines).encode("latin-1"))
-    with pytest.raises(L2DError, match=said):
+    with pytest.raises(L2DError, match=words):
         read_sheet(path)
 
 
@@ -142,30 +188,21 @@ def test_values_of_several_kinds_under_one_key(tmp_path: Path) -> None:
         sheet.numbers("b")
 
 
-def test_half_of_a_character_is_a_question_mark(tmp_path: Path) -> None:
-    """A text that was cut within an emoji; a whole one stays."""
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (['{"a": "hi \\ud83d"}', '{"a": "\\ud83d\\udc4d"}'], {"a": ["hi ?", "👍"]}),  # a whole one stays
+        (['{"a": ["\\udc4d"]}', '{"a": ["x"]}'], {"a": [["?"], ["x"]]}),
+        (['{"a": 3}', '{"a": "cut \\ud83d"}'], {"a": ["3", "cut ?"]}),
+        (['{"a": "cut \\ud83d"}', '{"a": 3}'], {"a": ["cut ?", "3"]}),
+        (['{"a": 1, "b\\ud83d": 2}'], {"a": [1], "b?": [2]}),
+    ],
+)
+def test_half_of_a_character_is_a_question_mark(lines: list[str], expected: object, tmp_path: Path) -> None:
+    """A text that was cut within an emoji, beside cells of any kind or in a key."""
     path = tmp_path / "t.jsonl"
-    path.write_text('{"a": "hi \\ud83d", "b": ["\\udc4d"]}\n{"a": "\\ud83d\\udc4d", "b": ["x"]}\n')
-    sheet = read_sheet(path)
-    assert sheet.texts("a") == ["hi ?", "👍"]
-    assert sheet.columns["b"].to_pylist() == [["?"], ["x"]]
-
-
-def test_half_of_a_character_beside_cells_of_another_kind(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    lines = ['{"id": 1, "prompt": 3}\n', '{"id": 2, "prompt": "cut \\ud83d"}\n']
-    for order, cells in ((lines, ["3", "cut ?"]), (lines[::-1], ["cut ?", "3"])):
-        path.write_text("".join(order))
-        assert read_sheet(path).texts("prompt") == cells
-
-
-def test_half_of_a_character_in_a_key(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"a": 1, "b\\ud83d": 2}\n')
-    assert read_sheet(path).names == ["a", "b?"]
-    path.write_text('{"\\ud83d": 1, "\\udc4d": 2}\n')
-    with pytest.raises(L2DError, match=r"t\.jsonl: line 1 is not JSON \(the same key twice\)"):
-        read_sheet(path)
+    path.write_text("\n".join(lines))
+    assert {name: cells.to_pylist() for name, cells in read_sheet(path).columns.items()} == expected
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -176,17 +213,9 @@ def test_half_of_a_character_is_written_as_a_question_mark(tmp_path: Path, suffi
     assert sheet.columns["b"].to_pylist() == [1, None, 0.5]
 
 
-def test_a_time_is_shown_as_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"t": "2026-03-01T00:05:28"}\n')
-    with pytest.raises(L2DError, match=r"the first is '2026-03-01T00:05:28'"):
-        read_sheet(path).numbers("t")
-
-
 def test_a_misspelt_column(tmp_path: Path) -> None:
     write_sheet(tmp_path / "t.csv", {"prompt": ["a"], "time": [1]})
     sheet = read_sheet(tmp_path / "t.csv")
-    with pytest.raises(ParameterError, match=r"^text=promt: no such column in .*; did you mean prompt\?$"):
-        sheet.check_column("text", "promt")
-    with pytest.raises(ParameterError, match=r"^text=xyz: no such column in .*; there are prompt, time$"):
-        sheet.check_column("text", "xyz")
+    for column, words in (("promt", r"prompt\?$"), ("xyz", "prompt, time$")):
+        with pytest.raises(ParameterError, match=rf"^text={column}: no such column .*{words}"):
+            sheet.check_column("text", column)
