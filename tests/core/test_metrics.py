@@ -152,14 +152,6 @@ def test_categories_against_loops(n: int, p: int, kinds: int, seed: int) -> None
         assert row.oracle == pytest.approx(sum(min(costs[i]) for i in rows) / len(rows))
 
 
-def test_the_best_single_expert_is_chosen_on_training_rows() -> None:
-    """In training the first expert costs less, in the test the second: chosen is the first, here and in each category."""
-    train, test = torch.tensor([[0.0, 1.0]]), torch.tensor([[0.75, 0.25], [1.0, 0.5]])
-    assert baselines(train, test, torch.zeros(2)).best_single.deferral_loss == 0.875
-    found = by_category(["a", "b"], torch.tensor([1, 1]), train, test)
-    assert [found["a"].best_single, found["b"].best_single] == [0.75, 1.0]
-
-
 def test_guarded_by_hand() -> None:
     """Sent to 2, 2, 1: costs 1.2 + .2 + .7 over 3, prices .2 + .2 + .7; so one error in three."""
     found = guarded_score(
@@ -194,14 +186,6 @@ def test_calibration_by_hand() -> None:
     for row, wanted in zip(rows, expected, strict=True):
         assert row == pytest.approx(wanted)
     assert calibration(posterior, torch.zeros(3, 2)) == []
-
-
-@given(st.integers(1, 40), st.integers(2, 5), st.integers(0, 1000))
-def test_a_true_posterior_is_calibrated(n: int, p: int, seed: int) -> None:
-    mass = torch.rand(n, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    for weight, predicted, observed in calibration(mass / mass.sum(1, keepdim=True), mass):
-        assert weight > 0
-        assert predicted == pytest.approx(observed)
 
 
 def test_calibration_of_chances_by_hand() -> None:

@@ -118,37 +118,23 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(capabilities={**full().as_json()["capabilities"], "reads_text": 0}), "capabilities.reads_text"),
         ({key: value for key, value in full().as_json().items() if key != "guarded"}, "guarded"),
     ],
-    ids=[
-        "cut",
-        "no_object",
-        "empty",
-        "nan",
-        "text",
-        "fraction",
-        "bool",
-        "unknown_key",
-        "nested_unknown_key",
-        "missing",
-        "int_for_bool",
-        "no_guard",
-    ],
 )
 def test_a_damaged_file_is_refused(content: Any, key: str, tmp_path: Path) -> None:
     file = written(tmp_path, content)
     with pytest.raises(L2DError) as refused:
         read_metrics(file)
-    said = str(refused.value)
-    assert said.startswith(f"{file}: ")
-    assert key in said
-    assert "force=true re-runs it" in said
-    assert "\n" not in said
+    message = str(refused.value)
+    assert message.startswith(f"{file}: ")
+    assert key in message
+    assert "force=true" in message
+    assert "\n" not in message
 
 
-@pytest.mark.parametrize(("version", "said"), [(SCHEMA_VERSION + 1, "6"), (4, "4"), ("5", "5"), (None, "none")])
-def test_another_version_is_refused(version: Any, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "shown"), [(SCHEMA_VERSION + 1, "6"), (4, "4"), ("5", "5"), (None, "none")])
+def test_another_version_is_refused(version: Any, shown: str, tmp_path: Path) -> None:
     """Whatever else is in it: other keys are to be expected there."""
     content = {"schema_version": version, "another": "key"} if version is not None else {"deferral_loss": 0.5}
-    with pytest.raises(L2DError, match=f"schema_version {said}.*reads {SCHEMA_VERSION}; force=true re-runs it"):
+    with pytest.raises(L2DError, match=f"schema_version {shown}.* {SCHEMA_VERSION}.*force=true"):
         read_metrics(written(tmp_path, content))
 
 

@@ -83,10 +83,10 @@ def test_numbers_and_lists() -> None:
 @pytest.mark.parametrize(
     ("rho", "parameter", "words"),
     [
-        ({**RULE, "offset": -0.35}, "rho.offset", r"=-0\.35: rho of expert 2 would be -0\.04"),
-        ({**RULE, "total": 0.0, "offset": 0.0}, "rho.offset", "rho of expert 1 would be 0"),
-        ([1.0, 2.0], "rho", "3 values, one per expert; got 2"),
-        ({**RULE, "values": [1.0, 2.0, 3.0, 4.0]}, "rho.values", "3 values, one per expert; got 4"),
+        ({**RULE, "offset": -0.35}, "rho.offset", r"=-0\.35: .*expert 2 .*-0\.04.*total=1 gives it 0\.3"),
+        ({**RULE, "total": 0.0, "offset": 0.0}, "rho.offset", "expert 1 .* 0"),
+        ([1.0, 2.0], "rho", "3 .* 2"),
+        ({**RULE, "values": [1.0, 2.0, 3.0, 4.0]}, "rho.values", "3 .* 4"),
     ],
 )
 def test_rho_that_does_not_fit_the_data(rho: Rho, parameter: str, words: str) -> None:
@@ -123,13 +123,3 @@ def test_what_rho_may_not_be(rho: object, parameter: str) -> None:
     with pytest.raises(ParameterError) as caught:
         parameters.check_value("rho", rho, Rho)
     assert caught.value.parameter == parameter
-
-
-def test_a_margin_that_is_not_positive_says_where_it_comes_from() -> None:
-    """Shares of 8, 1 and 1 rows: 2, 1 and 1 of four; so of a total of 8, 4, 2 and 2."""
-    with pytest.raises(ParameterError) as caught:
-        rho_by_rule("theory", 8.0, -3.0, torch.tensor([8.0, 1.0, 1.0]).double())
-    assert str(caught.value) == (
-        "rho.offset=-3.0: rho of expert 2 would be -1 and must be positive (rho.total=8 gives it 2); raise the offset or the"
-        " total"
-    )

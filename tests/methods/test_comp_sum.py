@@ -29,27 +29,14 @@ def test_terms_by_hand() -> None:
     np.testing.assert_allclose(terms, [[math.log(4), math.log(1 + 1 / math.sqrt(3))]])
 
 
-@given(st.integers(2, 5), st.integers(0, 9999))
-def test_against_loops(p: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    f, rewards, rho = rng.normal(size=p), rng.random(p), rng.uniform(0.5, 5, p)
-    slow = sum(rewards[k] * math.log(sum(math.exp((f[j] - f[k]) / rho[k]) for j in range(p))) for k in range(p))
-    fast = comp_sum_loss(torch.tensor(f), torch.tensor(rewards), torch.tensor(rho))
-    assert float(fast) == pytest.approx(slow, rel=1e-9)
-
-
-def test_tdef_by_hand() -> None:
-    """Scores all 0: every term is log 3. Largest training cost 1.7, so rewards 1 − c/1.7: row 1 sums to 3 − 2/1.7."""
+def test_tdef_and_mild_by_hand() -> None:
+    """Scores all 0: every term is log 3. Largest training cost 1.7, so rewards 1 − c/1.7: row 1 sums to 3 − 2/1.7. MILD's rewards
+    sum to (p − 1) Σ c: 2·2 and 2·3."""
     tdef = method("tdef", COSTS)
     assert tdef.rho.tolist() == [1, 1, 1]
     loss = tdef.loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
     torch.testing.assert_close(loss, math.log(3) * torch.tensor([3 - 2 / 1.7, 3 - 3 / 1.7]))
-
-
-def test_mild_by_hand() -> None:
-    """Scores all 0: every term is log 3, whatever ρ. Rewards sum to (p − 1) Σ c: 2·2 and 2·3."""
-    mild = method("mild", COSTS)
-    loss = mild.loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
+    loss = method("mild", COSTS).loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
     torch.testing.assert_close(loss, math.log(3) * torch.tensor([4.0, 6.0]))
 
 
@@ -119,30 +106,6 @@ def test_extreme_scores(dtype: torch.dtype, rho: float) -> None:
     terms.sum().backward()
     assert scores.grad is not None
     assert torch.isfinite(scores.grad).all()
-
-
-@given(st.integers(2, 5), st.integers(0, 9999), st.floats(-100, 100))
-def test_invariances(p: int, seed: int, shift: float) -> None:
-    """Adding a constant to all scores changes nothing; scaling scores and ρ together changes nothing; no term is negative."""
-    rng = torch.Generator().manual_seed(seed)
-    f = torch.randn(4, p, generator=rng, dtype=torch.float64)
-    rho = torch.rand(p, generator=rng, dtype=torch.float64) + 0.1
-    terms = comp_sum_terms(f, rho)
-    assert (terms >= 0).all()
-    torch.testing.assert_close(comp_sum_terms(f + shift, rho), terms)
-    torch.testing.assert_close(comp_sum_terms(3 * f, 3 * rho), terms)
-
-
-def test_gradient_points_to_the_cheap_expert() -> None:
-    """One step down the loss from equal scores must raise the score of the expert with the least cost, for both methods."""
-    costs = torch.tensor([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
-    for name in ("tdef", "mild"):
-        scores = torch.zeros(2, 3, requires_grad=True)
-        method(name, costs, *(["method.rho=1.0"] if name == "mild" else [])).loss(
-            scores, costs, torch.zeros(2)
-        ).sum().backward()
-        assert scores.grad is not None
-        assert (-scores.grad).argmax(dim=1).tolist() == [1, 0], name
 
 
 def plain(tau: float, rho: float | list[float], decision: str = "argmax") -> CompSum:

@@ -61,13 +61,8 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.mark.slow
-@pytest.mark.measured
-def test_the_file_says_its_own_name(name: str) -> None:
-    assert config(name).name == name
-
-
 def test_one_loss_per_example(name: str) -> None:
+    assert config(name).name == name
     method = build(name)
     outputs, costs, labels = batch(method)
     whole = method.loss(outputs, costs, labels)
@@ -148,26 +143,19 @@ def does(action: Callable[[], object]) -> bool:
     return True
 
 
-def test_what_a_run_says_of_its_method_is_true(name: str) -> None:
+def test_capabilities_are_true(name: str) -> None:
     """Readers go by these instead of by names of classes."""
     method = build(name)
     outputs, costs, _ = batch(method)
-    said = method.capabilities()
-    assert said["has_posterior"] == does(lambda: build(name, "posterior"))
-    assert said["takes_prices_later"] == does(lambda: method.reprice(torch.zeros(P)))
-    assert said["takes_prices_later"] == (method.expected_errors(outputs) is not None)
+    can = method.capabilities()
+    assert can["has_posterior"] == does(lambda: build(name, "posterior"))
+    assert can["takes_prices_later"] == does(lambda: method.reprice(torch.zeros(P)))
+    assert can["takes_prices_later"] == (method.expected_errors(outputs) is not None)
     unlabelled = Evidence(costs, torch.zeros(P), torch.full((len(costs),), -1))
-    assert said["needs_labels"] != does(lambda: method.learn(unlabelled))
-    if said["estimates_costs"]:
+    assert can["needs_labels"] != does(lambda: method.learn(unlabelled))
+    if can["estimates_costs"]:
         scale = dict(method.named_buffers())["reward_scale"]
         torch.testing.assert_close(method.expected_costs(outputs), (1 - torch.sigmoid(outputs)) * scale)
-
-
-def test_who_can_do_what() -> None:
-    able = {key: {name for name in METHODS if build(name).capabilities()[key]} for key in build("ce").capabilities()}
-    assert able["takes_prices_later"] >= {"plugin", "cost_regression", "label_regression"}
-    assert able["estimates_costs"] >= {"one_vs_all", "threshold", "cascade"}
-    assert able["needs_labels"] >= {"plugin", "label_regression"}
 
 
 def test_decisions_are_experts(name: str) -> None:

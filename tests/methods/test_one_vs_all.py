@@ -118,12 +118,6 @@ def test_cascade_against_loops(p: int, seed: int, threshold: float) -> None:
         assert chosen == (reached[0] if reached else int(row.argmax()))
 
 
-def test_the_order_is_by_mean_training_cost() -> None:
-    built = method(rule="cascade")
-    assert built.order.tolist() == [2, 3, 1]
-    assert built.best.tolist() == [2]
-
-
 @pytest.mark.parametrize("order", [[1, 2], [0, 1, 2], [1, 1, 2], [1, 2, 4]])
 def test_the_order_names_each_expert_once(order: list[int]) -> None:
     with pytest.raises(ParameterError) as caught:

@@ -72,11 +72,9 @@ def test_a_table_of_categories(tmp_path: Path) -> None:
 
 def test_a_number_that_the_rows_do_not_allow(tiny: Callable[..., DictConfig]) -> None:
     for name in ("knn", "clusters"):
-        with pytest.raises(
-            ParameterError, match=r"^method\.k=5000: must be (less than|at most) the number of training rows"
-        ):
+        with pytest.raises(ParameterError, match=r"^method\.k=5000: "):
             train(tiny(f"method={name}", "method.k=5000"))
-        with pytest.raises(ParameterError, match=r"^method\.k=0: must be at least 1"):
+        with pytest.raises(ParameterError, match=r"^method\.k=0: "):
             check(compose([f"method={name}", "method.k=0"]))
 
 
