@@ -37,7 +37,7 @@ LIBRARIES = (
     *("sklearn.datasets", "sklearn.model_selection", "scipy.io", "scipy.stats", "pyarrow.csv", "pyarrow.parquet"),
     *("pydantic", "fastapi", "starlette.testclient", "httpx", "uvicorn", "prometheus_client", "optuna", "coverage"),
 )
-OPTIONS = ("-x", "-q", "-p", "no:cacheprovider", "--assert=plain", "--durations=0")
+OPTIONS = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--durations=0")
 QUICK = ("-m", "not slow")
 STALE, LATE = "stale", "no answer in time"
 CANNOT_START = "--collect-only"  # in place of a test, where conftest.py cannot be imported
@@ -59,8 +59,8 @@ class Verdict(NamedTuple):
         return f"{self.mistake.what} ({self.mistake.file}): {self.caught_by or self.problem or 'SURVIVED'}"
 
 
-class FirstRed:
-    """A pytest plugin that writes the first failure to a file."""
+class Reds:
+    """A pytest plugin that appends each failure to a file."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -72,8 +72,9 @@ class FirstRed:
         self.note(report)
 
     def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.failed and not self.file.exists():
-            self.file.write_text(report.nodeid, encoding="utf-8")
+        if report.failed:
+            with self.file.open("a", encoding="utf-8") as file:
+                print(report.nodeid, file=file)
 
 
 @dataclass
@@ -94,16 +95,16 @@ class Copy:
             for tests in self.stages(mistake.file):
                 while True:
                     source.write_text(original.replace(mistake.before, mistake.after), encoding="utf-8")
-                    failed = self.first_failure([*tests, *self.without_red()], end)
+                    failed = self.failures(["-x", *tests, *self.without_red()], end)
                     source.write_text(original, encoding="utf-8")
-                    if failed is None:
+                    if not failed or failed[0] in self.red:
                         break
-                    if failed in self.green or self.first_failure([failed], end) is None:
-                        self.green.add(failed)
-                        return Verdict(mistake, failed)
-                    if failed == CANNOT_START:
+                    if failed[0] in self.green or not self.failures(failed[:1], end):
+                        self.green.add(failed[0])
+                        return Verdict(mistake, failed[0])
+                    if failed[0] == CANNOT_START:
                         raise RuntimeError("pytest does not start without any mistake either")
-                    self.red.add(failed)
+                    self.red |= {failed[0], *self.failures(tests, end)}
         except TimeoutError:
             return Verdict(mistake, None, LATE)
         finally:
@@ -123,8 +124,8 @@ class Copy:
     def without_red(self) -> list[str]:
         return [f"--deselect={test}" if "::" in test else f"--ignore={test}" for test in sorted(self.red)]
 
-    def first_failure(self, arguments: list[str], end: float) -> str | None:
-        """The first test that fails, in a process of its own; None if all pass."""
+    def failures(self, arguments: list[str], end: float) -> list[str]:
+        """The tests that fail, in a process of their own."""
         report = self.tree.with_suffix(".red")
         report.unlink(missing_ok=True)
         sys.stdout.flush()
@@ -144,8 +145,8 @@ class Copy:
             with contextlib.suppress(ProcessLookupError):  # what its tests started
                 os.killpg(child, signal.SIGKILL)
         if os.waitstatus_to_exitcode(done[1]) in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-            return None
-        return report.read_text(encoding="utf-8") if report.exists() else CANNOT_START
+            return []
+        return report.read_text(encoding="utf-8").splitlines() if report.exists() else [CANNOT_START]
 
 
 def run_pytest(tree: Path, arguments: list[str], report: Path) -> NoReturn:
@@ -159,10 +160,11 @@ def run_pytest(tree: Path, arguments: list[str], report: Path) -> NoReturn:
         os.chdir(tree)
         os.environ |= {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
         sys.path[:0], sys.dont_write_bytecode = [str(tree / "src"), str(tree)], True
-        code = int(pytest.main([*OPTIONS, *arguments], plugins=[FirstRed(report)]))
+        code = int(pytest.main([*OPTIONS, *arguments], plugins=[Reds(report)]))
         package = sys.modules.get("l2d")
         if package is not None and not Path(package.__file__ or "").is_relative_to(tree):
-            code, _ = 1, report.write_text(f"not the copy's l2d: {package.__file__}", encoding="utf-8")
+            report.unlink(missing_ok=True)  # it says nothing about the copy
+            code = 1
     finally:
         os._exit(code)
 
