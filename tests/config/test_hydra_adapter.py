@@ -1,8 +1,7 @@
 """What is used of Hydra: arguments that are given, exceptions that come through, grids, files read once."""
 
-import json
 import os
-import subprocess
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,23 +85,22 @@ def write_method(folder: Path) -> Path:
 
 @pytest.mark.parametrize("given", [["setup=3"], ["-m", "setup=I,3"], ["-m", "seed=0,1", "setup=3"]])
 def test_a_choice_by_number(given: list[str]) -> None:
-    with pytest.raises(ParameterError, match=r"^setup=3: unknown choice; there are I, II, III"):
+    with pytest.raises(ParameterError, match=r"^setup=3: .* I, II, III"):
         run(*given)
-    with pytest.raises(ParameterError, match=r"^setup=3\.5: unknown choice; there are I, II, III"):
+    with pytest.raises(ParameterError, match=r"^setup=3\.5: .* I, II, III"):
         run(*(one.replace("3", "3.5") for one in given))
 
 
 @pytest.mark.parametrize("given", ["method=mild,tdef", "seed=range(3)", "+a=choice(1,2)"])
 def test_several_values_without_a_sweep(given: str) -> None:
-    with pytest.raises(L2DError) as caught:
+    with pytest.raises(L2DError, match=rf"^{re.escape(given)}: .* -m "):
         run(given)
-    assert str(caught.value).startswith(f"{given}: several values are a sweep; put -m")
 
 
 def test_braces_that_the_shell_took_apart() -> None:
     with pytest.raises(L2DError) as caught:
         run("seed=3", "cost.prices=a:1", "cost.prices=b (8b):2", "cost=error_plus_cost")
-    assert str(caught.value).endswith("put it in quotes: 'cost.prices={a:1,b (8b):2}'")
+    assert "'cost.prices={a:1,b (8b):2}'" in str(caught.value)
     assert run("seed=3", "seed=4")[0]["seed"] == 4  # the last one counts, as ever
     run("data_dir=/a:1", "data_dir=/b:2")  # a path
     whole = ["cost.prices={expert 1:1,expert 2:2}", "cost.prices={expert 1:1,expert 2:3}"]
@@ -126,17 +124,16 @@ def test_a_key_of_another_option(given: list[str], key: str, options: str) -> No
 @pytest.mark.parametrize(
     ("given", "hint"),
     [
-        (["--dataset", "table"], "; write dataset=table"),
-        (["--dataset=table", "--seed", "3", "a=b"], "; write dataset=table seed=3"),
+        (["--dataset", "table"], "dataset=table"),
+        (["--dataset=table", "--seed", "3", "a=b"], "dataset=table seed=3"),
         (["--dataset", "seed=3"], ""),
         (["--dataset", "-m"], ""),
     ],
 )
 def test_a_key_as_a_flag(given: list[str], hint: str) -> None:
-    with pytest.raises(L2DError) as caught:
+    with pytest.raises(L2DError, match="--dataset") as caught:
         run(*given)
-    assert str(caught.value).startswith("unrecognized arguments: --dataset")
-    assert str(caught.value).partition("; ")[2] == hint.removeprefix("; ")
+    assert str(caught.value).partition("; write ")[2] == hint
 
 
 def test_the_home_folder_in_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,25 +156,8 @@ def test_own_configs_do_not_take_the_names_of_others(tmp_path: Path) -> None:
     """Hydra would train l2d's hinge in place of one's own."""
     (tmp_path / "method").mkdir()
     (tmp_path / "method" / "hinge.yaml").write_text("# mine\nname: hinge\n_target_: mine.Hinge\n")
-    with pytest.raises(
-        L2DError, match=r"hinge\.yaml: method=hinge is l2d's own; give the file and its `name` another name$"
-    ):
+    with pytest.raises(L2DError, match=r"hinge\.yaml: method=hinge "):
         run("--config-dir", str(tmp_path), "seed=1")
-
-
-def test_a_run_composes_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hydra._internal.config_loader_impl import ConfigLoaderImpl
-
-    composed: list[int] = []
-    whole = ConfigLoaderImpl.load_configuration
-
-    def load(self: ConfigLoaderImpl, *args: Any, **options: Any) -> Any:
-        composed.append(1)
-        return whole(self, *args, **options)
-
-    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", load)
-    run("seed=3")
-    assert len(composed) == 1
 
 
 @pytest.mark.slow
@@ -227,28 +207,3 @@ def test_grids(given: list[str], expected: list[list[str]]) -> None:
 def test_a_grid_of_infinitely_many_is_refused() -> None:
     with pytest.raises(HydraException):
         split_grid(["a=interval(0,1)"])
-
-
-COMPOSE = """
-import json, sys, hydra
-from l2d.config import CONF
-from l2d.config.composing import register_resolvers
-from l2d.config.hydra_adapter import compose_quickly
-from omegaconf import OmegaConf
-register_resolvers()
-def composed():
-    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
-        every = [hydra.compose("train", overrides=one, return_hydra_config=True) for one in json.loads(sys.argv[1])]
-    return [OmegaConf.to_yaml(one) for one in every]
-plain = composed()
-compose_quickly()
-print(plain == composed() == composed())
-"""
-
-
-@pytest.mark.slow
-def test_quicker_composing_gives_the_same() -> None:
-    """Among them interpolations in a defaults list: the recipe of a router."""
-    given = [["method=tdef"], ["dataset=table", "router=minilm_tuned"], ["experiment=table1_error", "experts=trained"]]
-    command = [sys.executable, "-c", COMPOSE, json.dumps(given)]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"

@@ -12,7 +12,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if 
 
 
 def price_scale(error_price: object) -> float:
-    """What prices are multiplied by if a wrong answer costs `error_price`; wrong values are refused when the config is checked."""
+    """The factor on prices if a wrong answer costs `error_price`. Wrong values are refused when the config is checked."""
     return 1 / error_price if isinstance(error_price, int | float) and error_price > 0 else 1.0
 
 
@@ -46,10 +46,10 @@ def compose(overrides: Sequence[str] = (), name: str = "train", *, with_hydra: b
     """The config that `l2d train OVERRIDES` would run with."""
     import hydra
 
-    from l2d.config.hydra_adapter import compose_quickly
+    from l2d.config.hydra_adapter import read_files_once
 
     register_resolvers()
-    compose_quickly()
+    read_files_once()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         return hydra.compose(name, overrides=list(overrides), return_hydra_config=with_hydra)
 
@@ -85,12 +85,6 @@ def groups() -> dict[str, dict[str, str]]:
         for folder in sorted(CONF.iterdir())
         if folder.is_dir() and folder.name != "hydra"
     }
-
-
-def options_with(group: str, key: str) -> list[str]:
-    """The choices of a group whose files have this key."""
-    files = sorted((CONF / group).glob("*.yaml"))
-    return [file.stem for file in files if key in (yaml.load(file.read_text(encoding="utf-8"), LOADER) or {})]
 
 
 def launchers() -> dict[str, str]:

@@ -5,16 +5,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy, deepcopy
+from copy import deepcopy
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import version
-from hydra._internal import defaults_list
 from hydra._internal.config_repository import ConfigRepository
-from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
@@ -24,7 +22,6 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, open_dict
 
-from l2d.config.composing import options_with
 from l2d.utils.errors import L2DError, ParameterError, unknown
 
 VERSION_BASE = "1.3"
@@ -38,8 +35,7 @@ def run_job(
     Exceptions propagate; Hydra would print them and exit.
     """
     version.setbase(VERSION_BASE)
-    compose_quickly()
-    _compose_once()
+    read_files_once()
     parser = get_args_parser()
     parser.error = partial(_refuse, arguments)  # type: ignore[method-assign]
     # A shell leaves ~ as it is after =, and Hydra cannot read it.
@@ -50,7 +46,7 @@ def run_job(
         _refuse_known_names(Path(conf), Path(options.config_dir))
     _refuse_torn_braces(options.overrides)
     _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
-    with _full_errors(), _naming_options():
+    with _full_errors(), _naming_options(Path(conf)):
         _run_hydra(options, parser, job, conf, config_name)
 
 
@@ -75,15 +71,18 @@ def _refuse_torn_braces(overrides: Sequence[str]) -> None:
 
 
 @contextmanager
-def _naming_options() -> Iterator[None]:
-    """Of an unknown key, say which options of its group have it."""
+def _naming_options(conf: Path) -> Iterator[None]:
+    """For an unknown key, name the options of its group that have it."""
     try:
         yield
     except HydraException as error:
         key = getattr(error.__cause__, "full_key", None) or ""
         group, _, name = key.partition(".")
-        if options := ", ".join(f"{group}={option}" for option in options_with(group, name)):
-            raise ParameterError(key, f"unknown key here; it is a key of {options}") from error
+        begins = re.compile(rf"^{re.escape(name)}:", re.MULTILINE)
+        files = sorted((conf / group).glob("*.yaml"))
+        options = [f"{group}={file.stem}" for file in files if name and begins.search(file.read_text(encoding="utf-8"))]
+        if options:
+            raise ParameterError(key, f"unknown key here; it is a key of {', '.join(options)}") from error
         raise
 
 
@@ -169,13 +168,9 @@ def quiet_launchers() -> None:
 
 
 @cache
-def compose_quickly() -> None:
-    """Compose the same configs in half the time: a sweep composes many from the same few files.
-
-    Each file is parsed once. The interpolation map of a defaults list is made only if the list has interpolations. Copies of the
-    repository share its sources.
-    """
-    read, known, make_map = ConfigRepository.load_config, dict[Any, Any](), defaults_list._create_interpolation_map
+def read_files_once() -> None:
+    """Parse each config file once: a sweep composes hundreds of configs from the same few files."""
+    read, known = ConfigRepository.load_config, dict[Any, Any]()
 
     def load_config(self: ConfigRepository, config_path: str) -> Any:
         key = (*(source.path for source in self.get_sources()), config_path)
@@ -183,15 +178,4 @@ def compose_quickly() -> None:
             known[key] = read(self, config_path)
         return deepcopy(known[key])  # Hydra reuses these nodes in the composed config
 
-    def interpolation_map(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
-        return make_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else None
-
     ConfigRepository.load_config = load_config  # type: ignore[method-assign]
-    ConfigRepository.__deepcopy__ = lambda self, _: copy(self)  # type: ignore[attr-defined]
-    defaults_list._create_interpolation_map = interpolation_map  # type: ignore[assignment]
-
-
-@cache
-def _compose_once() -> None:
-    """Hydra would compose the whole config again to read hydra.mode, which -m already sets."""
-    Hydra.get_mode = lambda *_, **__: None  # type: ignore[method-assign]

@@ -9,7 +9,7 @@ the source, so that a wrong value is reported without importing torch. It resolv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from typing_extensions import TypedDict
@@ -113,14 +113,30 @@ def check_value(parameter: str, value: object, kind: Any) -> None:
     except PydanticUserError:
         return  # pydantic cannot check by this annotation (it is in quotes, say): left to the class
     except ValidationError as errors:
-        found = errors.errors(include_url=False)
-        deepest = max(found, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
-        path = [part for part in deepest["loc"] if not _is_branch(part)]
-        sentence = SENTENCES.get(deepest["type"])
-        problem = sentence.format(**_whole_numbers(deepest.get("ctx", {}))) if sentence else deepest["msg"]
-        numbered = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path]
-        value = NO_VALUE if deepest["type"] in ("missing", "extra_forbidden") else deepest["input"]
-        raise ParameterError(parameter + "".join(numbered), problem, value) from None
+        problem = clearest_problem(errors.errors(include_url=False))
+        numbered = [f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in problem.path]
+        raise ParameterError(parameter + "".join(numbered), problem.sentence, problem.value) from None
+
+
+class Problem(NamedTuple):
+    """One of pydantic's errors. path: keys and places (from 0). kind: pydantic's name for it. value: NO_VALUE where none is."""
+
+    path: tuple[str | int, ...]
+    sentence: str
+    kind: str
+    value: object
+
+
+def clearest_problem(errors: Sequence[Any]) -> Problem:
+    """The most telling one of a ValidationError's errors, in plain words."""
+    found = max(errors, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
+    sentence = SENTENCES.get(found["type"])
+    return Problem(
+        path=tuple(part for part in found["loc"] if not _is_branch(part)),
+        sentence=sentence.format(**_whole_numbers(found.get("ctx", {}))) if sentence else found["msg"],
+        kind=found["type"],
+        value=NO_VALUE if found["type"] in ("missing", "extra_forbidden") else found["input"],
+    )
 
 
 def _whole_numbers(bounds: Mapping[str, Any]) -> dict[str, Any]:
