@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 from l2d.utils.errors import L2DError
+from l2d.utils.parameters import clearest_problem
 
 # Raise it whenever a key of metrics.json is added, removed or changes its meaning: runs with another number are refused.
 SCHEMA_VERSION: Final = 5
@@ -215,5 +216,5 @@ def _problem(errors: list[Any]) -> str:
         if error["loc"] == ("schema_version",):
             found = "none" if error["type"] == "missing" else error["input"]
             return f"has schema_version {found}, this version of l2d reads {SCHEMA_VERSION}"
-    key = ".".join(map(str, errors[0]["loc"]))
-    return f"damaged ({key}{': ' if key else ''}{errors[0]['msg']})"
+    problem = clearest_problem(errors)
+    return f"damaged ({': '.join(filter(None, ['.'.join(map(str, problem.path)), problem.sentence]))})"
