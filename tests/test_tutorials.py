@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -79,9 +80,8 @@ def test_everything_in_it_works(
     servers: list["subprocess.Popen[bytes]"],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from tests.commands.test_serve import free_port  # only now: it imports torch
-
-    port = str(free_port())
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = str(found.getsockname()[1])
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for file, language, written in blocks(page):
         text = written.replace("8080", port).replace("--rows 2000 ", "--rows 600 ")  # fewer queries for the server
