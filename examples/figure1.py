@@ -6,6 +6,7 @@ the most accurate on most inputs. The darkest has the highest peak accuracy and 
 
 import sys
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -78,7 +79,7 @@ def expected_loss(decisions: Tensor) -> float:
 def methods(costs: Tensor) -> dict[str, CompSum]:
     """TDEF, and MILD with each reading of m_k and each offset; written out, so that defaults in conf/ do not matter."""
 
-    def comp_sum(rewards: str, rho: object) -> CompSum:
+    def comp_sum(rewards: Any, rho: Any) -> CompSum:
         return CompSum(costs=costs, num_classes=4, decision="argmax", rewards=rewards, rho=rho, tau=1.0)
 
     rule = {"rule": "theory", "total": 1.0, "groups": None, "values": None}
@@ -172,4 +173,4 @@ def main(out: str = "figure1.png", points: int = 2000, steps: int = 300) -> None
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:2])
+    main(sys.argv[1] if len(sys.argv) > 1 else "figure1.png")

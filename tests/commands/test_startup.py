@@ -48,7 +48,7 @@ CASES: list[tuple[list[str], int, str]] = [
     (["report", "nowhere"], 1, "nowhere"),
     (["tune", "tune.serch=paper"], 1, "tune.serch"),
     (["tune", "dry_run=true"], 0, "6 runs: 6 missing"),
-    (["tune", "dataset=mmlu_sim", "tune.search=coordinate", "dry_run=true"], 0, "1 run: 1 missing"),
+    (["tune", "dataset=mmlu_sim", "tune.search=optuna", "dry_run=true"], 0, "1 run: 1 missing"),
     (["experts", "setup=IV"], 1, "setup=IV"),
     (["prepare", "dataset=svnh"], 1, "svhn"),
     (["route", "runs"], 1, "--text"),

@@ -560,7 +560,6 @@ def search(**changes: Any) -> Any:
         ({"rungs": [0.5, 0.3]}, "tune.rungs"),
         ({"rungs": [0.5, 0.5]}, "tune.rungs"),
         ({"rungs": [1.0]}, "tune.rungs[1]=1.0"),
-        ({"search": "coordinate", "values": {"seed": [1]}}, "tune.values"),
         ({"values": {"method.tau": 3}}, "tune.values.method.tau=3"),
         ({"values": {"method.tau": []}}, "tune.values: method.tau"),
         ({"values": {}}, "tune.values={}"),
@@ -574,8 +573,7 @@ def search(**changes: Any) -> Any:
         ({"offsets": ["a"]}, "tune.offsets[1]=a"),
         ({"seeds": "ab"}, "tune.seeds=ab"),
         ({"recipe": True}, "tune.recipe: is not used by tune.search=paper; remove it"),
-        ({"totals": [1.0]}, "tune.totals: is not used by tune.search=paper; remove it"),
-        ({"search": "coordinate", "offsets": [1.0]}, "tune.offsets: is not used by tune.search=coordinate"),
+        ({"search": "optuna", "offsets": [1.0]}, "tune.offsets: is not used by tune.search=optuna"),
         (
             {"offsets": [1.0], "values": {"method.tau": [1]}},
             "tune.offsets: is not used by tune.search=paper with tune.values",
@@ -589,8 +587,8 @@ def test_keys_of_a_search(changes: dict[str, Any], said: str) -> None:
 
 
 def test_a_search_that_is_right() -> None:
-    options = check_search(search(search="extended", totals=[1, 2.5], offsets=[-1]))
-    assert (options.search, options.totals, options.seeds) == ("extended", [1, 2.5], [0])
+    options = check_search(search(search="paper", offsets=[-1, 2.5]))
+    assert (options.search, options.offsets, options.seeds) == ("paper", [-1, 2.5], [0])
     assert check_search(compose().tune).search is None
     assert check_search(search(search="optuna", recipe=True, values={"method.tau": [1]})).recipe
 

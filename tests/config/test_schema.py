@@ -48,7 +48,7 @@ CHOICES: dict[tuple[type, str], list[str]] = {
     (Settings, "sampling"): ["none", "over", "under"],
     (Settings, "aux"): ["none", "label", "experts"],
     (Settings, "checkpoint"): ["last", "best", "best_loss"],
-    (SearchSettings, "search"): ["paper", "per_expert", "extended", "coordinate", "optuna"],
+    (SearchSettings, "search"): ["paper", "optuna"],
 }
 
 

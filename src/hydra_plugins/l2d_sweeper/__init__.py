@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 
 class CellSweeper(Sweeper):
-    """Every combination of what is given, run by what the run folders say (l2d.runs.sweep), or a search (l2d.tuning.study).
+    """Every combination of what is given, run by what the run folders say (l2d.runs.sweep), or a search (l2d.tuning.search).
 
     params: what an experiment runs over, {key: "choice,choice"} (conf/hydra/sweeper/cells.yaml).
     """
@@ -33,6 +33,6 @@ class CellSweeper(Sweeper):
         if self.config.tune.search is None:
             sweep(shop)
         else:
-            from l2d.tuning.study import tune
+            from l2d.tuning.search import tune
 
             tune(shop)

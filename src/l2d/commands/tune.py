@@ -9,7 +9,6 @@ COMMAND = HydraCommand(
     description="Search ρ, or other keys, by validation deferral loss; train the winner on five seeds and test it.",
     examples=[
         "l2d tune dataset=svhn setup=III                        the paper's grid for MILD: theory ρ plus 0, 1, …, 5",
-        "l2d tune tune.search=per_expert tune.trials=216        the same for each expert's ρ by itself",
         "l2d tune experiment=table1_error method=tdef,mild      every cell of a table; l2d report shows the tuned rows",
         "l2d tune method=tdef                                   TDEF's temperature, over the same sizes of ρ",
         "l2d tune tune.search=optuna tune.recipe=true tune.trials=60",

@@ -201,7 +201,7 @@ def check_together(experiment: Experiment) -> None:
 
 # Keys that a search sets itself, and the option that says how.
 SET_BY_SEARCH = {"seed": "tune.seeds and tune.final_seeds", "fold": "tune.folds", "stop_after": "tune.rungs"}
-USED_BY = {"offsets": ("paper", "per_expert", "extended"), "totals": ("extended",), "recipe": ("optuna",)}
+USED_BY = {"offsets": "paper", "recipe": "optuna"}
 
 
 def check_search(values: Any) -> SearchSettings:
@@ -217,17 +217,15 @@ def check_search(values: Any) -> SearchSettings:
             raise ParameterError("rungs", "must be increasing shares of the epochs, such as [0.3,0.6]", options.rungs)
         if options.values is not None:
             _check_grid(options)
-        for key, searches in USED_BY.items():
+        for key, search in USED_BY.items():
             own_grid = options.values is not None and key != "recipe"
-            if getattr(options, key) and (options.search not in searches or own_grid):
+            if getattr(options, key) and (options.search != search or own_grid):
                 said = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
                 raise ParameterError(key, f"is not used by {said}; remove it")
     return options
 
 
 def _check_grid(options: SearchSettings) -> None:
-    if options.search == "coordinate":
-        raise ParameterError("values", "tune.search=coordinate searches only ρ; use tune.search=paper or optuna")
     if not options.values:
         raise ParameterError("values", "must be a mapping such as '{method.tau: [0.5, 1]}'", options.values)
     for key, grid in options.values.items():

@@ -114,18 +114,10 @@ class Settings:
 class SearchSettings:
     """The keys of a search, tune.KEY."""
 
-    search: Literal["paper", "per_expert", "extended", "coordinate", "optuna"] | None = _key(
-        "paper: the paper's offsets, one for all experts; per_expert: one for each; extended: totals and offsets up to 50;"
-        " coordinate: one expert's ρ at a time; optuna: TPE"
-    )
-    offsets: list[float] | None = _key(
-        "paper, per_expert, extended: what is added to theory's ρ; null: -5,-4,…,5, extended: 0,1,2,5,10,20,50"
-    )
-    totals: list[float] | None = _key("extended: values of method.rho.total; null: 1,2,5,10,20,50")
-    values: dict[str, list[Any]] | None = _key(
-        "instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'; any search but coordinate"
-    )
-    trials: Count = _key("per_expert, coordinate, optuna: the largest number of trials")
+    search: Literal["paper", "optuna"] | None = _key("paper: the paper's grid, one offset for all experts; optuna: TPE")
+    offsets: list[float] | None = _key("paper: added to theory's ρ; null: -5,-4,…,5")
+    values: dict[str, list[Any]] | None = _key("instead of ρ, a grid of your own: '{method.tau: [0.5, 1, 1.5]}'")
+    trials: Count = _key("optuna: the largest number of trials")
     recipe: bool = _key("optuna: true searches the learning rate and the weight decay too")
     rungs: list[ProperShare] = _key(
         "optuna: shares of the epochs after which a trial worse than the median is stopped; [] runs all to the end"
@@ -138,8 +130,17 @@ class SearchSettings:
 
 
 @dataclass(frozen=True)
+class Fingerprints:
+    """Versions that the config does not name. rows: of the dataset. run: of the dataset and of experts that can change too."""
+
+    rows: str
+    run: str
+
+
+@dataclass(frozen=True)
 class Experiment:
-    """A checked config: no later code checks whether a value is in range. plain: the config itself, resolved."""
+    """A checked config: no later code checks whether a value is in range. plain: the config itself, resolved. fingerprints: None
+    until they are computed, once a run."""
 
     dataset: Component
     setup: Setup
@@ -152,6 +153,7 @@ class Experiment:
     trainer: Trainer
     settings: Settings
     plain: Mapping[str, Any]
+    fingerprints: Fingerprints | None = None
 
     @property
     def own_modules(self) -> set[str]:

@@ -1,5 +1,7 @@
-"""Shows a search: a picture of its trials, and the table of the winner."""
+"""The trials of a search in order, as a table, and as a picture; the table of the winner."""
 
+import csv
+import io
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass
+@dataclass(frozen=True)
 class Trial:
-    """What is known of one setting. value: its mean validation deferral loss, after `epoch` of `epochs`."""
+    """One setting and its result. value: its mean validation deferral loss, after `epoch` of `epochs`."""
 
     settings: Mapping[str, Any]
     value: float
@@ -39,6 +41,33 @@ class Trial:
     @property
     def name(self) -> str:
         return " ".join(Ask(self.settings).overrides) or "as it is"
+
+
+def ordered(trials: Sequence[Trial], last_wins: bool) -> list[Trial]:
+    """Best first; pruned and failed trials last. last_wins: ties go to the last trial, else to the first."""
+    return sorted(reversed(trials) if last_wins else trials, key=lambda trial: (not trial.whole, trial.value))
+
+
+def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
+    """Header and a row per trial."""
+    rows = [
+        [
+            trial.name,
+            f"{trial.value:.4f}" if math.isfinite(trial.value) else "-",
+            " ".join(f"{value:.4g}" for value in trial.rho),
+            str(trial.runs),
+            trial.state,
+        ]
+        for trial in trials
+    ]
+    return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
+
+
+def trials_csv(trials: Sequence[Trial]) -> str:
+    header, rows = trial_rows(trials)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue()
 
 
 def ablation_table(

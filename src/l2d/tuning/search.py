@@ -1,0 +1,88 @@
+"""l2d tune: one search for each combination of the overrides.
+
+With experiment=table1_error, one search for each of its datasets, setups and methods; its seeds are the winner's.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from l2d.config import SearchSettings, check_search
+from l2d.config.checking import SET_BY_SEARCH
+from l2d.runs.cells import without_seed
+from l2d.runs.sweep import Workshop
+from l2d.tuning.strategies import NothingToSearch
+from l2d.tuning.study import Study, build_study
+from l2d.utils.errors import L2DError
+
+
+def tune(shop: Workshop) -> None:
+    """Run all searches; one that fails does not stop the others."""
+    options = check_search(shop.config.tune)
+    combinations = searched(shop.grid)
+    check_combinations(shop, combinations)
+    # All are built before the first is run: a combination that cannot be searched fails at once.
+    studies = build_studies(shop, combinations, options)
+    if len(studies) > 1:
+        trials = sum(study.most_trials for study in studies)
+        finals = sum(study.most_finals for study in studies)
+        print(f"{len(studies)} searches: {trials} trials at most, then {finals} runs of the winners at most")
+    failed: dict[str, str] = {}
+    for study in studies:
+        try:
+            study.run()
+        except L2DError as error:
+            if len(studies) == 1:
+                raise
+            failed[study.title] = str(error)
+            print(f"error: {study.title}: {error}", file=sys.stderr)
+    if failed:
+        raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
+
+
+def searched(grid: Sequence[Sequence[str]]) -> dict[tuple[str, ...], list[int]]:
+    """The combinations to search, and the seeds of each winner if an experiment has seeds; else none."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for overrides in grid:
+        by_experiment = any(text.startswith("experiment=") for text in overrides)
+        others = without_seed(overrides) if by_experiment else tuple(overrides)
+        seeds = [int(text.removeprefix("seed=")) for text in overrides if text not in others]
+        found.setdefault(others, []).extend(seeds)
+    return found
+
+
+def check_combinations(shop: Workshop, combinations: Mapping[tuple[str, ...], list[int]]) -> None:
+    given = {text for overrides in combinations for text in overrides}
+    for key in SET_BY_SEARCH.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
+        raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
+    if {"evaluation=auto", "evaluation=cross_validate"} & given:
+        raise L2DError(
+            "evaluation: a search judges trials on validation rows; use holdout, or cross-validate by tune.folds"
+        )
+    if shop.config.force:
+        raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
+
+
+def build_studies(
+    shop: Workshop, combinations: Mapping[tuple[str, ...], list[int]], options: SearchSettings
+) -> list[Study]:
+    """An experiment may have methods without ρ: they are left out, unless there are no others."""
+    studies, left_out = list[Study](), dict[str, NothingToSearch]()
+    for overrides, seeds in combinations.items():
+        given, own = list(overrides), options
+        if seeds and not any(text.startswith("tune.final_seeds=") for text in overrides):
+            given, own = (
+                [*given, f"tune.final_seeds=[{','.join(map(str, seeds))}]"],
+                replace(options, final_seeds=seeds),
+            )
+        try:
+            studies.append(build_study(shop, given, own))
+        except NothingToSearch as error:
+            if not any(text.startswith("experiment=") for text in overrides):
+                raise
+            left_out[error.parameter] = error
+    if not studies:
+        raise next(iter(left_out.values()))
+    if left_out:
+        print(f"left out, without ρ to search: {', '.join(left_out)}")
+    return studies
