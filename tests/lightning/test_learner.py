@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import pytorch_lightning as pl
@@ -16,7 +17,6 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from tests.assembly.test_module import Repeated
 from torch import Tensor
 
-from l2d.data.batches import Batches, Inputs
 from l2d.lightning.learner import (
     PLAIN,
     STREAMS,
@@ -124,19 +124,12 @@ def test_what_the_trainer_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda *_: None)
     with pytest.raises(ParameterError, match=r"^trainer=.*abacus") as caught:
         make_trainer(accelerator="abacus", devices=1, deterministic=True, logger=False)
-    assert "\n" not in str(caught.value)
     assert caught.value.value == {"accelerator": "abacus", "devices": 1, "deterministic": True}
-
-
-@pytest.mark.parametrize("kind", [ValueError, MisconfigurationException])
-def test_of_a_long_refusal_the_first_line_is_said(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**_: Any) -> None:
-        raise kind("no such device\nlong story")
-
-    monkeypatch.setattr(pl, "Trainer", refuse)
-    with pytest.raises(ParameterError) as caught:
-        make_trainer(devices=9)
-    assert str(caught.value) == "trainer={'devices': 9}: no such device"
+    for kind in (ValueError, MisconfigurationException):
+        refuse = Mock(side_effect=kind("no such device\nlong story"))
+        monkeypatch.setattr(pl, "Trainer", refuse)
+        with pytest.raises(ParameterError, match=r"no such device$"):
+            make_trainer(devices=9)
 
 
 @pytest.mark.parametrize("devices", [1, 2])
@@ -159,32 +152,7 @@ def test_no_search_for_convolutions_where_determinism_was_asked_for(
     assert torch.backends.cudnn.benchmark is not deterministic
 
 
-def test_an_epochs_loss_is_of_its_own_rows() -> None:
-    learner = Ending(lambda: None)
-    learner.loss_sum, learner.rows_seen = torch.tensor(6.0), 4
-    learner.on_train_epoch_start()
-    assert (float(learner.loss_sum), learner.rows_seen) == (0, 0)
-
-
 # Batches
-
-
-@pytest.mark.parametrize("parts", [1, 2, 4])
-@pytest.mark.parametrize(("n", "size"), [(135, 16), (103, 20), (37, 37), (70, 64)])
-def test_all_but_an_epochs_last_batch_are_full(n: int, size: int, parts: int) -> None:
-    """Those are compiled and searched for; one of another size would be compiled for itself. Parts differ by one row at most."""
-    rows = torch.arange(n)
-    batches = Batches(
-        Inputs(rows[:, None].float(), torch.device("cpu"), True), rows, rows[:, None], rows, size, parts=parts
-    )
-    sizes = batches.sizes
-    whole = -(-n // batches.batch_size)
-    if parts == 1:
-        assert [is_full(one, sizes[0], parts) for one in sizes] == [one == sizes[0] for one in sizes]
-    elif whole > 1:
-        before_the_last = sizes[: parts * (whole - 1)]
-        assert all(is_full(one, sizes[0], parts) for one in before_the_last)
-        assert {*before_the_last} <= {sizes[0], sizes[0] + 1}
 
 
 def test_what_is_full_by_hand() -> None:
@@ -303,20 +271,13 @@ def test_the_random_stream_is_in_the_checkpoint() -> None:
 
 def test_the_loss_of_an_epoch_is_the_mean_over_its_rows() -> None:
     learner = Ending(lambda: None)
+    learner.loss_sum, learner.rows_seen = torch.tensor(6.0), 4  # of the epoch before
     learner.on_train_epoch_start()
     for rows in ([[1.0], [2.0]], [[6.0]]):
         learner.training_step((torch.tensor(rows), torch.zeros(len(rows), 2), torch.zeros(len(rows))), 0)
     with torch.no_grad():
         expected = learner.network(learner.network(torch.tensor([[3.0]])))  # its losses apply it once more
     assert float(learner.loss_sum) / learner.rows_seen == pytest.approx(float(expected), rel=1e-5)
-
-
-def test_a_loss_that_is_not_finite_is_named_with_its_epoch() -> None:
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
-    batch = torch.full((2, 1), torch.nan), torch.zeros(2, 2), torch.zeros(2)
-    with pytest.raises(Exception, match=r"train/loss is nan in epoch 1; lower recipe\.optimizer\.lr"):
-        trainer.fit(Ending(lambda: None), Repeated(batch, 1))
 
 
 def test_a_cpu_does_without_what_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,9 +301,16 @@ def test_a_gpu_is_hidden_only_where_there_is_none_and_nothing_is_said(
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == after
 
 
-def test_without_averaged_weights_timm_is_not_needed() -> None:
-    assert Ending(lambda: None).averaged is None
-    assert isinstance(Ending(lambda: None), pl.LightningModule)
+@pytest.mark.parametrize(
+    ("train", "validation", "named"), [("inf", 1, "train/loss"), ("nan", 1, "train/loss"), (1, "inf", "val/loss")]
+)
+@pytest.mark.parametrize("key", ["recipe", "experts.recipe"])
+def test_a_loss_that_is_not_finite_ends_the_training(train: float, validation: float, named: str, key: str) -> None:
+    """The losses of an epoch are those before its last step: a last step that diverges shows in the validation loss."""
+    learner: Any = SimpleNamespace(loss_sum=torch.tensor(float(train)), rows_seen=1, current_epoch=2, recipe_key=key)
+    learner.trainer = SimpleNamespace(callback_metrics={"val/loss": torch.tensor(float(validation))})
+    with pytest.raises(L2DError, match=rf"{named} .*epoch 3.*{key}\.optimizer\.lr"):
+        Learner.on_train_epoch_end(learner)
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -356,23 +324,3 @@ def test_channels_last_is_how_the_weights_lie(wanted: bool) -> None:
         compile_mode="false",
     )
     assert network.weight.is_contiguous(memory_format=torch.channels_last) == wanted
-
-
-@pytest.mark.parametrize("loss", [float("inf"), float("nan")])
-def test_a_loss_that_is_not_finite_is_divergence(loss: float) -> None:
-    learner: Any = SimpleNamespace(loss_sum=torch.tensor(loss), rows_seen=1, current_epoch=0, recipe_key="recipe")
-    learner.trainer = SimpleNamespace(callback_metrics={})
-    with pytest.raises(
-        L2DError, match=r"^training diverged: train/loss is \w+ in epoch 1; lower recipe\.optimizer\.lr$"
-    ):
-        Learner.on_train_epoch_end(learner)
-
-
-@pytest.mark.parametrize("key", ["recipe", "experts.recipe"])
-def test_a_last_step_that_diverges_shows_in_the_validation_loss(key: str) -> None:
-    """The losses of an epoch are those before its last step. An expert's recipe is called by its own key."""
-    learner: Any = SimpleNamespace(loss_sum=torch.tensor(1.0), rows_seen=1, current_epoch=2, recipe_key=key)
-    learner.trainer = SimpleNamespace(callback_metrics={"val/loss": torch.tensor(torch.inf)})
-    with pytest.raises(L2DError) as caught:
-        Learner.on_train_epoch_end(learner)
-    assert str(caught.value) == f"training diverged: val/loss is inf in epoch 3; lower {key}.optimizer.lr"

@@ -38,17 +38,6 @@ def test_the_iteration_acts_on_singular_values_alone(rows: int, columns: int, se
     assert torch.allclose(newton_schulz(matrix[None])[0], towards_one(matrix), atol=1e-6)
 
 
-def test_all_directions_count_about_equally() -> None:
-    """A gradient whose directions differ by a factor of a thousand."""
-    left, _, right = torch.linalg.svd(
-        torch.randn(8, 30, generator=torch.Generator().manual_seed(0)), full_matrices=False
-    )
-    [turned] = newton_schulz((left @ torch.logspace(0, -2, 8).diag() @ right)[None])
-    values = torch.linalg.svdvals(turned)
-    assert values.min() > 0.6
-    assert values.max() < 1.3
-
-
 def test_a_first_step_by_hand() -> None:
     """Without decay, and with an average of the one gradient: any multiple of it has the same direction."""
     [kernel] = kernels_of((6, 4, 3, 3))
@@ -95,16 +84,6 @@ def test_decay_alone() -> None:
     kernel.grad = torch.zeros_like(kernel)
     Muon([kernel], lr=0.1, weight_decay=0.5).step()
     assert torch.allclose(kernel, before * 0.95)
-
-
-def test_the_scale_of_a_loss_does_not_matter() -> None:
-    small, large = kernels_of((4, 3, 3, 3))[0], kernels_of((4, 3, 3, 3))[0]
-    for kernel, scale in ((small, 1e-3), (large, 1e3)):
-        give_gradients([kernel], seed=3)
-        assert kernel.grad is not None
-        kernel.grad *= scale
-        Muon([kernel], lr=0.1).step()
-    assert torch.allclose(small, large, atol=1e-5)
 
 
 def test_kernels_do_not_disturb_each_other() -> None:
@@ -183,7 +162,7 @@ def test_a_closure_is_called_once_and_its_loss_returned() -> None:
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])
 def test_a_momentum_that_forgets_nothing_or_less_is_refused(momentum: float) -> None:
-    with pytest.raises(ValueError, match="momentum must be at least 0 and less than 1"):
+    with pytest.raises(ValueError, match="momentum"):
         Muon(kernels_of((4, 3, 3, 3)), momentum=momentum)
 
 
