@@ -27,7 +27,7 @@ ADDED = {
 }
 # Classes that a config from a file may name: those of these rooms, the log, and our own optimizer.
 OWN_CLASSES = re.compile(
-    r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|logs\.dataset\.\w+|lightning\.muon\.\w+)"
+    r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|logs\.dataset\.ServerLog|lightning\.muon\.Muon)"
 )
 # Classes that run folders of earlier versions know by another path.
 MOVED = {
