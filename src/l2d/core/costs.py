@@ -1,4 +1,4 @@
-"""What each expert costs on each example: c_k(x, y) = 1[g_k(x) ≠ y] + β_k."""
+"""The cost of each expert on each example: c_k(x, y) = 1[g_k(x) ≠ y] + β_k."""
 
 import numpy as np
 import torch

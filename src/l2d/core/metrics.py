@@ -1,4 +1,4 @@
-"""How good a routing is, and what it is compared with. Arrays in, plain numbers out; sums in float64."""
+"""Scores of a routing and of its baselines. Arrays in, plain numbers out; sums in float64."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -81,7 +81,7 @@ def calibration_of_chances(expected: Tensor, errors: Tensor) -> list[list[float]
 def by_category(
     categories: Sequence[str], decisions: Tensor, train_costs: Tensor, costs: Tensor, *, from_log: bool = False
 ) -> dict[str, CategoryScore]:
-    """The mean costs of each category's rows. The best single expert is that of all training rows."""
+    """The mean costs of each category's rows. The best single expert is chosen on all training rows."""
     rows: dict[str, list[int]] = defaultdict(list)
     for i, category in enumerate(categories):
         rows[category].append(i)

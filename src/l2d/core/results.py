@@ -54,7 +54,7 @@ KNOWN, ESTIMATED = 0.0, 1.0
 
 @dataclass(frozen=True)
 class GuardEvidence(_Strict):
-    """How much less the router costs, with its offsets, than always asking the best single expert.
+    """The gain of the router, with its offsets, over always asking the best single expert.
 
     That expert is chosen on training rows, or on validation rows if experts learned the training rows.
     """
@@ -101,7 +101,7 @@ class OffPolicyValue(_Strict):
 
 @dataclass(frozen=True)
 class LoggedOutcomes(_Strict):
-    """How a log knows what the routing costs. All other scores of the run are the doubly robust ones."""
+    """The value of the routing by a log. All other scores of the run are the doubly robust ones."""
 
     asked: list[float]  # the share of the rows on which each expert was asked
     propensities: Literal["given", "estimated"]
@@ -137,7 +137,7 @@ class ExtremeShares(_Strict):
 
 @dataclass(frozen=True)
 class Capabilities(_Strict):
-    """What the router's method and network can do and need, so that readers of a run need not know their classes."""
+    """The abilities and needs of the router's method and network, so that readers of a run need not know their classes."""
 
     takes_prices_later: bool
     has_posterior: bool

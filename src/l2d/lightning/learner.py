@@ -39,7 +39,7 @@ class Learner(pl.LightningModule):
     ema: the decay of an exponential moving average of the weights, which is then validated and used; 0: none.
     compile_mode: torch.compile's, or "false". Only full training batches run compiled: an epoch's last batch and evaluation would
     cost a compilation each.
-    parts: the number of micro-batches per batch. Their gradients add up to one step, that of the whole batch.
+    parts: the number of micro-batches per batch. Their gradients add up to the step of the whole batch.
     """
 
     recipe_key: ClassVar[str] = "recipe"
@@ -90,7 +90,7 @@ class Learner(pl.LightningModule):
             )  # Lightning counts this step afterwards
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:  # noqa: ARG002
-        """What torch's own does, without its two detours through the compiler."""
+        """Does the same as torch's own, without its two detours through the compiler."""
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 parameter.grad = None
@@ -179,7 +179,7 @@ def make_average(network: nn.Module, decay: float) -> "WarmAverage":
 
 
 def is_full(rows: int, first: int, parts: int) -> bool:
-    """Whether a batch or micro-batch has the full size, unlike an epoch's smaller last one. first: rows of the very first one.
+    """True if a batch or micro-batch has the full size, unlike an epoch's smaller last one. first: rows of the very first one.
     Micro-batches of one batch may differ by a row, and the smaller come first."""
     return rows == first or (parts > 1 and rows == first + 1)
 
@@ -210,7 +210,7 @@ def quieten() -> None:
 
 
 class NoProfiler(PassThroughProfiler):
-    """Lightning enters a profile thirty times a step, and that of its own pass-through is a new generator each time."""
+    """Lightning enters a profile thirty times a step; its own pass-through makes a new generator each time."""
 
     nothing: ClassVar[AbstractContextManager[None]] = nullcontext()
 

@@ -96,7 +96,7 @@ class Stacks:
         return views
 
     def directions(self, averages: Tensors) -> list[Tensor]:
-        """Of each kernel's average U Σ Vᵀ about U Vᵀ, times its size."""
+        """About U Vᵀ for each kernel's average U Σ Vᵀ, times its size."""
         torch._foreach_copy_(self.views, averages)
         given = (*self.stacks, *self.sizes)
         on_gpu = self.stacks[0].is_cuda

@@ -15,5 +15,5 @@ class EpochsFromOne(TQDMProgressBar):
 
 
 def is_watched() -> bool:
-    """Whether somebody can watch a bar, which Lightning writes to stdout: on a terminal or in a notebook."""
+    """True if somebody can watch a bar, which Lightning writes to stdout: on a terminal or in a notebook."""
     return sys.stdout.isatty() or "ipykernel" in sys.modules

@@ -1,4 +1,4 @@
-"""How many threads compute: one, for little data."""
+"""The number of threads that compute: one, for little data."""
 
 import threading
 from collections.abc import Iterator

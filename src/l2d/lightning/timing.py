@@ -1,4 +1,4 @@
-"""How long a run took, and where. Wall-clock figures never enter metrics.json."""
+"""The time that each part of a run took. Wall-clock figures never enter metrics.json."""
 
 import re
 import resource
@@ -12,13 +12,12 @@ import torch
 
 
 def host_memory(status: Path = Path("/proc/self/status")) -> int:
-    """The most memory that this process has used, in bytes. If Linux tells it, not ru_maxrss, which begins with that of the
-    parent."""
-    told = re.findall(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else []
+    """The most memory that this process has used, in bytes. Linux says it in a file; ru_maxrss would begin with the parent's."""
+    own = re.findall(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.MULTILINE) if status.exists() else []
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     if sys.platform == "darwin":  # counts bytes
         return most
-    return 1024 * int(told[0] if told else most)
+    return 1024 * int(own[0] if own else most)
 
 
 class Timer(pl.Callback):

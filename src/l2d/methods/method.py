@@ -13,7 +13,7 @@ from l2d.utils.errors import ParameterError
 
 @dataclass(frozen=True)
 class Evidence:
-    """How well experts did on rows that they were not trained on, if there are such rows: errors [n, p], prices [p] (or [n, p] if
+    """The errors of experts on rows that they were not trained on, if there are such rows: errors [n, p], prices [p] (or [n, p] if
     they differ between rows) and labels int [n], −1 where unknown."""
 
     errors: Tensor
@@ -68,11 +68,11 @@ class Method(nn.Module):
 
     @property
     def by_argmax(self) -> bool:
-        """Whether `decide` takes the largest of the `utilities`, so that offsets added to them change the decision."""
+        """True if `decide` takes the largest of the `utilities`, so that offsets added to them change the decision."""
         return True
 
     def capabilities(self) -> dict[str, bool]:
-        """What a finished run records about its method, so that readers need not import the class."""
+        """The facts that a finished run records about its method, so that readers need not import the class."""
         return {
             "takes_prices_later": self.takes_prices_later,
             "estimates_costs": self.estimates_costs,
@@ -122,7 +122,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def utilities(self, outputs: Tensor, decision: str | None = None) -> Tensor:
-        """How much the router prefers each expert, [B, num_outputs] -> [B, p]. decision: by default the method's own."""
+        """The router's preference for each expert, [B, num_outputs] -> [B, p]. decision: by default the method's own."""
         return self.posterior(outputs) if (decision or self.decision) == "posterior" else outputs
 
     def decide(self, outputs: Tensor, decision: str | None = None) -> Tensor:

@@ -144,7 +144,7 @@ def split_method(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
 
 
 def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mapping[str, Any]) -> bool:
-    """Whether another method changes the method alone, and the other choices do not change the method.
+    """True if another method changes the method alone, and the other choices do not change the method.
 
     along: the corner with other choices; across: the corner with another method.
     """
@@ -153,7 +153,7 @@ def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mappi
 
 
 def is_interpolated(config: Any) -> bool:
-    """Whether the method takes values from other groups, or they from it."""
+    """True if the method takes values from other groups, or they from it."""
     from omegaconf import OmegaConf
 
     parts = OmegaConf.to_container(config, resolve=False)

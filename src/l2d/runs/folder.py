@@ -73,7 +73,7 @@ class RunFolder:
 
     @property
     def held(self) -> bool:
-        """Whether another process is working on it now."""
+        """True if another process is working on it now."""
         if not (self.path / LOCK).exists():  # FileLock would make it
             return False
         lock = self._lock()

@@ -29,7 +29,7 @@ def standing_of(run: RunFolder, stop_after: int | None = None) -> Standing:
 
 
 def answered(experiment: Experiment, run: RunFolder) -> bool:
-    """Whether there is nothing to do: the run is finished or paused, or this is a dry run. Prints which."""
+    """True if there is nothing to do: the run is finished or paused, or this is a dry run. Prints which."""
     settings = experiment.settings
     standing = standing_of(run, settings.stop_after)
     if standing is Standing.FINISHED and not settings.force:

@@ -29,7 +29,7 @@ Launch = Callable[[Sequence[Cell], int], None]
 
 
 class Workshop:
-    """What Hydra gives a sweeper: a way to compose a run's config, and a launcher for runs."""
+    """The tools that Hydra gives a sweeper: a way to compose a run's config, and a launcher for runs."""
 
     def __init__(self, config: DictConfig, loader: ConfigLoader, launcher: Launcher, overrides: Sequence[str]) -> None:
         for text in overrides:
@@ -67,7 +67,7 @@ class Workshop:
 
 
 def sweep(shop: Workshop) -> None:
-    """What `l2d train -m` does: list the cells, run those that are not finished, say how it went."""
+    """Run `l2d train -m`: list the cells, run those that are not finished, print the results."""
     cells = shop.cells(shop.grid)
     if shop.config.dry_run:
         list_only(cells, bool(shop.config.force))
@@ -133,7 +133,7 @@ def list_only(cells: Sequence[Cell], force: bool) -> None:
 
 
 class State(Enum):
-    """Of a cell in a sweep. held: another process works on it."""
+    """The state of a cell in a sweep. held: another process works on it."""
 
     TO_DO = "to do"
     HELD = "held"
@@ -143,8 +143,8 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """Of a cell in a sweep. stamp: with force, when it was finished before the sweep: that result does not count. kills: how often
-    it started and left neither a result nor an error."""
+    """The progress of a cell in a sweep. stamp: with force, the time of a result from before the sweep, which does not count. kills:
+    how often it started and left neither a result nor an error."""
 
     state: State
     stamp: int = 0
@@ -275,5 +275,5 @@ def write_error(folder: Path, number: Any, text: str) -> None:
 
 
 def without_places(overrides: Sequence[str]) -> list[str]:
-    """What the user said, without the absolute paths that a sweep adds for its workers."""
+    """The user's own overrides, without the absolute paths that a sweep adds for its workers."""
     return [text for text in overrides if text.split("=")[0] not in PLACES]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What a tracker needs to know: the folder, the cell without its seed, the run within it, the choices made, the config."""
+    """The facts that a tracker needs: the folder, the cell without its seed, the run within it, the choices made, the config."""
 
     folder: Path
     group: str
@@ -69,7 +69,8 @@ class WandbTracker(CsvTracker):
     @classmethod
     def check(cls) -> None:
         with from_extra("wandb", "logger=wandb"):
-            if (found := find_spec("wandb")) is None or found.origin is None:  # a folder of that name is none
+            package = find_spec("wandb")
+            if package is None or package.origin is None:  # a folder called wandb is not the package
                 raise ImportError("wandb")
 
     def __enter__(self) -> Self:
