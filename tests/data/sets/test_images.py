@@ -87,11 +87,7 @@ def check(dataset: ImageSet, data_dir: Path, expected: dict[str, np.ndarray]) ->
 @pytest.mark.parametrize("hundred", [False, True])
 @pytest.mark.parametrize("place", ["", "own"])
 def test_cifar(
-    hundred: bool,
-    place: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    hundred: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Raw files directly in data_dir, or in the set's own folder."""
     dataset = CIFAR100() if hundred else CIFAR10()
@@ -117,6 +113,7 @@ def test_cifar_from_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_cifar100n_is_carved_from_cifar100s_training_images(tmp_path: Path) -> None:
     """Its folder and files are CIFAR-100's; a fifth of each class is the test split; `origin` says which image is which."""
     images, labels = pixels(50), np.repeat(np.arange(5), 10)
+    assert CIFAR100N().fingerprint(tmp_path) == ""
     arrays_by_hand(tmp_path / "cifar100", train_images=images, train_labels=labels)
     whole, carved = CIFAR100().load(tmp_path), CIFAR100N().load(tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["cifar100"]
@@ -130,16 +127,7 @@ def test_cifar100n_is_carved_from_cifar100s_training_images(tmp_path: Path) -> N
             assert known[i] == labels[row]
     _, test = train_test_split(np.arange(50), test_size=0.2, stratify=labels, random_state=0)
     assert carved.origin[1].tolist() == sorted(test.tolist())
-    again = CIFAR100N().load(tmp_path).origin
-    assert again is not None
-    assert torch.equal(again[1], carved.origin[1])
     assert whole.origin is None
-
-
-def test_cifar100n_is_not_taken_for_cifar100(tmp_path: Path) -> None:
-    assert CIFAR100N().fingerprint(tmp_path) == ""
-    arrays_by_hand(tmp_path / "cifar100", train_images=pixels(50), train_labels=np.repeat(np.arange(5), 10))
-    CIFAR100().load(tmp_path)
     assert CIFAR100N().fingerprint(tmp_path) not in ("", CIFAR100().fingerprint(tmp_path))
 
 
@@ -162,7 +150,7 @@ def test_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(SVHN(), tmp_path, write_svhn(tmp_path, monkeypatch))
 
 
-def write_tiny_imagenet(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict[str, np.ndarray]]:
+def write_tiny_imagenet(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Three classes of two JPEGs each, one of them grey; classes are numbered in the order of their wnids."""
     top = root / "tiny-imagenet-200"
     wnids = ["n03", "n01", "n02"]
@@ -183,27 +171,24 @@ def write_tiny_imagenet(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable
     def read(file: Path) -> np.ndarray:
         return np.asarray(Image.open(file).convert("RGB"))
 
-    expected = {
-        "train_images": np.stack(
-            [read(f) for wnid in sorted(wnids) for f in sorted((top / "train" / wnid / "images").iterdir())]
-        ),
+    train = [file for wnid in sorted(wnids) for file in sorted((top / "train" / wnid / "images").iterdir())]
+    return {
+        "train_images": np.stack([read(file) for file in train]),
         "train_labels": np.array([0, 0, 1, 1, 2, 2]),
         "test_images": np.stack([read(top / "val" / "images" / f"val_{wnid}.JPEG") for wnid in wnids]),
         "test_labels": np.array([2, 0, 1]),
     }
-    return lambda: expected
 
 
 def test_tiny_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = write_tiny_imagenet(tmp_path, monkeypatch)
-    check(TinyImageNet(), tmp_path, expected())
+    check(TinyImageNet(), tmp_path, write_tiny_imagenet(tmp_path, monkeypatch))
 
 
 def test_a_damaged_picture_of_tiny_imagenet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tiny_imagenet(tmp_path, monkeypatch)
     file = tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_n01.JPEG"
     file.write_bytes(b"no picture")
-    with pytest.raises(L2DError, match=rf"^{file}: damaged; delete {tmp_path}/tiny-imagenet-200 and prepare again$"):
+    with pytest.raises(L2DError, match=rf"^{file}: damaged.* {tmp_path}/tiny-imagenet-200 "):
         TinyImageNet().load(tmp_path)
 
 
@@ -220,7 +205,7 @@ class Nowhere(ImageSet):
 
 def test_raw_files_are_looked_for_beside_the_arrays_then_in_data_dir_then_downloaded(tmp_path: Path) -> None:
     dataset = Nowhere()
-    with pytest.raises(L2DError, match=r"^mine: neither prepared arrays nor raw files in .* the download failed"):
+    with pytest.raises(L2DError, match=r"^mine: .*download failed"):
         dataset.load(tmp_path)
     assert dataset.asked == [(tmp_path / "mine", False), (tmp_path, False), (tmp_path / "mine", True)]
 
@@ -232,7 +217,7 @@ def test_tiny_imagenet_from_the_archive(tmp_path: Path, monkeypatch: pytest.Monk
         for file in (tmp_path / "elsewhere").rglob("*"):
             packed.write(file, file.relative_to(tmp_path / "elsewhere"))
     monkeypatch.setattr(TinyImageNet, "md5", md5(archive))
-    check(TinyImageNet(), tmp_path, expected())
+    check(TinyImageNet(), tmp_path, expected)
 
 
 @pytest.mark.parametrize(
@@ -241,11 +226,9 @@ def test_tiny_imagenet_from_the_archive(tmp_path: Path, monkeypatch: pytest.Monk
 def test_without_data_and_network_one_line_says_what_to_do(dataset: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:
         dataset.load(tmp_path)
-    line = str(caught.value)
-    assert "\n" not in line
-    assert f"dataset={dataset.name}" in line
-    assert str(tmp_path / dataset.name) in line
-    assert f"l2d prepare dataset={dataset.name}" in line
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / dataset.name) in str(caught.value)
+    assert f"l2d prepare dataset={dataset.name}" in str(caught.value)
     assert not prepared.is_prepared(tmp_path / dataset.name)
 
 
@@ -256,7 +239,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged.*prepare it again"):
+    with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged"):
         SVHN().load(tmp_path)
     file.unlink()
     with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged"):
@@ -265,12 +248,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def arrays_by_hand(folder: Path, **changes: np.ndarray) -> None:
     folder.mkdir(parents=True)
-    arrays = {
-        "train_images": pixels(6),
-        "train_labels": np.arange(6),
-        "test_images": pixels(3),
-        "test_labels": np.arange(3),
-    }
+    arrays = {"train_images": pixels(6), "train_labels": np.arange(6)}
+    arrays |= {"test_images": pixels(3), "test_labels": np.arange(3)}
     for name, array in (arrays | changes).items():
         np.save(folder / f"{name}.npy", array)
 
@@ -285,11 +264,9 @@ def test_arrays_put_there_by_hand_are_checked_and_sealed(tmp_path: Path) -> None
     ("changes", "words"),
     [
         ({"train_images": pixels(6).astype(np.float32)}, r"train_images\.npy: expected uint8"),
-        ({"test_images": pixels(3)[..., 0]}, r"test_images\.npy: expected uint8 images \[N, H, W, C\]"),
-        (
-            {"train_images": np.zeros((6, 32, 32, 4), np.uint8)},
-            r"train_images\.npy: expected uint8 .* \[6, 32, 32, 4\]",
-        ),
+        ({"test_images": pixels(3)[..., 0]}, r"test_images\.npy: expected uint8"),
+        ({"train_images": np.zeros((6, 32, 32, 4), np.uint8)}, r"train_images\.npy: .* \[6, 32, 32, 4\]"),
+        ({"test_images": np.zeros((3, 28, 28, 1), np.uint8)}, r"test_images\.npy: .* \[3, 28, 28, 1\]"),
         ({"test_labels": np.array([0, 1, 2], dtype=object)}, r"test_labels\.npy: not a readable array"),
         ({"train_labels": np.arange(5)}, r"train_labels\.npy: expected 6 integers"),
         ({"test_labels": np.array([0, 1, 10])}, r"test_labels\.npy: expected 3 integers in 0\.\.9"),
@@ -360,13 +337,11 @@ print(len(Slow().load(Path(sys.argv[1])).train_labels))
 
 @pytest.mark.slow
 def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    said = tmp_path / "said.txt"
+    environment, printed = {**os.environ, "OMP_NUM_THREADS": "1"}, tmp_path / "printed.txt"
 
     def start(seconds: float) -> subprocess.Popen[str]:
         command = [sys.executable, "-c", PREPARE, str(tmp_path), str(seconds)]
-        with said.open("a") as errors:
+        with printed.open("a") as errors:
             return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
 
     def wait_for(text: str, file: Path) -> None:
@@ -378,22 +353,22 @@ def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path)
     killed = start(100)
     wait_for("read", tmp_path / "reads.txt")
     two = [start(1), start(1)]
-    wait_for("another process is preparing slow", said)
+    wait_for("slow; waiting", printed)
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     outcomes = [process.communicate(timeout=120)[0].strip() for process in two]
-    assert outcomes == ["20", "20"], said.read_text()
+    assert outcomes == ["20", "20"], printed.read_text()
     assert (tmp_path / "reads.txt").read_text().count("read") == 2  # the killed one's, and one of the two
+
+
+def zeros() -> dict[str, np.ndarray]:
+    shapes = {"images": (4, 8, 8, 3), "labels": (4,)}
+    return {f"{split}_{kind}": np.zeros(shapes[kind], np.uint8) for split in ("train", "test") for kind in shapes}
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"files": {}}', "[]"])
 def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
-    arrays = {
-        f"{split}_{kind}": np.zeros((4, 8, 8, 3) if kind == "images" else 4, dtype=np.uint8)
-        for split in ("train", "test")
-        for kind in ("images", "labels")
-    }
-    prepared.write_prepared(tmp_path, arrays, 2)
+    prepared.write_prepared(tmp_path, zeros(), 2)
     (tmp_path / "meta.json").write_text(content)
     with pytest.raises(L2DError, match=r"meta\.json: damaged"):
         prepared.load_prepared(tmp_path, 2)
@@ -402,37 +377,20 @@ def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
 def test_other_data_are_not_taken_for_finished(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.path.mkdir()
-    run.check_data("aaaa")
-    run.check_data("aaaa")
-    run.check_data("")  # not known: nothing to say
-    with pytest.raises(L2DError, match="was run on other data"):
+    for known in ("aaaa", "aaaa", ""):  # empty: not known
+        run.check_data(known)
+    with pytest.raises(L2DError, match="other data"):
         run.check_data("bbbb")
 
 
 def test_fingerprint_follows_the_arrays(tmp_path: Path) -> None:
-    arrays = {
-        f"{split}_{kind}": np.zeros((4, 8, 8, 3) if kind == "images" else 4, dtype=np.uint8)
-        for split in ("train", "test")
-        for kind in ("images", "labels")
-    }
+    arrays = zeros()
     assert prepared.prepared_fingerprint(tmp_path) == ""
     prepared.write_prepared(tmp_path, arrays, 2)
     first = prepared.prepared_fingerprint(tmp_path)
-    assert first
     arrays["test_labels"][0] = 1
     prepared.write_prepared(tmp_path, arrays, 2)
-    assert prepared.prepared_fingerprint(tmp_path) != first
-
-
-def test_splits_of_different_shape_are_refused(tmp_path: Path) -> None:
-    arrays = {
-        "train_images": np.zeros((4, 32, 32, 3), np.uint8),
-        "train_labels": np.zeros(4, np.uint8),
-        "test_images": np.zeros((4, 28, 28, 1), np.uint8),
-        "test_labels": np.zeros(4, np.uint8),
-    }
-    with pytest.raises(L2DError, match=r"test_images\.npy: expected .* one shape, found uint8 \[4, 28, 28, 1\]"):
-        prepared.write_prepared(tmp_path, arrays, 10)
+    assert prepared.prepared_fingerprint(tmp_path) not in ("", first)
 
 
 def test_damaged_raw_files_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

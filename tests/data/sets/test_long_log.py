@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from tests.data.sets.test_table import Cells, load, table, whole, write
+from tests.data.sets.test_table import Captured, Cells, panel_of, table, whole, write
+from tests.data.sets.test_table import load as load_table
 
+from l2d.data.arrays import Arrays
 from l2d.data.sets.long_log import is_long
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -25,348 +28,320 @@ LOG: Cells = {
 }
 
 
+QUERIES: Cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
+AGAIN: Cells = {key: [*cells, cells[1]] for key, cells in LOG.items()}  # the second answer twice
+ERRORS = [[0, 1], [1, NAN], [NAN, 0], [0, NAN]]
+PRICES = [[0.02, 0.001], [0.03, NAN], [NAN, 0.002], [0.02, NAN]]
+LATENCIES = [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]]
+PROPENSITIES = [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]]
+
+
+def load(path: Path, **changes: Any) -> Arrays:
+    """With the split column of the log."""
+    return load_table(path, **{"split": "split", **changes})
+
+
+def but(*columns: str) -> Cells:
+    return {key: cells for key, cells in LOG.items() if key not in columns}
+
+
 def close(found: torch.Tensor, expected: list[list[float]]) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), equal_nan=True)
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.parquet", "log.jsonl"])
-def test_a_row_per_query(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_per_query(name: str, tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / name
     if name.endswith("jsonl"):
         rows = [{key: cells[i] for key, cells in LOG.items()} for i in range(5)]
         path.write_text("\n".join(json.dumps(row) for row in rows) + "\n", encoding="utf-8")
     else:
         path = write(tmp_path, LOG, name)
-    arrays = load(path, split="split")
-    assert arrays.panel is not None
-    assert arrays.panel.names == ("big", "small")
-    close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
-    close(whole(arrays, "prices"), [[0.02, 0.001], [0.03, NAN], [NAN, 0.002], [0.02, NAN]])
-    close(whole(arrays, "latencies"), [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]])
-    close(whole(arrays, "propensities"), [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]])
+    arrays = load(path)
+    assert panel_of(arrays).names == ("big", "small")
+    close(whole(arrays, "errors"), ERRORS)
+    close(whole(arrays, "prices"), PRICES)
+    close(whole(arrays, "latencies"), LATENCIES)
+    close(whole(arrays, "propensities"), PROPENSITIES)
     assert torch.cat([arrays.train_inputs, arrays.test_inputs]).tolist() == [[1], [2], [3], [4]]  # not the tokens
-    assert table(path, split="split").expert_names(Path()) == ["big", "small"]
-    assert "a log of 5 answers, made into 4 rows, one per query" in capsys.readouterr().err
+    assert table(path).expert_names(Path()) == ["big", "small"]
+    assert "5 answers, made into 4 rows" in capsys.readouterr().err
 
 
 def test_costs_are_losses_if_nothing_else_is(tmp_path: Path) -> None:
     """Beside correct, they are money."""
-    cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
-    alone = load(write(tmp_path, {**cells, "cost": [0.5, 1.5, 0, 0, 1]}), split="split")
-    close(whole(alone, "errors"), [[0.5, 0], [1.5, NAN], [NAN, 0], [1, NAN]])
-    assert alone.panel is not None
-    assert alone.panel.train.prices is None
-    beside = load(write(tmp_path, {**cells, "cost": [0.5, 1.5, 0, 0, 1], "correct": LOG["correct"]}), split="split")
-    close(whole(beside, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
-    close(whole(beside, "prices"), [[0.5, 0], [1.5, NAN], [NAN, 0], [1, NAN]])
+    costs: Cells = {**QUERIES, "cost": [0.5, 1.5, 0, 0, 1]}
+    expected = [[0.5, 0], [1.5, NAN], [NAN, 0], [1, NAN]]
+    alone = load(write(tmp_path, costs))
+    close(whole(alone, "errors"), expected)
+    assert panel_of(alone).train.prices is None
+    beside = load(write(tmp_path, {**costs, "correct": LOG["correct"]}))
+    close(whole(beside, "errors"), ERRORS)
+    close(whole(beside, "prices"), expected)
 
 
-def test_a_misspelt_column_of_an_answer(tmp_path: Path) -> None:
-    """Else the costs would be losses, and the propensities an input of the router. A line that was written twice changes nothing."""
-    cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
-    twice = {
-        key: [*values, values[0]] for key, values in {**cells, "corect": LOG["correct"], "cost": LOG["price"]}.items()
-    }
-    with pytest.raises(L2DError, match=r"column corect: did you mean correct\? Rename it if it is something else$"):
-        load(write(tmp_path, {**twice, "cost": [*twice["cost"][:-1], 9.0]}), split="split")
-    with pytest.raises(L2DError, match=r"column propensty: did you mean propensity\? Rename "):
-        load(write(tmp_path, {**cells, "correct": LOG["correct"], "propensty": LOG["propensity"]}), split="split")
-    graded = {**cells, "correct": LOG["correct"], "los": LOG["price"]}
-    assert load(write(tmp_path, graded), split="split").panel is not None  # an outcome is there
-    for name in ("Correct", "CORRECT", "is_correct", "Correctness", "was_correct", "label_correct"):
-        with pytest.raises(L2DError, match=rf"column {name}: did you mean correct\?"):
-            load(write(tmp_path, {**cells, name: LOG["correct"], "cost": LOG["price"]}), split="split")
-    with pytest.raises(L2DError, match=r"column Loss: did you mean loss\?"):
-        load(write(tmp_path, {**cells, "Loss": LOG["correct"], "cost": LOG["price"]}), split="split")
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("corect", "correct"), ("Correct", "correct"), ("CORRECT", "correct"), ("is_correct", "correct"),
+        ("Correctness", "correct"), ("was_correct", "correct"), ("label_correct", "correct"), ("Loss", "loss"),
+        ("Price", "price"),
+    ],
+)  # fmt: skip
+def test_a_misspelt_outcome_beside_costs(name: str, meant: str, tmp_path: Path) -> None:
+    """Else the costs would be losses. A line that was written twice changes nothing."""
+    cells = {**QUERIES, name: LOG["correct"], "cost": LOG["price"]}
+    twice = {key: [*values, values[0]] for key, values in cells.items()}
+    for given in (cells, {**twice, "cost": [*cells["cost"], 9.0]}):
+        with pytest.raises(L2DError, match=rf"column {name}: did you mean {meant}\?"):
+            load(write(tmp_path, given))
+
+
+@pytest.mark.parametrize("name", ["propensty", "Price", "Latency", "USD"])
+def test_a_misspelt_column_beside_an_outcome(name: str, tmp_path: Path) -> None:
+    """Else the propensities would be an input of the router, and money and latencies would be lost."""
+    with pytest.raises(
+        L2DError, match=rf"column {name}: did you mean {'propensity' if name[0] == 'p' else name.lower()}"
+    ):
+        load(write(tmp_path, {**QUERIES, "correct": LOG["correct"], name: LOG["propensity"]}))
+
+
+def test_columns_that_are_no_slips(tmp_path: Path) -> None:
+    graded = {**QUERIES, "correct": LOG["correct"], "los": LOG["price"]}
+    assert load(write(tmp_path, graded)).panel is not None  # an outcome is there
     slight = ("score", "corrections", "corrected", "incorrect", "user_id", "lossy", "gloss", "loss1", "predictions")
-    others = dict.fromkeys(slight, LOG["correct"])
-    assert load(write(tmp_path, {**cells, "cost": LOG["price"], **others}), split="split").panel is not None
+    cells = {**QUERIES, "cost": LOG["price"], **dict.fromkeys(slight, LOG["correct"])}
+    assert load(write(tmp_path, cells)).panel is not None
 
 
 def test_without_an_id_every_row_is_a_query(tmp_path: Path) -> None:
-    cells = {key: cells for key, cells in LOG.items() if key != "id"}
-    close(
-        whole(load(write(tmp_path, cells), split="split"), "errors"), [[0, NAN], [1, NAN], [NAN, 1], [NAN, 0], [0, NAN]]
-    )
+    expected = [[0, NAN], [1, NAN], [NAN, 1], [NAN, 0], [0, NAN]]
+    close(whole(load(write(tmp_path, but("id"))), "errors"), expected)
 
 
-def test_what_differs_between_answers_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_differs_between_answers_is_left_out(tmp_path: Path, capsys: Captured) -> None:
     cells = {**LOG, "temperature": [0.1, 0.2, 0.3, 0.4, 0.5]}
-    arrays = load(write(tmp_path, cells), split="split")
+    arrays = load(write(tmp_path, cells))
     assert arrays.train_inputs.shape == (3, 1)
-    assert "temperature: differs between answers to one query" in capsys.readouterr().err
+    assert "temperature: differs" in capsys.readouterr().err
 
 
 def test_a_query_has_the_time_of_its_first_answer(tmp_path: Path) -> None:
-    cells = {**{key: cells for key, cells in LOG.items() if key != "split"}, "time": [1, 2, 9, 3, 4]}
-    arrays = load(write(tmp_path, cells), split_by="time", test_fraction=0.25)
+    cells = {**but("split"), "time": [1, 2, 9, 3, 4]}
+    arrays = load(write(tmp_path, cells), split=None, split_by="time", test_fraction=0.25)
     assert arrays.test_inputs.tolist() == [[4]]
 
 
-def test_the_same_answer_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Agreeing ones are one; others are refused."""
-    again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
-    close(whole(load(write(tmp_path, again), split="split"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
-    said = "a log of 5 answers, made into 4 rows, one per query; left out 1 row with an answer that came before\n"
-    assert said in capsys.readouterr().err
-    again["correct"][-1] = 1
-    said = (
-        r"rows 2 and 6 have the same id and expert, big, but correct is 0 and 1 \(row 1 is the first below the header\)"
-    )
-    with pytest.raises(L2DError, match=said):
-        load(write(tmp_path, again), split="split")
+def test_the_same_answer_twice(tmp_path: Path, capsys: Captured) -> None:
+    """Agreeing ones are one, also in other words: numbers are compared as numbers."""
+    words = {**AGAIN, "correct": [*({1: "yes", 0: "no"}[cell] for cell in LOG["correct"]), "No"]}
+    for cells in (AGAIN, words):
+        close(whole(load(write(tmp_path, cells)), "errors"), ERRORS)
+        assert "5 answers, made into 4 rows, one per query; left out 1 row" in capsys.readouterr().err
 
 
-def test_the_same_answer_in_other_words(tmp_path: Path) -> None:
-    """Numbers are compared as numbers."""
-    again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
-    again["correct"] = [{1: "yes", 0: "no"}.get(cell, cell) for cell in LOG["correct"]] + ["No"]
-    close(whole(load(write(tmp_path, again), split="split"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
-
-
-def test_an_answer_that_was_graded_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("first", ["", LOG["correct"][1]])
+def test_an_answer_that_was_graded_later(first: object, tmp_path: Path, capsys: Captured) -> None:
     """The outcome counts wherever it stands, and the propensities stay."""
-    for first, second in (("", LOG["correct"][1]), (LOG["correct"][1], "")):
-        again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
-        again["correct"] = [LOG["correct"][0], first, *LOG["correct"][2:], second]
-        again["latency"] = [*LOG["latency"], 9.0]  # of two attempts, the one with the outcome counts
-        arrays = load(write(tmp_path, again), split="split")
-        close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
-        close(whole(arrays, "latencies"), [[1.5, 0.5], [9.0 if first == "" else 2.5, NAN], [NAN, 0.25], [1.0, NAN]])
-        assert "propensities are estimated anew" not in capsys.readouterr().err
+    second = LOG["correct"][1] if first == "" else ""
+    cells = {**AGAIN, "correct": [LOG["correct"][0], first, *LOG["correct"][2:], second]}
+    cells["latency"] = [*LOG["latency"], 9.0]  # of two attempts, the one with the outcome counts
+    arrays = load(write(tmp_path, cells))
+    close(whole(arrays, "errors"), ERRORS)
+    close(whole(arrays, "latencies"), [[1.5, 0.5], [9.0 if first == "" else 2.5, NAN], [NAN, 0.25], [1.0, NAN]])
+    assert "estimated" not in capsys.readouterr().err
 
 
-def test_another_price_of_the_same_answer(tmp_path: Path) -> None:
-    again = {key: [*cells, cells[1]] for key, cells in LOG.items()}
-    again["price"][-1] = 0.5
-    with pytest.raises(L2DError, match=r"the same id and expert, big, but price is 0.03 and 0.5"):
-        load(write(tmp_path, again), split="split")
+THRICE: Cells = {key: [*cells, cells[1], cells[1]] for key, cells in LOG.items()}
+EMPTY_CELLS: Cells = {
+    **THRICE,
+    "correct": [1, "", 0, 1, 1, "", 0],
+    "price": [*LOG["price"], 0.5, ""],
+}
 
 
-def test_two_prices_of_an_answer(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match="columns price, usd: two prices of an answer; keep one"):
-        load(write(tmp_path, {**LOG, "usd": [1] * 5}), split="split")
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ({**AGAIN, "correct": [*LOG["correct"], 1]}, "rows 2 and 6 .*big, but correct is 0 and 1 "),
+        ({**AGAIN, "price": [*LOG["price"], 0.5]}, r"rows 2 and 6 .*big, but price is 0\.03 and 0\.5"),
+        (EMPTY_CELLS, r"rows 6 and 7 .*big, but price is 0\.5 and 0\.03"),  # row 7 has the price of row 2
+        ({**LOG, "usd": [1] * 5}, "columns price, usd: "),
+        ({**LOG, "expert": ["big"] * 5, "id": list("abcde")}, "column expert: only one expert, big"),
+    ],
+)
+def test_answers_that_disagree(cells: Cells, words: str, tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=words):
+        load(write(tmp_path, cells))
 
 
-def test_one_expert_only(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match="column expert: only one expert, big; routing needs the answers of two or more"):
-        load(write(tmp_path, {**LOG, "expert": ["big"] * 5, "id": list("abcde")}), split="split")
-
-
-def test_which_tables_are_logs() -> None:
-    assert is_long(["id", "expert", "correct"])
-    assert is_long(["expert", "cost"])
-    assert not is_long(["expert", "x"])
-    assert is_long(["expert", "correct", "correct_answer"])
-    assert not is_long(["expert", "correct", "correct_a", "correct_b"])
+@pytest.mark.parametrize(
+    ("names", "long"),
+    [
+        (["id", "expert", "correct"], True),
+        (["expert", "cost"], True),
+        (["expert", "x"], False),
+        (["expert", "correct", "correct_answer"], True),
+        (["expert", "correct", "correct_a", "correct_b"], False),
+    ],
+)
+def test_which_tables_are_logs(names: list[str], long: bool) -> None:
+    assert is_long(names) == long
 
 
 @pytest.mark.parametrize("name", ["correct_answer", "correct_option", "loss_fn", "prediction_length"])
 def test_a_column_that_begins_as_an_outcome(name: str, tmp_path: Path) -> None:
     """It makes no expert, and the router does not see it unless it is named."""
     path = write(tmp_path, {**LOG, name: [7, 8, 7, 9, 9]})
-    arrays = load(path, split="split")
-    assert arrays.panel is not None
-    assert arrays.panel.names == ("big", "small")
+    arrays = load(path)
+    assert panel_of(arrays).names == ("big", "small")
     assert arrays.train_inputs.tolist() == [[1], [2], [3]]
-    assert load(path, split="split", features=["x", name]).train_inputs.tolist() == [[1, 7], [2, 8], [3, 9]]
+    assert load(path, features=["x", name]).train_inputs.tolist() == [[1, 7], [2, 8], [3, 9]]
 
 
 def test_right_answers_beside_predictions(tmp_path: Path) -> None:
-    cells = {**{key: cells for key, cells in LOG.items() if key != "correct"}, "prediction": ["A", "B", "B", "A", "C"]}
-    path = write(tmp_path, {**cells, "correct_answer": ["A", "A", "A", "A", "C"]})
-    close(whole(load(path, split="split", label="correct_answer"), "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
+    cells = {**but("correct"), "prediction": ["A", "B", "B", "A", "C"], "correct_answer": ["A", "A", "A", "A", "C"]}
+    close(whole(load(write(tmp_path, cells), label="correct_answer"), "errors"), ERRORS)
 
 
-def test_a_grade_keeps_what_the_answer_knew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_grade_keeps_what_the_answer_knew(tmp_path: Path, capsys: Captured) -> None:
     """A row that has only the id, the expert and the grade. What comes with the grade, as here the judge's mark, is no input."""
     graded = {"id": "q2", "expert": "big", "correct": LOG["correct"][1], "mark": 9}
     cells = {**LOG, "mark": [1, "", 1, 3, 4]}
     again = {key: [*values, graded.get(key, "")] for key, values in cells.items()}
     again["correct"][1] = ""
-    arrays = load(write(tmp_path, again), split="split")
-    close(whole(arrays, "errors"), [[0, 1], [1, NAN], [NAN, 0], [0, NAN]])
-    close(whole(arrays, "prices"), [[0.02, 0.001], [0.03, NAN], [NAN, 0.002], [0.02, NAN]])
-    close(whole(arrays, "latencies"), [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]])
-    close(whole(arrays, "propensities"), [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]])
+    arrays = load(write(tmp_path, again))
+    close(whole(arrays, "errors"), ERRORS)
+    close(whole(arrays, "prices"), PRICES)
+    close(whole(arrays, "latencies"), LATENCIES)
+    close(whole(arrays, "propensities"), PROPENSITIES)
     assert torch.cat([arrays.train_inputs, arrays.test_inputs]).tolist() == [[1], [2], [3], [4]]
-    assert "mark: differs between answers to one query" in capsys.readouterr().err
+    assert "mark: differs" in capsys.readouterr().err
 
 
-def test_rows_of_one_answer_that_disagree_beside_an_empty_cell(tmp_path: Path) -> None:
-    again = {key: [*cells, cells[1], cells[1]] for key, cells in LOG.items()}
-    again["correct"][1] = again["correct"][5] = again["price"][6] = ""
-    again["price"][5] = 0.5
-    with pytest.raises(L2DError, match=r"rows 6 and 7 have the same id and expert, big, but price is 0.5 and 0.03"):
-        load(write(tmp_path, again), split="split")
-
-
-def test_answers_without_a_grade_leave_the_propensities_of_others_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_answers_without_a_grade_leave_the_propensities_of_others_alone(tmp_path: Path, capsys: Captured) -> None:
     """Although one query has two answers: an expert was asked on the rows that are left out, and only its outcome is missing."""
     cells = {**LOG, "correct": [1, "", 0, 1, 1]}
-    arrays = load(write(tmp_path, cells), split="split")
+    arrays = load(write(tmp_path, cells))
     close(whole(arrays, "propensities"), [[0.5, 0.5], [NAN, 0.75], [1.0, NAN]])
-    said = capsys.readouterr().err
-    assert "left out 1 row without any outcome (taken to be missing at random)\n" in said
-    assert "estimated" not in said
+    printed = capsys.readouterr().err
+    assert "left out 1 row " in printed
+    assert "estimated" not in printed
 
 
 @pytest.mark.parametrize("propensity", [0.5, ""])
-def test_queries_of_which_only_some_answers_have_a_grade(
-    propensity: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_queries_of_which_only_some_answers_have_a_grade(propensity: object, tmp_path: Path, capsys: Captured) -> None:
     """Then an outcome is known less often than its expert was asked, also if no row is left out. An answer without a grade may lack
     the propensity too."""
     cells = {**LOG, "correct": [1, 0, "", 1, 1], "propensity": [0.5, 0.25, propensity, 0.75, 1.0]}
-    path = write(tmp_path, cells)
-    arrays = load(path, split="split")
-    assert arrays.panel is not None
-    assert arrays.panel.train.propensities is None
+    arrays = load(write(tmp_path, cells))
+    assert panel_of(arrays).train.propensities is None
     assert arrays.train_inputs.shape == (3, 1)
-    said = "propensities are estimated anew: 1 of 4 queries have answers with and without correct\n"
-    assert said in capsys.readouterr().err
+    assert "propensities are estimated anew: 1 of 4 queries" in capsys.readouterr().err
 
 
 def test_answers_without_a_grade_of_experts_that_are_left_out(tmp_path: Path) -> None:
     cells = {key: [*cells, cells[0], cells[1]] for key, cells in LOG.items()}
     cells |= {"expert": [*LOG["expert"], "other", "other"], "correct": [*LOG["correct"], "", 1]}
-    arrays = load(write(tmp_path, cells), split="split", experts=["big", "small"], features=["x"])
-    close(whole(arrays, "propensities"), [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]])
+    arrays = load(write(tmp_path, cells), experts=["big", "small"], features=["x"])
+    close(whole(arrays, "propensities"), PROPENSITIES)
 
 
 def test_two_spellings_of_an_expert_that_is_left_out(tmp_path: Path) -> None:
     """Nobody asks for its answers; a second spelling of an expert that is used would lose some of them."""
     cells = {key: [*cells, cells[0], cells[1]] for key, cells in LOG.items()}
     path = write(tmp_path, {**cells, "expert": [*LOG["expert"], "other", "Other"]})
-    panel = load(path, split="split", experts=["big", "small"], features=["x"]).panel
-    assert panel is not None
-    assert panel.names == ("big", "small")
-    with pytest.raises(L2DError, match="column expert: other and Other differ only in capitals or spaces"):
-        load(path, split="split", experts=["big", "other"], features=["x"])
+    assert panel_of(load(path, experts=["big", "small"], features=["x"])).names == ("big", "small")
+    with pytest.raises(L2DError, match="column expert: other and Other "):
+        load(path, experts=["big", "other"], features=["x"])
 
 
-def test_without_one_of_the_experts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_one_of_the_experts(tmp_path: Path, capsys: Captured) -> None:
     """Where it was not asked, the log does not say how likely it was. What is wrong with its answers does not matter."""
     cells = {key: [*cells, cells[1], cells[4]] for key, cells in LOG.items()}
-    cells |= {
-        "id": [*LOG["id"], "q5", "q6"],
-        "expert": [*LOG["expert"], "other", "other"],
-        "price": [*LOG["price"], "", "?"],
-    }
-    arrays = load(write(tmp_path, cells), split="split", experts=["big", "small"], features=["x"])
-    assert arrays.panel is not None
-    assert arrays.panel.train.propensities is None
-    said = capsys.readouterr().err
-    assert "left out 2 rows without an outcome of big, small\n" in said
-    assert "propensities are estimated anew: experts that are left out were asked too" in said
+    cells |= {"id": [*LOG["id"], "q5", "q6"], "expert": [*LOG["expert"], "other", "other"]}
+    cells["price"] = [*LOG["price"], "", "?"]
+    arrays = load(write(tmp_path, cells), experts=["big", "small"], features=["x"])
+    assert panel_of(arrays).train.propensities is None
+    printed = capsys.readouterr().err
+    assert "left out 2 rows without an outcome of big, small\n" in printed
+    assert "propensities are estimated anew" in printed
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "words"),
     [
-        ({"price": [1, 1, 1, 1, ""]}, r"column price: empty although correct is not, in 1 of 5 rows: 5 "),
-        ({"correct": [1, 0, 7, 1, 1]}, r"column correct: not between 0 \(wrong\) and 1 \(right\) in 1 of 5 rows: 3,"),
-        ({"latency": [1, 1, 1, -1, 1]}, r"column latency: negative in 1 of 5 rows: 4,"),
-        ({"propensity": [1, 1, 1.5, 1, 1]}, r"column propensity: not above 0 and at most 1 in 1 of 5 rows: 3,"),
-        (
-            {"expert": ["big", "Big ", "small", "small", "Big"]},
-            r"column expert: big and Big differ only in capitals or spaces; spell them alike; in 1 of 5 rows: 1,",
-        ),
-        (
-            {"query": ["a", "b", "c", "d", "e"]},
-            r"column query: rows 1 and 3 have the same id, q1, but differ; correct one",
-        ),
+        ({"price": [1, 1, 1, 1, ""]}, "column price: empty although correct is not, in 1 of 5 rows: 5 "),
+        ({"correct": [1, 0, 7, 1, 1]}, "column correct: .* 1 of 5 rows: 3,"),
+        ({"latency": [1, 1, 1, -1, 1]}, "column latency: negative in 1 of 5 rows: 4,"),
+        ({"propensity": [1, 1, 1.5, 1, 1]}, "column propensity: .* 1 of 5 rows: 3,"),
+        ({"expert": ["big", "Big ", "small", "small", "Big"]}, "column expert: big and Big .* 1 of 5 rows: 1,"),
+        ({"query": ["a", "b", "c", "d", "e"]}, "column query: rows 1 and 3 .* q1, but differ"),
     ],
 )
-def test_messages_have_the_names_and_rows_of_the_file(changes: Cells, said: str, tmp_path: Path) -> None:
+def test_messages_have_the_names_and_rows_of_the_file(changes: Cells, words: str, tmp_path: Path) -> None:
     cells = {"query": ["a", "b", "a", "c", "d"], **LOG, **changes}
-    with pytest.raises(L2DError, match=said):
-        load(write(tmp_path, cells), split="split", text="query")
+    with pytest.raises(L2DError, match=words):
+        load(write(tmp_path, cells), text="query")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "words"),
     [
-        ({"split_by": "tme"}, r"^split_by=tme: no such column in .*; did you mean time\?$"),
-        ({"features": ["price"]}, r"^features=price: belongs to the answers, and a router decides before"),
-        ({"experts": ["big", "smal"]}, r"^experts=smal: unknown expert; did you mean small\?$"),
-        ({"experts": ["big"]}, r"^experts=\['big'\]: 1 expert; routing needs at least 2$"),
+        ({"split_by": "tme"}, r"^split_by=tme: .* time\?$"),
+        ({"features": ["price"]}, r"^features=price: belongs to the answers"),
+        ({"experts": ["big", "smal"]}, r"^experts=smal: .* small\?$"),
+        ({"experts": ["big"]}, r"^experts=\['big'\]: 1 expert;"),
     ],
 )
-def test_columns_that_are_not_there(given: dict[str, object], said: str, tmp_path: Path) -> None:
-    cells = {key: cells for key, cells in LOG.items() if key != "split"}
-    with pytest.raises(ParameterError, match=said):
-        load(write(tmp_path, cells), **given)
+def test_columns_that_are_not_there(given: dict[str, object], words: str, tmp_path: Path) -> None:
+    with pytest.raises(ParameterError, match=words):
+        load(write(tmp_path, but("split")), split=None, **given)
 
 
 def test_what_is_known_after_the_answer_may_be_named(tmp_path: Path) -> None:
     cells = {key: [cells[i] for i in (0, 1, 3, 4)] for key, cells in LOG.items()}
-    arrays = load(write(tmp_path, cells), split="split", features=["x", "tokens"])
+    arrays = load(write(tmp_path, cells), features=["x", "tokens"])
     assert arrays.train_inputs.tolist() == [[1, 11], [2, 12], [3, 14]]
 
 
 @pytest.mark.parametrize(("name", "dollars"), [("price", False), ("cost", False), ("usd", True), ("cost_usd", True)])
-def test_names_of_prices_say_dollars(
-    name: str, dollars: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_prices_say_dollars(name: str, dollars: bool, tmp_path: Path, capsys: Captured) -> None:
     cells = {(name if key == "price" else key): cells for key, cells in LOG.items()}
-    panel = load(write(tmp_path, cells), split="split").panel
-    assert panel is not None
-    assert panel.dollars is dollars
-    said = capsys.readouterr().err
-    assert f"prices: {name} (they count with cost=columns); beside the outcomes: latency, propensity\n" in said
+    assert panel_of(load(write(tmp_path, cells))).dollars is dollars
+    printed = capsys.readouterr().err
+    assert f"prices: {name} (" in printed
+    assert ": latency, propensity\n" in printed
 
 
 @pytest.mark.parametrize("name", ["Tokens", "loss", "is_correct", "Correct", "Time", "Expert"])
-def test_what_came_with_the_answer_is_no_input(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_came_with_the_answer_is_no_input(name: str, tmp_path: Path, capsys: Captured) -> None:
     """However it is written, even if each query has one answer, unless it is named."""
     single = {key: [cells[i] for i in (1, 3, 4)] for key, cells in LOG.items()}
     path = write(tmp_path, {**single, name: [1.0, 0.0, 1.0]})
-    assert load(path, split="split").train_inputs.tolist() == [[2], [3]]
-    assert f"{name} (dataset.features can name columns of numbers)\n" in capsys.readouterr().err
-    assert load(path, split="split", features=["x", name]).train_inputs.tolist() == [[2, 1], [3, 0]]
+    assert load(path).train_inputs.tolist() == [[2], [3]]
+    assert f"{name} (dataset.features" in capsys.readouterr().err
+    assert load(path, features=["x", name]).train_inputs.tolist() == [[2, 1], [3, 0]]
     assert f"{name} (dataset" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("chances", [[0.5, "", 0.5, "", 1], [""] * 5])
+@pytest.mark.parametrize(("chances", "lacking"), [([0.5, "", 0.5, "", 1], 2), ([""] * 5, 5)])
 def test_propensities_of_some_answers(
-    chances: list[float | str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    chances: list[float | str], lacking: int, tmp_path: Path, capsys: Captured
 ) -> None:
-    panel = load(write(tmp_path, {**LOG, "propensity": chances}), split="split").panel
-    assert panel is not None
-    assert panel.train.propensities is None
-    lacking = chances.count("")
-    said = f"propensities are estimated anew: {lacking} of 5 outcomes have none; fill them in to use yours\n"
-    assert capsys.readouterr().err.count(said) == 1
+    assert panel_of(load(write(tmp_path, {**LOG, "propensity": chances}))).train.propensities is None
+    assert capsys.readouterr().err.count(f"propensities are estimated anew: {lacking} of 5 outcomes") == 1
 
 
-def test_a_price_in_capitals_beside_costs_that_are_losses(tmp_path: Path) -> None:
-    cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
-    with pytest.raises(L2DError, match=r"column Price: did you mean price\?"):
-        load(write(tmp_path, {**cells, "cost": [0.5] * 5, "Price": [0.1] * 5}), split="split")
+def test_a_second_price_in_capitals_is_no_price(tmp_path: Path, capsys: Captured) -> None:
+    load(write(tmp_path, {**LOG, "Cost": [9.0] * 5}))
+    assert "Cost (dataset.features" in capsys.readouterr().err
 
 
-def test_a_second_price_in_capitals_is_no_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load(write(tmp_path, {**LOG, "Cost": [9.0] * 5}), split="split")
-    assert "Cost (dataset.features can name columns of numbers)\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["Price", "Latency", "USD"])
-def test_money_and_latency_in_capitals(name: str, tmp_path: Path) -> None:
-    cells = {key: LOG[key] for key in ("id", "x", "expert", "correct", "split")}
-    with pytest.raises(L2DError, match=f"column {name}: did you mean {name.lower()}?"):
-        load(write(tmp_path, {**cells, name: LOG["price"]}), split="split")
-
-
-def test_a_column_that_begins_as_an_outcome_is_no_expert_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_column_that_begins_as_an_outcome_is_no_expert_left_out(tmp_path: Path, capsys: Captured) -> None:
     """A query without an outcome, and propensities that stay."""
     cells = {**LOG, "correct": [1, None, 0, 1, 1], "correct_answer": [2, 2, 2, 3, 4]}
     for given in (LOG | {"correct": cells["correct"]}, cells):
-        arrays = load(write(tmp_path, given, "log.parquet"), split="split")
-        assert arrays.panel is not None
-        assert arrays.panel.train.propensities is not None
-        assert "left out were asked too" not in capsys.readouterr().err
+        arrays = load(write(tmp_path, given, "log.parquet"))
+        assert panel_of(arrays).train.propensities is not None
+        assert "estimated" not in capsys.readouterr().err

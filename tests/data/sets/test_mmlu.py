@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
+from tests.data.sets.test_table import Reader, panel_of
 from tests.running import assembled, train
 
 from l2d.assembly.fingerprints import data_fingerprint
@@ -25,7 +26,6 @@ from l2d.data.sets.mmlu import MMLU, multiple_choice_prompt
 from l2d.data.sets.mmlu_sim import (
     CHANCES,
     PATTERNS,
-    QUESTION_KINDS,
     MMLUSim,
     apportioned,
     simulated_outcomes,
@@ -59,10 +59,8 @@ def test_simulated_models_have_the_papers_oracle_shares(cost: str) -> None:
 
 def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
     """Same questions, same outcomes, same test rows; a letter is no subject, so what models said is left out."""
-    letter, subject = (
-        MMLUSim(questions=300, encoder=Hashed(), label="answer").load(Path()),
-        MMLUSim(questions=300, encoder=Hashed(), label="subject").load(Path()),
-    )
+    letter = MMLUSim(questions=300, encoder=Hashed(), label="answer").load(Path())
+    subject = MMLUSim(questions=300, encoder=Hashed(), label="subject").load(Path())
     assert (letter.num_classes, subject.num_classes) == (4, 5)
     assert len(letter.test_labels) == pytest.approx(100, abs=5)  # a third, but for questions that occur twice
     assert len(letter.train_labels) + len(letter.test_labels) == 300
@@ -71,13 +69,11 @@ def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
     assert letter.categories == subject.categories
     names = sorted(set(subject.categories or ()))
     assert [names[label] for label in subject.test_labels.tolist()] == list(subject.categories or ())
-    assert letter.panel is not None
-    assert subject.panel is not None
-    assert torch.equal(letter.panel.test.errors, subject.panel.test.errors)
-    assert letter.panel.test.predictions is not None
-    wrong = letter.panel.test.predictions != letter.test_labels[:, None]
-    assert torch.equal(wrong.double(), letter.panel.test.errors)
-    assert subject.panel.test.predictions is None
+    by_letter, by_subject = panel_of(letter).test, panel_of(subject).test
+    assert torch.equal(by_letter.errors, by_subject.errors)
+    assert by_letter.predictions is not None
+    assert torch.equal((by_letter.predictions != letter.test_labels[:, None]).double(), by_letter.errors)
+    assert by_subject.predictions is None
 
 
 def test_what_the_simulation_refuses() -> None:
@@ -87,15 +83,8 @@ def test_what_the_simulation_refuses() -> None:
         with pytest.raises(ParameterError) as caught:
             check_arguments({argument: value}, signature)
         assert (caught.value.parameter, caught.value.value) == (argument, value)
-    with pytest.raises(ParameterError, match=r"^encoder: .*does not read text"):
+    with pytest.raises(ParameterError, match=r"^encoder: "):
         MMLUSim(questions=300, encoder=None, label="answer")
-
-
-class Reader(Hashed):
-    """As Hashed, with an identity of its own."""
-
-    def identity(self) -> str:
-        return "another"
 
 
 def test_another_encoder_is_another_simulation(tmp_path: Path) -> None:
@@ -110,13 +99,6 @@ def test_chances_are_chances() -> None:
     assert len(set(PATTERNS)) == len(PATTERNS) == 8
     assert apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist() == [4, 2, 1]
     assert apportioned(np.full(64, 1 / 64), 32).tolist() == [1] * 32 + [0] * 32  # ties go by place, on every machine
-
-
-def test_skill_depends_on_the_question() -> None:
-    kinds, patterns = simulated_outcomes(3000, np.random.default_rng(0))
-    strong = np.array([pattern[0] for pattern in PATTERNS])[patterns]
-    rates = [strong[kinds == kind].mean() for kind in range(len(QUESTION_KINDS))]
-    assert max(rates) - min(rates) > 0.5
 
 
 def test_a_fifth_of_the_outcomes_do_not_depend_on_the_question() -> None:
@@ -146,13 +128,8 @@ def test_questions_are_about_their_topics() -> None:
 
 @pytest.mark.slow
 def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
-    overrides = [
-        "dataset=mmlu_sim",
-        "dataset.questions=1200",
-        "router.width=32",
-        "recipe.epochs=8",
-        "recipe.batch_size=64",
-    ]
+    overrides = ["dataset=mmlu_sim", "dataset.questions=1200", "router.width=32", "recipe.epochs=8"]
+    overrides += ["recipe.batch_size=64"]
     metrics = train(compose([*overrides, f"runs_dir={tmp_path}", "progress=false", "trainer.accelerator=cpu"]))
     assert metrics["deferral_loss"] < metrics["baselines"]["best_single"]["deferral_loss"] - 0.03
     parts = metrics["by_category"]
@@ -177,6 +154,13 @@ def questions(folder: Path, **changes: str) -> Path:
     return file
 
 
+def with_header(file: Path, experts: str) -> Path:
+    """With other names of the columns of experts."""
+    first, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([first.replace(",a,b", f",{experts}"), *rows]))
+    return file
+
+
 def mmlu_data(file: Path, *overrides: str) -> list[str]:
     given = ["dataset=mmlu", f"dataset.path={file}", "dataset.experts=[a,b]", "experts=table", "router=mlp"]
     return [*given, "dataset.only=null", "validation_fraction=0.2", *overrides]
@@ -190,10 +174,7 @@ def load(file: Path, **changes: Any) -> Arrays:
 def test_a_question_that_occurs_twice_is_on_one_side(tmp_path: Path, fold: str) -> None:
     data = assembled(compose(mmlu_data(questions(tmp_path), f"fold={fold}")))
     seen = [{tuple(row) for row in split.inputs.tolist()} for split in (data.train, data.validation, data.test)]
-    assert not seen[0] & seen[1]
-    assert not seen[0] & seen[2]
-    assert not seen[1] & seen[2]
-    assert sum(map(len, seen)) == 30
+    assert sum(map(len, seen)) == len(set.union(*seen)) == 30  # no question is on two sides
     assert sum(map(len, (data.train, data.validation, data.test))) == 60
 
 
@@ -214,41 +195,48 @@ def test_subjects_as_labels(tmp_path: Path) -> None:
     assert load(questions(tmp_path), label="subject", only=["topic 1", "topic 2"]).num_classes == 2
 
 
-@pytest.mark.parametrize("changes", [{"outcome": "prediction"}, {"experts": None}], ids=str)
-def test_what_models_say_is_not_held_against_the_subject(changes: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("header", "changes"),
+    [
+        ("a,b", {"outcome": "prediction"}),
+        ("a,b", {"experts": None}),  # language models would be asked
+        ("correct_a,prediction_b", {"experts": None}),  # one expert with letters is enough
+    ],
+)
+def test_letters_are_not_compared_with_subjects(header: str, changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^label=subject: .*label=answer"):
-        load(questions(tmp_path), label="subject", **changes)
-
-
-def test_one_expert_with_letters_is_enough_to_refuse_the_subject(tmp_path: Path) -> None:
-    file = questions(tmp_path)
-    file.write_text(file.read_text().replace(",a,b\n", ",correct_a,prediction_b\n", 1).replace("\r", ""))
-    with pytest.raises(ParameterError, match=r"^label=subject: .*label=answer"):
-        load(file, label="subject", experts=None)
-
-
-def test_without_outcomes_there_is_no_panel_yet(tmp_path: Path) -> None:
-    assert load(questions(tmp_path), experts=None).panel is None
+        load(with_header(questions(tmp_path), header), label="subject", **changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "arguments", "said"),
+    ("header", "experts", "names"),
     [
-        ({}, {"only": ["physics"]}, "only=physics: no row has subject=physics"),
-        ({"answer": "E"}, {}, "column answer: none of A, B, C, D in 1 of 60 rows: 1"),
+        ("a,b", None, None),  # without outcomes there is no panel yet
+        ("correct_a,correct_b", ["a", "b"], ("a", "b")),  # experts may be named without what their columns hold
+    ],
+)
+def test_columns_of_experts(header: str, experts: Any, names: tuple[str, ...] | None, tmp_path: Path) -> None:
+    panel = load(with_header(questions(tmp_path), header), experts=experts).panel
+    assert (None if panel is None else panel.names) == names
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "words"),
+    [
+        ({}, {"only": ["physics"]}, "^only=physics: "),
+        ({"answer": "E"}, {}, "column answer: none of A, B, C, D in 1 of 60 rows: 1,"),
         ({"prompt": " "}, {}, "column prompt: empty"),
-        ({}, {"experts": ["a", "gpt"]}, "experts=gpt: no such column"),
-        ({}, {"encoder": None}, "text=prompt: this router does not read text"),
-        ({}, {"label": None}, "label: missing"),
-        ({"a": "1.5"}, {}, "column a: not between 0 (wrong) and 1 (right)"),
-        ({"a": "-0.5"}, {}, "column a: not between 0 (wrong) and 1 (right)"),
+        ({}, {"experts": ["a", "gpt"]}, "^experts=gpt: "),
+        ({}, {"encoder": None}, "^text=prompt: "),
+        ({}, {"label": None}, "^label: missing"),
+        ({"a": "1.5"}, {}, "column a: not between"),
+        ({"a": "-0.5"}, {}, "column a: not between"),
     ],
     ids=str,
 )
-def test_bad_questions(changes: dict[str, str], arguments: dict[str, Any], said: str, tmp_path: Path) -> None:
-    with pytest.raises(L2DError) as caught:
+def test_bad_questions(changes: dict[str, str], arguments: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises(L2DError, match=words):
         load(questions(tmp_path, **changes), **arguments)
-    assert said in str(caught.value)
 
 
 def test_rows_are_those_of_the_file(tmp_path: Path) -> None:
@@ -269,20 +257,19 @@ def test_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmlu, "hub_questions", asked.pop)
     dataset = MMLU(**{**DEFAULTS, "experts": None})
     known = dataset.fingerprint(tmp_path)
-    assert len(known) == 16
-    assert dataset.fingerprint(tmp_path) == known
+    assert dataset.fingerprint(tmp_path) == known != ""
     arrays = dataset.load(tmp_path)
     assert arrays.texts is not None
     assert sorted([*arrays.texts[0], *arrays.texts[1]]) == prompts
     assert arrays.panel is None
 
 
-def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not reached, or reached and refused: one line, and nothing is left behind that looks like a file."""
     dataset = MMLU(**{**DEFAULTS, "experts": None})
     monkeypatch.setattr(mmlu, "is_kept", lambda *_, **__: False)
     monkeypatch.setattr(mmlu, "unreachable", lambda *_, **__: "the hub is asleep")
-    with pytest.raises(ParameterError, match=r"^path: .*cais/mmlu could not be fetched: the hub is asleep"):
+    with pytest.raises(ParameterError, match=r"^path: .*cais/mmlu .*the hub is asleep"):
         dataset.load(tmp_path)
 
     def refused(*_: object, **__: object) -> str:
@@ -290,7 +277,7 @@ def test_no_hub_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
     monkeypatch.setattr(mmlu, "unreachable", lambda *_, **__: None)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", refused)
-    with pytest.raises(ParameterError, match=r"^path: .*could not be fetched: PermissionError"):
+    with pytest.raises(ParameterError, match=r"^path: .*PermissionError"):
         dataset.load(tmp_path)
     assert not list((tmp_path / "mmlu").glob("*.parquet"))
 
@@ -315,13 +302,13 @@ def test_rows_of_the_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert asked == [(mmlu.HUB, mmlu.HUB_FILE, "dataset")] * 3
 
 
-def test_a_split_column_that_repeats_questions_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_split_column_that_repeats_questions_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = questions(tmp_path)
     lines = file.read_text().splitlines()
     rows = [f"{line},{'split' if i == 0 else 'test' if i % 2 == 0 else 'train'}" for i, line in enumerate(lines)]
     file.write_text("\n".join(rows))
     load(file, split="split")
-    assert "warning: split=split: 30 of 30 test rows have the text of a training row" in capsys.readouterr().err
+    assert "split=split: 30 of 30 test rows" in capsys.readouterr().err
 
 
 def asleep(*_: object, **__: object) -> str:
@@ -374,12 +361,8 @@ def test_what_is_here_is_looked_at_in_a_dry_run_too(tmp_path: Path, monkeypatch:
 def test_table_3_is_the_papers() -> None:
     """Section 6.2 and its appendix: router, epochs, rate, optimizer, subjects, models, prices, methods."""
     chosen = compose(["experiment=table3", "cost=llm"])
-    assert chosen.router.model == "microsoft/deberta-v3-xsmall"
-    assert (chosen.router.name, chosen.router.pretrained, chosen.dataset.encoder.name) == (
-        "text_encoder",
-        True,
-        "tokens",
-    )
+    assert (chosen.router.name, chosen.router.model) == ("text_encoder", "microsoft/deberta-v3-xsmall")
+    assert (chosen.router.pretrained, chosen.dataset.encoder.name) == (True, "tokens")
     assert (chosen.recipe.epochs, chosen.recipe.optimizer.lr) == (5, 5e-5)
     assert chosen.recipe.optimizer._target_ == "torch.optim.AdamW"
     assert list(chosen.dataset.only) == ["high_school_mathematics", "high_school_world_history"]
@@ -418,9 +401,8 @@ def test_long_questions_keep_their_end() -> None:
 @pytest.mark.slow
 def test_setups_bring_their_experts(tmp_path: Path) -> None:
     assert compose(["dataset=mmlu"]).experts.name == "llm"
-    assert compose(["dataset=mmlu", "setup=llama"]).experts.name == "table"
-    assert compose(["experiment=mmlu_outcomes", "setup=mixtral"]).experts.name == "table"
-    assert compose(["dataset=mmlu_sim"]).experts.name == "table"
+    for given in (["dataset=mmlu", "setup=llama"], ["experiment=mmlu_outcomes", "setup=mixtral"], ["dataset=mmlu_sim"]):
+        assert compose(given).experts.name == "table"
     with pytest.raises(L2DError, match=r"^experts"):
         assembled(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
 
@@ -444,15 +426,6 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
     assert extreme.target == 0.95
     curve = compose(["experiment=price_curve", *given, "cost.scale=0.5"])
     assert (curve.cost.name, list(curve.cost.prices), curve.cost.scale) == ("error_plus_cost", [1.0, 0.6, 0.1], 0.5)
-
-
-def test_experts_may_be_named_without_what_their_columns_hold(tmp_path: Path) -> None:
-    file = questions(tmp_path)
-    text = file.read_text().splitlines()
-    file.write_text("\n".join([text[0].replace(",a,b", ",correct_a,correct_b"), *text[1:]]))
-    panel = load(file).panel
-    assert panel is not None
-    assert panel.names == ("a", "b")
 
 
 @pytest.mark.slow
