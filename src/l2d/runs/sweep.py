@@ -143,8 +143,8 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a cell in a sweep. stamp: with force, the time of a result from before the sweep, which does not count. kills:
-    how often it started and left neither a result nor an error."""
+    """The progress of a cell in a sweep. stamp: with force, the time of a result from before the sweep, which does not count.
+    kills: how often it started and left neither a result nor an error."""
 
     state: State
     stamp: int = 0
