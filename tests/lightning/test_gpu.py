@@ -1,12 +1,17 @@
-"""What only a real device shows: compilation, pinned memory, running out of memory, half precision."""
+"""What only a real device shows: compilation, pinned memory, running out of memory, half precision.
+
+Needs neither fixtures nor pytest: `PYTHONPATH=src python tests/lightning/test_gpu.py` runs all of them.
+"""
 
 import contextlib
 import io
 import re
+import sys
+import traceback
+import warnings
 from functools import partial
 from typing import Any
 
-import pytest
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
@@ -28,7 +33,10 @@ from l2d.methods.one_vs_all import OneVsAll
 from l2d.networks.network import Network
 from l2d.networks.tabular import MLP
 
-pytestmark = pytest.mark.gpu
+with contextlib.suppress(ImportError):
+    import pytest
+
+    pytestmark = pytest.mark.gpu
 
 P = 3
 GPU = torch.device("cuda")
@@ -279,3 +287,27 @@ def test_the_devices_random_stream_is_in_the_checkpoint() -> None:
     learner.on_load_checkpoint(checkpoint)
     assert torch.equal(torch.rand(3, device=GPU), expected)
     assert on_gpu("auto")
+
+
+def main() -> None:
+    """All tests of this file, without pytest. Status 1 if one failed, or if there is no device."""
+    if not torch.cuda.is_available():
+        sys.exit("no CUDA device: nothing was tested")
+    warnings.simplefilter("ignore")
+    found = {name: test for name, test in globals().items() if name.startswith("test_")}
+    failed = []
+    for name, test in found.items():
+        try:
+            test()
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+        print(f"{'FAILED' if name in failed else 'passed'} {name}", flush=True)
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {len(found) - len(failed)} passed, {len(failed)} failed"
+    )
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
