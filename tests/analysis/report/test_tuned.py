@@ -10,8 +10,9 @@ from tests.run_folders import write_run, write_small_table
 
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.findings import findings_of
-from l2d.analysis.report.read import FinishedCell, read_cells, with_tuned
+from l2d.analysis.report.read import FinishedCell, read_cells
 from l2d.analysis.report.tables import latex_tables, markdown_tables
+from l2d.analysis.report.tuned import with_tuned
 from l2d.commands.report import chosen_cells, main
 from l2d.utils.files import write_json
 

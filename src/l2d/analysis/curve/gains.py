@@ -53,7 +53,7 @@ def price_saved(points: Iterable[Point], strong: Point) -> float | None:
 def benchmark_figures(
     drawn: Mapping[str, Sequence[Point]], models: Sequence[Point], ends: tuple[Point, Point]
 ) -> dict[str, Any]:
-    """Of each curve in `drawn`, by name; the budget is the price of the most accurate model."""
+    """The figures of each curve in `drawn`, by name; the budget is the price of the most accurate model."""
     strong = models[strong_of(models)]
     curves = {name: found for name, found in drawn.items() if found}
     gains = {name: gain_at_budget(found, models, strong[0]) for name, found in curves.items()}

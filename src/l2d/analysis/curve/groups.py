@@ -1,4 +1,4 @@
-"""Which finished runs make up one curve."""
+"""Groups of finished runs that make up one curve."""
 
 import json
 from collections.abc import Sequence

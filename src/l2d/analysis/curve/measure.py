@@ -13,7 +13,7 @@ from l2d.analysis.report.read import FinishedCell
 from l2d.core.results import RunMetrics
 from l2d.utils.errors import L2DError
 
-# As in l2d.runs.artifact.exported, which imports torch: the file of the weights, and in it what a HeldOut of core/guard.py keeps.
+# As in l2d.runs.artifact.exported, which imports torch: the file of the weights, and the fields of a HeldOut (core/guard.py) in it.
 WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors", "held_out.mean_errors")
 READ = ("costs", "prices", "scores", "posterior", "decisions", "guarded", "expected_errors")  # of test.npz
 HELD_OUT_PRICES = ("held_out.expected_prices", "held_out.prices", "held_out.mean_prices")

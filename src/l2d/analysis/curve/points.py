@@ -1,4 +1,4 @@
-"""What a curve is made of: points (price, error), areas under them, a router's ranking of queries. Arrays in, plain numbers out.
+"""The parts of a curve: points (price, error), areas under them, a router's ranking of queries. Arrays in, plain numbers out.
 
 errors [N, p]; prices: β of the price list, without cost.scale, [p], or [N, p] if they differ between rows; decisions int [N].
 """

@@ -1,4 +1,4 @@
-"""A group's curve: the router's points over seeds, what they are compared with, and the numbers that sum them up."""
+"""A group's curve: the router's points over seeds, its rivals, and summary numbers."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -134,7 +134,7 @@ def guarded_point(rows: Estimated, kept: Kept, multiplier: float, needed: float)
 
 
 def guarded_router(measured: MeasuredGroup) -> list[Mark]:
-    """What the runs at each scale would do with their guards; none if some run did not keep that."""
+    """The points of the runs at each scale with their guards; none if some run did not keep those decisions."""
     found = []
     for scale, runs in measured.runs.items():
         own = [(run.guarded, run.errors) for run in runs.values() if run.guarded is not None]
@@ -184,8 +184,8 @@ def area_by_seed(measured: MeasuredGroup) -> list[float]:
 
 
 def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
-    """The points of the router, the mixtures, the cascade (perhaps none), each repriced method and the oracle; and of what is
-    guarded, if the guard changes some point."""
+    """The points of the router, the mixtures, the cascade (perhaps none), each repriced method and the oracle; and of guarded
+    curves, if the guard changes some point."""
     found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
     for mark in marks:
         if mark.kind != "single":
@@ -232,6 +232,6 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
 
 
 def common(group: CurveGroup, key: str) -> float | None:
-    """What a wrong answer or a second of latency costs, if all cells say the same."""
+    """The price of a wrong answer or of a second of latency, if all cells have the same."""
     found = {cell.config["cost"].get(key) for cell in group.cells.values()}
     return found.pop() if len(found) == 1 else None

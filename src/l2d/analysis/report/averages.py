@@ -86,12 +86,12 @@ def mean_of_gap(runs: Sequence[RunMetrics]) -> float | None:
 
 def mean_calibration(runs: Sequence[RunMetrics]) -> list[list[float]] | None:
     """The ten bins, averaged over seeds by weight."""
-    told = [run.calibration for run in runs if run.calibration]
+    known = [run.calibration for run in runs if run.calibration]
     bins: dict[int, list[list[float]]] = defaultdict(list)
-    for weight, predicted, observed in chain.from_iterable(told):
+    for weight, predicted, observed in chain.from_iterable(known):
         bins[min(int(predicted * 10), 9)].append([weight, weight * predicted, weight * observed])
     sums = [[sum(column) for column in zip(*rows, strict=True)] for _, rows in sorted(bins.items())]
-    return [[weight / len(told), p / weight, o / weight] for weight, p, o in sums] or None
+    return [[weight / len(known), p / weight, o / weight] for weight, p, o in sums] or None
 
 
 def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""The entries of the tables: each cell's label, what it is compared with, and its means over seeds."""
+"""The entries of the tables: each cell's label, its reference, and its means over seeds."""
 
 import statistics
 from collections import defaultdict
@@ -43,39 +43,39 @@ def method_labels(cells: Sequence[FinishedCell]) -> dict[FinishedCell, str]:
 
 
 def cells_by_block(cells: Sequence[FinishedCell]) -> dict[tuple[str, ...], list[FinishedCell]]:
-    """Costs of one name but different prices are not compared: their prices become part of the cost's name. Nor are runs that were
-    judged on different rows. A price of latency is always told, since it is no money."""
-    prices: dict[tuple[str, ...], dict[FinishedCell, str]] = defaultdict(dict)
+    """The cells that are compared with each other. Cells of one cost but different prices, or judged on different rows, are in
+    different blocks: the difference becomes part of the cost's name. A price of latency is always named: it is no money."""
+    conditions = {cell: conditions_of(cell) for cell in cells}
+    different: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for cell in cells:
-        told = [
-            f"{key.removeprefix('cost.')}={value}"
-            for key, value in cell.settings.items()
-            if key.startswith("cost.prices") or value != USUAL.get(key, value)
-        ]
-        judged = {run.evaluation for run in cell.runs.values()} - {"holdout"}
-        prices[cell.block][cell] = " ".join([*told, *(f"evaluation={one}" for one in judged)])
+        different[cell.block].add(conditions[cell])
     blocks: dict[tuple[str, ...], list[FinishedCell]] = defaultdict(list)
     for cell in cells:
-        names = prices[cell.block]
-        cost = (
-            f"{cell.block[3]} ({names[cell] or 'evaluation=holdout'})"
-            if len({*names.values()}) > 1 or "latency_price" in names[cell]
-            else cell.block[3]
-        )
-        blocks[(*cell.block[:3], cost)].append(cell)
+        named = len(different[cell.block]) > 1 or "latency_price" in conditions[cell]
+        suffix = f" ({conditions[cell] or 'evaluation=holdout'})" if named else ""
+        blocks[(*cell.block[:3], f"{cell.block[3]}{suffix}")].append(cell)
     return blocks
 
 
+def conditions_of(cell: FinishedCell) -> str:
+    """The prices of a cell, and how it was evaluated if not by holdout."""
+    prices = [
+        f"{key.removeprefix('cost.')}={value}"
+        for key, value in cell.settings.items()
+        if key.startswith("cost.prices") or value != USUAL.get(key, value)
+    ]
+    judged = {run.evaluation for run in cell.runs.values()} - {"holdout"}
+    return " ".join([*prices, *(f"evaluation={one}" for one in judged)])
+
+
 def is_papers_tdef(cell: FinishedCell) -> bool:
-    """With ρ = 1. Another one is a control, or tuned."""
-    told = {
-        key: value for key, value in cell.settings.items() if key.startswith("method.rho")
-    }  # a number, or the keys of a rule
-    return cell.method == REFERENCE and cell.tuned is None and told in ({}, {"method.rho": 1})
+    """Whether ρ is 1. With another ρ it is a control, or tuned."""
+    rho = {key: value for key, value in cell.settings.items() if key.startswith("method.rho")}
+    return cell.method == REFERENCE and cell.tuned is None and rho in ({}, {"method.rho": 1})
 
 
 def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> FinishedCell | None:
-    """Of the cells that differ from this one in the method alone: the paper's tdef, or else the best. None for that cell itself.
+    """The paper's tdef, or else the best, of the cells that differ from this one in the method alone. None for that cell itself.
 
     A tuned cell may also differ in what the search set.
     """
@@ -101,7 +101,7 @@ def singles_of(cell: FinishedCell) -> dict[int, float]:
 
 
 def guard_acts(cells: Sequence[FinishedCell]) -> bool:
-    """Whether the guard changed decisions in any run. Then the guarded loss of every method is told, to compare them by it."""
+    """Whether the guard changed decisions in any run. Then every method has a guarded loss, to compare them by it."""
     return any(run.guarded.changes_decisions for cell in cells for run in cell.runs.values())
 
 
@@ -116,9 +116,9 @@ def summarise(cells: Sequence[FinishedCell]) -> list[Entry]:
 
 
 def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> list[Entry]:
-    """From the cell with the most seeds, which is named if others of the same seeds differ: neighbours depend on what the router
-    sees, and so do the costs that a log estimates. Cells without cost.noise take precedence: with it, the best single expert is
-    chosen on noisy costs."""
+    """The baselines of the cell with the most seeds. It is named if others of the same seeds differ: neighbours depend on the
+    router's inputs, and so do the costs that a log estimates. Cells without cost.noise take precedence: with it, the best single
+    expert is chosen on noisy costs."""
     finished = [cell for cell in members if cell.runs]
     if not finished:
         return []

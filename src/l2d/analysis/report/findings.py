@@ -15,7 +15,7 @@ NAMES = 5  # at most, where the summary lists methods: a search may have dozens 
 
 @dataclass(frozen=True)
 class Finding:
-    """Of one block. The other methods are split by the 95 % interval of their paired difference from the best.
+    """The summary of one block. The other methods are split by the 95 % interval of their paired difference from the best.
 
     Intervals are not corrected for multiple comparisons, nor for choosing the best on the same seeds.
     """
@@ -42,13 +42,13 @@ class Finding:
 
     @property
     def change(self) -> str:
-        """Of the best single expert's loss, in percent; never -0%."""
+        """The change of the best single expert's loss, in percent; never -0%."""
         text = f"{-self.gain:+.0%}"
         return "0%" if text[1:] == "0%" else text
 
     @property
     def guard_words(self) -> str:
-        """What the guard changes in the order of the methods; empty if nothing."""
+        """The order of the methods with the guard; empty if it changes nothing."""
         if not self.guarded_order:
             return ""
         (first, loss), *_ = self.guarded_order
@@ -93,8 +93,8 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
 
 
 def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
-    """Significantly: the 95 % interval of the paired difference lies below 0. None with fewer than three common seeds: of two
-    the differences may be equal by chance, and the interval is then a point."""
+    """Whether the 95 % interval of the paired difference lies below 0. None with fewer than three common seeds: two differences
+    may be equal by chance, and the interval is then a point."""
     interval = paired_interval(ours, theirs)
     return None if interval is None or len(ours.keys() & theirs.keys()) < FEW else interval[2] < 0
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-BLOCK = ("dataset", "setup", "experts", "cost")  # what methods are compared within
+BLOCK = ("dataset", "setup", "experts", "cost")  # methods are compared within a block
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,18 @@ def _rows(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def _paper_rows() -> list[dict[str, str]]:
-    return _rows("paper.csv")
-
-
 def paper_numbers() -> list[PaperNumber]:
     """Every printed mean, in the paper's order."""
     return [
         PaperNumber(row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"]))
-        for row in _paper_rows()
+        for row in _rows("paper.csv")
         if row["mean"]
     ]
 
 
 def paper_blocks() -> set[tuple[str, ...]]:
-    """Where the paper has numbers: (dataset, setup, experts, cost). What it prints for trained experts is also run with synthetic
-    ones: Table 4 cannot be what it is said to be with trained ones, so it is tried both ways."""
+    """The (dataset, setup, experts, cost) with numbers in the paper. Those with trained experts are also run with synthetic ones:
+    Table 4 cannot have been made with trained ones, so it is tried both ways."""
     printed = {number.names[:4] for number in paper_numbers()}
     return printed | {
         (dataset, setup, "synthetic", cost) for dataset, setup, kind, cost in printed if kind == "trained"
@@ -65,7 +61,7 @@ def paper_claims() -> list[Claim]:
 def paper_results() -> dict[tuple[str, ...], dict[str, Any]]:
     """The paper's numbers by (dataset, setup, experts, cost, method). The first table to give a cell counts."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in _paper_rows():
+    for row in _rows("paper.csv"):
         if row["mean"] and row["table"].isdigit():
             ratios = [float(ratio) / 100 for ratio in row["ratios"].split()]
             known = {"mean": float(row["mean"]), "std": float(row["std"]), "ratios": ratios}
@@ -75,7 +71,7 @@ def paper_results() -> dict[tuple[str, ...], dict[str, Any]]:
 
 def paper_rho(block: Sequence[str], method: str) -> dict[str, float] | None:
     """The paper's ablation of ρ: mean and std for (dataset, setup, experts, cost) and mild_uniform, mild_theory or mild_tuned."""
-    for row in _paper_rows():
+    for row in _rows("paper.csv"):
         if row["table"] == "rho" and [row[key] for key in (*BLOCK, "method")] == [*block, method]:
             return {"mean": float(row["mean"]), "std": float(row["std"])}
     return None

@@ -1,4 +1,4 @@
-"""Whether a run is the paper's: only beside such a run does the paper's number belong."""
+"""The runs that are the paper's experiments: the paper's number is shown beside these only."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -23,8 +23,8 @@ SPEED = (*FAST, *(f"experts.{key}" for key in FAST), "trainer.")
 
 
 def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
-    """For each run fast or paper, if it is the paper's experiment with that recipe; else None. A run: its names, and the settings
-    that can change its result."""
+    """The recipe of each run, fast or paper, if it is the paper's experiment with that recipe; else None. A run: its names, and
+    the settings that can change its result."""
     left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
     found: list[str | None] = [None] * len(left)
     for recipe in RECIPES:  # one after the other: composing takes time, and few runs have the paper's recipe

@@ -1,15 +1,14 @@
-"""Reads finished runs: metrics.json of each, config.yaml of one per cell, history.csv for learning curves."""
+"""Read finished runs: metrics.json of each, config.yaml of one per cell, history.csv for learning curves."""
 
 import csv
 import glob
-import json
 import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,11 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if 
 
 @dataclass(frozen=True)
 class Tuned:
-    """That a search chose a setting on validation. search: its folder's name. tried: how many settings. chosen: what it set."""
+    """A setting that a search chose on validation. search: its folder's name. tried: the number of settings. chosen: key=value."""
 
     search: str
     tried: int
-    chosen: tuple[str, ...]  # key=value
+    chosen: tuple[str, ...]
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -49,7 +48,7 @@ class FinishedCell:
 
     @property
     def block(self) -> tuple[str, ...]:
-        """What methods are compared within."""
+        """The names within which methods are compared."""
         return self.names[:4]
 
     @property
@@ -65,7 +64,7 @@ class FinishedCell:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Of the first seed; the others differ only in the seed. Empty if no run is finished."""
+        """The config of the first seed; the others differ only in the seed. Empty if no run is finished."""
         if not self.runs:
             return {}
         return yaml.load((self.run_folder(min(self.runs)) / "config.yaml").read_text(encoding="utf-8"), Loader=LOADER)
@@ -102,8 +101,8 @@ def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def read_cells(folder: Path) -> list[FinishedCell]:
-    """Every cell with a finished run in a folder: runs/, the folder above it, any folder below it, or a single run's. What cannot
-    be read is named on stderr and left out."""
+    """Every cell with a finished run in a folder: runs/, the folder above it, any folder below it, or a single run's. Files that
+    cannot be read are named on stderr and left out."""
     cells: dict[tuple[str, ...], FinishedCell] = {}
     for run in _seed_folders(folder):
         try:
@@ -119,61 +118,6 @@ def read_cells(folder: Path) -> list[FinishedCell]:
         seed = int(run.name.removeprefix("seed="))
         cells.setdefault(names, FinishedCell(names, run.parent)).runs[seed] = metrics
     return [cells[names] for names in sorted(cells) if _has_config(cells[names])]
-
-
-def with_tuned(cells: Sequence[FinishedCell]) -> list[FinishedCell]:
-    """The cells, with the winner of each finished search after the others of its method.
-
-    The tuned cell stands for the search: cells whose runs were only its trials are left out, and so is the winner's cell, unless
-    the search began there. A cell that a sweep asked for always stays.
-    """
-    known = {_path(cell.folder): cell for cell in cells}
-    starts, replaced, tuned = set[str](), set[str](), list[FinishedCell]()
-    trials: set[str] = set()
-    for folder, result in _searches(cells):
-        start, winner = (_path(folder / result[key]) for key in ("start", "winner"))
-        begun = known.get(start)
-        if winner not in known and not (begun and begun.wanted):
-            continue
-        cell = known.get(winner)
-        if cell is None or cell.wanted:  # a sweep's cells lack the seeds that it did not ask for
-            cell = next(iter(read_cells(Path(winner))), None)
-        seeds = tuple(map(int, result["test_deferral_loss"]["tuned"]))
-        runs = {seed: cell.runs[seed] for seed in seeds if seed in cell.runs} if cell else {}
-        if cell is None or not runs:
-            continue
-        how = Tuned(folder.name, result["trials"], tuple(result["overrides"]))
-        tuned.append(replace(cell, wanted=seeds, runs=runs, tuned=how))
-        starts.add(start)
-        replaced.add(winner)
-        trials |= {_path(folder / run) for run in result["trial_runs"]}
-
-    def stays(cell: FinishedCell) -> bool:
-        path = _path(cell.folder)
-        tried = {seed for seed in cell.runs if _path(cell.run_folder(seed)) in trials}
-        only_tried = bool(tried) and tried == cell.runs.keys()
-        return bool(cell.wanted) or (path in starts if path in replaced else not only_tried)
-
-    places = {cell: place for place, cell in enumerate(cells)}
-    last = {cell.names[:5]: place for cell, place in places.items()}  # of each method
-    places |= {cell: last.get(cell.names[:5], len(cells)) for cell in tuned}
-    return sorted([*filter(stays, cells), *tuned], key=places.__getitem__)
-
-
-def _searches(cells: Sequence[FinishedCell]) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The folder and the result of each finished search beside the cells."""
-    for method in sorted({cell.folder.parent for cell in cells}):
-        for file in sorted(method.glob("tune-*/result.json")):
-            try:
-                result = json.loads(file.read_text(encoding="utf-8"))
-            except (OSError, ValueError) as error:
-                print(f"warning: {file} cannot be read ({type(error).__name__}); left out", file=sys.stderr)
-                continue
-            yield file.parent, result
-
-
-def _path(path: Path) -> str:
-    return os.path.abspath(path)  # noqa: PTH100 (links keep their names)
 
 
 def _has_config(cell: FinishedCell) -> bool:

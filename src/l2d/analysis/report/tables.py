@@ -1,4 +1,4 @@
-"""What a report writes: tables as Markdown and LaTeX (in the paper's layout), and one self-contained page (page.html)."""
+"""The files of a report: tables as Markdown and LaTeX (in the paper's layout), and one self-contained page (page.html)."""
 
 import json
 import math
@@ -21,8 +21,7 @@ PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std"]
 COLUMNS += ["less {reference}, paired, 95 %", "less best single, paired, 95 %", "of the oracle's gap", "guarded"]
-COLUMNS += ["to each expert, %"]
-COLUMNS += ["chosen on validation"]
+COLUMNS += ["to each expert, %", "chosen on validation"]
 ANY = "the method in brackets"  # the reference, where rows of a table have different ones
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]
 WITH_GUARD = "with the guard"  # after the deferral loss, if a guard changed something
@@ -180,7 +179,7 @@ def html_page(
 
 
 def summary_texts(one: Finding) -> dict[str, str]:
-    """What the page's summary shows as text: the same as the Markdown's."""
+    """The texts of the page's summary, which are those of the Markdown."""
     return {
         "change": one.change,
         "with_guard": guard_cell(one),
@@ -190,7 +189,7 @@ def summary_texts(one: Finding) -> dict[str, str]:
 
 
 def hulls_by_block(entries: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
-    """Per block: what mixtures of single experts reach, as (price, error), from the first entry with the most seeds."""
+    """The hull of mixtures of single experts by block, as (price, error), from the first entry with the most seeds."""
     routers = [entry for entry in reversed(entries) if entry.get("experts_alone")]
     most = {"/".join(entry[key] for key in BLOCK): entry for entry in sorted(routers, key=lambda entry: entry["seeds"])}
     return {
@@ -226,7 +225,7 @@ def seeds_text(row: Row) -> str:
 
 
 def guarded_text(row: Row) -> str:
-    """With the guard: the loss, and in how many seeds one expert got everything; empty if it changed no method's decisions."""
+    """The guarded loss, and the number of seeds in which one expert got everything; empty if it changed no decisions."""
     if not (found := row.get("guarded")):
         return ""
     one = f" (in {found['constant']} of {row['seeds']} seeds the guard chose one expert)" if found["constant"] else ""

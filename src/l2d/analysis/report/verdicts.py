@@ -48,7 +48,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class PaperVerdict:
-    """by_recipe: what we have for the number. best: the method of the cell with the least validation loss."""
+    """by_recipe: our results for the number. best: the method of the cell with the least validation loss."""
 
     number: PaperNumber
     by_recipe: Mapping[str, Measured]
@@ -88,9 +88,7 @@ def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:
     """One for each number of the paper, in its order."""
     by_names: dict[tuple[str, ...], dict[str, Measured]] = defaultdict(dict)
     by_cell: dict[tuple[str, ...], list[Measured]] = defaultdict(list)
-    for one in sorted(
-        measured, key=lambda one: len(one.test)
-    ):  # of runs that differ in speed alone, the most seeds count
+    for one in sorted(measured, key=lambda one: len(one.test)):  # if runs differ in speed alone, the most seeds count
         by_names[one.names][one.recipe] = one
         by_cell[one.names[:4]].append(one)
     return [
