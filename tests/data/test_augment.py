@@ -21,19 +21,16 @@ def slowly(image: np.ndarray, dy: int, dx: int, flip: bool) -> np.ndarray:
     return out
 
 
+SIDE = st.integers(2, 6)
+
+
 @given(
-    st.integers(1, 4),
-    st.integers(2, 6),
-    st.integers(2, 6),
-    st.integers(1, 3),
-    st.integers(0, 4),
-    st.booleans(),
-    st.integers(0, 999),
+    st.tuples(st.integers(1, 4), SIDE, SIDE, st.integers(1, 3)), st.integers(0, 4), st.booleans(), st.integers(0, 999)
 )
-def test_against_loops(b: int, h: int, w: int, c: int, pad: int, flip: bool, seed: int) -> None:
+def test_against_loops(shape: tuple[int, int, int, int], pad: int, flip: bool, seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
-    images = torch.randint(1, 256, (b, h, w, c), generator=rng, dtype=torch.uint8)
-    draws = draw_augmentation(b, pad, rng)
+    images = torch.randint(1, 256, shape, generator=rng, dtype=torch.uint8)
+    draws = draw_augmentation(len(images), pad, rng)
     got = crop_flip(images, draws, flip)
     assert got.dtype == torch.uint8
     for image, (dy, dx, mirrored), out in zip(images.numpy(), draws.tolist(), got.numpy(), strict=True):

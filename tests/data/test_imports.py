@@ -1,4 +1,4 @@
-"""What names a dataset or an encoder is light to import: a finished run is recognised without torch."""
+"""Datasets and encoders are light to import: a finished run is recognised without torch."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 LIGHT = [
     "l2d.data.arrays",
-    "l2d.data.importers",
+    "l2d.data.importers.harness",
     "l2d.data.sheet",
     "l2d.data.sets.digits",
     "l2d.data.sets.images",

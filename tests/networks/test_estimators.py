@@ -1,5 +1,8 @@
 """Estimators that are computed at once, against scikit-learn and by hand."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from l2d.core.ridge import fit_left_out
 from l2d.networks.estimators.clusters import Clusters
-from l2d.networks.estimators.estimator import Estimator, FitRows, simplest, squared
+from l2d.networks.estimators.estimator import Estimator, FitRows, Scaled, simplest, squared
 from l2d.networks.estimators.linear import RIDGES, LabelClassifier, Ridge
 from l2d.networks.estimators.lookup import Lookup
 from l2d.networks.estimators.mixture import Mixture
@@ -118,26 +121,16 @@ def test_they_learn_from_the_experts_that_were_asked(kind: type[Estimator]) -> N
     assert (estimates.argmax(dim=1) == NEW.right.argmax(dim=1)).float().mean() > 0.75
 
 
-def test_neighbours_are_rows_on_which_the_expert_was_asked() -> None:
-    rows = partly_asked()
-    estimator = fitted(Neighbours(7), rows)
-    assert isinstance(estimator, Neighbours)
+@pytest.mark.parametrize(("kind", "slow"), [(lambda: Neighbours(7), KNeighborsRegressor(7)), (Ridge, RidgeCV(RIDGES))])
+def test_each_expert_is_estimated_from_rows_on_which_it_was_asked(kind: Callable[[], Scaled], slow: Any) -> None:
+    rows, estimator = partly_asked(), kind()
+    estimator.fit(rows)
     estimates, points, queries = estimator(NEW.inputs), estimator.scaled(rows.inputs), estimator.scaled(NEW.inputs)
     for k in range(2):
         asked = ~rows.right[:, k].isnan()
-        slow = KNeighborsRegressor(7).fit(points[asked].numpy(), rows.right[asked, k].numpy())
-        assert estimates[:, k].numpy() == pytest.approx(slow.predict(queries.numpy()))
-
-
-def test_regression_is_on_rows_on_which_the_expert_was_asked() -> None:
-    rows = partly_asked()
-    estimator = fitted(Ridge(), rows)
-    assert isinstance(estimator, Ridge)
-    estimates, points, queries = estimator(NEW.inputs), estimator.scaled(rows.inputs), estimator.scaled(NEW.inputs)
-    for k in range(2):
-        asked = ~rows.right[:, k].isnan()
-        slow = RidgeCV(RIDGES).fit(points[asked].double().numpy(), rows.right[asked, k].numpy())
-        assert estimates[:, k].numpy() == pytest.approx(slow.predict(queries.double().numpy()).clip(0, 1), abs=1e-5)
+        slow.fit(points[asked].double().numpy(), rows.right[asked, k].numpy())
+        expected = slow.predict(queries.double().numpy()).clip(0, 1)
+        assert estimates[:, k].numpy() == pytest.approx(expected, abs=1e-5)
 
 
 def test_tables_are_means_over_the_rows_on_which_the_expert_was_asked() -> None:
@@ -153,18 +146,15 @@ def test_tables_are_means_over_the_rows_on_which_the_expert_was_asked() -> None:
 
 @pytest.mark.parametrize(("kind", "k"), [(Neighbours, 300), (Clusters, 301)])
 def test_more_than_there_are_rows(kind: type[Neighbours | Clusters], k: int) -> None:
-    with pytest.raises(ParameterError, match="number of training rows, 300"):
+    with pytest.raises(ParameterError, match="300"):
         kind(k).fit(ROWS)
     kind(k - 1).fit(ROWS)
 
 
-def test_few_rows_are_enough() -> None:
+def test_few_rows_are_enough_but_one_has_no_neighbour() -> None:
     for kind in (Neighbours, Clusters, Ridge):
         assert fitted(kind(), ROWS.take(torch.arange(3)))(NEW.inputs).isfinite().all()
-
-
-def test_one_row_is_too_few_for_neighbours() -> None:
-    with pytest.raises(ParameterError, match="needs at least two training rows"):
+    with pytest.raises(ParameterError, match="two"):
         Neighbours().fit(ROWS.take(torch.arange(1)))
 
 
@@ -176,13 +166,10 @@ def test_rows_that_are_all_alike_give_no_warning(kind: type[Estimator]) -> None:
     assert estimates.argmax(dim=1).tolist() == [0, 1, 1]
 
 
-def test_one_cluster_is_the_mean_pulled_to_itself() -> None:
-    np.testing.assert_allclose(fitted(Clusters(1))(NEW.inputs)[0], ROWS.right.mean(dim=0), atol=1e-6)
-
-
 def test_a_cluster_is_smoothed_by_one_row() -> None:
     inputs = torch.tensor([[0.0], [0.1], [9.0], [9.1], [9.2]])
     right = torch.tensor([[1.0], [1.0], [0.0], [0.0], [1.0]])
+    np.testing.assert_allclose(fitted(Clusters(1))(NEW.inputs)[0], ROWS.right.mean(dim=0), atol=1e-6)
     estimates = fitted(Clusters(2), FitRows(inputs, right, torch.zeros(5)))(inputs)
     assert estimates[:, 0].tolist() == pytest.approx([2.6 / 3, 2.6 / 3, 1.6 / 4, 1.6 / 4, 1.6 / 4])
 
@@ -213,9 +200,7 @@ def test_the_last_digits_do_not_make_another_category() -> None:
 
 
 def test_a_table_of_rows_that_all_differ() -> None:
-    with pytest.raises(
-        ParameterError, match=r"^300 of 300 training rows are different; let the router see only the category"
-    ):
+    with pytest.raises(ParameterError, match=r"^300 of 300 .*dataset\.category"):
         Lookup().fit(ROWS)
 
 
@@ -288,7 +273,7 @@ def test_rows_without_a_label_do_not_count_as_one() -> None:
     estimator = LabelClassifier()
     estimator.fit(FitRows(ROWS.inputs, ROWS.right, half))
     assert len(estimator.table) == LABELS
-    with pytest.raises(ParameterError, match="needs labels"):
+    with pytest.raises(ParameterError, match="labels"):
         LabelClassifier().fit(some_rows(labelled=False))
 
 
@@ -309,5 +294,5 @@ def test_outputs_are_logits_and_images_are_rows_of_pixels() -> None:
     torch.testing.assert_close(torch.sigmoid(network(NEW.inputs)), chances)
     images = NEW.inputs.view(-1, 2, 2, 1)
     assert torch.equal(network(images), network(NEW.inputs))
-    with pytest.raises(ParameterError, match="reads rows of numbers, not one text"):
+    with pytest.raises(ParameterError, match="not one text"):
         network(torch.zeros(2, 5, dtype=torch.int32))

@@ -75,8 +75,7 @@ def test_the_weights_are_those_of_a_network_without(head: str, tmp_path: Path) -
 
 def test_a_network_without_a_head_is_refused() -> None:
     odd = nn.Linear(2, 2)
-    with pytest.raises(ParameterError, match=r"^aux: Linear .*aux=none"):
-        attach_aux(odd, 4)
-    odd.head = nn.Identity()
-    with pytest.raises(ParameterError, match=r"^aux: Linear"):
-        attach_aux(odd, 4)
+    for head in (None, nn.Identity()):
+        odd.head = head
+        with pytest.raises(ParameterError, match=r"^aux: Linear .*aux=none"):
+            attach_aux(odd, 4)

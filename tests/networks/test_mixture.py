@@ -7,9 +7,8 @@ from scipy.optimize import nnls
 from tests.networks.test_estimators import NEW, ROWS, Constant
 
 from l2d.networks.estimators.estimator import Estimator, FitRows
-from l2d.networks.estimators.linear import LabelClassifier, Ridge
+from l2d.networks.estimators.linear import Ridge
 from l2d.networks.estimators.mixture import Mixture, left_out_estimates, relative_weights
-from l2d.networks.estimators.neighbours import Neighbours
 
 
 def test_weights_by_hand() -> None:
@@ -18,9 +17,8 @@ def test_weights_by_hand() -> None:
     right = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double()
     exact, half, level = right.float(), right.float() / 2 + 0.25, torch.tensor([[0.9, 0.9], [0.1, 0.1]])
     assert relative_weights(torch.stack([exact, level]), right).tolist() == pytest.approx([1, 0])
-    assert relative_weights(torch.stack([level, half]), right).tolist() == pytest.approx(
-        [0, 1]
-    )  # the scale is not kept
+    # The scale is not kept.
+    assert relative_weights(torch.stack([level, half]), right).tolist() == pytest.approx([0, 1])
     assert relative_weights(torch.stack([1 - exact, level]), right).tolist() == [0.5, 0.5]  # none helps
     # One estimate knows row 0, the other row 1: both weigh the same.
     one, other = right.float().clone(), right.float().clone()
@@ -110,11 +108,3 @@ def test_members_are_judged_on_rows_that_they_did_not_see() -> None:
     mixture = Mixture([Memory, Ridge])
     mixture.fit(ROWS)
     assert mixture.weights[0] == 0
-
-
-def test_a_fitted_mixture_is_loaded() -> None:
-    kinds: list[type[Estimator]] = [Neighbours, Ridge, LabelClassifier]
-    mixture, other = Mixture(kinds), Mixture(kinds)
-    mixture.fit(ROWS)
-    other.load_state_dict(mixture.state_dict())
-    torch.testing.assert_close(other(NEW.inputs), mixture(NEW.inputs))

@@ -25,25 +25,19 @@ def seen(network: MLP, rows: list[list[float]]) -> list[list[float]]:
     return inputs[0].tolist()
 
 
-def test_normalises_each_feature() -> None:
-    network = build(mean=[100.0, 1.0], std=[10.0, 0.5])
-    assert seen(network, [[100.0, 1.0], [120.0, 0.5]]) == [[0, 0], [2, -1]]
-
-
-def test_a_column_that_was_constant_does_not_explode() -> None:
-    """Its spread comes as 1e-6; a step of 1 on the test split stays a step of 1."""
-    network = build(mean=[5.0], std=[1e-6])
-    assert seen(network, [[5.0], [6.0]]) == [[0], [1]]
-
-
-def test_a_column_of_small_numbers_is_not_constant() -> None:
-    """A spread of a ten-thousandth, as of a share in percent of percents, is one; a millionth is not."""
-    assert build(mean=[0.0, 0.0], std=[1e-4, 1e-6]).std.tolist() == pytest.approx([1e-4, 1])
-
-
-def test_an_outlier_is_held_at_ten_spreads() -> None:
-    network = build(mean=[0.0], std=[1.0])
-    assert seen(network, [[1e30], [-1e30], [9.0]]) == [[10], [-10], [9]]
+@pytest.mark.parametrize(
+    ("mean", "std", "rows", "expected"),
+    [
+        ([100.0, 1.0], [10.0, 0.5], [[100.0, 1.0], [120.0, 0.5]], [[0, 0], [2, -1]]),
+        ([5.0], [1e-6], [[5.0], [6.0]], [[0], [1]]),  # constant in training: a step of 1 on the test split stays one
+        ([0.0], [1e-4], [[5e-4]], [[5]]),  # small numbers are not constant
+        ([0.0], [1.0], [[1e30], [-1e30], [9.0]], [[10], [-10], [9]]),  # outliers are held at ten spreads
+    ],
+)
+def test_features_are_normalised(
+    mean: list[float], std: list[float], rows: list[list[float]], expected: list[list[float]]
+) -> None:
+    assert seen(build(mean=mean, std=std), rows) == [pytest.approx(row) for row in expected]
 
 
 @pytest.mark.parametrize(("depth", "layers"), [(0, 0), (1, 1), (3, 3)])

@@ -52,9 +52,8 @@ def test_every_weight_learns(kind: str, encoders: dict[str, Path]) -> None:
     network(tokens(encoders[kind], TEXTS)).square().sum().backward()
     for name, weight in network.named_parameters():
         assert weight.grad is not None, name
-        assert weight.grad.abs().sum() > 0 or name.endswith(("key.bias", "key_proj.bias")), (
-            name
-        )  # shifts all scores alike
+        shifts_all_scores_alike = name.endswith(("key.bias", "key_proj.bias"))
+        assert weight.grad.abs().sum() > 0 or shifts_all_scores_alike, name
 
 
 def test_no_tokens_at_all_is_still_a_number(encoders: dict[str, Path]) -> None:
@@ -98,9 +97,8 @@ def test_texts_longer_than_it_reads(encoders: dict[str, Path]) -> None:
     """64 positions: one token more is too many, unless positions are relative."""
     whole, longer = (torch.zeros(2, length, dtype=torch.int32) for length in (64, 65))
     assert build(encoders["bert"])(whole).shape == (2, 3)
-    with pytest.raises(ParameterError, match=r"at most 64 tokens") as caught:
+    with pytest.raises(ParameterError, match=r"^reads\.max_length=65: .*64"):
         build(encoders["bert"])(longer)
-    assert (caught.value.parameter, caught.value.value) == ("reads.max_length", 65)
     assert build(encoders["deberta"])(longer).shape == (2, 3)
 
 
@@ -113,13 +111,12 @@ def test_dropout_is_before_the_head_and_in_training_alone(encoders: dict[str, Pa
     assert seen[1].all()
 
 
-def test_what_is_no_encoder(tmp_path: Path) -> None:
+def test_folders_without_an_encoder(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded"):
         build(tmp_path)
     transformers.T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2).save_pretrained(tmp_path)
     with pytest.raises(ParameterError, match=r"^model=.*: not a text encoder"):
         build(tmp_path, pretrained=False)
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded") as caught:
+    with pytest.raises(ParameterError, match=r"^model=.*: cannot be loaded"):
         build(tmp_path)
-    assert "\n" not in str(caught.value)

