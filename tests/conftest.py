@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache
@@ -13,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import coverage
 import hydra
 import hypothesis
 import pytest
@@ -35,22 +33,10 @@ LIBRARIES = (
 )
 
 
-@contextlib.contextmanager
-def untraced() -> Iterator[None]:
-    """Coverage does not look on: other people's code would take up to three times as long."""
-    tracing = sys.gettrace()
-    sys.settrace(None)
-    try:
-        yield
-    finally:
-        sys.settrace(tracing)
-
-
 def import_libraries() -> None:
-    with untraced():
-        import_quickly()
-        for name in LIBRARIES:
-            import_module(name)
+    import_quickly()
+    for name in LIBRARIES:
+        import_module(name)
 
 
 def compose_once(
@@ -65,11 +51,11 @@ def compose_once(
 
 
 COMPOSED: dict[tuple[str, ...], DictConfig] = {}
-hydra.compose = untraced()(compose_once)  # type: ignore[assignment]
+hydra.compose = compose_once  # type: ignore[assignment]
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # otherwise as tests need them
-    import_libraries() if sys.gettrace() is not None else import_quickly()
+    import_quickly()
 
 hypothesis.settings.register_profile("l2d", deadline=None, derandomize=True, max_examples=60)
 hypothesis.settings.load_profile("l2d")
@@ -85,7 +71,7 @@ def tiny_for(arguments: Sequence[str]) -> list[str]:
     return TINY_ON_ROWS if any(argument.startswith("dataset=") for argument in arguments) else TINY
 
 
-# Begun first, so that no process is left with one of them when the other has nothing to do.
+# These files start first, so that no process is left with one of them while the others have nothing to do.
 LONGEST = ("test_sweep", "test_train", "test_study", "test_trained")
 
 
@@ -95,28 +81,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if hasattr(config, "workerinput"):  # several processes: otherwise nobody waits for the longest
         items.sort(key=lambda item: item.path.stem not in LONGEST)
-
-
-MEASURED_CASES = 3
-CASES_RUN: Counter[str] = Counter()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Coverage leaves most slow tests alone, and a test's cases after the first few: it doubles their time, and the others see
-    nearly every line. (The mark no_cover does nothing where pytest-xdist is used: of the two measurements that pytest-cov begins
-    there it pauses one.)"""
-    function = item.nodeid.partition("[")[0]
-    CASES_RUN[function] += 1
-    slow = item.get_closest_marker("slow") and not item.get_closest_marker("measured")
-    stopped, aside = [], slow or CASES_RUN[function] > MEASURED_CASES
-    while aside and (measuring := coverage.Coverage.current()) is not None:
-        measuring.stop()
-        stopped.append(measuring)
-    result = yield
-    for measuring in reversed(stopped):
-        measuring.start()
-    return result
 
 
 def pytest_sessionfinish() -> None:
@@ -140,7 +104,7 @@ def _one_thread() -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _frozen() -> None:
-    """Every run collects garbage before it begins. What is imported and what other files keep is none, and there is much of it."""
+    """Every run collects garbage before it begins. Spare it the many objects that imports and earlier files keep alive."""
     gc.freeze()
 
 

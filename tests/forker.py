@@ -122,7 +122,7 @@ def import_everything() -> None:
     torch.set_num_threads(1)
     warm_up()
     no_pictures().start()
-    gc.freeze()  # every run collects garbage before it begins, and what is imported is none
+    gc.freeze()  # every run collects garbage before it begins; imported modules are not garbage
 
 
 def warm_up() -> None:

@@ -143,7 +143,6 @@ def test_cells_are_where_training_puts_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.measured
 def test_a_sweep_within_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a folder with "=" in its name too, which is no override; cells that belong elsewhere are not missing here."""
     root = tmp_path / "a=b"

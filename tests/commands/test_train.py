@@ -27,7 +27,8 @@ from tests.running import folder_of as folder
 from tests.running import train
 
 from l2d.assembly.assemble import Splits
-from l2d.assembly.build import make_dataset, make_router
+from l2d.assembly.build import make_router
+from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
 from l2d.commands import train as train_command
 from l2d.commands.train import nothing_to_do, say_what_next, train_job, what_next
@@ -42,10 +43,11 @@ from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.method import Method
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.router import router as route
+from l2d.router.trained import outputs_of
 from l2d.runs.folder import RunFolder
 from l2d.runs.history import HistoryLogger
 from l2d.training import score, walk
-from l2d.training.score import RoutedRows, hold
+from l2d.training.score import RoutedRows, guard_of
 from l2d.utils.errors import L2DError
 
 Tiny = Callable[..., DictConfig]
@@ -116,8 +118,8 @@ def held(method: Method, outputs: torch.Tensor, costs: torch.Tensor, test: torch
     """What validation rows make of the decisions on the test rows."""
     split: Any = SimpleNamespace(logged=None, costs=costs, prices=torch.zeros(costs.shape[1]))
     validation, tested = (RoutedRows.of(method, split, rows) for rows in (outputs, test))
-    guard, decisions = hold(method, validation, tested, best=int(costs.mean(dim=0).argmin()))
-    return guard, decisions.tolist()
+    guard = guard_of(method, validation, best=int(costs.mean(dim=0).argmin()))
+    return guard, guard.decide(tested.utilities, tested.decisions).tolist()
 
 
 @pytest.mark.parametrize("decision", ["argmax", "posterior"])
@@ -231,7 +233,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     assert (runs["last"] / "test.npz").read_bytes() != (runs["best"] / "test.npz").read_bytes()
     best = RunFolder(runs["best"])
     losses = [best.validation_after(epoch) for epoch in range(1, 5)]
-    assert best.metrics().kept_epoch == losses.index(min(losses)) + 1
+    assert best.metrics().kept_epoch == losses.index(min(losses)) + 1 < 4
+    for run, loss in ((best, min(losses)), (RunFolder(runs["last"]), losses[-1])):
+        assert run.metrics().validation.deferral_loss == pytest.approx(loss, rel=1e-6)
     return runs
 
 
@@ -263,9 +267,8 @@ def test_resumes_to_the_same_result(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        "l2d.lightning.checkpoints.SHARE", float("inf")
-    )  # a checkpoint after every epoch, however short
+    # A checkpoint after every epoch, however short.
+    monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))
     broken = tiny(f"runs_dir={tmp_path / 'broken'}", f"checkpoint={checkpoint}", *LIVELY)
     owner, name, call = CRASHES[where]
     with monkeypatch.context() as patch:
@@ -323,25 +326,12 @@ def test_a_router_that_learned_the_label_beside_is_asked_without_it(tiny: Tiny) 
         scores, decisions = saved["scores"], saved["decisions"]
     router = route.Router.load(folder(cfg), raw=True)
     assert [choice.expert for choice in router.route(images)] == [router.experts[k] for k in decisions]
-    np.testing.assert_allclose(router.scores(images), scores, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(outputs_of(router, images), scores, rtol=1e-4, atol=1e-6)
     assert scores.shape == (360, 5)
     plain = tiny("method=ldam", "recipe.epochs=1")
     train(plain)
     with np.load(folder(plain) / "test.npz") as saved:
         assert not np.allclose(saved["scores"], scores)
-
-
-@pytest.mark.slow
-def test_best_checkpoint_is_the_lowest_validation_loss(tiny: Tiny) -> None:
-    cfg = tiny("checkpoint=best", *LIVELY)
-    metrics = train(cfg)
-    lines = (folder(cfg) / "history.csv").read_text().splitlines()
-    column = lines[0].split(",").index("val/deferral_loss")
-    curve = [float(line.split(",")[column]) for line in lines[1:]]
-    assert metrics["validation"]["deferral_loss"] == pytest.approx(min(curve), rel=1e-6)
-    assert min(curve) < curve[-1]
-    last = train(tiny("checkpoint=last", *LIVELY))
-    assert last["validation"]["deferral_loss"] == pytest.approx(curve[-1], rel=1e-6)
 
 
 @pytest.mark.slow
@@ -420,7 +410,7 @@ def test_patience_ends_a_run_and_an_average_judges_it(steady: dict[str, Path]) -
         router = route.Router.load(path, raw=True)
         with np.load(path / "test.npz") as saved:
             rows = make_dataset(check(RunFolder(path).config())).load(Path()).test_inputs
-            np.testing.assert_allclose(router.scores(rows), saved["scores"], rtol=1e-5)
+            np.testing.assert_allclose(outputs_of(router, rows), saved["scores"], rtol=1e-5)
         assert not any("aux" in name or "averaged" in name for name in router.network.state_dict())
 
 
@@ -443,9 +433,8 @@ def test_killed_with_patience_or_an_average(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """When epochs without a new best have been counted already, and when training was over: then none is trained again."""
-    monkeypatch.setattr(
-        "l2d.lightning.checkpoints.SHARE", float("inf")
-    )  # a checkpoint after every epoch, however short
+    # A checkpoint after every epoch, however short.
+    monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))
     cfg = on_a_table(tmp_path, *STEADY[name])
     with monkeypatch.context() as patch:
         patch.setattr(owner, attribute, crashing(getattr(owner, attribute), call))
@@ -465,7 +454,7 @@ def test_killed_with_patience_or_an_average(
 def test_diverging_training_is_one_line_and_not_finished(steps: list[str], tiny: Tiny) -> None:
     """Also when it is the very last step that diverges, whose loss is never seen in training."""
     cfg = tiny("recipe.optimizer.lr=1e30", *steps)
-    with pytest.raises(L2DError, match=r"training diverged.*recipe\.optimizer\.lr"):
+    with pytest.raises(L2DError, match=r"diverged.*recipe\.optimizer\.lr"):
         train(cfg)
     assert not (folder(cfg) / "metrics.json").exists()
     assert not (folder(cfg) / "checkpoints" / "last.ckpt").exists()
@@ -478,49 +467,24 @@ def test_damaged_checkpoint_is_named(tiny: Tiny, monkeypatch: pytest.MonkeyPatch
     train(cfg)
     last = folder(cfg) / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:1000])
-    with pytest.raises(L2DError, match=r"last\.ckpt: damaged checkpoint.*force=true"):
+    with pytest.raises(L2DError, match=r"last\.ckpt: damaged"):
         train(cfg)
     monkeypatch.undo()
     train(tiny("force=true"))
 
 
+# What only the data, the experts or the objects can tell; all else is refused by `check` (tests/config/test_checking.py).
 BAD = {
-    "checkpoint=first": "checkpoint=first",
-    "decision=best": "decision=best",
-    "aux=both": "aux=both",
-    "aux_weight=-1": "aux_weight=-1",
-    "recipe.ema=1": "recipe.ema=1",
-    "recipe.patience=2": "recipe.patience=2: needs checkpoint=best",
-    "recipe.epochs=0": "recipe.epochs",
-    "trainer.devices=-7": "trainer.devices=-7",
-    "recipe.schedule=linear": "recipe.schedule",
-    "setup.coverage=[0.5,0.4]": "setup.coverage",
     "setup.coverage=[0.97,0.03]": "setup.coverage",
-    "setup.coverage=[1.0]": "setup.coverage",
-    "cost=error_plus_cost cost.prices=[0.1,-1,0,0,0]": "cost.prices[2]=-1",
-    "cost=error_plus_cost cost.prices=[0.1,nan,0,0,0]": "cost.prices[2]=nan",
-    "cost=error_plus_cost cost.prices=[1,2]": "cost.prices=[1, 2]: expected 5 prices",
-    "cost=extreme": "cost: extreme prices allow at most 4 experts, not 5",
-    "cost=columns": "cost: these data have no price columns",
+    "cost=error_plus_cost cost.prices=[1,2]": "cost.prices=[1",
+    "cost=extreme": "cost: ",
+    "cost=columns": "cost: ",
     "method.rho.offset=-5": "method.rho.offset=-5",
-    "validation_fraction=2": "validation_fraction",
-    "recipe.augment=rotate": "recipe.augment=rotate",
-    "trainer.data_on_device=maybe": "trainer.data_on_device=maybe",
+    "method.rho.groups=[4,5]": "method.rho.groups",
     "validation_fraction=0.001": "validation_fraction",
     "recipe.batch_size=2": "recipe.batch_size=2",
-    "method.rho.offset=abc": "method.rho.offset=abc",
-    "method.rho.offset=inf": "method.rho.offset=inf",
-    "method.rho=null": "method.rho=",
-    "method.rho.groups=[4,5]": "method.rho.groups",
-    "+method.rho.ofset=1": "method.rho.ofset: unknown key",
-    "router.width=abc": "router.width=abc",
-    "router.zero_init=1": "router.zero_init=1",
-    "recipe.precision=foo": "recipe.precision=foo",
-    "seed=-1": "seed=-1",
     "setup.name=../../x": "setup.name=../../x",
-    "router.width=4.5": "router.width=4.5",
     "+recipe.optimizer.betas=3": "recipe.optimizer=",
-    "+recipe.optimizer.momentun=0.9": "recipe.optimizer.momentun",
 }
 
 
@@ -553,7 +517,8 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
     again = command("recipe.epochs=1")
     assert picture.exists()
     assert again.returncode == 0
-    assert f"finished already (force=true re-runs it)\n{path}\n\nnext:\n" in again.stdout
+    assert "finished already" in again.stdout
+    assert f"l2d route {path} " in again.stdout
     # nothing is left beside runs/
     assert [entry.name for entry in tmp_path.iterdir()] == ["runs"]
 
@@ -562,11 +527,8 @@ def test_the_command(command: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["method=mld"], "method=mld"),
-        (["method.rhoo=1"], "method.rhoo"),
-        (["method.rho.offset=-5"], "method.rho.offset=-5"),
         (["runs_dir=/dev/null/x"], "runs_dir"),
-        (["recipe.optimizer._target_=torch.optim.Adm"], "recipe.optimizer._target_=torch.optim.Adm: no such class"),
+        (["recipe.optimizer._target_=torch.optim.Adm"], "recipe.optimizer._target_=torch.optim.Adm"),
         (["recipe.optimizer.lr=1e30"], "recipe.optimizer.lr"),
     ],
 )
@@ -647,14 +609,6 @@ def test_what_a_library_exits_with_is_said(multirun: list[str], command: Command
 
 
 @pytest.mark.slow
-def test_help(command: Command) -> None:
-    result = command("--help", tiny=False)
-    assert result.returncode == 0
-    assert "resnet18_slim" in result.stdout
-    assert "usage: l2d train" in result.stdout
-
-
-@pytest.mark.slow
 def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, tmp_path: Path) -> None:
     good = command("-m", "recipe.epochs=1", "method=mild,ldam", "seed=0,1")
     assert good.returncode == 0, good.stderr
@@ -664,8 +618,8 @@ def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, t
     assert bad.returncode != 0
     lines = [line for line in bad.stderr.splitlines() if line.startswith("error: ")]
     assert "method.rho.offset=-5: method.rho.offset=-5" in lines[0].replace(" seed=0", "")
-    assert lines[-1] == "error: 1 of 3 runs failed; the same command tries them again"
-    assert "failed:\n  digits I synthetic error mild seed=0: method.rho.offset=-5" in bad.stdout
+    assert "1 of 3 runs" in lines[-1]
+    assert "digits I synthetic error mild seed=0: method.rho.offset=-5" in bad.stdout
     assert len(list(tmp_path.glob("runs/digits/I/**/metrics.json"))) == 2
 
 
@@ -737,7 +691,7 @@ def test_an_image_set_resident_and_streamed(command: Command, tmp_path: Path) ->
     assert command("dataset=svhn", name="prepare", tiny=False).returncode == 0
     other = command("dataset=svhn", *options)
     assert other.returncode == 1
-    assert "was run on other data" in other.stderr
+    assert "other data" in other.stderr
 
 
 @pytest.mark.slow
@@ -784,58 +738,48 @@ def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_pa
 TABLE = ["dataset=table", "dataset.path=my table.csv"]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "look", "query", "kept", "again"),
-    [
-        (["setup=I", "seed=3"], "report", "--image new.png", "", "setup=I method=mild,cost_regression"),
-        ([*TABLE, "method=ce"], "report", "--file new.csv", "", "dataset=table 'dataset.path=my table.csv' method=ce,mild,cost_regression"),
-        ([*TABLE, "dataset.text=q", "cost=error_plus_cost", "cost.prices=[0,1]"], "curve", '--text "a new query"', "", "dataset=table 'dataset.path=my table.csv' dataset.text=q cost=error_plus_cost 'cost.prices=[0,1]' method=mild,cost_regression"),
-        ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "", "dataset=table 'dataset.path=my table.csv' dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
-        (["dataset=mmlu_sim"], "report", '--text "a new query"', "", "dataset=mmlu_sim method=mild,cost_regression"),
-        (["dataset=mmlu_sim", "router=deberta_v3_xsmall"], "report", '--text "a new query"', " --keep text", "dataset=mmlu_sim router=deberta_v3_xsmall method=mild,cost_regression"),
-    ],
-)  # fmt: skip
+PRICED = [*TABLE, "cost=error_plus_cost", "cost.prices=[0,1]"]
+NEXT = [
+    (["setup=I", "seed=3"], "report", "--image new.png", "", "setup=I method=mild,cost_regression"),
+    ([*TABLE, "method=ce"], "report", "--file new.csv", "", "{table} method=ce,mild,cost_regression"),
+    ([*PRICED, "dataset.text=q"], "curve", '--text "a new query"', "", "{table} cost=error_plus_cost 'cost.prices=[0,1]' dataset.text=q method=mild,cost_regression"),
+    ([*TABLE, "dataset.text=q", "dataset.features=[a]", "cost=columns"], "curve", "--file new.csv", "", "{table} dataset.text=q 'dataset.features=[a]' cost=columns method=mild,cost_regression"),
+    (["dataset=mmlu_sim", "router=deberta_v3_xsmall"], "report", '--text "a new query"', " --keep text", "dataset=mmlu_sim router=deberta_v3_xsmall method=mild,cost_regression"),
+]  # fmt: skip
+
+
+def commands_in(said: str) -> list[str]:
+    return re.findall(r"^  (l2d .*)$", said, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("overrides", "look", "query", "kept", "again"), NEXT)
 def test_what_to_do_next(overrides: list[str], look: str, query: str, kept: str, again: str) -> None:
-    """Of a method that takes other prices later: a curve, where there are prices. A log keeps no tokens, so texts instead."""
+    """After a method that takes other prices later: a curve, if there are prices. A log keeps texts instead of tokens."""
     found = example_metrics(prices=[0.0, float(any(word.startswith("cost=") for word in overrides))])
     found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=True))
     said = what_next(check(compose(overrides)), Path("run"), found, [*overrides, "force=true"])
-    assert re.findall(r"^  (l2d .*)$", said, re.MULTILINE) == [
-        f"l2d {look} run",
-        f"l2d route run {query}",
-        f"l2d serve run{kept}",
-        f"l2d train -m {again} seed=0,1,2",
-    ]
+    again = again.format(table="dataset=table 'dataset.path=my table.csv'")
+    routed, served, trained = f"l2d route run {query}", f"l2d serve run{kept}", f"l2d train -m {again} seed=0,1,2"
+    assert commands_in(said) == [f"l2d {look} run", routed, served, trained]
 
 
 def test_what_to_do_next_with_ones_own_loss() -> None:
     experiment = check(compose(["dataset=mmlu_sim"]))
     own = replace(experiment, method=replace(experiment.method, name="mine", target="losses.mine.Mine"))
     given = ["dataset=mmlu_sim", "method=mine", "+method.margin=2", "trainer.devices=2"]
-    said = what_next(own, Path("my run"), example_metrics(), given, "my_conf")
-    assert "  l2d report 'my run'\n" in said
-    assert "  l2d route 'my run' --text \"a new query\" --trust losses.mine\n" in said
-    assert "  l2d serve 'my run' --trust losses.mine\n" in said
-    assert said.endswith(  # other methods have no margin
-        "  # train it on three seeds\n"
-        "  l2d train --config-dir my_conf -m dataset=mmlu_sim +method.margin=2 method=mine seed=0,1,2"
-    )
+    assert commands_in(what_next(own, Path("my run"), example_metrics(), given, "my_conf")) == [
+        "l2d report 'my run'",
+        "l2d route 'my run' --text \"a new query\" --trust losses.mine",
+        "l2d serve 'my run' --trust losses.mine",
+        # Other methods have no margin.
+        "l2d train --config-dir my_conf -m dataset=mmlu_sim +method.margin=2 method=mine seed=0,1,2",
+    ]
 
 
-@pytest.mark.parametrize(
-    ("later", "prices", "look", "why"),
-    [
-        (True, [0.0, 1.0], "curve", "draw error against price"),
-        (False, [0.0, 1.0], "report", "make a page of tables and plots"),
-        (True, [0.0, 0.0], "report", "make a page of tables and plots"),
-    ],
-)
-def test_a_curve_is_for_methods_that_take_other_prices(later: bool, prices: list[float], look: str, why: str) -> None:
-    overrides = [*TABLE, "cost=error_plus_cost", f"cost.prices={prices}"]
-    found = example_metrics(prices=prices)
-    found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=later))
-    said = what_next(check(compose(overrides)), Path("run"), found, overrides)
-    assert said.startswith(f"next:\n  # {why}\n  l2d {look} run\n  # choose")
+def test_a_curve_is_for_methods_that_take_other_prices() -> None:
+    found = example_metrics(prices=[0.0, 1.0])
+    found = replace(found, capabilities=replace(found.capabilities, takes_prices_later=False))
+    assert commands_in(what_next(check(compose(PRICED)), Path("run"), found, PRICED))[0] == "l2d report run"
 
 
 @pytest.mark.parametrize(("part", "trust"), [("router", " --trust my.own"), ("dataset", "")])
@@ -873,7 +817,7 @@ def test_when_it_is_said_what_to_do_next(
 def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("l2d.config.hydra_adapter.in_a_sweep", lambda: True)
     monkeypatch.setattr("l2d.commands.train.answered", lambda *_: pytest.fail("it was begun"))
-    with pytest.raises(L2DError, match=r"^trainer\.devices: a sweep gives each run one device"):
+    with pytest.raises(L2DError, match=r"^trainer\.devices: "):
         train_job(compose(["trainer.devices=2"]))
 
 
@@ -910,8 +854,9 @@ def test_a_picture_that_cannot_be_written_is_one_line(
     run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=example_metrics)
     say_what_next(check(compose([])), run)
     said = capsys.readouterr()
-    assert said.err == f"{tmp_path / 'deferral.png'}: the picture could not be written (Permission denied)\n"
-    assert said.out.startswith("\nnext:\n")
+    [line] = said.err.splitlines()
+    assert line.startswith(f"{tmp_path / 'deferral.png'}: ")
+    assert commands_in(said.out)
 
 
 @pytest.mark.parametrize(
@@ -919,16 +864,12 @@ def test_a_picture_that_cannot_be_written_is_one_line(
     [
         (["cost=columns"], [0.002, 0.0001], True),
         (["cost=error_plus_cost", "cost.prices=[0.002,0.0001]"], [0.002, 0.0001], True),
-        (["cost=logged"], [0.002, 0.0001], True),
         (["cost=columns"], [0.02, 0.0001], False),
-        (["cost=columns"], [0.0, 0.0], False),
         (["cost=columns", "cost.error_price=0.5"], [0.004, 0.0002], False),
-        (["cost=columns", "cost.error_price=1"], [0.002, 0.0001], False),
         (["cost=columns", "cost.scale=0.1"], [0.002, 0.0001], False),
-        (["cost=error"], [0.0, 0.0], False),
     ],
 )
-def test_prices_that_hardly_count_are_told(
+def test_prices_that_hardly_count_are_named(
     overrides: list[str],
     prices: list[float],
     hint: bool,
@@ -941,11 +882,10 @@ def test_prices_that_hardly_count_are_told(
     run: Any = SimpleNamespace(finished=True, path=tmp_path, metrics=lambda: replace(example_metrics(), prices=prices))
     say_what_next(check(compose(["dataset=table", *overrides])), run)
     said = capsys.readouterr().out.splitlines()
-    assert said[1].startswith("cost.error_price: not given; mean errors reach 0.5 and mean prices only 0.002, ") == hint
-    assert ("next:" in said[:2]) == (not hint)
+    assert said[1].startswith("cost.error_price: ") == hint
 
 
-def test_a_file_that_cannot_be_read_is_told_first(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named_first(tmp_path: Path) -> None:
     """Before that it is not the one that the run was trained on."""
     file = tmp_path / "t.jsonl"
     experiment = check(compose(["dataset=table", f"dataset.path={file}", f"runs_dir={tmp_path}"]))
@@ -953,7 +893,7 @@ def test_a_file_that_cannot_be_read_is_told_first(tmp_path: Path) -> None:
     run.path.mkdir()
     (run.path / "data.txt").write_text("another")
     (run.path / "metrics.json").write_text("{}")
-    for content, said in (('{"x": 1}\n', "was run on other data"), ('{"x": 1}\n{"x"\n', "t.jsonl: line 2 is not JSON")):
+    for content, said in (('{"x": 1}\n', "other data"), ('{"x": 1}\n{"x"\n', "t.jsonl: line 2")):
         file.write_text(content)
         with pytest.raises(L2DError, match=said):
             nothing_to_do(experiment, run)

@@ -1,6 +1,7 @@
 """What all commands share: how they end when their reader has gone, and when the user made a mistake."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -75,22 +76,25 @@ def test_ctrl_c_ends_by_the_signal_so_that_a_loop_around_the_command_ends_too() 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("recipe.emma=0.9", "recipe.emma: unknown key; did you mean ema?"),
-        ("method.rho.ofset=3", "method.rho.ofset: unknown key; did you mean offset?"),
-        ("cost.colour=red", "cost.colour: unknown key; there are noise, noise_kind"),
-        ("dataset.labels=topic", "dataset.labels: unknown key"),
-        ("dataset.nam=mine", "dataset.nam: unknown key; did you mean name?"),
-        ("method=mildd", "method=mildd: unknown choice; did you mean mild?"),
-        ("setup=z", "setup=z: unknown choice; there are I, II, III, llama, llm, mixtral, own, severe"),
-        ("setup", "setup: must be KEY=VALUE, without spaces around ="),
-        ("runs_dir=~/x", "runs_dir=~/x: Hydra cannot read this value as it stands; write 'runs_dir=\"~/x\"'"),
+        ("recipe.emma=0.9", "recipe.emma: .* ema"),
+        ("method.rho.ofset=3", "method.rho.ofset: .* offset"),
+        ("sed=1", "sed: .* seed"),
+        ("tune.serach=paper", "tune.serach: .* search"),
+        ("cost.colour=red", "cost.colour: .* noise, noise_kind"),
+        ("dataset.labels=topic", "dataset.labels: "),
+        ("methods=mild", "methods: .* method"),
+        ("method=mildd", "method=mildd: .* mild"),
+        ("hydra/launcher=gpu_4", "hydra/launcher=gpu_4: .* gpus_4"),
+        ("setup=z", "setup=z: .* I, II, III, llama"),
+        ("setup", "setup: .*KEY=VALUE"),
+        ("runs_dir=~/x", "runs_dir=~/x: .* 'runs_dir=\"~/x\"'"),
     ],
 )
-def test_what_is_said_of_a_mistake_on_the_command_line(given: str, said: str) -> None:
+def test_a_mistake_on_the_command_line_is_one_line(given: str, said: str) -> None:
     with pytest.raises(HydraException) as caught:
         compose([given])
     assert is_mistake(caught.value)
-    assert one_line(caught.value) == said
+    assert re.match(said, one_line(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -114,12 +118,6 @@ def test_how_an_argument_should_be_written(given: str, right: str, value: object
 @pytest.mark.parametrize("given", ["a={b:", "a=[b,c", "a={größe:1}"])
 def test_an_argument_that_cannot_be_mended_is_not(given: str) -> None:
     assert "; write" not in how_to_write(given)
-
-
-def test_a_group_that_there_is_not() -> None:
-    with pytest.raises(HydraException) as caught:
-        compose(["methods=mild"])
-    assert one_line(caught.value).startswith("methods: unknown key; did you mean method?")
 
 
 def test_other_errors_of_hydra_say_what_and_why() -> None:
@@ -163,6 +161,6 @@ def test_flags_are_refused_in_one_line() -> None:
             parser.parse_args(given)
 
 
-def test_a_parameter_that_was_a_flag_is_told_as_one() -> None:
-    with pytest.raises(ParameterError, match=r"^--test-split=3: too large$"), given_as_flags():
+def test_a_parameter_that_was_a_flag_is_named_as_one() -> None:
+    with pytest.raises(ParameterError, match=r"^--test-split=3: "), given_as_flags():
         raise ParameterError("test_split", "too large", 3)
