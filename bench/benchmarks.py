@@ -1,6 +1,6 @@
 """Public benchmarks of routers between language models: runs on their own splits, into a CSV and docs/benchmarks.md.
 
-python bench/benchmarks.py routerdc TABLE RUNS_DIR    # TABLE: what l2d import routerdc made of RouterDC's files
+python bench/benchmarks.py routerdc TABLE RUNS_DIR    # TABLE: what bench/import_benchmark.py routerdc made of RouterDC's files
 python bench/benchmarks.py llmrouter TABLE RUNS_DIR   # TABLE: of LLMRouter's preprocessed files, the same way
 python bench/benchmarks.py mmlu TABLE RUNS_DIR        # TABLE: outcomes of the two trios, as for dataset=mmlu
 python bench/benchmarks.py docs                       # the tables of docs/benchmarks.md, from the CSV
@@ -8,7 +8,6 @@ python bench/benchmarks.py docs                       # the tables of docs/bench
 Finished runs are not trained again. DATA_DIR says where embeddings are kept (default: data).
 """
 
-import argparse
 import math
 import os
 import statistics
@@ -31,26 +30,15 @@ from l2d.data.cells import missing
 from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
-from provenance import ROOT, commit, machine, versions
-from records import Row, put, read, trained, write
+from provenance import about
+from records import DOCS, Results, Row, markdown, parser_of, put, trained
 
-CSV, PAGE = ROOT / "bench" / "results" / "benchmarks.csv", ROOT / "docs" / "benchmarks.md"
-KEYS = ["benchmark", "prices", "method", "seed"]
-FIELDS = [
-    *KEYS,
-    "n",
-    "tasks",
-    "validation",
-    "loss",
-    "guarded",
-    "single",
-    "oracle",
-    "gain",
-    "error",
-    "guarded_gain",
-    "guarded_error",
-]
-FIELDS += ["fell_back", "by_task", "machine", "versions", "commit", "command"]
+RESULTS = Results(
+    "benchmarks",
+    "benchmark prices method seed",
+    "n tasks validation loss guarded single oracle gain error guarded_gain guarded_error fell_back by_task"
+    " machine versions commit command",
+)
 FOLDS = 5
 SEEDS = (0, 1, 2)
 TRIOS = {
@@ -68,7 +56,7 @@ SIMPLE = {
 }
 # Others' accuracies on RouterDC's test rows, in percent, mean over its five tasks.
 PUBLISHED = {
-    "RouterDC (Chen et al. 2024; our reading of its Figure 2: MMLU 61, GSM8K 70, CMMLU 52, ARC-C 59, HumanEval 51)": "about 58.5",
+    "RouterDC (Chen et al. 2024; our reading of its Figure 2: MMLU 61, GSM8K 70, CMMLU 52, ARC-C 59, HumanEval 51)": "about 58.5"
 }
 LEARNED = ("plugin", "cost_regression", "label_regression")
 PLAIN = "200 neighbours and subjects, scikit-learn"
@@ -231,7 +219,7 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
         mean, error = over_tasks(single - paid(costs, chosen), tasks)
         told |= {f"{name}gain": f"{mean:.6f}", f"{name}error": f"{error:.6f}"}
     shown = " ".join(word for word in words if not word.startswith("dataset.path="))
-    return told | {"machine": machine(), "versions": versions(), "commit": commit(), "command": f"l2d train {shown}"}
+    return told | about(f"l2d train {shown}")
 
 
 def rows_by_task(tasks: Sequence[str]) -> dict[str, list[int]]:
@@ -261,44 +249,36 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
     tasks = list(task_losses(rows[0])) if rows else []
     named = tasks if len(tasks) > 1 else []
     head = ["router", "accuracy, ± std", "with the guard, ± std", "more than the best single model, ± 95 %", *named]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [f"| {title} | {accuracy} | | |{' |' * len(named)}" for title, accuracy in published.items()]
+    lines = [[title, accuracy, "", "", *("" for _ in named)] for title, accuracy in published.items()]
     for title, column in (("best single model on these rows", "single"), ("oracle", "oracle")):
-        lines.append(f"| *{title}* | {percent([rows[0]], column)} | | |{' |' * len(named)}")
+        lines.append([f"*{title}*", percent([rows[0]], column), "", "", *("" for _ in named)])
     by_method: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_method[row["method"]].append(row)
     for method, found in sorted(by_method.items(), key=lambda item: mean_of(item[1], "loss")):
         gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * Z * mean_of(found, 'error'):.2f}"
         by_task = [f"{100 - 100 * statistics.fmean(task_losses(row)[task] for row in found):.2f}" for task in named]
-        cells = [f"`{method}`", percent(found, "loss"), percent(found, "guarded"), gain, *by_task]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", made_by_runs(rows)])
+        lines.append([f"`{method}`", percent(found, "loss"), percent(found, "guarded"), gain, *by_task])
+    return f"{markdown(head, lines)}\n\n{made_by_runs(rows)}"
 
 
 def trios_table(rows: Sequence[Row]) -> str:
     """Gains over the best single model, ± 95 %, by itself → guarded: means over the sets of folds."""
     methods = [method for method in (PLAIN, *MMLU_METHODS) if any(row["method"] == method for row in rows)]
-    names = [method if method == PLAIN else f"`{method}`" for method in methods]
-    head = ["trio", "prices", "best single model", "oracle", *(f"{name}, ± 95 %" for name in names)]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for setup, levels in TRIOS.items():
-        for prices in levels:
-            here = [row for row in rows if (row["benchmark"], row["prices"]) == (f"mmlu, {setup}", prices)]
-            cells = [
-                setup,
-                f"[{', '.join(prices.split())}]",
-                *(f"{mean_of(here, key):.4f}" for key in ("single", "oracle")),
-            ]
-            for method in methods:
-                found = [row for row in here if row["method"] == method]
-                shown = [
-                    f"{mean_of(found, f'{kind}gain'):+.4f} ± {Z * mean_of(found, f'{kind}error'):.4f}"
-                    for kind in ("", "guarded_")
-                ]
-                cells.append(" → ".join(shown) + (" (falls back)" if mean_of(found, "fell_back") == 1 else ""))
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", made_by_runs(rows)])
+    head = ["trio, prices", "best single model", "oracle", *(m if m == PLAIN else f"`{m}`" for m in methods)]
+    lines = []
+    for setup, prices in ((setup, prices) for setup, levels in TRIOS.items() for prices in levels):
+        here = [row for row in rows if (row["benchmark"], row["prices"]) == (f"mmlu, {setup}", prices)]
+        known = [f"{mean_of(here, key):.4f}" for key in ("single", "oracle")]
+        lines.append([f"{setup}, [{', '.join(prices.split())}]", *known])
+        for method in methods:
+            found = [row for row in here if row["method"] == method]
+            if mean_of(found, "fell_back") == 1:
+                lines[-1].append(f"{mean_of(found, 'gain'):+.4f}; falls back")
+                continue
+            error = f"± {Z * mean_of(found, 'guarded_error'):.4f}"
+            lines[-1].append(f"{mean_of(found, 'gain'):+.4f} → {mean_of(found, 'guarded_gain'):+.4f} {error}")
+    return f"{markdown(head, lines)}\n\n{made_by_runs(rows)}"
 
 
 def mean_of(rows: Sequence[Row], column: str) -> float:
@@ -322,7 +302,7 @@ def made_by_runs(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("what", choices=["routerdc", "llmrouter", "mmlu", "docs"])
     parser.add_argument("table", type=Path, nargs="?")
     parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
@@ -332,10 +312,12 @@ def main() -> None:
         runs = (given.table, given.runs_dir)
         found = on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs)
     for row in found:
-        print(" ".join(f"{key}={row[key]}" for key in (*KEYS, "loss", "gain", "guarded_gain")), flush=True)
-        write(CSV, FIELDS, KEYS, [*read(CSV), row])  # at once: the next run may take long
-    for mark, table in tables(read(CSV)).items():
-        put(PAGE, mark, table)
+        print(
+            " ".join(f"{key}={row[key]}" for key in (*RESULTS.fields[:4], "loss", "gain", "guarded_gain")), flush=True
+        )
+        RESULTS.add([row])  # at once: the next run may take long
+    for mark, table in tables(RESULTS.read()).items():
+        put(DOCS / "benchmarks.md", mark, table)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Routers learn from simulated logs (examples/make_log.py), whose true prices are 
 judged on new queries: by the spend as it is told, and, to compare with, by that of the folds' routers alone.
 """
 
-import argparse
 import re
 import statistics
 import sys
@@ -21,35 +20,34 @@ import numpy as np
 from torch import Tensor
 
 from l2d.router.router import Router
+from l2d.router.trained import decide_inputs, inputs_of
 from l2d.utils.errors import ParameterError
-from provenance import ROOT, commit, machine, versions
-from records import Row, put, read, trained, write
+from provenance import ROOT, about
+from records import DOCS, Results, Row, parser_of, put, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 import make_log
 
-CSV = ROOT / "bench" / "results" / "budget.csv"
-PAGE = ROOT / "docs" / "llm_routing.md"
 METHODS, BUDGETS, CONFIDENCES = ("linear", "knn", "mix"), (0.001, 0.0015, 0.002, 0.0025), (None, 0.95)
 LOGS, FRESH = 12, 5_000
 ESTIMATES = ("folds, and what the final router spends more", "folds alone")
 HEAD = "| method | confidence | spend told as | told/true | true spend below its interval | above | budget exceeded | points |"
-KEYS = ("method", "log", "budget", "confidence", "estimate")
-FIELDS = (*KEYS, "spend", "low", "high", "true", "routed", "n", "command", "commit", "machine", "versions")
+POINTS = Results(
+    "budget", "method log budget confidence estimate", "spend low high true routed n command commit machine versions"
+)
 
 
 def folds_alone(run: Path) -> Router:
     """The router, whose spend is told as that of the folds' routers."""
     router = Router.load(run)
     assert router.held_out is not None
-    router.held_out = replace(router.held_out, learned=None, deployed=None, seen=None)
-    return router
+    return replace(router, held_out=replace(router.held_out, learned=None, deployed=None, seen=None))
 
 
 def measured(work: Path) -> Iterator[Row]:
     rng = np.random.default_rng(12_345)
     queries = [make_log.draw_query(rng)[0] for _ in range(FRESH)]
-    made = {"command": "python bench/budget.py run", "commit": commit(), "machine": machine(), "versions": versions()}
+    made = about("python bench/budget.py run")
     asked = f"dataset=table dataset.path={work}/log.csv dataset.text=query cost=columns cost.error_price=0.02 runs_dir={work}/runs"
     for seed in range(1, LOGS + 1):
         make_log.main(work / "log.csv", seed)
@@ -57,12 +55,12 @@ def measured(work: Path) -> Iterator[Row]:
             run, _ = trained([*asked.split(), f"dataset.name=log{seed}", f"method={method}", "progress=false"])
             routers = dict(zip(ESTIMATES, (Router.load(run.path), folds_alone(run.path)), strict=True))
             first = routers[ESTIMATES[0]]
-            inputs = first.inputs_of(queries)
+            inputs = inputs_of(first, queries)
             prices = np.array([[make_log.price_of(model, query) for model in first.experts] for query in queries])
             for (estimate, router), budget, confidence in product(routers.items(), BUDGETS, CONFIDENCES):
                 names = (method, str(seed), str(budget), str(confidence or ""), estimate)
                 found = spent(router, budget, confidence, inputs, prices)
-                yield {**dict(zip(KEYS, names, strict=True)), **found, **made}
+                yield {**dict(zip(POINTS.keys.split(), names, strict=True)), **found, **made}
 
 
 def spent(router: Router, budget: float, confidence: float | None, inputs: Tensor, prices: np.ndarray) -> Row:
@@ -73,7 +71,7 @@ def spent(router: Router, budget: float, confidence: float | None, inputs: Tenso
         return dict.fromkeys(("spend", "low", "high", "true", "routed", "n"), "")
     point = within.operating_point
     assert point is not None
-    true = float(prices[np.arange(len(prices)), within.decide_inputs(inputs).numpy()].mean())
+    true = float(prices[np.arange(len(prices)), decide_inputs(within, inputs).numpy()].mean())
     amounts = dict(zip(("spend", "low", "high", "true"), (point.spend, *point.spend_interval, true), strict=True))
     routed = str(int(point.guard.constant is None))
     return {name: f"{amount:.7f}" for name, amount in amounts.items()} | {"routed": routed, "n": str(point.rows)}
@@ -96,18 +94,18 @@ def table(rows: Sequence[Row]) -> str:
         lines.append(f"| `{method}` | {confidence or 'none'} | {estimate} | {ratio:.3f} | {shares} | {len(some)} |")
     first = rows[0]
     logs, budgets = len({row["log"] for row in rows}), ", ".join(f"${budget:g}" for budget in BUDGETS)
-    about = f"`{first['command']}`; {first['machine']}; {first['versions']}; commit {first['commit']}"
+    made = f"`{first['command']}`; {first['machine']}; {first['versions']}; commit {first['commit']}"
     told = f"{logs} simulated logs of {make_log.ROWS:,} rows, budgets {budgets}; without points that send everything to one expert"
-    return "\n".join([*lines, "", f"{told}; the truth is of {FRESH:,} new queries. {about}."])
+    return "\n".join([*lines, "", f"{told}; the truth is of {FRESH:,} new queries. {made}."])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("command", choices=["run", "docs"])
     if parser.parse_args().command == "run":
         with tempfile.TemporaryDirectory() as work:
-            write(CSV, FIELDS, KEYS, measured(Path(work)))
-    put(PAGE, "budget", table(read(CSV)))
+            POINTS.write(measured(Path(work)))
+    put(DOCS / "llm_routing.md", "budget", table(POINTS.read()))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ or MILD above TDEF by more than a std. Runs are kept by commit in runs/bench/: a
 runs of other code.
 """
 
-import csv
 import statistics
 import sys
 from typing import Any
@@ -15,7 +14,8 @@ from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
 from provenance import ROOT, commit, machine, versions
-from records import put, trained
+from records import DOCS, markdown, put, save, trained
+from records import read as read_rows
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]
@@ -29,13 +29,9 @@ def main() -> None:
     rows = [
         known[method] if method in known and method not in sys.argv[1:] else measure(method, code) for method in METHODS
     ]
-    RESULTS.parent.mkdir(exist_ok=True)
-    with RESULTS.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    text = markdown(rows)
-    put(ROOT / "docs" / "digits.md", "bench-digits", text)
+    save(RESULTS, list(rows[0]), rows)
+    text = table(rows)
+    put(DOCS / "digits.md", "bench-digits", text)
     example = [*SETTING, "method=mild"]
     path, (_, metrics) = RunFolder.of(check(compose(example)).plain).path, trained([*example, *kept(code)])
     after = what_next(check(compose(example)), path, metrics, [])
@@ -48,9 +44,8 @@ def main() -> None:
 
 
 def read() -> list[dict[str, Any]]:
-    with RESULTS.open(newline="", encoding="utf-8") as lines:
-        found = list(csv.DictReader(lines))
-    return [row | {key: float(row[key]) for key in ("mean", "std", "best_single", "fit_seconds")} for row in found]
+    broken = ("mean", "std", "best_single", "fit_seconds")
+    return [row | {key: float(row[key]) for key in broken} for row in read_rows(RESULTS)]
 
 
 def kept(code: str) -> list[str]:
@@ -81,18 +76,15 @@ def measure(method: str, code: str) -> dict[str, Any]:
     }
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
-    lines = [
-        "| method | test deferral loss, mean ± std | training time, median |",
-        "|---|---|---|",
-        *(f"| {row['method']} | {row['mean']:.4f} ± {row['std']:.4f} | {row['fit_seconds']} s |" for row in rows),
-        f"| *best single expert* | {first['best_single']:.4f} | |",
-        "",
+    lines = [[row["method"], f"{row['mean']:.4f} ± {row['std']:.4f}", f"{row['fit_seconds']} s"] for row in rows]
+    lines.append(["*best single expert*", f"{first['best_single']:.4f}", ""])
+    made = (
         f"`make bench-digits`: digits, setup III, simulated experts, error; {first['seeds']} seeds, {first['test_rows']} test"
-        f" images each; {first['machine']}; {first['versions']}; commit {', '.join(sorted({row['commit'] for row in rows}))}.",
-    ]
-    return "\n".join(lines)
+        f" images each; {first['machine']}; {first['versions']}; commit {', '.join(sorted({row['commit'] for row in rows}))}."
+    )
+    return f"{markdown(('method', 'test deferral loss, mean ± std', 'training time, median'), lines)}\n\n{made}"
 
 
 if __name__ == "__main__":

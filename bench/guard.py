@@ -8,9 +8,7 @@ wanted gain over the best single expert on a large population. The guard is then
 What it deploys is judged on the population.
 """
 
-import argparse
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import product
 
@@ -20,17 +18,14 @@ from torch import Tensor
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, with_offsets
-from provenance import ROOT, commit, machine, versions
-from records import Row, put, read, write
+from provenance import about
+from records import DOCS, Results, Row, markdown, parser_of, put
 
-CSV = ROOT / "bench" / "results" / "guard.csv"
-PAGE = ROOT / "docs" / "beyond.md"
 PEOPLE, DRAWS, TOPICS = 100_000, 300, 20
 GAINS = (-0.03, -0.01, -0.003, 0.003, 0.01, 0.02, 0.04, 0.08)
 ROWS = (100, 400, 1_600, 6_400)
 RULES = (0.0, 0.5, 1.0, 2.0)  # standard errors by which the router must be cheaper
-KEYS = ("gain", "rows", "rule")
-FIELDS = (*KEYS, "falls_back", "lost", "draws", "command", "commit", "machine", "versions")
+DRAWN = Results("guard", "gain rows rule", "falls_back lost draws command commit machine versions")
 
 
 class Population:
@@ -66,7 +61,7 @@ class Population:
 
 def simulated() -> list[Row]:
     population, rows = Population(), []
-    about = {"command": "python bench/guard.py", "commit": commit(), "machine": machine(), "versions": versions()}
+    made = about("python bench/guard.py")
     for gain, n in product(GAINS, ROWS):
         utilities = population.router(gain)
         least = min(population.alone, population.loss(argmax_last(utilities)))
@@ -76,7 +71,7 @@ def simulated() -> list[Row]:
             kept = [seen > rule * error for seen, error, _ in deployed]
             told = {"gain": f"{gain:g}", "rows": str(n), "rule": f"{rule:g}", "draws": str(DRAWS)}
             share, lost = 1 - statistics.fmean(kept), statistics.fmean(found) - least
-            rows.append({**told, "falls_back": f"{share:.4f}", "lost": f"{lost:.6f}", **about})
+            rows.append({**told, "falls_back": f"{share:.4f}", "lost": f"{lost:.6f}", **made})
         print(f"gain {gain:+.3f}, {n:,} rows: done", flush=True)
     return rows
 
@@ -95,35 +90,31 @@ def table(rows: Sequence[Row]) -> str:
     by_cell = {(float(row["gain"]), int(row["rows"]), float(row["rule"])): row for row in rows}
     sizes, rules = sorted({key[1] for key in by_cell}), sorted({key[2] for key in by_cell})
     gains = sorted({key[0] for key in by_cell})
-    lines = [
-        f"| the router's true gain | {' | '.join(f'falls back, {n:,} rows' for n in sizes)} |",
-        "|---" * (len(sizes) + 1) + "|",
+    falls = [
+        [f"{gain:+.3f}", *(f"{float(by_cell[gain, n, rules[0]]['falls_back']):.0%}" for n in sizes)] for gain in gains
     ]
-    for gain in gains:
-        shares = [f"{float(by_cell[gain, n, rules[0]]['falls_back']):.0%}" for n in sizes]
-        lines.append(f"| {gain:+.3f} | {' | '.join(shares)} |")
-    worst: dict[tuple[float, int], float] = defaultdict(float)
-    for (_, n, rule), row in by_cell.items():
-        worst[rule, n] = max(worst[rule, n], float(row["lost"]))
-    lines += [
-        "",
-        f"| the router must be cheaper by | {' | '.join(f'most that is lost, {n:,} rows' for n in sizes)} |",
-        "|---" * (len(sizes) + 1) + "|",
+    lost = [
+        [
+            "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard error{'s' * (rule > 1)}",
+            *(f"{max(float(by_cell[gain, n, rule]['lost']) for gain in gains):.4f}" for n in sizes),
+        ]
+        for rule in rules
     ]
-    for rule in rules:
-        name = "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard error{'s' * (rule > 1)}"
-        lines.append(f"| {name} | {' | '.join(f'{worst[rule, n]:.4f}' for n in sizes)} |")
+    heads = ("the router's true gain; falls back with", "must be cheaper by; most that is lost with")
+    tables = [
+        markdown((head, *(f"{n:,} rows" for n in sizes)), rows) for head, rows in zip(heads, (falls, lost), strict=True)
+    ]
     first = rows[0]
-    told = f"{first['draws']} draws each; {first['machine']}, commit {first['commit']}"
-    return "\n".join([*lines, "", f"(Simulated; {told}. Command: `{first['command']}`)"])
+    made = f"{first['draws']} draws each; {first['machine']}, commit {first['commit']}"
+    return "\n\n".join([*tables, f"(Simulated; {made}. Command: `{first['command']}`)"])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("job", nargs="?", choices=("docs",))
     if parser.parse_args().job is None:
-        write(CSV, FIELDS, KEYS, simulated())
-    put(PAGE, "guard-errs", table(read(CSV)))
+        DRAWN.write(simulated())
+    put(DOCS / "beyond.md", "guard-errs", table(DRAWN.read()))
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ Each router is trained for one epoch first, since the weights do not change the 
 different queries: hashing or embedding the texts, the network, p̂ and the decision. Loading is timed by itself.
 """
 
-import argparse
-import csv
 import os
 import statistics
 import tempfile
@@ -18,18 +16,18 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks: the encoder would
 
 import torch
 
-from l2d.assembly.build import make_dataset
+from l2d.assembly.make import make_dataset
 from l2d.config import check, compose
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
-from provenance import ROOT, commit, machine, versions
-from records import put, trained
+from provenance import about
+from records import DOCS, Results, markdown, parser_of, put, trained
 
-RESULTS = ROOT / "bench" / "results" / "latency.csv"
 BATCHES = (1, 8, 64, 512)
-COLUMNS = (
-    *("router", "dataset", "batch", "n", "ms_per_call", "ms_per_query", "ms_slowest", "load_seconds", "threads"),
-    *("commit", "machine", "versions"),
+CALLS = Results(
+    "latency",
+    "router dataset batch",
+    "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions",
 )
 ROUTERS = {
     "mlp": ["dataset=mmlu_sim", "dataset.questions=1600"],
@@ -80,12 +78,11 @@ def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=list(ROUTERS), default=list(ROUTERS))
     parser.add_argument("--seconds", type=float, default=3.0, help="for each router and batch size")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
-    provenance = {"threads": torch.get_num_threads(), "commit": commit(), "machine": machine(), "versions": versions()}
+    made = {"threads": torch.get_num_threads(), **about("python bench/latency.py")}
     rows: list[Row] = []
     for name in arguments.only:
         if name == "minilm" and locate("minilm") == MINILM:
@@ -95,48 +92,34 @@ def main() -> None:
             path, queries = prepared(ROUTERS[name], Path(folder))
             dataset = ROUTERS[name][0].removeprefix("dataset=")
             rows += [
-                {"router": name, "dataset": dataset, **row, **provenance}
-                for row in measure(path, queries, arguments.seconds)
+                {"router": name, "dataset": dataset, **row, **made} for row in measure(path, queries, arguments.seconds)
             ]
-    print(
-        f"\n{'router':<14}{'batch':>6}{'n':>6}{'ms per call':>13}{'ms per query':>14}{'slowest, ms':>13}{'load, s':>9}"
-    )
     for row in rows:
-        print(
-            f"{row['router']:<14}{row['batch']:>6}{row['n']:>6}{row['ms_per_call']:>13}{row['ms_per_query']:>14}"
-            f"{row['ms_slowest']:>13}{row['load_seconds']:>9}"
-        )
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.out.open("w", newline="", encoding="utf-8") as content:
-        writer = csv.DictWriter(content, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    if arguments.out == RESULTS:
-        put(ROOT / "docs" / "llm_routing.md", "latency", table(rows))
+        print(" ".join(f"{key}={row[key]}" for key in CALLS.fields[:-3]))
+    CALLS.add(rows)
+    put(DOCS / "llm_routing.md", "latency", table(read()))
 
 
-def read(file: Path) -> list[Row]:
-    with file.open(newline="", encoding="utf-8") as content:
-        found: list[Row] = list(csv.DictReader(content))
+def read() -> list[Row]:
+    """The rows by router, the smallest batch first."""
     whole, broken = ("batch", "n", "threads"), ("ms_per_call", "ms_per_query", "ms_slowest", "load_seconds")
-    return [row | {key: int(row[key]) for key in whole} | {key: float(row[key]) for key in broken} for row in found]
+    rows: list[Row] = [
+        row | {key: int(row[key]) for key in whole} | {key: float(row[key]) for key in broken} for row in CALLS.read()
+    ]
+    return sorted(rows, key=lambda row: (list(ROUTERS).index(row["router"]), row["batch"]))
 
 
 def table(rows: Sequence[Row]) -> str:
     """Milliseconds per query by router and batch size."""
-    lines = [
-        f"| router | {' | '.join(f'{batch} at a time' for batch in BATCHES)} | loading |",
-        "|---" * (2 + len(BATCHES)) + "|",
-    ]
+    lines = []
     for name in dict.fromkeys(row["router"] for row in rows):
         here = {row["batch"]: row for row in rows if row["router"] == name}
         times = [f"{here[batch]['ms_per_query']:.3g} ms" for batch in BATCHES]
-        lines.append(f"| `{name}` ({here[1]['dataset']}) | {' | '.join(times)} | {here[1]['load_seconds']:.1f} s |")
-    first = rows[0]
-    calls = min(row["n"] for row in rows)
+        lines.append([f"`{name}` ({here[1]['dataset']})", *times, f"{here[1]['load_seconds']:.1f} s"])
+    first, calls = rows[0], min(row["n"] for row in rows)
     where = f"{first['machine']}, {first['threads']} threads; {first['versions']}; commit {first['commit']}"
-    said = f"Per query, median of at least {calls} calls; {where}."
-    return "\n".join([*lines, "", said])
+    head = ("router", *(f"{batch} at a time" for batch in BATCHES), "loading")
+    return f"{markdown(head, lines)}\n\nPer query, median of at least {calls} calls; {where}."
 
 
 if __name__ == "__main__":

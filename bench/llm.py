@@ -1,22 +1,22 @@
-"""Routing between real language models: from finished runs to a CSV, from there to tables and figures in the documents.
+"""Routing between real language models: from finished runs to a CSV, from there to tables of the documents.
 
 python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, with
                                                        # the current commit; and to llm_data.csv what needs no router
-python bench/llm.py curves RUNS_DIR                    # l2d curve there, its figures and numbers into docs/results.md
-python bench/llm.py docs                               # the tables of docs/results.md and docs/beyond.md, from the CSVs
+python bench/llm.py curves RUNS_DIR                    # the tables of docs/verdicts.md that need the runs themselves
+python bench/llm.py docs                               # the tables of docs/verdicts.md and docs/beyond.md from the CSVs
 """
 
-import argparse
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import records
 from l2d.analysis.curve.measure import measure_group
-from l2d.analysis.curve.show import curve_figure
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.averages import paired_interval
 from l2d.assembly.assemble import Splits
@@ -26,71 +26,49 @@ from l2d.config import check, compose
 from l2d.core.costs import cheapest, paid
 from l2d.core.results import read_metrics
 from l2d.methods.priced import mean_by_label
-from provenance import ROOT
-from records import Row, finished, foot, made_by, merged, oracle_of, put, read, scores_of, shown, usual, write
+from records import DOCS, Results, Row
 
-CSV, DATA = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("llm", "llm_data"))
-KEYS = ["label", "router", "setup", "prices", "scale", "noise", "method", "checkpoint", "seed"]
-FIELDS = [
-    *KEYS,
-    "validation",
-    "test",
-    "guarded",
-    "constant",
-    "single",
-    "oracle",
-    "ratios",
-    "n",
-    "machine",
-    "torch",
-    "commit",
-]
-DATA_KEYS = ["label", "setup", "prices"]
-DATA_FIELDS = [*DATA_KEYS, "n", "single", "subject_table", "oracle", "strong_error", "oracle_error", "guessing_error"]
+RUNS = Results(
+    "llm",
+    "label router setup prices scale noise method checkpoint seed",
+    "validation test guarded constant single oracle ratios n machine torch commit",
+    compared="validation test guarded torch",
+)
+DATA = Results(
+    "llm_data", "label setup prices", "n single subject_table oracle strong_error oracle_error guessing_error"
+)
 LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
 METHODS = ("tdef", "mild_uniform", "cwce", "cost_regression", "plugin", "label_regression")
-TRIOS = {
-    "llama": "llama-3-70b, llama-2-13b, llama-2-7b",
-    "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b",
-}
+TRIOS = {"llama": "llama-3-70b, llama-2-13b, llama-2-7b", "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b"}
 CHOICES = 4  # of an MMLU question
 ROUNDING = 1e-5  # of what the CSV keeps
 
 
-def spaced(values: Iterable[float]) -> str:
-    return " ".join(f"{value:g}" for value in values)
-
-
 def collected(runs_dir: Path) -> list[Row]:
     rows = []
-    for _, config, metrics, timing in finished(runs_dir, "mmlu"):
+    for _, config, metrics, timing in records.finished(runs_dir, "mmlu"):
         if not ours(config, metrics.capabilities.reads_text):
             continue
         scale = float(config["cost"].get("scale", 1.0))
         rows.append(
-            {
+            records.row_of(config, metrics, timing)
+            | {
                 "label": config["dataset"]["label"],
                 "router": "minilm, fine-tuned" if metrics.capabilities.reads_text else "minilm, frozen",
-                "setup": config["setup"]["name"],
-                "prices": spaced(price / scale if scale else 0.0 for price in metrics.prices),
+                "prices": " ".join(f"{price / scale if scale else 0.0:g}" for price in metrics.prices),
                 "scale": f"{scale:g}",
                 "noise": f"{float(config['cost']['noise']):g}",
                 "method": variant(config["method"]),
                 "checkpoint": config["checkpoint"],
-                "seed": str(config["seed"]),
-                **scores_of(metrics),
                 "single": f"{metrics.baselines.best_single.deferral_loss:.6f}",
-                "oracle": f"{oracle_of(metrics).deferral_loss:.6f}",
-                "ratios": " ".join(f"{ratio:.4f}" for ratio in metrics.ratios),
-                "n": str(metrics.rows.test),
-                **made_by(timing),
+                "oracle": f"{records.oracle_of(metrics).deferral_loss:.6f}",
             }
         )
     return rows
 
 
 def ours(config: Mapping[str, Any], tuned: bool) -> bool:
-    """Whether a run of all questions differs only in KEYS from the commands in the documents."""
+    """True if a run of all questions differs only in the keys from the commands in the documents."""
     said = [
         "dataset=mmlu",
         "dataset.only=null",
@@ -98,7 +76,7 @@ def ours(config: Mapping[str, Any], tuned: bool) -> bool:
         f"checkpoint={config['checkpoint']}",
     ]
     said += [f"setup={config['setup']['name']}", f"router={'minilm_tuned' if tuned else 'minilm'}"]
-    return usual(config, said, free=["cost", "method"])
+    return records.usual(config, said, free=["cost", "method"])
 
 
 def variant(method: Mapping[str, Any]) -> str:
@@ -110,8 +88,8 @@ def variant(method: Mapping[str, Any]) -> str:
 
 
 def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
-    """What needs no router: the best single model, the best model for each subject, the oracle, all chosen on training rows and
-    scored on test rows; and what the oracle would gain over the strong model if the others only guessed."""
+    """Figures that need no router: the best single model, the best model for each subject and the oracle, chosen on training rows
+    and scored on test rows; and the gain of the oracle over the strong model if the others only guessed."""
     rows, loaded = [], dict[tuple[str, str], Splits]()
     for label, setup, prices in sorted(cells):
         overrides = ["dataset=mmlu", f"setup={setup}", f"dataset.path={outcomes}", "dataset.only=null", "router=mlp"]
@@ -150,31 +128,6 @@ def guessing(errors: torch.Tensor) -> Row:
     return {"strong_error": f"{strong:.6f}", "oracle_error": f"{oracle:.6f}", "guessing_error": f"{guessed:.6f}"}
 
 
-def levels_table(rows: Sequence[Row], data: Sequence[Row]) -> str:
-    """Five price levels: each method, by itself and guarded, beside what needs no router."""
-    used = [row for row in at_levels(rows) if row["checkpoint"] == "best"]
-    head = ["trio", "prices", "best single", "subject table", "oracle", *METHODS]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for setup, prices in ((setup, prices) for setup in TRIOS for prices in LEVELS):
-        known = next(
-            (row for row in data if (row["label"], row["setup"], row["prices"]) == ("subject", setup, prices)), None
-        )
-        if known is None:
-            continue
-        cells = [
-            setup,
-            f"[{', '.join(prices.split())}]",
-            *(f"{float(known[key]):.4f}" for key in ("single", "subject_table", "oracle")),
-        ]
-        for method in METHODS:
-            here = [row for row in used if (row["setup"], row["prices"], row["method"]) == (setup, prices, method)]
-            cells.append(
-                f"{shown(numbers(here, 'test'))} → {shown(numbers(here, 'guarded'))}{against(here, float(known['single']))}"
-            )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", foot(used)])
-
-
 def at_levels(rows: Sequence[Row]) -> list[Row]:
     kind = ("minilm, frozen", "subject", "0", "1")
     plain = [row for row in rows if tuple(row[key] for key in ("router", "label", "noise", "scale")) == kind]
@@ -184,15 +137,20 @@ def at_levels(rows: Sequence[Row]) -> list[Row]:
 def tally_table(rows: Sequence[Row]) -> str:
     """Over the ten cells, how often each method is worse or better than the best single model, and by how much."""
     used = at_levels(rows)
-    head = ["method", "", "loss minus the best single model's, mean over cells", "worse in", "significantly"]
-    head += ["better in", "significantly"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for checkpoint in ("best", "best_loss"):
-        for method in METHODS:
-            here = [row for row in used if (row["method"], row["checkpoint"]) == (method, checkpoint)]
-            for column in ("test", "guarded") if here else ():
-                lines.append(f"| {' | '.join(tally(here, method, checkpoint, column))} |")
-    return "\n".join([*lines, "", foot(used)])
+    lines = []
+    for checkpoint, method in product(("best", "best_loss"), METHODS):
+        here = [row for row in used if (row["method"], row["checkpoint"]) == (method, checkpoint)]
+        lines += [tally(here, method, checkpoint, column) for column in ("test", "guarded") if here]
+    head = (
+        "method",
+        "",
+        "loss minus the best single model's, mean",
+        "worse in",
+        "significantly",
+        "better in",
+        "significantly",
+    )
+    return f"{records.markdown(head, lines)}\n\n{len(used)} runs; {records.made(used)}."
 
 
 def tally(rows: Sequence[Row], method: str, checkpoint: str, column: str) -> list[str]:
@@ -220,30 +178,15 @@ def more_than_single(rows: Sequence[Row], column: str) -> tuple[float, float, fl
     return found
 
 
-def against(rows: Sequence[Row], single: float) -> str:
-    """A mark where the guarded router differs significantly from the best single model, over seeds."""
-    found = paired_interval({int(r["seed"]): float(r["guarded"]) for r in rows}, {int(r["seed"]): single for r in rows})
-    if found is None or found[1] <= 0 <= found[2]:
-        return ""
-    return " **better**" if found[2] < 0 else " **worse**"
-
-
-def numbers(rows: Sequence[Row], column: str) -> list[float]:
-    return [float(row[column]) for row in rows]
-
-
 def gap_table(data: Sequence[Row]) -> str:
-    lines = [
-        "| trio | test questions | strong model's error | oracle's error | gap | gap if the others only guessed |",
-        "|---" * 6 + "|",
-    ]
-    for setup in TRIOS:
+    lines = []
+    for setup, names in TRIOS.items():
         row = next(row for row in data if row["setup"] == setup and row["label"] == "answer")
         strong, oracle, guessed = (float(row[key]) for key in ("strong_error", "oracle_error", "guessing_error"))
-        lines.append(
-            f"| {TRIOS[setup]} | {int(row['n']):,} | {strong:.4f} | {oracle:.4f} | {strong - oracle:.4f} | {strong - guessed:.4f} |"
-        )
-    return "\n".join(lines)
+        figures = (strong, oracle, strong - oracle, strong - guessed)
+        lines.append([names, f"{int(row['n']):,}", *(f"{figure:.4f}" for figure in figures)])
+    head = ("trio", "test questions", "strong model's error", "oracle's error", "gap", "gap if the others only guessed")
+    return records.markdown(head, lines)
 
 
 def predictable(runs_dir: Path) -> str:
@@ -264,11 +207,11 @@ def predictable(runs_dir: Path) -> str:
                     roc_area(scores[rows, one] - scores[rows, other], errors[rows, one] < errors[rows, other])
                 )
                 kept[key].append(int(rows.sum()))
-    lines = ["| trio | which of the two is right | questions | area under the ROC curve |", "|---" * 4 + "|"]
-    for key, areas in found.items():
-        setup, better, worse = key
-        lines.append(f"| {setup} | {better} or {worse} | {kept[key][0]:,} | {shown(areas)} |")
-    return "\n".join(lines)
+    lines = [
+        [setup, f"{one} or {other}", f"{kept[setup, one, other][0]:,}", records.shown(areas)]
+        for (setup, one, other), areas in found.items()
+    ]
+    return records.markdown(("trio", "which of the two is right", "questions", "area under the ROC curve"), lines)
 
 
 def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
@@ -280,57 +223,36 @@ def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
 
 
 def curves(runs_dir: Path) -> str:
-    parts: list[str] = []
-    rows: list[tuple[str, Mapping[str, Any]]] = []
-    for group in wanted_groups(runs_dir, {"dataset": "mmlu", "method": "mild_uniform"}):
-        curve, setup = trace_curve(group, measure_group(group)), group.names[1]
-        file = ROOT / "docs" / "figures" / f"curve_mmlu_{setup}.png"
-        curve_figure(curve).savefig(file, dpi=110)
-        parts.append(f"![error against price, {setup}](figures/{file.name})")
-        rows.append((setup, curve.summary))
-    return "\n\n".join([*parts, summary_table(rows)])
-
-
-def summary_table(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
     kinds = ("router", "cost_regression", "cascade", "mixture", "oracle")
-    lines = [
-        "| trio | | mild_uniform, a run for each price | cost_regression, one run | confidence cascade, one run |"
-        " random mixtures | oracle |"
-    ]
-    lines.append("|---" * (2 + len(kinds)) + "|")
-    for setup, summary in rows:
-        for key, title in (
-            ("auc", "mean accuracy over the price"),
-            ("price_to_reach", "price of 95 % of the strong model's accuracy"),
-        ):
+    titles = {"auc": "mean accuracy over the price", "price_to_reach": "price of 95 % of the strong model's accuracy"}
+    lines = []
+    for group in wanted_groups(runs_dir, {"dataset": "mmlu", "method": "mild_uniform"}):
+        summary = trace_curve(group, measure_group(group)).summary
+        for key, title in titles.items():
             found = [summary[key].get(kind) for kind in kinds]
-            lines.append(
-                f"| {setup} | {title} | {' | '.join('never' if value is None else f'{value:.4f}' for value in found)} |"
-            )
-    return "\n".join(lines)
+            lines.append([group.names[1], title, *("never" if one is None else f"{one:.4f}" for one in found)])
+    head = ("mild_uniform, a run for each price", "cost_regression, one run", "confidence cascade, one run")
+    return records.markdown(("trio", "", *head, "random mixtures", "oracle"), lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = records.parser_of(__doc__)
     parser.add_argument("what", choices=["collect", "curves", "docs"])
     parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
     parser.add_argument("--outcomes", type=Path, help="the table of which model answered which question right")
     arguments = parser.parse_args()
-    results, beyond = ROOT / "docs" / "results.md", ROOT / "docs" / "beyond.md"
+    verdicts = DOCS / "verdicts.md"
     if arguments.what == "collect":
-        new = collected(arguments.runs_dir)
-        write(CSV, FIELDS, KEYS, merged(read(CSV), new, KEYS, ("validation", "test", "guarded", "torch")))
+        RUNS.add(collected(arguments.runs_dir))
         if arguments.outcomes is not None:
-            cells = {(row["label"], row["setup"], row["prices"]) for row in read(CSV)}
-            write(DATA, DATA_FIELDS, DATA_KEYS, facts(arguments.outcomes, cells))
-        print(f"{len(new)} runs, {len(read(CSV))} in all")
+            cells = {(row["label"], row["setup"], row["prices"]) for row in RUNS.read()}
+            DATA.write(facts(arguments.outcomes, cells))
     elif arguments.what == "curves":
-        put(results, "curves-mmlu", curves(arguments.runs_dir))
-        put(results, "predictable-mmlu", predictable(arguments.runs_dir))
+        records.put(verdicts, "curves-mmlu", curves(arguments.runs_dir))
+        records.put(verdicts, "predictable-mmlu", predictable(arguments.runs_dir))
     else:
-        put(results, "gap-mmlu", gap_table(read(DATA)))
-        put(beyond, "llm-levels", levels_table(read(CSV), read(DATA)))
-        put(beyond, "llm-tally", tally_table(read(CSV)))
+        records.put(verdicts, "gap-mmlu", gap_table(DATA.read()))
+        records.put(DOCS / "beyond.md", "llm-tally", tally_table(RUNS.read()))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ As in bench/logs.py, real outcomes are masked: a log asks one model per question
 at several prices, and the guard is fitted to the doubly robust costs. What it would deploy is judged by all outcomes.
 """
 
-import argparse
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,18 +24,18 @@ from l2d.core.guard import FOLDS, fit_guard, with_offsets
 from l2d.data.arrays import Answers
 from l2d.data.split import Split
 from l2d.logs.model import fit_log_model
-from logs import POLICIES, Questions, about, told
-from provenance import ROOT
-from records import Row, read, write
+from logs import POLICIES, Questions, told
+from provenance import about
+from records import Results, Row, markdown, parser_of
 
-CSV = ROOT / "bench" / "results" / "log_guard.csv"
 TRIOS = ("llama", "mixtral")
 PRICES = ((0.1, 0.05, 0.0), (0.2, 0.1, 0.0), (0.3, 0.15, 0.0), (0.4, 0.2, 0.0))
 SIZES, SEEDS = (2_000, 14_015), 12
 NEIGHBOURS, PRIOR = 600, 5  # a third of the neighbours, or a tenth, was asked; the prior counts as so many answers
 RULES = (0.0, 0.5, 1.0, 1.5, 2.0, float("inf"))  # standard errors by which the router must be cheaper
-KEYS = ("policy", "rows", "rule")
-FIELDS = (*KEYS, "kept", "losing_kept", "gain", "worst", "routers", "n", "command", "commit", "machine", "versions")
+RESULTS = Results(
+    "log_guard", "policy rows rule", "kept losing_kept gain worst routers n command commit machine versions"
+)
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ class MaskedLog:
     did not learn from; and the doubly robust errors."""
 
     def __init__(self, questions: Questions, rows: Tensor, chances: Tensor, seed: int) -> None:
-        drawn = np.random.default_rng(seed).choice(3, size=len(questions), p=chances.numpy())
-        there = torch.eye(3, dtype=torch.bool)[torch.from_numpy(drawn)]
-        errors = questions.errors.where(there, torch.nan)
+        errors = questions.errors.where(questions.asked(tuple(chances.tolist()), seed), torch.nan)
         fold = torch.arange(len(rows)) % FOLDS
         self.robust, near, linear = (torch.zeros(len(rows), 3, dtype=torch.float64) for _ in range(3))
         for k in range(FOLDS):
@@ -157,28 +154,26 @@ def row_of(cell: tuple[str, int], rule: float, members: list[Deployed]) -> Row:
 def table(rows: list[Row]) -> str:
     cells = list(dict.fromkeys((row["policy"], int(row["rows"])) for row in rows))
     by_cell = {(row["policy"], int(row["rows"]), float(row["rule"])): row for row in rows}
-    head = " | ".join(f"{policy}, {size:,} rows" for policy, size in cells)
-    lines = [f"| the log must show a gain of | {head} |", "|---" * (len(cells) + 1) + "|"]
+    lines = []
     for rule in RULES:
         name = {0.0: "anything", float("inf"): "(never kept)"}.get(rule, f"{rule:g} standard error{'s' * (rule > 1)}")
-        found = [by_cell[(*cell, rule)] for cell in cells]
-        shown = (
-            f"{float(row['gain']):+.4f} (worst {float(row['worst']):+.4f}); keeps {float(row['losing_kept']):.0%}"
-            for row in found
-        )
-        lines.append(f"| {name} | {' | '.join(shown)} |")
+        lines.append([name])
+        for row in (by_cell[(*cell, rule)] for cell in cells):
+            gains = f"{float(row['gain']):+.4f} (worst {float(row['worst']):+.4f})"
+            lines[-1].append(f"{gains}; keeps {float(row['losing_kept']):.0%}")
+    head = ("the log must show a gain of", *(f"{policy}, {size:,} rows" for policy, size in cells))
     said = f"{rows[0]['routers']} routers in each column: {len(TRIOS)} trios, {len(PRICES)} prices, {SEEDS} logs, 3 routers."
-    return "\n".join([*lines, "", f"{said} {told({**rows[0], 'n': str(max(SIZES))})}"])
+    return f"{markdown(head, lines)}\n\n{said} {told({**rows[0], 'n': str(max(SIZES))})}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("outcomes", type=Path, nargs="?")
     parser.add_argument("--data-dir", default="data")
     options = parser.parse_args()
     if options.outcomes is not None:
-        write(CSV, FIELDS, KEYS, measured(options.outcomes, options.data_dir))
-    print(table(read(CSV)))
+        RESULTS.write(measured(options.outcomes, options.data_dir))
+    print(table(RESULTS.read()))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ Real outcomes of three models on MMLU are masked: a log asks one model per quest
 cross-validation; their choices are then judged by all outcomes, which the log does not know.
 """
 
-import argparse
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,11 +26,10 @@ from l2d.data.sheet import write_sheet
 from l2d.data.split import Split
 from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
-from provenance import ROOT, commit, machine, versions
-from records import Row, put, read, trained, write
+from provenance import about
+from records import DOCS, Results, Row, markdown, parser_of, put, trained
 
-GAINS, COVERAGE = (ROOT / "bench" / "results" / f"{name}.csv" for name in ("logs", "coverage"))
-PAGE = ROOT / "docs" / "llm_routing.md"
+PAGE, COMMAND = DOCS / "llm_routing.md", "python bench/logs.py OUTCOMES.parquet"
 SETUP, PRICES = "llama", (0.3, 0.15, 0.0)
 POLICIES = {"all asked": None, "uniform": (1 / 3, 1 / 3, 1 / 3), "80 % to the best": 0.8}
 METHODS = {
@@ -46,18 +44,15 @@ METHODS = {
     "mild, ips": ["method=mild", "missing=ips"],
     "mild, dr": ["method=mild", "missing=dr"],
 }
-GAIN_KEYS, COVERAGE_KEYS = ("policy", "method"), ("policy", "propensities", "estimator")
-ABOUT = ("n", "command", "commit", "machine", "versions")
-RESULTS = ("gain", "error", "guarded", "guarded_error", "estimated", "estimated_error", "true")
-GAIN_FIELDS = (*GAIN_KEYS, *RESULTS, *ABOUT)
-COVERAGE_FIELDS = (*COVERAGE_KEYS, "covered", "bias", "error", "repetitions", *ABOUT)
+FIGURES = ("gain", "error", "guarded", "guarded_error", "estimated", "estimated_error", "true")
+GAINS = Results("logs", "policy method", f"{' '.join(FIGURES)} n command commit machine versions")
+COVERAGE = Results(
+    "coverage", "policy propensities estimator", "covered bias error repetitions n command commit machine versions"
+)
 REPETITIONS, LEARNED, JUDGED = 100, 2_000, 2_000
+FORMS = {"covered": ".0%", "bias": "+.4f", "error": ".4f"}
 KNOWN, ESTIMATES = ("given", "estimated"), ("doubly robust", "SNIPS", "direct", "log's own")
 _models: dict[tuple[str, int], LogModel] = {}
-
-
-def about(command: str = "python bench/logs.py OUTCOMES.parquet") -> dict[str, str]:
-    return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
 
 
 class Questions:
@@ -135,9 +130,9 @@ def measure_gains(questions: Questions, work: Path) -> None:
                 value = metrics.log.router.doubly_robust
                 row |= {"estimated": value.value, "estimated_error": value.standard_error}
             row["true"] = float(paid(costs, decisions).mean())
-            told = {key: "" if row.get(key) is None else f"{row[key]:.6f}" for key in RESULTS}
-            rows.append({"policy": policy, "method": method, **told, "n": str(len(questions)), **about()})
-            write(GAINS, GAIN_FIELDS, GAIN_KEYS, rows)  # at once: a run takes minutes
+            told = {key: "" if row.get(key) is None else f"{row[key]:.6f}" for key in FIGURES}
+            rows.append({"policy": policy, "method": method, **told, "n": str(len(questions)), **about(COMMAND)})
+            GAINS.write(rows)  # at once: a run takes minutes
             print(policy, method, told["gain"], told["guarded"], flush=True)
 
 
@@ -170,7 +165,7 @@ def coverage(questions: Questions) -> list[Row]:
                     "error": f"{float(found[:, 0].std(ddof=1)):.6f}",
                     "repetitions": str(REPETITIONS),
                     "n": str(JUDGED),
-                    **about(),
+                    **about(COMMAND),
                 }
             )
         print(policy, "done", flush=True)
@@ -217,31 +212,26 @@ def nearest_choice(questions: Questions, own: Tensor) -> Tensor:
 
 
 def gains_table() -> str:
-    rows = {(row["policy"], row["method"]): row for row in read(GAINS)}
-    lines = ["| method | " + " | ".join(POLICIES) + " | ", "|---" * (1 + len(POLICIES)) + "|"]
+    rows = {(row["policy"], row["method"]): row for row in GAINS.read()}
+    lines = []
     for method in METHODS:
-        cells = []
+        lines.append([f"`{method}`"])
         for policy in POLICIES:
             row = rows.get((policy, method))
             gain = "" if row is None else f"{float(row['gain']):+.4f} ± {Z * float(row['error']):.4f}"
-            cells.append(gain if row is None else f"{gain}, guarded {float(row['guarded']):+.4f}")
-        lines.append(f"| `{method}` | " + " | ".join(cells) + " |")
+            lines[-1].append(gain if row is None else f"{gain}, guarded {float(row['guarded']):+.4f}")
     said = "Gain over the best single model, ± half of a 95 % interval, and with the guard."
-    return "\n".join([*(line.rstrip() for line in lines), "", f"{said} {told(next(iter(rows.values())))}"])
+    return f"{markdown(('method', *POLICIES), lines)}\n\n{said} {told(next(iter(rows.values())))}"
 
 
 def coverage_table() -> str:
-    rows = read(COVERAGE)
+    rows = COVERAGE.read()
     lines = [
-        "| log | propensities | estimate | 95 % interval covers the truth | bias | standard deviation |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {row['policy']} | {row['propensities']} | {row['estimator']} | {float(row['covered']):.0%} |"
-            f" {float(row['bias']):+.4f} | {float(row['error']):.4f} |"
-            for row in rows
-        ),
+        [*(row[key] for key in COVERAGE.keys.split()), *(f"{float(row[key]):{form}}" for key, form in FORMS.items())]
+        for row in rows
     ]
-    return "\n".join([*lines, "", f"{rows[0]['repetitions']} repetitions each. {told(rows[0])}"])
+    head = ("log", "propensities", "estimate", "95 % interval covers the truth", "bias", "standard deviation")
+    return f"{markdown(head, lines)}\n\n{rows[0]['repetitions']} repetitions each. {told(rows[0])}"
 
 
 def told(row: Row) -> str:
@@ -249,7 +239,7 @@ def told(row: Row) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("outcomes", type=Path, nargs="?")
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--work", type=Path, default=Path("runs/logs"))
@@ -259,13 +249,11 @@ def main() -> None:
         options.work.mkdir(parents=True, exist_ok=True)
         questions = Questions(options.outcomes, options.data_dir)
         if options.only != "gains":
-            write(COVERAGE, COVERAGE_FIELDS, COVERAGE_KEYS, coverage(questions))
+            COVERAGE.write(coverage(questions))
         if options.only != "coverage":
             measure_gains(questions, options.work)
-    if GAINS.exists():
-        put(PAGE, "log gains", gains_table())
-    if COVERAGE.exists():
-        put(PAGE, "log coverage", coverage_table())
+    put(PAGE, "log gains", gains_table())
+    put(PAGE, "log coverage", coverage_table())
 
 
 if __name__ == "__main__":

@@ -11,28 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from provenance import ROOT
-from records import (
-    Row,
-    by_seed,
-    cell_of,
-    collect_or_docs,
-    difference,
-    finished,
-    made,
-    made_by,
-    merged,
-    put,
-    read,
-    scores_of,
-    shown,
-    title_of,
-    usual,
-    write,
-)
+import records
+from records import DOCS, Results, Row
 
-CSV = ROOT / "bench" / "results" / "paper_recipe.csv"
-PAGE = ROOT / "docs" / "verdicts.md"
 CELL = ("dataset=cifar100", "setup=III", "recipe=paper", "recipe.precision=bf16-mixed")
 PARTS = {
     "as it is": "",
@@ -45,25 +26,26 @@ SIZES = {
     ("mild", "1"): "method.rho=1",
     ("mild", "by the theory, 5.2"): "",
 }
-KEYS = ("dataset", "setup", "method", "rho", "part", "seed")
 LAST = 20  # epochs
-FIELDS = (*KEYS, "validation", "test", "best_validation", "swing", "n", "machine", "torch", "commit")
+CHANGED = Results(
+    "paper_recipe",
+    "dataset setup method rho part seed",
+    "validation test best_validation swing n machine torch commit",
+    compared="test",
+)
 
 
 def collected(runs_dir: Path) -> list[Row]:
-    rows = []
-    for folder, config, metrics, timing in finished(runs_dir):
-        for (method, rho), part in asked(config):
-            cell = {name: cell_of(config)[name] for name in ("dataset", "setup")}
-            names = {"method": method, "rho": rho, "part": part, "seed": folder.name.removeprefix("seed=")}
-            scores = {name: scores_of(metrics)[name] for name in ("validation", "test")} | by_epoch(folder)
-            rows.append({**cell, **names, **scores, "n": str(metrics.rows.test), **made_by(timing)})
-    return rows
+    return [
+        records.row_of(config, metrics, timing) | by_epoch(folder) | {"method": method, "rho": rho, "part": part}
+        for folder, config, metrics, timing in records.finished(runs_dir)
+        for (method, rho), part in asked(config)
+    ]
 
 
 def by_epoch(folder: Path) -> Row:
     """The least validation loss of all epochs, and the standard deviation of the last ones'."""
-    losses = [float(row["val/deferral_loss"]) for row in read(folder / "history.csv")]
+    losses = [float(row["val/deferral_loss"]) for row in records.read(folder / "history.csv")]
     return {"best_validation": f"{min(losses):.6f}", "swing": f"{statistics.stdev(losses[-LAST:]):.6f}"}
 
 
@@ -73,7 +55,7 @@ def asked(config: Mapping[str, Any]) -> list[tuple[tuple[str, str], str]]:
     for (method, rho), size in SIZES.items():
         for part, change in PARTS.items():
             changes = [text for text in (size, change) if text]
-            if changes and usual(config, (*CELL, f"method={method}", *changes)):
+            if changes and records.usual(config, (*CELL, f"method={method}", *changes)):
                 found.append(((method, rho), part))
     return found
 
@@ -85,34 +67,26 @@ def unchanged() -> list[Row]:
     cell |= {"precision": "bf16-mixed"}
     return [
         row | {"rho": names[row["method"]], "part": "as it is"}
-        for row in read(CSV.with_name("paper_runs.csv"))
+        for row in records.read(CHANGED.file.with_name("paper_runs.csv"))
         if row["method"] in names and all(row[name] == value for name, value in cell.items())
     ]
 
 
 def table(rows: Sequence[Row]) -> str:
-    head = ("dataset", "setup", "method", "ρ", *PARTS, *(f"{part} − as it is, 95 %" for part in list(PARTS)[1:]))
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines = []
     for method, rho in SIZES:
-        parts = [
-            by_seed([row for row in rows if (row["method"], row["rho"], row["part"]) == (method, rho, part)], "test")
-            for part in PARTS
-        ]
-        losses = [shown(list(found.values())) if found else "" for found in parts]
-        gains = [difference(found, parts[0]) for found in parts[1:]]
-        lines.append(f"| {' | '.join([title_of('cifar100'), 'III', method, rho, *losses, *gains])} |")
-    return "\n".join(
-        [*lines, "", f"`python bench/paper_recipe.py docs`; seeds in brackets where fewer than 3; {made(rows)}."]
-    )
+        found = [row for row in rows if (row["method"], row["rho"]) == (method, rho)]
+        parts = [records.by_seed([row for row in found if row["part"] == part], "test") for part in PARTS]
+        losses = [records.shown(list(one.values())) if one else "" for one in parts]
+        lines.append([method, rho, *losses, records.difference(parts[1], parts[0])])
+    head = ("CIFAR-100 III", "ρ", *PARTS, "no weight decay − as it is, 95 %")
+    made = f"`python bench/paper_recipe.py docs`; seeds in brackets where fewer than 3; {records.made(rows)}."
+    return f"{records.markdown(head, lines)}\n\n{made}"
 
 
-def main() -> None:
-    options = collect_or_docs(__doc__)
-    if options.command == "collect":
-        write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, ("test",)))
-    else:
-        put(PAGE, "paper_recipe", table([*unchanged(), *read(CSV)]))
+def docs() -> None:
+    records.put(DOCS / "verdicts.md", "paper_recipe", table([*unchanged(), *CHANGED.read()]))
 
 
 if __name__ == "__main__":
-    main()
+    records.collect_or_docs(__doc__, CHANGED, collected, docs)

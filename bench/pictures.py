@@ -4,8 +4,6 @@ python bench/pictures.py            # draws docs/pictures/ and prints the files;
 python bench/pictures.py measure    # first trains what report.png and curve.svg show (18 small runs), kept in runs/pictures/
 """
 
-import argparse
-import csv
 import statistics
 import sys
 import textwrap
@@ -26,8 +24,8 @@ from l2d.analysis.curve.measure import measure_group
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.read import read_cells
-from provenance import ROOT, commit, machine, versions
-from records import Row, read, title_of, trained
+from provenance import ROOT, about
+from records import Row, parser_of, read, save, title_of, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 from simplex import simplex_figure, simplex_regions
@@ -286,14 +284,16 @@ def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
 
 def measure(runs_dir: Path) -> None:
     """Train the runs of two pictures; finished runs are reused."""
-    made = {"machine": machine(), "versions": versions(), "commit": commit()}
+    made = about("python bench/pictures.py measure")
     for seed in SEEDS:
         _, metrics = trained([*CURVE, f"seed={seed}", f"runs_dir={runs_dir / 'curve'}"])
-    write(CURVE_CSV, [row | {"n": str(metrics.rows.test)} | made for row in curve_rows(runs_dir / "curve")])
+    curve_points = [row | {"n": str(metrics.rows.test)} | made for row in curve_rows(runs_dir / "curve")]
+    save(CURVE_CSV, list(curve_points[0]), curve_points)
     for method in SWEEP_METHODS:
         for seed in SEEDS:
             _, metrics = trained([*SWEEP, f"method={method}", f"seed={seed}", f"runs_dir={runs_dir / 'report'}"])
-    write(REPORT_CSV, [row | {"n": str(metrics.rows.test)} | made for row in report_rows(runs_dir / "report")])
+    methods = [row | {"n": str(metrics.rows.test)} | made for row in report_rows(runs_dir / "report")]
+    save(REPORT_CSV, list(methods[0]), methods)
 
 
 def curve_rows(runs_dir: Path) -> list[Row]:
@@ -325,13 +325,6 @@ def report_rows(runs_dir: Path) -> list[Row]:
     ]
 
 
-def write(file: Path, rows: Sequence[Row]) -> None:
-    with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def draw(out: Path) -> list[Path]:
     """All pictures, from the committed figures alone."""
     with mpl.rc_context(STYLE):
@@ -343,7 +336,7 @@ def draw(out: Path) -> list[Path]:
             "report.png": report(read(REPORT_CSV)),
         }
         out.mkdir(parents=True, exist_ok=True)
-        drawn = [save(picture, out / name) for name, picture in pictures.items()]
+        drawn = [save_picture(picture, out / name) for name, picture in pictures.items()]
     for name, text in badges().items():
         (out / name).write_text(text, encoding="utf-8")
         drawn.append(out / name)
@@ -379,7 +372,7 @@ def badge(left: str, right: str, colour: str) -> str:
     )
 
 
-def save(picture: Figure, file: Path) -> Path:
+def save_picture(picture: Figure, file: Path) -> Path:
     """Without date and matplotlib version in the file."""
     nameless = {"Date": None} if file.suffix == ".svg" else {"Software": None}
     picture.savefig(file, dpi=100 if file.suffix == ".svg" else 130, metadata=nameless)
@@ -387,7 +380,7 @@ def save(picture: Figure, file: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("what", nargs="?", choices=["draw", "measure"], default="draw")
     parser.add_argument("--runs-dir", type=Path, default=ROOT / "runs" / "pictures")
     parser.add_argument("--out", type=Path, default=OUT)

@@ -1,4 +1,4 @@
-"""What a measured figure must carry: code, machine, versions."""
+"""The code, the machine and the versions behind a measured figure."""
 
 import os
 import platform
@@ -44,3 +44,8 @@ def _cpu() -> str:
 
 def versions() -> str:
     return f"Python {platform.python_version()}, torch {torch.__version__}, pytorch-lightning {pl.__version__}"
+
+
+def about(command: str) -> dict[str, str]:
+    """The columns of a measured row: the command, the code, the machine, the versions."""
+    return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}

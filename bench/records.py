@@ -7,7 +7,8 @@ import os
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,64 @@ from l2d.config import check, compose, titles
 from l2d.config.identity import variant
 from l2d.core.results import RunMetrics, Score, read_metrics
 from l2d.runs.folder import RunFolder
-from provenance import commit
+from provenance import ROOT, commit
 
+DOCS = ROOT / "docs"
 Row = dict[str, str]
 
 
-def collect_or_docs(about: str | None) -> argparse.Namespace:
-    """The command line of a script that keeps finished runs in a CSV file and writes a document from it. about: its docstring."""
-    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+@dataclass(frozen=True)
+class Results:
+    """A CSV file of bench/results: one row for each value of the keys.
+
+    keys, others: names of columns, separated by spaces. compared: the columns in which a new row must differ to replace an old one.
+    """
+
+    name: str
+    keys: str
+    others: str
+    compared: str = ""
+
+    @property
+    def file(self) -> Path:
+        return ROOT / "bench" / "results" / f"{self.name}.csv"
+
+    @property
+    def fields(self) -> list[str]:
+        return f"{self.keys} {self.others}".split()
+
+    def read(self) -> list[Row]:
+        return read(self.file)
+
+    def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        write(self.file, self.fields, self.keys.split(), rows)
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Write rows beside the rows of the file; those with the same keys are replaced."""
+        new = [{name: str(row[name]) for name in self.fields} for row in rows]
+        compared = self.compared.split() or self.fields
+        self.write(merged(self.read(), new, self.keys.split(), compared))
+        print(f"{len(new)} rows, {len(self.read())} in all", flush=True)
+
+
+def parser_of(about: str | None) -> argparse.ArgumentParser:
+    """about: the docstring of the script."""
+    return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def collect_or_docs(
+    about: str | None, results: Results, collected: Callable[[Path], list[Row]], docs: Callable[[], None]
+) -> None:
+    """Run a script that keeps finished runs in a CSV file (collect RUNS_DIR) and writes documents from it (docs)."""
+    parser = parser_of(about)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("collect").add_argument("runs_dir", type=Path)
     commands.add_parser("docs")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.command == "collect":
+        results.add(collected(options.runs_dir))
+    else:
+        docs()
 
 
 def title_of(dataset: str) -> str:
@@ -58,7 +105,7 @@ def finished(runs_dir: Path, dataset: str = "*") -> Iterator[tuple[Path, dict[st
 
 
 def usual(config: Mapping[str, Any], overrides: Sequence[str], free: Sequence[str] = ()) -> bool:
-    """Whether a run's config differs from what the overrides compose only in the free groups and the seed."""
+    """True if a run's config differs from what the overrides compose only in the free groups and the seed."""
     return _without(config, free) == _expected(tuple(overrides), tuple(free))
 
 
@@ -84,6 +131,26 @@ def cell_of(config: Mapping[str, Any]) -> Row:
     return names | {"cross_fit": str(config["experts"].get("cross_fit", ""))}
 
 
+def row_of(config: Mapping[str, Any], metrics: RunMetrics, timing: Mapping[str, Any]) -> Row:
+    """The columns that most files have of a run."""
+    return {
+        **cell_of(config),
+        "method": str(config["method"]["name"]),
+        "seed": str(config["seed"]),
+        **scores_of(metrics),
+        "ratios": spaced(metrics.ratios),
+        "rho": " ".join(f"{value:.4g}" for value in metrics.rho),
+        "n": str(metrics.rows.test),
+        "machine": where(timing),
+        "torch": timing["torch"],
+        "commit": commit(),
+    }
+
+
+def spaced(values: Iterable[float]) -> str:
+    return " ".join(f"{float(value):.4f}" for value in values)
+
+
 def scores_of(metrics: RunMetrics) -> Row:
     losses = {"validation": metrics.validation, "test": metrics, "guarded": metrics.guarded}
     found = {name: f"{score.deferral_loss:.6f}" for name, score in losses.items()}
@@ -91,13 +158,9 @@ def scores_of(metrics: RunMetrics) -> Row:
 
 
 def oracle_of(metrics: RunMetrics) -> Score:
-    """Of a run that knows every cost."""
+    """The oracle of a run that knows every cost."""
     assert metrics.baselines.oracle is not None
     return metrics.baselines.oracle
-
-
-def made_by(timing: Mapping[str, Any]) -> Row:
-    return {"machine": where(timing), "torch": timing["torch"], "commit": commit()}
 
 
 def read(file: Path) -> list[Row]:
@@ -117,13 +180,23 @@ def merged(old: Sequence[Row], new: Sequence[Row], keys: Sequence[str], results:
     return list(known.values())
 
 
-def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Row]) -> None:
-    """Of rows with the same keys, the last is written."""
-    known = {tuple(row[key] for key in keys): row for row in rows}
+def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write the rows by their keys; the last of several with the same keys counts."""
+    known = {tuple(str(row[key]) for key in keys): row for row in rows}
+    save(file, fields, [row for _, row in sorted(known.items())])
+
+
+def save(file: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     with file.open("w", newline="", encoding="utf-8") as lines:
-        writer = csv.DictWriter(lines, fields)
+        writer = csv.DictWriter(lines, fields, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(row for _, row in sorted(known.items()))
+        writer.writerows(rows)
+
+
+def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
 def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
@@ -139,7 +212,7 @@ def shown(values: Sequence[float]) -> str:
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
-    """Paired over common seeds, with its 95 % interval."""
+    """The mean difference over common seeds, with its 95 % interval."""
     found = paired_interval(ours, theirs)
     return f"{found[0]:+.4f} [{found[1]:+.4f}, {found[2]:+.4f}]" if found else ""
 

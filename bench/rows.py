@@ -9,8 +9,6 @@ a bare loop with the same network, optimizer and batches. large: simulated texts
 Both run on the CPU. Rows of other sizes, batches and machines stay in the file.
 """
 
-import argparse
-import csv
 import json
 import subprocess
 import sys
@@ -34,13 +32,15 @@ from l2d.commands import train
 from l2d.config import check, compose
 from l2d.networks.tabular import MLP
 from l2d.training import walk
-from provenance import ROOT, commit, machine, versions
+from provenance import ROOT, about
+from records import parser_of, read, save
 
 RESULTS = ROOT / "bench" / "results"
 ROWS, FEATURES, EXPERTS = 10_000, 384, 3
 SIZES = (10_000, 100_000, 400_000, 1_000_000)
 SWEEP = ["method=mild_uniform,tdef,cost_regression", "seed=0,1"]
 RUNS = 6
+PLAIN = ("dataset=table", "evaluation=holdout", "trainer.accelerator=cpu", "progress=false")
 WORDS = 5_000
 BATCH = 512  # of recipe=table
 # The steps of a run whose time is taken, by what they are called in the table.
@@ -119,9 +119,7 @@ def time_scoring(spent: dict[str, float]) -> None:
 
 def sweep(*overrides: str) -> None:
     with suppress(SystemExit), redirect_stdout(StringIO()):
-        train.main(
-            ["-m", "dataset=table", "evaluation=holdout", "trainer.accelerator=cpu", "progress=false", *overrides]
-        )
+        train.main(["-m", *PLAIN, *overrides])
 
 
 def small() -> list[dict[str, Any]]:
@@ -144,7 +142,7 @@ def small() -> list[dict[str, Any]]:
     plain = bare(rows, FEATURES, epochs)
     spent["composing, reading, the sweep's own"] = whole - sum(spent.values())
     parts = [(part, seconds / RUNS) for part, seconds in spent.items()]
-    facts = {"rows": ROWS, "features": FEATURES, "epochs": epochs, **provenance("python bench/rows.py --only small")}
+    facts = {"rows": ROWS, "features": FEATURES, "epochs": epochs, **about("python bench/rows.py --only small")}
     figures = [("a whole run", whole / RUNS), *parts, ("bare loop", plain)]
     return [{"what": what, "seconds": round(seconds, 3), **facts} for what, seconds in figures]
 
@@ -154,17 +152,9 @@ def large(n: int, batch: int) -> dict[str, Any]:
         write_texts(file := Path(folder) / "texts.parquet", n)
         overrides = [f"dataset.path={file}", "dataset.text=query", f"runs_dir={folder}/runs", "recipe.epochs=2"]
         overrides += [f"recipe.batch_size={batch}"]
-        program = [
-            sys.executable,
-            "-m",
-            "l2d",
-            "train",
-            "dataset=table",
-            "evaluation=holdout",
-            "trainer.accelerator=cpu",
-            "progress=false",
-        ]
-        subprocess.run([*program, *overrides], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-m", "l2d", "train", *PLAIN, *overrides], check=True, stdout=subprocess.DEVNULL
+        )
         [found] = Path(folder, "runs").rglob("timing.json")
         timing = json.loads(found.read_text())
     trained, features = int(n * 0.72), 512
@@ -175,12 +165,8 @@ def large(n: int, batch: int) -> dict[str, Any]:
         "rows_per_second": round(timing["images_per_second"]),
         "bare_rows_per_second": round(trained / bare(trained, features, 1, batch)),
         "memory_gib": round(timing["host_memory_gib"], 2),
-        **provenance("python bench/rows.py --only large"),
+        **about("python bench/rows.py --only large"),
     }
-
-
-def provenance(command: str) -> dict[str, str]:
-    return {"command": command, "commit": commit(), "machine": machine(), "versions": versions()}
 
 
 def with_the_others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -190,29 +176,22 @@ def with_the_others(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, An
         return int(row["rows"]), int(row["batch"]), row["machine"]
 
     measured = {kind(row) for row in rows}
-    with file.open(newline="") as opened:
-        old = [row for row in csv.DictReader(opened) if kind(row) not in measured]
-    return sorted([*old, *rows], key=kind)
-
-
-def write_csv(file: Path, rows: list[dict[str, Any]]) -> None:
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    return sorted([*(row for row in read(file) if kind(row) not in measured), *rows], key=kind)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", choices=("small", "large"))
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="numbers of rows of the large tables")
     parser.add_argument("--batch", type=int, default=BATCH, help="rows in a batch of the large tables")
     options = parser.parse_args()
     if options.only != "large":
-        write_csv(RESULTS / "rows_small.csv", small())
+        rows = small()
+        save(RESULTS / "rows_small.csv", list(rows[0]), rows)
     if options.only != "small":
-        large_tables = RESULTS / "rows_large.csv"
-        write_csv(large_tables, with_the_others(large_tables, [large(n, options.batch) for n in options.sizes]))
+        file = RESULTS / "rows_large.csv"
+        rows = [large(n, options.batch) for n in options.sizes]
+        save(file, list(rows[0]), with_the_others(file, rows))
 
 
 if __name__ == "__main__":

@@ -23,15 +23,13 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch looks
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from latency import ROUTERS, prepared
-from provenance import ROOT, commit, machine, versions
-from records import Row, put, read, write
+from provenance import about
+from records import DOCS, Results, Row, markdown, parser_of, put
 
-RESULTS = ROOT / "bench" / "results" / "serve.csv"
-COLUMNS = (
-    *("what", "router", "clients", "n", "p50_ms", "p99_ms", "per_second", "mb_before", "mb_after", "load"),
-    *("commit", "machine", "versions", "command"),
+RESULTS = Results(
+    "serve", "what router clients", "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
 )
-KEYS = ("what", "router", "clients")
+PARTS = ["mlp", "minilm", "gateway", "memory"]
 RATE = 200  # requests per second, in the first measurement
 COMMAND = "python bench/serve.py"
 UPSTREAM_ANSWER = {"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": {"content": "yes"}}]}
@@ -257,21 +255,14 @@ def measure_memory(run: Path, texts: Sequence[str], folder: Path, requests: int)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        choices=["mlp", "minilm", "gateway", "memory"],
-        default=["mlp", "minilm", "gateway", "memory"],
-    )
+    parser = parser_of(__doc__)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--seconds", type=float, default=10.0, help="for each measurement")
     parser.add_argument("--requests", type=int, default=50_000, help="to look at the memory")
-    parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--upstream", type=int, metavar="PORT", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.upstream is not None:
         asyncio.run(be_upstream(arguments.upstream))
-    provenance = {"commit": commit(), "machine": machine(), "versions": versions(), "command": COMMAND}
     rows: list[Row] = []
     for name in ("mlp", "minilm"):
         if name == "minilm" and ("minilm" not in arguments.only or locate("minilm") == MINILM):
@@ -288,31 +279,22 @@ def main() -> None:
                 rows.append(measure_memory(run, texts, folder, arguments.requests))
     for row in rows:
         print(" ".join(f"{key}={value}" for key, value in row.items()))
-    rows = [dict.fromkeys(COLUMNS, "") | row | provenance for row in rows]
-    write(arguments.out, COLUMNS, KEYS, [*read(arguments.out), *rows])
-    if arguments.out == RESULTS:
-        put(ROOT / "docs" / "serving.md", "serve-speed", table(read(RESULTS)))
+    RESULTS.add(dict.fromkeys(RESULTS.fields, "") | row | about(COMMAND) for row in rows)
+    put(DOCS / "serving.md", "serve-speed", table(RESULTS.read()))
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = ["| what | router | clients | requests | median | 99 % | per second | memory |", "|---" * 8 + "|"]
+    lines = []
     for row in rows:
         memory = f"{row['mb_before']} MB, then {row['mb_after']} MB" if row["mb_after"] else ""
-        times = f"{row['p50_ms']} ms | {row['p99_ms']} ms" if row["p50_ms"] else " | "
-        lines.append(
-            f"| {row['what']} | `{row['router']}` | {row['clients']} | {int(row['n']):,} | {times} |"
-            f" {row['per_second']} | {memory} |"
-        )
-    made = sorted({(row["machine"], row["versions"], row["commit"]) for row in rows})
+        times = [f"{row[key]} ms" if row[key] else "" for key in ("p50_ms", "p99_ms")]
+        asked = [row["what"], f"`{row['router']}`", row["clients"], f"{int(row['n']):,}"]
+        lines.append([*asked, *times, row["per_second"], memory])
     load = max(float(row["load"]) for row in rows)
-    said = "; ".join(f"{where}; {what}; commit {code}" for where, what, code in made)
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"`{COMMAND}` on {said}. The load of the machine was at most {load:g}, that of the measurement included.",
-        ]
-    )
+    made = "; ".join(sorted({f"{row['machine']}; {row['versions']}; commit {row['commit']}" for row in rows}))
+    head = ("what", "router", "clients", "requests", "median", "99 %", "per second", "memory")
+    foot = f"`{COMMAND}` on {made}. The load of the machine was at most {load:g}, that of the measurement included."
+    return f"{markdown(head, lines)}\n\n{foot}"
 
 
 if __name__ == "__main__":

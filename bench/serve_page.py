@@ -4,7 +4,6 @@ Queries, models and the hour are simulated. A router is trained on them, a log i
 headless Chromium looks at the page of a server with both. A minute on two cores.
 """
 
-import argparse
 import csv
 import secrets
 import tempfile
@@ -14,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from chromium import BROWSER, chromium
-from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome, id_at
+from l2d.logs.decision import Decision, id_at
+from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
 from l2d.router.router import Router
 from provenance import ROOT
-from records import trained
+from records import parser_of, trained
 from serve import server
 
 PICTURE = ROOT / "docs" / "pictures" / "serve.png"
@@ -63,7 +63,7 @@ def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
     ago = np.sort(3600 * rng.beta(1.3, 1.2, size=HOUR))
     log = OutcomeLog(folder / "log.sqlite")
     decisions = [
-        LoggedDecision(
+        Decision(
             id=f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}",
             run=str(run),
             expert=str(expert),
@@ -100,7 +100,7 @@ def draw(out: Path, width: int, dark: bool) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=PICTURE)
     parser.add_argument("--width", type=int, default=1000, help="of the window, in points")
     parser.add_argument("--dark", action="store_true")

@@ -7,8 +7,6 @@ at work, by the time of their epochs. Loading, compilation, validation and test 
 the clock starts. Writes bench/results/sharing.csv.
 """
 
-import argparse
-import csv
 import json
 import multiprocessing
 import os
@@ -18,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from l2d.core.results import read_metrics
-from provenance import ROOT, commit, machine, versions
+from provenance import ROOT, about
+from records import parser_of, save
 
 # The longer a worker's list, the later it is alone.
 LISTS = [
@@ -72,7 +71,7 @@ def rates(workers: list[Span], epochs: list[tuple[float, float, int]]) -> dict[i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument(
         "--runs-dir", required=True, help="a new folder: finished runs would be skipped and not measured"
@@ -109,17 +108,11 @@ def main() -> None:
             "svhn_runs_per_gpu_hour": round(rate * 3600 / SVHN_RUN),
             "seconds": round(seconds, 1),
             "cpu_cores": os.cpu_count(),
-            "commit": commit(),
-            "machine": machine(),
-            "versions": versions(),
+            **about("python bench/sharing.py"),
         }
         for k, (rate, seconds) in rates(spans, epochs).items()
     ]
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    with arguments.out.open("w", newline="", encoding="utf-8") as content:
-        writer = csv.DictWriter(content, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    save(arguments.out, list(rows[0]), rows)
     for row in rows:
         print(f"{row['runs_at_once']} at once: {row['images_per_second']:,} images/s over {row['seconds']} s")
 

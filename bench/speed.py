@@ -1,4 +1,4 @@
-"""Training speed and memory of image sets on a GPU, for most of docs/speed.md (the rest is from bench/variants.py).
+"""Training speed and memory of image sets on a GPU, for docs/speed.md.
 
     python bench/speed.py --data-dir data                 # all measurements
     python bench/speed.py --data-dir data --only l2d bare # some of them
@@ -17,7 +17,6 @@ svhn, cifar10, cifar100, tiny_imagenet: three epochs for speed and memory, on ra
 """
 
 import argparse
-import csv
 import json
 import os
 import statistics
@@ -42,24 +41,15 @@ from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
 from l2d.data.sets.prepared import is_prepared
-from provenance import ROOT, commit, machine, versions
-from speed_docs import read
+from provenance import about
+from records import Results, parser_of
 
-RESULTS = ROOT / "bench" / "results" / "speed.csv"
 BATCH, EPOCHS = 1024, 6
-COLUMNS = (
-    *(
-        "what",
-        "dataset",
-        "data",
-        "n",
-        "images_per_second",
-        "tflops",
-        "start_seconds",
-        "steps_seconds",
-        "gpu_memory_gib",
-    ),
-    *("host_memory_gib", "epochs", "command", "commit", "machine", "versions"),
+RESULTS = Results(
+    "speed",
+    "what",
+    "dataset data n images_per_second tflops start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"
+    " command commit machine versions",
 )
 SHAPES = {
     "svhn": (73_257, 26_032, 32, 10),
@@ -78,13 +68,11 @@ def l2d(data_dir: str, dataset: str, *overrides: str) -> list[Row]:
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         launched = time.time()
         subprocess.run(
-            [sys.executable, "-m", "l2d", "train", *arguments, *where],
-            check=True,
-            stdout=subprocess.DEVNULL,
+            [sys.executable, "-m", "l2d", "train", *arguments, *where], check=True, stdout=subprocess.DEVNULL
         )
         [file] = Path(folder).rglob("timing.json")
         timing, metrics = json.loads(file.read_text()), read_metrics(file.parent / "metrics.json")
-    row = {key: timing[key] for key in COLUMNS if key in timing}
+    row = {key: timing[key] for key in RESULTS.fields if key in timing}
     row |= {"n": metrics.rows.train, "start_seconds": timing["first_step_at"] - launched, "epochs": metrics.epochs}
     return [row | {"command": f"l2d train {' '.join(arguments)}"}]
 
@@ -231,10 +219,9 @@ MEASUREMENTS: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), default=list(MEASUREMENTS))
-    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
@@ -243,30 +230,12 @@ def main() -> None:
 
 def measure(arguments: argparse.Namespace) -> None:
     for what in arguments.only:
-        started = time.time()
-        rows = [
-            {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
-            | row
-            | {"commit": commit(), "machine": machine(), "versions": versions()}
-            for row in MEASUREMENTS[what](arguments)
-        ]
-        keep(rows, arguments.out)
-        rates = ", ".join(f"{row['images_per_second']:,.0f} images/s" for row in rows if "images_per_second" in row)
-        print(f"{what}: {rates} ({time.time() - started:.0f} s)", flush=True)
-
-
-def keep(rows: list[Row], file: Path) -> None:
-    """New rows replace older ones of the same measurement."""
-    new = {row["what"] for row in rows}
-    others = [row for row in read(file) if row["what"] not in new] if file.exists() else []
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("w", newline="", encoding="utf-8") as content:
-        writer = csv.DictWriter(content, COLUMNS, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(others)
-        writer.writerows(
+        known = {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
+        rows = [dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](arguments)]
+        RESULTS.add(
             {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()} for row in rows
         )
+        print(", ".join(f"{row['what']}: {row['images_per_second']} images/s" for row in rows), flush=True)
 
 
 if __name__ == "__main__":

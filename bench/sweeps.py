@@ -7,8 +7,6 @@ everything between runs, but for its files on disk. reached: SVHN and CIFAR-10, 
 rows of the others stay in the files.
 """
 
-import argparse
-import csv
 import json
 import subprocess
 import sys
@@ -17,23 +15,25 @@ import time
 from pathlib import Path
 from typing import Any
 
-from provenance import ROOT, commit, machine, versions
+from provenance import about
+from records import Results, parser_of, read
 
-RESULTS = ROOT / "bench" / "results" / "sweeps.csv"
-RUNS = RESULTS.with_name("sweep_runs.csv")
 SWEEPS = {
     "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild_uniform,plugin", "seed=0,1,2"],
     "anew": ["dataset=cifar100", "setup=III", "method=mild_uniform,plugin"],
     "reached": ["dataset=svhn,cifar10", "setup=III", "method=mild_uniform", "seed=0,1,2"],
 }
-FACTS = ("command", "commit", "machine", "versions")
-COLUMNS = (
-    *("what", "runs", "wall_seconds", "steps_seconds", "start_seconds", "between_seconds"),
-    *("gpu_memory_first", "gpu_memory_last", *FACTS),
+SWEPT = Results(
+    "sweeps",
+    "what",
+    "runs wall_seconds steps_seconds start_seconds between_seconds gpu_memory_first gpu_memory_last"
+    " command commit machine versions",
 )
-RUN_COLUMNS = (
-    *("what", "dataset", "setup", "method", "seed", "epochs", "n", "validation_deferral_loss", "deferral_loss"),
-    *("steps_seconds", "images_per_second", "validation_by_epoch", "seconds_by_epoch", *FACTS),
+RUNS = Results(
+    "sweep_runs",
+    "what dataset setup method seed",
+    "epochs n validation_deferral_loss deferral_loss steps_seconds images_per_second validation_by_epoch seconds_by_epoch"
+    " command commit machine versions",
 )
 # Runs the command with a compiler that forgets everything in memory before each run.
 ANEW = """
@@ -68,15 +68,13 @@ def measure(what: str, data_dir: str, more: list[str]) -> tuple[dict[str, Any], 
         "gpu_memory_first": round(timings[0]["gpu_memory_gib"], 2),
         "gpu_memory_last": round(timings[-1]["gpu_memory_gib"], 2),
     }
-    facts = {"what": what, "command": f"l2d train {' '.join(arguments)}"}
-    facts |= {"commit": commit(), "machine": machine(), "versions": versions()}
+    facts = {"what": what, **about(f"l2d train {' '.join(arguments)}")}
     return sweep | facts, [run | facts for run in runs]
 
 
 def read_run(folder: Path) -> dict[str, Any]:
     timing, metrics = (json.loads((folder / f"{name}.json").read_text()) for name in ("timing", "metrics"))
-    with (folder / "history.csv").open(newline="") as file:
-        values = [row["val/deferral_loss"] for row in csv.DictReader(file)]
+    values = [row["val/deferral_loss"] for row in read(folder / "history.csv")]
     dataset, setup, _, _, method, _, seed = folder.parts[-7:]
     since = [at - timing["first_step_at"] for at in timing["epochs_end_at"]]
     return {
@@ -96,28 +94,16 @@ def read_run(folder: Path) -> dict[str, Any]:
     }
 
 
-def replace_rows(file: Path, columns: tuple[str, ...], what: str, rows: list[dict[str, Any]]) -> None:
-    """The rows of what was measured, beside those of the rest."""
-    old = []
-    if file.exists():
-        with file.open(newline="") as opened:
-            old = [row for row in csv.DictReader(opened) if row["what"] != what]
-    with file.open("w", newline="") as opened:
-        writer = csv.DictWriter(opened, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows([*old, *rows])
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
     parser.add_argument("--only", choices=SWEEPS, nargs="+", default=list(SWEEPS))
     parser.add_argument("--overrides", nargs="+", default=[], help="for all runs, such as recipe.compile=false")
     arguments = parser.parse_args()
     for what in arguments.only:
         sweep, runs = measure(what, arguments.data_dir, arguments.overrides)
-        replace_rows(RESULTS, COLUMNS, what, [sweep])
-        replace_rows(RUNS, RUN_COLUMNS, what, runs)
+        SWEPT.add([sweep])
+        RUNS.add(runs)
 
 
 if __name__ == "__main__":

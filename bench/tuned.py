@@ -10,18 +10,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from provenance import ROOT
-from records import Row, by_seed, collect_or_docs, difference, made, made_by, merged, put, read, shown, title_of, write
+import records
+from provenance import commit
+from records import DOCS, Results, Row
 
-CSV = ROOT / "bench" / "results" / "tuned.csv"
-PAGE = ROOT / "docs" / "verdicts.md"
 NAMES = ("dataset", "setup", "experts", "cost", "method")
-KEYS = (*NAMES, "seed")
-FIELDS = (*KEYS, "chosen", "trials", "validation", "test", "n", "machine", "torch", "commit")
-HEAD = (
-    *("dataset", "setup", "method", "untuned", "trials", "chosen on validation", "tuned", "tuned − untuned, 95 %"),
-    "tuned: mild − tdef, 95 %",
+TUNED = Results(
+    "tuned", f"{' '.join(NAMES)} seed", "chosen trials validation test n machine torch commit", compared="test"
 )
+HEAD = ("setup III", "method", "untuned", "chosen of six", "tuned", "tuned − untuned, 95 %", "tuned: mild − tdef, 95 %")
 
 
 def collected(runs_dir: Path) -> list[Row]:
@@ -42,7 +39,9 @@ def collected(runs_dir: Path) -> list[Row]:
                     "validation": f"{found['validation_deferral_loss']:.6f}",
                     "test": f"{loss:.6f}",
                     "n": str(metrics["rows"]["test"]),
-                    **made_by(timing),
+                    "machine": records.where(timing),
+                    "torch": timing["torch"],
+                    "commit": commit(),
                 }
             )
     return rows
@@ -55,18 +54,16 @@ def load(file: Path) -> dict[str, Any]:
 
 def table(rows: Sequence[Row], untuned: Sequence[Row]) -> str:
     """untuned: runs of the paper's experiments; those with our recipe are compared."""
-    lines = [f"| {' | '.join(HEAD)} |", "|---" * len(HEAD) + "|"]
-    tests = {names: by_seed(list(some), "test") for names, some in grouped(rows)}
-    before = {names: by_seed(list(some), "test") for names, some in grouped(untuned)}
-    first = {names: next(iter(some)) for names, some in grouped(rows)}
+    tests = {names: records.by_seed(list(some), "test") for names, some in grouped(rows)}
+    before = {names: records.by_seed(list(some), "test") for names, some in grouped(untuned)}
+    chosen = {names: next(iter(some))["chosen"] for names, some in grouped(rows)}
+    lines = []
     for names, tuned in tests.items():
-        dataset, setup, *_, method = names
         plain, rival = before.get(names, {}), tests.get((*names[:-1], "tdef"), {})
-        ahead = difference(tuned, rival) if method == "mild" else ""
-        told = (first[names]["trials"], first[names]["chosen"], shown(list(tuned.values())), difference(tuned, plain))
-        row = [title_of(dataset), setup, method, shown(list(plain.values())), *told, ahead]
-        lines.append(f"| {' | '.join(row)} |")
-    return "\n".join([*lines, "", f"`python bench/tuned.py docs`; {made(rows)}."])
+        ahead = records.difference(tuned, rival) if names[-1] == "mild" else ""
+        losses = records.shown(list(plain.values())), chosen[names], records.shown(list(tuned.values()))
+        lines.append([records.title_of(names[0]), names[-1], *losses, records.difference(tuned, plain), ahead])
+    return f"{records.markdown(HEAD, lines)}\n\n`python bench/tuned.py docs`; {records.made(rows)}."
 
 
 def grouped(rows: Sequence[Row]) -> Any:
@@ -78,16 +75,12 @@ def grouped(rows: Sequence[Row]) -> Any:
 
 def ours() -> list[Row]:
     """The runs of the paper's experiments with our recipe."""
-    return [row for row in read(CSV.with_name("paper_runs.csv")) if row["recipe"] == "fast"]
+    return [row for row in records.read(TUNED.file.with_name("paper_runs.csv")) if row["recipe"] == "fast"]
 
 
-def main() -> None:
-    options = collect_or_docs(__doc__)
-    if options.command == "collect":
-        write(CSV, FIELDS, KEYS, merged(read(CSV), collected(options.runs_dir), KEYS, ("test",)))
-    else:
-        put(PAGE, "tuned", table(read(CSV), ours()))
+def docs() -> None:
+    records.put(DOCS / "verdicts.md", "tuned", table(TUNED.read(), ours()))
 
 
 if __name__ == "__main__":
-    main()
+    records.collect_or_docs(__doc__, TUNED, collected, docs)

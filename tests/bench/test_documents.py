@@ -12,17 +12,28 @@ Bench = Callable[[str], ModuleType]
 
 
 def block(document: str, mark: str) -> str:
-    """What is between the marks."""
+    """The text between the marks."""
     text = (ROOT / document).read_text(encoding="utf-8")
     [found] = re.findall(rf"<!-- {mark} -->\n(.*?)\n<!-- /{mark} -->", text, re.DOTALL)
     return str(found)
 
 
+@pytest.mark.parametrize(
+    ("script", "results", "document", "mark"),
+    [
+        ("guard", "DRAWN", "docs/beyond.md", "guard-errs"),
+        ("budget", "POINTS", "docs/llm_routing.md", "budget"),
+        ("serve", "RESULTS", "docs/serving.md", "serve-speed"),
+    ],
+)
+def test_table(script: str, results: str, document: str, mark: str, bench: Bench) -> None:
+    module = bench(script)
+    assert module.table(getattr(module, results).read()) == block(document, mark)
+
+
 @pytest.mark.slow
 @pytest.mark.measured
-@pytest.mark.parametrize(
-    "mark", ["speed", "reached", "sweeps", "start", "memory", "kernels", "variants", "small", "large"]
-)
+@pytest.mark.parametrize("mark", ["speed", "reached", "sweeps", "start", "memory", "small", "large"])
 def test_speed(mark: str, bench: Bench) -> None:
     docs = bench("speed_docs")
     by: dict[str, list[dict[str, str]]] = {}
@@ -32,7 +43,7 @@ def test_speed(mark: str, bench: Bench) -> None:
 
 
 def test_sharing(bench: Bench) -> None:
-    assert bench("speed_docs").sharing({}) == block("docs/scaling.md", "sharing")
+    assert bench("speed_docs").sharing() == block("docs/scaling.md", "sharing")
 
 
 def test_startup(bench: Bench) -> None:
@@ -40,91 +51,70 @@ def test_startup(bench: Bench) -> None:
     assert startup.table(bench("records").read(startup.RESULTS)) == block("docs/speed.md", "startup")
 
 
-def test_experts(bench: Bench) -> None:
-    experts = bench("experts")
-    assert experts.table(bench("records").read(experts.CSV)) == block("docs/results.md", "experts")
-
-
 def test_digits(bench: Bench) -> None:
     digits = bench("digits")
-    assert digits.markdown(digits.read()) == block("docs/digits.md", "bench-digits")
+    assert digits.table(digits.read()) == block("docs/digits.md", "bench-digits")
 
 
 def test_latency(bench: Bench) -> None:
     latency = bench("latency")
-    assert latency.table(latency.read(latency.RESULTS)) == block("docs/llm_routing.md", "latency")
-
-
-def test_serve(bench: Bench) -> None:
-    serve = bench("serve")
-    assert serve.table(bench("records").read(serve.RESULTS)) == block("docs/serving.md", "serve-speed")
-
-
-def test_guard(bench: Bench) -> None:
-    guard = bench("guard")
-    assert guard.table(bench("records").read(guard.CSV)) == block("docs/beyond.md", "guard-errs")
+    assert latency.table(latency.read()) == block("docs/llm_routing.md", "latency")
 
 
 def test_beyond(bench: Bench) -> None:
-    beyond, read = bench("beyond"), bench("records").read
-    rows = read(beyond.CSV)
-    rows += beyond.others(rows, read(beyond.WHY))
+    beyond = bench("beyond")
+    rows = beyond.RUNS.read()
+    rows += beyond.others(rows, bench("records").read(beyond.WHY))
     assert beyond.tally_table(rows) == block("docs/beyond.md", "images-tally")
     assert beyond.first_table(rows) == block("docs/beyond.md", "first")
-    assert block("docs/beyond.md", "images").endswith(beyond.table(rows))
 
 
 def test_why_mild(bench: Bench) -> None:
-    why, read = bench("why_mild"), bench("records").read
-    rows = read(why.CSV)
+    why = bench("why_mild")
+    rows = why.RUNS.read()
     assert block("docs/why_mild.md", "steps").startswith(why.steps_table(rows))
-    assert block("docs/why_mild.md", "choice").startswith(why.choice_table(rows))
-    assert why.curve_table(rows) in block("docs/why_mild.md", "curves")
+    assert block("docs/why_mild.md", "choice") == why.choice_table(rows)
+    assert block("docs/why_mild.md", "curves").startswith(why.curve_table(rows))
 
 
 @pytest.mark.parametrize("experts", ["synthetic", "trained"])
 def test_rho_size(experts: str, bench: Bench) -> None:
     size = bench("rho_size")
-    rows = bench("records").read(size.CSV)
-    assert size.table(rows, experts) == block("docs/why_mild.md", size.MARKS[experts])
+    assert size.table(size.SIZES.read(), experts) == block("docs/why_mild.md", size.MARKS[experts])
 
 
 def test_llm(bench: Bench) -> None:
-    llm, read = bench("llm"), bench("records").read
-    rows, data = read(llm.CSV), read(llm.DATA)
-    assert llm.gap_table(data) == block("docs/results.md", "gap-mmlu")
-    assert llm.levels_table(rows, data) == block("docs/beyond.md", "llm-levels")
-    assert llm.tally_table(rows) == block("docs/beyond.md", "llm-tally")
+    llm = bench("llm")
+    assert llm.gap_table(llm.DATA.read()) == block("docs/verdicts.md", "gap-mmlu")
+    assert llm.tally_table(llm.RUNS.read()) == block("docs/beyond.md", "llm-tally")
+
+
+def test_readings(bench: Bench) -> None:
+    assert block("docs/theory.md", "readings").startswith(bench("readings").table())
 
 
 def test_logs(bench: Bench) -> None:
-    assert bench("logs").coverage_table() == block("docs/llm_routing.md", "log coverage")
+    logs = bench("logs")
+    assert logs.gains_table() == block("docs/llm_routing.md", "log gains")
+    assert logs.coverage_table() == block("docs/llm_routing.md", "log coverage")
 
 
 def test_benchmarks(bench: Bench) -> None:
-    benchmarks, read = bench("benchmarks"), bench("records").read
-    for mark, table in benchmarks.tables(read(benchmarks.CSV)).items():
+    benchmarks = bench("benchmarks")
+    for mark, table in benchmarks.tables(benchmarks.RESULTS.read()).items():
         assert table == block("docs/benchmarks.md", mark)
 
 
 def test_verdicts(bench: Bench) -> None:
     verdicts = bench("verdicts")
-    rows = bench("records").read(verdicts.CSV)
-    made = f"{verdicts.verdicts_page(verdicts.measured(rows), verdicts.titles())}\n{verdicts.foot(rows)}"
-    assert made == block("docs/verdicts.md", "verdicts")
+    assert verdicts.page(verdicts.RUNS.read()) == block("docs/verdicts.md", "verdicts")
 
 
 def test_paper_recipe(bench: Bench) -> None:
     recipe = bench("paper_recipe")
-    rows = [*recipe.unchanged(), *bench("records").read(recipe.CSV)]
-    assert recipe.table(rows) == block("docs/verdicts.md", "paper_recipe")
-
-
-def test_budget(bench: Bench) -> None:
-    budget = bench("budget")
-    assert budget.table(bench("records").read(budget.CSV)) == block("docs/llm_routing.md", "budget")
+    assert recipe.table([*recipe.unchanged(), *recipe.CHANGED.read()]) == block("docs/verdicts.md", "paper_recipe")
 
 
 def test_tuned(bench: Bench) -> None:
     tuned = bench("tuned")
-    assert tuned.table(bench("records").read(tuned.CSV), tuned.ours()) == block("docs/verdicts.md", "tuned")
+    assert tuned.table(tuned.TUNED.read(), tuned.ours()) == block("docs/verdicts.md", "tuned")

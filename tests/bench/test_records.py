@@ -1,4 +1,4 @@
-"""Rows off finished runs, and what the documents show of them."""
+"""Rows of finished runs, and their figures in the documents."""
 
 import json
 from collections.abc import Callable
