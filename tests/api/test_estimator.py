@@ -1,4 +1,3 @@
-from inspect import signature
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,13 +44,8 @@ def test_labels_for_methods_that_learn_them() -> None:
     assert estimator.score(X, COSTS) > -0.15
 
 
-def test_the_parameters_are_those_of_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the same defaults, but for the bar, and each is handed on."""
-    own, of_fit = (
-        {name: one.default for name, one in signature(of).parameters.items()} for of in (l2d.RouterEstimator, l2d.fit)
-    )
-    assert own.items() - of_fit.items() == {("progress", False)}
-    given: dict[str, Any] = dict(zip(own, range(len(own)), strict=True))
+def test_each_parameter_reaches_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under its key; those that were not given are left to the recipe. Options win."""
     seen: dict[str, Any] = {}
 
     def fit(*_: Any, **said: Any) -> SimpleNamespace:
@@ -59,5 +53,12 @@ def test_the_parameters_are_those_of_fit(monkeypatch: pytest.MonkeyPatch) -> Non
         return SimpleNamespace(experts=())
 
     monkeypatch.setattr("l2d.api.estimator.fit", fit)
-    l2d.RouterEstimator(**given).fit(X, COSTS, labels="some")
-    assert seen == {**given, "labels": "some"}
+    l2d.RouterEstimator().fit(X, COSTS)
+    defaults = {"validation_fraction": 0.1, "trainer.accelerator": "auto", "progress": False}
+    assert seen == {"labels": None, "method": "mild", "seed": 0, "options": defaults}
+    own = {"router": "mlp", "epochs": 3, "batch_size": 5, "learning_rate": 0.5, "validation_fraction": 0.2}
+    more = {"accelerator": "cpu", "progress": True, "options": {"recipe.epochs": 9, "aux": "none"}}
+    l2d.RouterEstimator("ce", seed=7, **own, **more).fit(X, COSTS, labels="some")  # type: ignore[arg-type]
+    keys = {"router": "mlp", "recipe.batch_size": 5, "recipe.optimizer.lr": 0.5, "validation_fraction": 0.2}
+    keys |= {"trainer.accelerator": "cpu", "progress": True, "recipe.epochs": 9, "aux": "none"}
+    assert seen == {"labels": "some", "method": "ce", "seed": 7, "options": keys}

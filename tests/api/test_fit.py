@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,23 @@ from matplotlib.patches import Rectangle
 from tests.tiny_encoders import write_encoder
 
 import l2d
-from l2d.api.fit import embedder, make_experiment
+from l2d.api.experiment import make_experiment
+from l2d.assembly.make import make_dataset
 from l2d.assembly.module import RouterModule
-from l2d.config import Experiment, check, compose
+from l2d.config import Experiment, check, compose, groups
+from l2d.router.trained import outputs_of
 from l2d.utils.errors import L2DError, ParameterError
 
 pytestmark = [pytest.mark.slow, pytest.mark.measured]
-QUICK: dict[str, Any] = {"epochs": 20, "progress": False, "accelerator": "cpu"}
 N = 240
+
+
+def quick(epochs: int = 20, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Options of a short training."""
+    return {"recipe.epochs": epochs, "progress": False, "trainer.accelerator": "cpu", **(more or {})}
+
+
+QUICK: dict[str, Any] = {"options": quick()}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +56,6 @@ def test_it_learns(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray]) -> N
     assert score.deferral_loss < 0.1 < score.best_single_loss
     assert router.validation is not None
     assert router.validation.n == N // 10
-    assert "better than the best single expert" in str(score)
 
 
 def test_the_walk_is_that_of_the_command(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -65,7 +74,7 @@ def test_the_walk_is_that_of_the_command(rows: tuple[np.ndarray, np.ndarray], tm
     cfg = compose(given)
     train(cfg)
     by_command = l2d.Router.load(folder_of(cfg)).network.state_dict()
-    by_fit = l2d.fit(X.astype(np.float32), costs, **{**QUICK, "epochs": 3}).network.state_dict()
+    by_fit = l2d.fit(X.astype(np.float32), costs, options=quick(3)).network.state_dict()
     assert by_command.keys() == by_fit.keys()
     for name, value in by_command.items():
         assert torch.equal(value, by_fit[name]), name
@@ -83,7 +92,7 @@ def test_nothing_is_left_behind(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     states = random_states()
-    l2d.fit(*rows, **{**QUICK, "epochs": 1})
+    l2d.fit(*rows, options=quick(1))
     assert random_states() == states
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == ""
@@ -99,12 +108,12 @@ def test_ctrl_c(rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_said_is_not_of_a_run(rows: tuple[np.ndarray, np.ndarray], capsys: Any) -> None:
-    l2d.fit(*rows, **{**QUICK, "epochs": 30}, options={"checkpoint": "best", "recipe.patience": 1})
+    l2d.fit(*rows, options=quick(30, {"checkpoint": "best", "recipe.patience": 1}))
     assert capsys.readouterr().out == ""
-    with pytest.raises(ParameterError, match=r"^stop_after=1: is for runs"):
-        l2d.fit(*rows, **QUICK, options={"stop_after": 1})
-    with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: is for runs"):
-        l2d.fit(*rows, **QUICK, options={"evaluation": "cross_validate"})
+    with pytest.raises(ParameterError, match=r"^stop_after=1: .*recipe\.epochs"):
+        l2d.fit(*rows, options=quick(more={"stop_after": 1}))
+    with pytest.raises(ParameterError, match=r"^evaluation=cross_validate: "):
+        l2d.fit(*rows, options=quick(more={"evaluation": "cross_validate"}))
 
 
 def test_a_class_of_ones_own(
@@ -112,7 +121,7 @@ def test_a_class_of_ones_own(
 ) -> None:
     (tmp_path / "my_networks.py").write_text("from l2d.networks.tabular import MLP\n\n\nclass Mine(MLP):\n    pass\n")
     monkeypatch.syspath_prepend(tmp_path)
-    router = l2d.fit(*rows, **{**QUICK, "epochs": 1}, options={"router._target_": "my_networks.Mine"})
+    router = l2d.fit(*rows, options=quick(1, {"router._target_": "my_networks.Mine"}))
     assert type(router.network).__name__ == "Mine"
 
 
@@ -128,7 +137,7 @@ class Expected(l2d.Method):
 
 
 def test_a_loss_of_ones_own(rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
-    router = l2d.fit(*rows, **QUICK, method=Expected, options={"method.factor": 3.0})
+    router = l2d.fit(*rows, method=Expected, options=quick(more={"method.factor": 3.0}))
     assert isinstance(router.method, Expected)
     assert router.method.factor == 3
     assert router.score(*rows).deferral_loss < 0.1
@@ -146,22 +155,22 @@ class Sharper(Expected):
 
 
 def test_an_argument_that_is_missing_is_an_option(rows: tuple[np.ndarray, np.ndarray]) -> None:
-    with pytest.raises(L2DError, match=r"^method\.margin: is missing; .*options=\{'method\.margin': "):
+    with pytest.raises(L2DError, match=r"^method\.margin: .*options=\{'method\.margin': "):
         l2d.fit(*rows, **QUICK, method=Sharper)
 
 
 def test_a_class_that_cannot_be_found_again(rows: tuple[np.ndarray, np.ndarray]) -> None:
     for module in (Expected.__module__, "none"):
-        with pytest.raises(ParameterError, match=r"method.*at the top level of a module"):
+        with pytest.raises(L2DError, match=r"^method=.*top level"):
             l2d.fit(*rows, method=type("Expected", (Expected,), {"__module__": module}))
     for wrong in (3, int, Expected(costs=torch.zeros(2, 2), num_classes=0, decision="argmax")):
-        with pytest.raises(ParameterError, match=r"method=.*a subclass of l2d\.Method"):
+        with pytest.raises(L2DError, match=r"^method=.*l2d\.Method"):
             l2d.fit(*rows, method=wrong)  # type: ignore[arg-type]
 
 
 def test_two_routers_compared(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray]) -> None:
     X, costs = rows
-    other = l2d.fit(X, costs[:, ::-1].copy(), **{**QUICK, "epochs": 5})  # learned the wrong experts
+    other = l2d.fit(X, costs[:, ::-1].copy(), options=quick(5))  # learned the wrong experts
     found = router.compare(other, X, costs)
     assert found.difference == pytest.approx(
         router.score(X, costs).deferral_loss - other.score(X, costs).deferral_loss, abs=1e-12
@@ -171,16 +180,16 @@ def test_two_routers_compared(router: l2d.Router, rows: tuple[np.ndarray, np.nda
     priced = router.score(X, errors=costs, prices=[0.5, 0.25, 0])
     assert priced.mean_price == pytest.approx(0.5 * priced.shares["expert 1"] + 0.25 * priced.shares["expert 2"])
     names = ["expert 2", "expert 1", "expert 3"]  # the same in another order
-    named = l2d.fit(X, costs, **{**QUICK, "epochs": 1}, experts=names)
-    with pytest.raises(ParameterError, match=f"other: must choose among {', '.join(router.experts)}, not expert 2"):
+    named = l2d.fit(X, costs, options=quick(1), experts=names)
+    with pytest.raises(ParameterError, match=r"^other: .*expert 2"):
         router.compare(named, X, costs)
 
 
 def test_seeds(rows: tuple[np.ndarray, np.ndarray]) -> None:
-    one, same, other = (l2d.fit(*rows, **{**QUICK, "epochs": 1}, seed=seed) for seed in (1, 1, 2))
+    one, same, other = (l2d.fit(*rows, options=quick(1), seed=seed) for seed in (1, 1, 2))
     first = torch.tensor([[0.5, 0.5, 0.5]])
-    assert torch.equal(one.scores(first), same.scores(first))
-    assert not torch.equal(one.scores(first), other.scores(first))
+    assert torch.equal(outputs_of(one, first), outputs_of(same, first))
+    assert not torch.equal(outputs_of(one, first), outputs_of(other, first))
 
 
 def test_saved_and_loaded(router: l2d.Router, rows: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
@@ -223,7 +232,7 @@ def test_a_router_for_other_prices_is_saved_with_its_guard(rows: tuple[np.ndarra
 
 def test_few_rows(tmp_path: Path) -> None:
     """One validation row has no interval, which JSON cannot say."""
-    router = l2d.fit(np.arange(10.0)[:, None], np.eye(2)[np.arange(10) % 2], **{**QUICK, "epochs": 1})
+    router = l2d.fit(np.arange(10.0)[:, None], np.eye(2)[np.arange(10) % 2], options=quick(1))
     router.save(tmp_path / "router")
     assert l2d.Router.load(tmp_path / "router").validation == router.validation
 
@@ -231,10 +240,10 @@ def test_few_rows(tmp_path: Path) -> None:
 def test_the_score_on_held_out_rows_is_that_of_the_guarded_router() -> None:
     """There is nothing to learn, so the guard sends everything to one expert."""
     rng = np.random.default_rng(0)
-    router = l2d.fit(rng.normal(size=(N, 3)), rng.random((N, 3)), **{**QUICK, "epochs": 5})
-    assert router.guard.constant is not None
+    router = l2d.fit(rng.normal(size=(N, 3)), rng.random((N, 3)), options=quick(5))
+    assert router.description.guard.constant is not None
     assert router.validation is not None
-    assert router.validation.shares[router.experts[router.guard.constant]] == 1
+    assert router.validation.shares[router.experts[router.description.guard.constant]] == 1
 
 
 def test_half_a_save_is_no_router(router: l2d.Router, tmp_path: Path) -> None:
@@ -278,7 +287,7 @@ def test_prices_of_experts_and_of_rows(rows: tuple[np.ndarray, np.ndarray]) -> N
     assert {choice.expert for choice in dear.route(X)} == {"expert 1"}
     assert dear.validation is not None
     assert (dear.validation.mean_price, dear.validation.mean_error) == (0, dear.validation.deferral_loss)
-    by_name = l2d.fit(X, errors=errors, prices={"expert 3": 5, "expert 1": 0, "expert 2": 5}, **{**QUICK, "epochs": 1})
+    by_name = l2d.fit(X, errors=errors, prices={"expert 3": 5, "expert 1": 0, "expert 2": 5}, options=quick(1))
     assert by_name.description.prices == dear.description.prices == (0, 5, 5)
     by_row = np.zeros_like(errors)
     by_row[:, 0] = 5
@@ -296,7 +305,7 @@ def test_prices_in_dollars(rows: tuple[np.ndarray, np.ndarray]) -> None:
     """A wrong answer costs $2, so $1 counts half an error: in the fit, in the score on held-out rows and in other scores."""
     X, errors = rows
     router = l2d.fit(
-        X, errors=errors, prices=[1.0, 1.0, 1.0], method="linear", options={"cost.error_price": 2}, **QUICK
+        X, errors=errors, prices=[1.0, 1.0, 1.0], method="linear", options=quick(more={"cost.error_price": 2})
     )
     assert router.validation is not None
     for score in (
@@ -305,8 +314,8 @@ def test_prices_in_dollars(rows: tuple[np.ndarray, np.ndarray]) -> None:
         router.score(X, errors=errors, prices=[1.0, 1.0, 1.0]),
     ):
         assert score.mean_price == pytest.approx(0.5)
-        assert "of which price  $1.0000" in str(score)
-        assert str(score).endswith("in dollars a query; a wrong answer costs $2")
+        assert "$1.0000" in str(score)
+        assert "$2" in str(score)
     assert router.at([2.0, 2.0, 2.0]).route(X[:1])[0].expected_prices == pytest.approx(
         dict.fromkeys(router.experts, 2.0)
     )
@@ -314,8 +323,8 @@ def test_prices_in_dollars(rows: tuple[np.ndarray, np.ndarray]) -> None:
 
 def test_what_a_router_of_texts_sees() -> None:
     texts = [f"query {k}" for k in range(60)]
-    router = l2d.fit(texts, [[k % 2, 1 - k % 2] for k in range(60)], method="knn", progress=False)
-    assert "; sees a text" in repr(router)
+    router = l2d.fit(texts, [[k % 2, 1 - k % 2] for k in range(60)], method="knn", options=quick())
+    assert "text" in repr(router)
 
 
 def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
@@ -328,7 +337,7 @@ def test_prices_may_change_later(rows: tuple[np.ndarray, np.ndarray]) -> None:
     assert router.at([3, 0, 3]).score(X, errors=errors).single_losses["expert 1"] > 3
     assert repr(router) == "Router(expert 1, expert 2, expert 3; sees rows of 3 numbers)"
     assert set(router.at([3, 0, 3]).decide(X).tolist()) == {1}
-    whole = l2d.fit(X, errors + 0.1, labels=labels, method="plugin", **{**QUICK, "epochs": 1})
+    whole = l2d.fit(X, errors + 0.1, labels=labels, method="plugin", options=quick(1))
     with pytest.raises(ParameterError, match=r"^prices: .*whole costs"):
         whole.at([3, 0, 3])
 
@@ -373,7 +382,7 @@ def test_texts() -> None:
     assert torch.equal(router.decide(np.array(texts)), router.decide(texts))
     assert torch.equal(l2d.fit(column, costs, **QUICK).decide(texts), router.decide(texts))
     frame = pd.DataFrame({"prompt": texts, "length": [float(len(text)) for text in texts]})
-    both = l2d.fit(frame, costs, text="prompt", **QUICK)
+    both = l2d.fit(frame, costs, options=quick(more={"dataset.text": "prompt"}))
     assert both.score(frame, costs).deferral_loss < 0.1
 
 
@@ -383,7 +392,7 @@ def test_a_fine_tuned_encoder_outlives_the_training(tmp_path: Path) -> None:
     texts = [f"{'war' if i % 2 else 'peace'} {i}" for i in range(40)]
     costs = np.stack([np.arange(40) % 2, 1 - np.arange(40) % 2], axis=1)
     options = {"router.model": str(tmp_path / "bert"), "router.reads.max_length": 32}
-    router = l2d.fit(texts, costs, router="minilm_tuned", **{**QUICK, "epochs": 1}, options=options)
+    router = l2d.fit(texts, costs, options=quick(1, {"router": "minilm_tuned", **options}))
     shutil.rmtree(tmp_path / "bert")
     for _ in range(2):
         router.save(tmp_path / "router")
@@ -400,94 +409,102 @@ def test_images() -> None:
     images = np.random.default_rng(0).integers(0, 100, size=(N, 8, 8)).astype(np.uint8)
     images[::2] += 150
     costs = np.stack([np.arange(N) % 2, 1 - np.arange(N) % 2], axis=1)
-    router = l2d.fit(images, costs, **{**QUICK, "epochs": 3}, options={"router.width": 4})
-    assert router.kind == "image"
+    router = l2d.fit(images, costs, options=quick(3, {"router.width": 4}))
+    assert router.description.kind == "image"
     assert router.score(images, costs).n == N
     assert torch.equal(router.decide(images), router.decide(images[..., None]))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({"costs": None}, "costs: give either costs, or errors"),
-    "both": ({"errors": np.zeros((N, 3))}, "costs: give either costs, or errors"),
-    "prices of costs": ({"prices": [0, 0, 0]}, "prices: are part of the costs"),
-    "rows": ({"costs": np.zeros((N - 1, 3))}, "costs, errors: 239 rows, but X has 240"),
+    "nothing": ({"costs": None}, "^costs: "),
+    "both": ({"errors": np.zeros((N, 3))}, "^costs: .*errors"),
+    "prices of costs": ({"prices": [0, 0, 0]}, "^prices: .*costs"),
+    "rows": ({"costs": np.zeros((N - 1, 3))}, "^costs, errors: 239 .*240"),
     "one expert": ({"costs": np.zeros((N, 1))}, "1 expert"),
-    "negative": ({"costs": -np.ones((N, 3))}, "costs: must be finite and not negative"),
+    "negative": ({"costs": -np.ones((N, 3))}, "^costs: .*negative"),
     "one is missing": (
         {"costs": pd.DataFrame({"small": [0.0] * N, "large": [0.0] * 7 + [np.inf] * 2 + [0.0] * (N - 9)})},
-        r"^costs: .*row 7, column 1 (large), both counted from 0, is inf; 2 such values",
+        "^costs: .*row 7, column 1 .large.*inf.* 2 ",
     ),
     "price by a wrong name": (
         {"costs": None, "errors": np.zeros((N, 2)), "prices": {"a": 1, "expert 2": 0}},
-        "prices: no expert a; there are expert 1, expert 2",
+        "^prices: .* a; .*expert 1, expert 2",
     ),
-    "not numbers": ({"costs": np.full((N, 3), "a")}, "costs: must be numbers"),
-    "names": ({"experts": ["a", "a", "b"]}, "experts"),
-    "method": ({"method": "mildd"}, "mild"),
-    "option": ({"options": {"recipe.epohcs": 3}}, "epohcs"),
-    "epochs": ({"epochs": 0}, "recipe.epochs=0"),
-    "labels": ({"labels": [1, 2]}, "labels: must be 240 values"),
-    "text": ({"text": "prompt"}, "text"),
-    "shape": ({"X": np.zeros(N)}, "X: must be"),
+    "not numbers": ({"costs": np.full((N, 3), "a")}, "^costs: .*numbers"),
+    "names": ({"experts": ["a", "a", "b"]}, "^experts"),
+    "method": ({"method": "mildd"}, "^method=mildd: .*mild"),
+    "option": ({"options": {"recipe.epohcs": 3}}, r"^recipe\.epohcs: .*epochs"),
+    "option of nothing": ({"options": {"recipes.epochs": 3}}, r"^recipes\.epochs: "),
+    "choice": ({"options": {"router": "mpl"}}, "^router=mpl: .*mlp"),
+    "choice of a command": ({"options": {"experts": "trained"}}, "^experts=trained: .*l2d train"),
+    "epochs": ({"options": {"recipe.epochs": 0}}, r"^recipe\.epochs=0"),
+    "an argument that moved": ({"epochs": 3}, r"^epochs: .*options=\{'recipe\.epochs': 3\}"),
+    "an argument that never was": ({"metod": "ce"}, "^metod: .*method"),
+    "labels": ({"labels": [1, 2]}, "^labels: .*240"),
+    "text": ({"options": {"dataset.text": "prompt"}}, "^text=prompt: "),
+    "shape": ({"X": np.zeros(N)}, "^X: "),
     "float images": ({"X": np.zeros((N, 8, 8, 3))}, "images must be uint8"),
     "not finite": ({"X": np.full((N, 2), np.nan)}, "query 1"),
-    "one text": ({"X": "text"}, "X: must be a list"),
-    "word column": ({"X": pd.DataFrame({"a": ["x"] * N})}, "column a is not numeric"),
+    "one text": ({"X": "text"}, "^X: .*list"),
+    "word column": ({"X": pd.DataFrame({"a": ["x"] * N})}, "column a "),
 }
 
 
 @pytest.mark.parametrize("case", BAD)
 def test_mistakes_name_the_argument(case: str, rows: tuple[np.ndarray, np.ndarray]) -> None:
     changed, said = BAD[case]
-    given = {"X": rows[0], "costs": rows[1], **QUICK, **changed}
-    with pytest.raises(Exception, match="(?i)" + said.replace("(", r"\(").replace(")", r"\)")):
+    given = {"X": rows[0], "costs": rows[1], **changed}
+    with pytest.raises(L2DError, match=said) as caught:
         l2d.fit(given.pop("X"), **given)
+    assert "\n" not in str(caught.value)
 
 
 def test_options_reach_the_config(rows: tuple[np.ndarray, np.ndarray]) -> None:
-    router = l2d.fit(
-        *rows, **{**QUICK, "epochs": 1}, options={"method.rho.values": [1, 2, 3], "decision": "posterior", "fold": None}
-    )
+    router = l2d.fit(*rows, options=quick(1, {"method.rho.values": [1, 2, 3], "decision": "posterior", "fold": None}))
     assert [float(rho) for rho in router.method.get_buffer("rho")] == [1, 2, 3]
     assert router.config["decision"] == "posterior"
 
 
 def test_the_encoder_learns_of_progress() -> None:
     for wanted in (True, False):
-        experiment = make_experiment("texts", "mild", "minilm", None, {"progress": wanted}, {})
-        assert embedder(experiment).__self__.progress == wanted
+        options = {"progress": wanted, "router": "minilm"}
+        encoder = make_dataset(make_experiment("texts", "mild", {"name": "error"}, options)).encoder
+        assert encoder is not None
+        assert encoder.progress == wanted
 
 
-class Reached(Exception):
-    """Training was about to begin."""
+def test_every_option_reaches_the_training() -> None:
+    """Options win over the defaults of the kind of input; numbers of NumPy, tuples and paths are numbers, lists and words."""
 
+    def made(kind: str = "rows", method: str = "mild", **options: Any) -> Experiment:
+        return make_experiment(kind, method, {"name": "error"}, {k.replace("__", "."): v for k, v in options.items()})
 
-def test_every_argument_reaches_the_training(
-    rows: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Options win over arguments, and arguments over the defaults of the kind of input."""
-
-    def reached(experiment: Experiment, *_: Any, **__: Any) -> None:
-        raise Reached(experiment)
-
-    def begun(X: np.ndarray, **given: Any) -> Experiment:
-        with pytest.raises(Reached) as caught:
-            l2d.fit(X, rows[1], **given)
-        found: Experiment = caught.value.args[0]
-        return found
-
-    monkeypatch.setattr("l2d.api.fit.train", reached)
-    numbers = {"epochs": 7, "batch_size": 11, "learning_rate": 0.25, "validation_fraction": 0.3, "seed": 5}
-    found = begun(rows[0], method="tdef", accelerator="cpu", progress=False, **numbers)
+    numbers = {"recipe__epochs": np.int64(7), "recipe__batch_size": 11, "recipe__optimizer__lr": np.float64(0.25)}
+    others = {"trainer__accelerator": "cpu", "progress": False, "method__rho__values": (1, np.float32(2), 3)}
+    found = made(validation_fraction=0.3, seed=5, data_dir=Path("there"), **numbers, **others)
     recipe, settings = found.recipe, found.settings
-    assert (found.method.name, found.trainer.accelerator, settings.progress) == ("tdef", "cpu", False)
+    assert (found.method.name, found.trainer.accelerator, settings.progress) == ("mild", "cpu", False)
     assert [recipe.epochs, recipe.batch_size, recipe.optimizer.arguments["lr"]] == [7, 11, 0.25]
-    assert (settings.validation_fraction, settings.seed) == (0.3, 5)
-    assert begun(rows[0], epochs=7, options={"recipe.epochs": 9}).recipe.epochs == 9
-    images = np.zeros((N, 8, 8), dtype=np.uint8)
-    small, large = begun(images), begun(images, router="resnet18")
+    assert (settings.validation_fraction, settings.seed, settings.data_dir) == (0.3, 5, "there")
+    assert found.plain["method"]["rho"]["values"] == [1, 2, 3]
+    small, large = made("images"), made("images", router="resnet18")
     assert (small.router.arguments["width"], large.router.arguments["width"]) == (16, 64)
     assert small.recipe == check(compose(["recipe=small"])).recipe != large.recipe
+
+
+@pytest.mark.parametrize("method", groups()["method"])
+def test_the_defaults_are_those_of_the_command(method: str) -> None:
+    """For every method; the dataset is another one."""
+    cost = {"name": "error_plus_cost", "prices": [0.5, 0.25]}
+    found = make_experiment("rows", method, cost, {"recipe.schedule": "one_cycle"}).plain
+    given = [f"method={method}", "cost=error_plus_cost", "cost.prices=[0.5,0.25]", "recipe.schedule=one_cycle"]
+    command = check(compose(["dataset=table", "evaluation=holdout", *given])).plain
+    assert {**found, "dataset": None} == {**command, "dataset": None}
+
+
+def test_rows_that_were_given_cannot_be_loaded_again() -> None:
+    with pytest.raises(L2DError, match=r"l2d\.fit"):
+        make_dataset(make_experiment("rows", "mild", {"name": "error"}, {})).load(Path())
 
 
 # Outcomes that are known in part
@@ -501,7 +518,9 @@ def test_costs_of_a_log() -> None:
     asked = np.eye(2, dtype=bool)[(rng.random(600) < 0.3).astype(int)]
     log = np.where(asked, costs, np.nan)
     for propensities in (None, [0.7, 0.3]):
-        router = l2d.fit(X, log, method="knn", propensities=propensities, progress=False, validation_fraction=0.3)
+        router = l2d.fit(
+            X, log, method="knn", propensities=propensities, options=quick(more={"validation_fraction": 0.3})
+        )
         assert [choice.expert for choice in router.route([[-1, 0], [1, 0]])] == ["expert 1", "expert 2"]
         assert router.validation is not None
         assert router.validation.oracle_loss is None
@@ -514,7 +533,7 @@ def test_costs_of_a_log() -> None:
 @pytest.mark.parametrize("propensities", [[0.0, 0.5], [0.5, 1.5]])
 def test_chances_that_are_none(propensities: list[float]) -> None:
     log = np.where(np.arange(2 * N).reshape(N, 2) % 3 == 0, np.nan, 1.0)
-    with pytest.raises(ParameterError, match=r"^propensities: must be above 0 and at most 1"):
+    with pytest.raises(ParameterError, match=r"^propensities: "):
         l2d.fit(np.zeros((N, 2)), log, propensities=propensities)
 
 
@@ -522,12 +541,12 @@ def test_prices_that_hardly_count_are_told(rows: tuple[np.ndarray, np.ndarray], 
     """One per expert, or one for each row."""
     X, errors = rows
     prices = np.array([0.002, 0.0001, 0.0])
-    known: dict[str, Any] = {"errors": errors, "method": "linear", "progress": False}
+    known: dict[str, Any] = {"errors": errors, "method": "linear"}
     for given in (prices, np.tile(prices, (N, 1))):
         l2d.fit(X, prices=given, **known)
         said = capsys.readouterr().err
-        assert said.startswith("cost.error_price: not given; ")
-        assert said.endswith('such as options={"cost.error_price": 0.02}\n')
+        assert said.count("\n") == 1
+        assert 'options={"cost.error_price": 0.02}' in said
         l2d.fit(X, prices=given * 10, **known)
         l2d.fit(X, prices=given, options={"cost.error_price": 0.02}, **known)
         l2d.fit(X, prices=given, **{**known, "errors": errors * 0.001})  # prices beside losses as small
@@ -539,18 +558,18 @@ def test_rows_without_any_outcome_are_left_out(rows: tuple[np.ndarray, np.ndarra
     X, costs = rows
     log = costs.copy()
     log[[3, 7]] = np.nan
-    with_gaps = l2d.fit(X, log, method="linear", progress=False)
-    assert capsys.readouterr().err == "left out 2 rows without any outcome (taken to be missing at random)\n"
+    with_gaps = l2d.fit(X, log, method="linear", options=quick())
+    assert "2 rows" in capsys.readouterr().err
     kept = ~np.isnan(log).all(axis=1)
-    without = l2d.fit(X[kept], log[kept], method="linear", progress=False)
+    without = l2d.fit(X[kept], log[kept], method="linear", options=quick())
     assert capsys.readouterr().err == ""
     for name, value in without.network.state_dict().items():
         assert torch.equal(value, with_gaps.network.state_dict()[name]), name
-    with pytest.raises(ParameterError, match=r"^costs, errors: no row has an outcome of any expert$"):
+    with pytest.raises(ParameterError, match=r"^costs, errors: no row"):
         l2d.fit(X, np.full_like(log, np.nan))
 
 
 def test_prices_of_what_was_asked_are_known() -> None:
     log = np.where(np.arange(2 * N).reshape(N, 2) % 3 == 0, np.nan, 1.0)
-    with pytest.raises(ParameterError, match=r"^prices: must be known wherever an expert was asked"):
+    with pytest.raises(ParameterError, match=r"^prices: .*known"):
         l2d.fit(np.zeros((N, 2)), errors=log, prices=np.full((N, 2), np.nan))

@@ -20,7 +20,7 @@ def test_both_splits_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         asked.append(str(place))
         return arrays
 
-    monkeypatch.setattr("l2d.assembly.build.make_dataset", lambda _: SimpleNamespace(load=load))
+    monkeypatch.setattr("l2d.assembly.make.make_dataset", lambda _: SimpleNamespace(load=load))
     prepare_job(compose(["data_dir=elsewhere"]))
     assert asked == ["elsewhere"]
     assert capsys.readouterr().out == (

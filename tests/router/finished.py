@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from l2d.core.guard import Guard
 from l2d.core.metrics import best_single
 from l2d.runs.artifact.exported import FILE, write_weights
 from l2d.runs.folder import RunFolder
-from l2d.training.score import RoutedRows, hold
+from l2d.training.score import RoutedRows, guard_of
 from l2d.training.walk import describe, train
 from l2d.utils.files import write_json
 
@@ -134,8 +134,8 @@ def untrained(
         run.write_config(experiment.plain)
         network: Any = router.network
         network.keep(run.path)
-        scored: Any = SimpleNamespace(guard=guard or held(splits, router)[0])
-        write_weights(run.path / FILE, {**router.weights(), **kept}, describe(experiment, splits, scored))
+        kept_guard = guard or held(splits, router)[0]
+        write_weights(run.path / FILE, {**router.weights(), **kept}, describe(experiment, splits, kept_guard))
         write_json(run.path / "metrics.json", {})
     return Untrained(run.path, splits, router)
 
@@ -146,4 +146,5 @@ def held(splits: Splits, router: RouterModule) -> tuple[Guard, torch.Tensor]:
         validation, test = router(splits.validation.inputs), router(splits.test.inputs)
     parts = ((splits.validation, validation), (splits.test, test))
     held_out, asked = (RoutedRows.of(router.method, split, outputs) for split, outputs in parts)
-    return hold(router.method, held_out, asked, best_single(splits.train_costs))
+    guard = guard_of(router.method, held_out, best_single(splits.train_costs))
+    return guard, guard.decide(asked.utilities, asked.decisions)

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from l2d.api.fit import fit
+from l2d.api.fit import MOVED, fit
 from l2d.data.given import as_array, read_outcomes
 from l2d.methods.method import Method
 from l2d.router.router import Router
@@ -19,7 +19,7 @@ class RouterEstimator(BaseEstimator):
 
     Args:
         method: The loss, as for `l2d.fit`.
-        router: The network, as for `l2d.fit`.
+        router: The network, a name of `l2d train --help`.
         epochs: Passes over the rows.
         batch_size: Rows per step.
         learning_rate: Of the optimizer.
@@ -59,7 +59,10 @@ class RouterEstimator(BaseEstimator):
 
     def fit(self, X: Any, y: Any, labels: Any = None) -> "RouterEstimator":
         """Train on inputs X and costs y [n, p]."""
-        self.router_: Router = fit(X, y, labels=labels, **self.get_params())
+        given = self.get_params()
+        keys = {MOVED[name]: given[name] for name in MOVED if given.get(name) is not None}
+        options = {**keys, **(self.options or {})}
+        self.router_: Router = fit(X, y, labels=labels, method=self.method, seed=self.seed, options=options)
         self.experts_ = self.router_.experts
         return self
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from l2d.assembly.assemble import Asking, Division, Splits, assemble
 from l2d.assembly.datamodule import DeferralData
-from l2d.assembly.make import blaming, blaming_dataset, find, make, make_factory, parameters_of
+from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset, make_factory, parameters_of
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment, Recipe
 from l2d.config.identity import expert_identity
@@ -35,7 +35,7 @@ _loaded: dict[str, Arrays] = {}  # the rows of the last dataset
 
 def check_router(experiment: Experiment) -> None:
     """Refuse a router for another kind of input before anything is downloaded, if dataset and network declare their kinds."""
-    kind, network = getattr(make(experiment.dataset), "gives", None), find(experiment.router)
+    kind, network = make_dataset(experiment).gives, find(experiment.router)
     if kind is not None and issubclass(network, Network) and hasattr(network, "expects"):
         with blaming(experiment.router):
             network.check_kind(kind)
@@ -58,18 +58,18 @@ def make_splits(experiment: Experiment, *, renew_experts: bool = False) -> Split
 def load_rows(experiment: Experiment) -> tuple[Arrays, str]:
     """The dataset's rows and their fingerprint. The next run of a sweep finds them in memory, unless the dataset has no fingerprint
     of its own: then they could change unnoticed."""
-    dataset = make_dataset(experiment)
+    dataset, known = make_dataset(experiment), experiment.fingerprints
     with blaming_dataset(experiment):
-        before = dataset.fingerprint(experiment.data_dir)
-        key = repr((experiment.plain["dataset"], experiment.data_dir, before))
-        if before and key in _loaded:
-            return _loaded[key], before
+        data = dataset.fingerprint(experiment.data_dir) if known is None else known.rows
+        key = repr((experiment.plain["dataset"], experiment.data_dir, data))
+        if data and key in _loaded:
+            return _loaded[key], data
         _loaded.clear()  # first: two datasets may not fit into memory
         arrays = dataset.load(experiment.data_dir)
-        data = dataset.fingerprint(experiment.data_dir)
-    if data and data == before:
-        _loaded[key] = arrays
-    return arrays, data or content_of(arrays)
+        if data:
+            _loaded[key] = arrays
+            return arrays, data
+        return arrays, dataset.fingerprint(experiment.data_dir) or content_of(arrays)
 
 
 def assemble_rows(
@@ -107,14 +107,6 @@ def assemble_rows(
             ),
         ),
     )
-
-
-def make_dataset(experiment: Experiment) -> Any:
-    dataset = make(experiment.dataset)
-    encoder: Any = getattr(dataset, "encoder", None)
-    if hasattr(encoder, "progress"):  # not a key: it would change the name of the run's folder
-        encoder.progress = experiment.settings.progress
-    return dataset
 
 
 def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:

@@ -1,30 +1,42 @@
-"""What a run's config does not say: the data's fingerprint, the experts' names. Needed before anything is loaded: no torch here."""
+"""The data's fingerprint and the experts' names, which a config does not have. Needed before anything is loaded: no torch here."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from l2d.assembly.make import blaming, blaming_dataset, find, make
+from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.config import Experiment
+from l2d.config.schema import Fingerprints
 from l2d.experts.partition import class_experts
 from l2d.utils.errors import L2DError
 
 
+def with_fingerprints(experiment: Experiment) -> Experiment:
+    """Compute the fingerprints, unless the experiment carries them: a file is hashed once a run. Rows without a fingerprint may
+    get one when they are loaded, so an empty one is not carried."""
+    if experiment.fingerprints is not None:
+        return experiment
+    found = fingerprints(experiment)
+    return replace(experiment, fingerprints=found) if found.rows else experiment
+
+
 def data_fingerprint(experiment: Experiment) -> str:
-    """Of the data, and of experts that can change under the same config: a model's folder may get other weights. Empty in a
-    dry run, if the data would have to be fetched."""
-    dataset = make(experiment.dataset)
-    is_here = getattr(dataset, "is_here", None)
-    if experiment.settings.dry_run and is_here is not None and not is_here(experiment.data_dir):
+    """The version of the data and the experts. Empty in a dry run, if the data would have to be fetched."""
+    if experiment.settings.dry_run and not make_dataset(experiment).is_here(experiment.data_dir):
         return ""
+    return (experiment.fingerprints or fingerprints(experiment)).run
+
+
+def fingerprints(experiment: Experiment) -> Fingerprints:
+    """Experts can change under the same config: a model's folder may get other weights."""
     with blaming_dataset(experiment):
-        data: str = dataset.fingerprint(experiment.data_dir)
+        rows = make_dataset(experiment).fingerprint(experiment.data_dir)
     if not hasattr(find(experiment.experts), "identity"):
-        return data
+        return Fingerprints(rows, rows)
     experts = make(experiment.experts)
     with blaming(experiment.experts):
-        return hashlib.sha256(f"{data} {experts.identity()}".encode()).hexdigest()[:16]
+        return Fingerprints(rows, hashlib.sha256(f"{rows} {experts.identity()}".encode()).hexdigest()[:16])
 
 
 def with_listed_prices(experiment: Experiment) -> Experiment:
@@ -59,6 +71,5 @@ def expert_names(experiment: Experiment) -> tuple[str, ...]:
             return tuple(found.expert_names(coverage, **experts.arguments))
     if coverage is not None:
         return class_experts(len(coverage))
-    dataset = make(experiment.dataset)
     with blaming_dataset(experiment):
-        return tuple(dataset.expert_names(experiment.data_dir)) if hasattr(dataset, "expert_names") else ()
+        return tuple(make_dataset(experiment).expert_names(experiment.data_dir))

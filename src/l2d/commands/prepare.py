@@ -15,7 +15,7 @@ COMMAND = HydraCommand(
 
 
 def prepare_job(cfg: Any) -> None:
-    from l2d.assembly.build import make_dataset
+    from l2d.assembly.make import make_dataset
 
     experiment = check(cfg)
     with under("dataset"):

@@ -11,19 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from l2d.assembly.fingerprints import data_fingerprint, with_listed_prices
-from l2d.assembly.make import blaming_dataset, find, make
+from l2d.assembly.fingerprints import with_fingerprints, with_listed_prices
+from l2d.assembly.make import blaming_dataset, find, make_dataset
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check, check_search
+from l2d.core.prices import Prices, price_hint
 from l2d.core.results import RunMetrics
-from l2d.data.sets.outcomes import price_hint
 from l2d.lightning.quick_imports import freeze_what_lives, import_quickly
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import answered
 from l2d.runs.summary import format_line, format_table, write_run_picture
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
-from l2d.utils.text import Unit, say
+from l2d.utils.text import say
 
 COMMAND = HydraCommand(
     name="train",
@@ -67,7 +67,7 @@ def train_job(cfg: Any) -> None:
             say_what_next(experiment, run)
             return
         find(experiment.logger).check()
-        data_fingerprint(experiment)  # a file that is not there is answered before torch is imported
+        experiment = with_fingerprints(experiment)  # before torch is imported: a missing file is an error at once
         import_quickly()
         from l2d.assembly.build import check_router
         from l2d.lightning.learner import ended_by_signals, hide_missing_gpu, on_gpu
@@ -81,9 +81,9 @@ def train_job(cfg: Any) -> None:
         with ended_by_signals():
             metrics = train_and_judge(experiment, run)
         if metrics is not None and is_first_process():
-            unit = Unit.of(experiment.plain)
-            alone = f"\n{format_table(metrics, unit)}\n\n{run.path}"
-            say(f"{format_line(metrics, unit)}  {run.path}" if in_a_sweep() else alone)
+            prices = Prices.of(experiment.plain)
+            alone = f"\n{format_table(metrics, prices)}\n\n{run.path}"
+            say(f"{format_line(metrics, prices)}  {run.path}" if in_a_sweep() else alone)
         say_what_next(experiment, run)
 
 
@@ -92,9 +92,8 @@ def nothing_to_do(experiment: Experiment, run: RunFolder) -> bool:
     try:
         return answered(experiment, run)
     except L2DError:
-        if (check_file := getattr(make(experiment.dataset), "check_file", None)) is not None:
-            with blaming_dataset(experiment):
-                check_file(experiment.data_dir)
+        with blaming_dataset(experiment):
+            make_dataset(experiment).check_file(experiment.data_dir)
         raise
 
 
@@ -118,7 +117,7 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
         metrics, picture = run.metrics(), run.path / "deferral.png"
         if not picture.exists():
             draw_or_say_why(picture, metrics)
-        hint = price_hint(experiment.plain["cost"], metrics.prices, [expert.error_rate for expert in metrics.experts])
+        hint = price_hint(experiment.plain, metrics.prices, [expert.error_rate for expert in metrics.experts])
         following = what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())
         print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")
 

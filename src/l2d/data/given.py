@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,28 @@ import torch
 from torch import Tensor
 
 from l2d.data.arrays import NO_OUTCOME, Answers, Arrays, Panel, Seen, same_name, with_kept_propensities
+from l2d.data.dataset import DatasetBase
 from l2d.data.inputs import Embed, array_inputs, text_inputs
 from l2d.data.splits import groups_of_equal_texts
-from l2d.utils.errors import ParameterError
+from l2d.data.text.encoders import Encoder
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.parameters import Name
 from l2d.utils.text import counted
 
 Matrix = Any  # a NumPy array, a tensor, a DataFrame or nested lists
+
+
+class GivenRows(DatasetBase):
+    """The dataset of l2d.fit. text: the column of a DataFrame that holds a text."""
+
+    def __init__(self, *, text: Name | None, encoder: Encoder | None) -> None:
+        self.text, self.encoder = text, encoder
+
+    def fingerprint(self, data_dir: Path) -> str:  # noqa: ARG002
+        return ""
+
+    def load(self, data_dir: Path) -> Arrays:  # noqa: ARG002
+        raise L2DError("dataset=arrays: these rows were given to l2d.fit; there is no file to load them from")
 
 
 def as_array(values: Any) -> np.ndarray:

@@ -21,14 +21,14 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
     """last.ckpt after every epoch, or after every few epochs if writing would otherwise take more than 5 % of the time. The last
     epoch is no exception: the weights that it leaves are written with the result.
 
-    monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the first of equals), so both are
-    written together. stop_after: training stops after this epoch, to be resumed later. patience: training ends after this many
-    epochs without a new best.
+    folder: None writes no file. monitor: last.ckpt also holds the weights of the epoch with the least value of this metric (the
+    first of equals), so both are written together. stop_after: training stops after this epoch, to be resumed later. patience:
+    training ends after this many epochs without a new best.
     Not Lightning's ModelCheckpoint: it moves files in from another folder, which is not atomic across filesystems.
     """
 
     def __init__(
-        self, folder: Path, monitor: str | None, stop_after: int | None = None, patience: int | None = None
+        self, folder: Path | None, monitor: str | None, stop_after: int | None = None, patience: int | None = None
     ) -> None:
         self.folder, self.monitor, self.stop_after = folder, monitor, stop_after
         self.best, self.best_weights = float("inf"), dict[str, Tensor]()
@@ -57,11 +57,14 @@ class EpochCheckpoint(pl.callbacks.Checkpoint):
             self.stopping.on_train_epoch_end(trainer, router)
         if self.stop_after is not None and epoch >= self.stop_after:
             trainer.should_stop = True
+        if self.folder is None:
+            return
         due = trainer.should_stop or time.monotonic() - self.written_at >= self.write_seconds / SHARE
         if trainer.strategy.broadcast(due):  # every rank must take part, or none
             self._save(trainer)
 
     def _save(self, trainer: pl.Trainer) -> None:
+        assert self.folder is not None
         started = time.monotonic()
         last = self.folder / "last.ckpt"
         if trainer.is_global_zero:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from l2d.data.arrays import Answers, Arrays, divided_arrays
+from l2d.data.dataset import DatasetBase
 from l2d.data.text.encoders import Encoder
 from l2d.logs.databases import log_address, without_password
 from l2d.logs.rows import LoggedRows, explored_rows, left_out_note, read_rows
@@ -29,7 +30,7 @@ LEAST_ANSWERS = 25  # of each expert: a regression needs ten, on every fold
 snapshot = cache(read_rows)
 
 
-class ServerLog:
+class ServerLog(DatasetBase):
     """One row per decision that has an outcome and whose expert a policy chose, with its propensity. path: the log or its export.
     run: only the decisions of this run. encoder: how the router reads text; if the log kept numbers, it must be the one that made
     them. test_fraction: of the rows, the same for every seed; equal inputs stay on one side."""
@@ -127,7 +128,7 @@ def is_image(rows: LoggedRows) -> bool:
 
 
 def with_evidence(rows: LoggedRows) -> LoggedRows:
-    """Without the rows that were not explored, and without those whose price is not known, if that of others is."""
+    """Leave out rows that were not explored. If the price of some rows is known, leave out the rows without a price too."""
     kept = explored_rows(rows)
     if not len(kept):
         raise L2DError(f"{rows.file}: no row was explored (l2d serve --explore), so the experts cannot be compared")
@@ -136,7 +137,7 @@ def with_evidence(rows: LoggedRows) -> LoggedRows:
 
 
 def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:
-    """An expert that was hardly asked cannot be judged; without it, the router would fit no server of this log."""
+    """Refuse an expert that was hardly asked: it cannot be judged, and without it the router would fit no server of this log."""
     counts = Counter(rows.experts.tolist())
     for name in names if rows.about is None else rows.about.experts:
         if counts[name] < LEAST_ANSWERS:
@@ -147,7 +148,7 @@ def check_asked(rows: LoggedRows, names: tuple[str, ...]) -> None:
 
 
 def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:
-    """Numbers that an encoder made are of use only to a router with the same encoder."""
+    """Refuse another encoder: a router cannot use the numbers that another one made."""
     seen = rows.seen
     if seen.text is None:
         return
@@ -164,7 +165,7 @@ def check_encoder(rows: LoggedRows, encoder: Encoder | None) -> None:
 
 
 def is_described(encoder: Encoder, described: Mapping[str, Any]) -> bool:
-    """Whether it is the encoder of this config. Arguments that do not change its numbers count too, since nobody changes them."""
+    """True if it is the encoder of this config. Arguments that do not change its numbers count too, since nobody changes them."""
     arguments = {name: value for name, value in described.items() if name not in ("name", "_target_")}
     same = all(getattr(encoder, name, None) == value for name, value in arguments.items())
     return same and str(described["_target_"]).rpartition(".")[2] == type(encoder).__name__

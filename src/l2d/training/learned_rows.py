@@ -1,18 +1,14 @@
-"""What a router expects on rows that it learned from. A budget compares there the routers of folds with the one deployed."""
+"""The expectations of a router on rows that it learned from: a budget compares there the routers of folds with the one deployed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from l2d.assembly.datamodule import DeferralData
-from l2d.assembly.module import RouterModule
-from l2d.core.decisions import at_least_float32
+from l2d.training.fitted import Fitted
 
 
 @dataclass(frozen=True)
@@ -31,21 +27,18 @@ class LearnedRows:
         return LearnedRows(rows, self.errors[places], None if self.prices is None else self.prices[places])
 
     def arrays(self) -> dict[str, Tensor]:
-        """What a fold's test.npz keeps."""
+        """For a fold's test.npz."""
         return {f"learned_{name}": value for name, value in vars(self).items() if value is not None}
 
 
-def learned_rows(
-    trainer: pl.Trainer, router: RouterModule, data: DeferralData, numbers: Tensor, among: Tensor
-) -> LearnedRows | None:
+def learned_rows(fitted: Fitted, numbers: Tensor, among: Tensor) -> LearnedRows | None:
     """Each row once, however often the router learned from it. None if there is none, or the method's prices cannot change.
     numbers: of the rows that are not for testing, among all rows. among: the rows to look at."""
-    method, places = router.method, data.splits.train.rows.unique()
+    method, places = fitted.method, fitted.splits.train.rows.unique()
     places = places[torch.isin(numbers[places], among)]
     if not method.takes_prices_later or not len(places):
         return None
-    batches: Any = trainer.predict(router, dataloaders=data.in_order(places))
-    outputs = at_least_float32(torch.cat(batches).cpu())
+    [outputs] = fitted.outputs([fitted.data.in_order(places)])
     errors = method.expected_errors(outputs)
     assert errors is not None  # a method that takes prices later expects errors
     return LearnedRows(numbers[places], errors, method.expected_prices(outputs))
@@ -61,7 +54,7 @@ def read_learned(file: Path) -> LearnedRows | None:
 
 
 def joined(parts: Sequence[LearnedRows]) -> LearnedRows:
-    """Of different rows."""
+    """The rows of all parts, which are different."""
     prices = [part.prices for part in parts if part.prices is not None]
     return LearnedRows(
         torch.cat([part.rows for part in parts]),

@@ -1,20 +1,17 @@
 """Scores a trained router: the only use of the test split, and the guard fitted to the validation rows."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
 from l2d.assembly.assemble import Splits
-from l2d.assembly.datamodule import DeferralData
-from l2d.assembly.module import RouterModule
 from l2d.core import metrics as metrics_
-from l2d.core.decisions import DECISIONS, argmax_last, at_least_float32
+from l2d.core.decisions import DECISIONS, argmax_last
 from l2d.core.guard import Guard, HeldOut, fit_guard
 from l2d.core.off_policy import Logged, known_costs, policy_value, value_of
 from l2d.core.results import (
@@ -31,23 +28,31 @@ from l2d.core.results import (
 from l2d.data.split import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
+from l2d.training.fitted import Fitted
 from l2d.training.learned_rows import LearnedRows
 from l2d.utils.errors import L2DError
+
+
+@dataclass(frozen=True)
+class Judged:
+    """guard: fitted to the held-out rows. held_out: their tensors, to fit a guard at other prices."""
+
+    guard: Guard
+    held_out: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Scored:
     metrics: RunMetrics
     arrays: dict[str, Tensor]  # of the test rows, for test.npz
-    guard: Guard
-    held_out: dict[str, Tensor]  # validation rows, to fit a guard at other prices
+    judged: Judged
     ids: np.ndarray | None  # of the test rows
 
 
 @dataclass(frozen=True)
 class RoutedRows:
-    """What a router did on n rows, and what each expert costs there. expected_errors, posterior: of methods that have them.
-    logged_expected, logged_weights: those of `logged`, if a log knows the costs only in part; the costs are doubly robust then."""
+    """The decisions of a router on n rows, and the costs of each expert there. expected_errors, posterior: of methods that have
+    them. logged_expected, logged_weights: those of `logged`, if a log knows only some costs; the costs are then doubly robust."""
 
     scores: Tensor
     utilities: Tensor
@@ -85,47 +90,46 @@ class RoutedRows:
         return metrics_.score(self.decisions, self.costs, self.prices)
 
     def arrays(self) -> dict[str, Tensor]:
-        """What test.npz keeps."""
+        """For test.npz."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-def score_router(
-    trainer: pl.Trainer,
-    router: RouterModule,
-    data: DeferralData,
-    checkpoint: str,
-    kept_epoch: int,
-    simple: Callable[[Splits], dict[str, Score]] = simple_scores,
-) -> Scored:
-    """The only use of the test split. checkpoint, kept_epoch: how the router's weights were chosen, and from which epoch. simple:
-    scores simple routers to compare with."""
-    method, splits = router.method, data.splits
-    loaders = [data.predict_dataloader(), data.val_dataloader()]
-    found: Any = trainer.predict(router, dataloaders=loaders)
-    test, validation = map(partial(routed, method), (splits.test, splits.validation), found)
-    # Experts that learned from the training rows are compared on validation rows.
-    chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
-    guard, guarded = hold(method, validation, test, metrics_.best_single(chosen_on))
+def score_router(fitted: Fitted) -> Scored:
+    """The only use of the test split."""
+    method, splits, data = fitted.method, fitted.splits, fitted.data
+    outputs = fitted.outputs([data.predict_dataloader(), data.val_dataloader()])
+    test, validation = map(partial(routed, method), (splits.test, splits.validation), outputs)
+    judged = judge(fitted, validation)
+    guard, guarded = judged.guard, judged.guard.decide(test.utilities, test.decisions)
     metrics = RunMetrics(
-        **about_the_routing(method, splits, test, splits.categories, simple(splits)),
+        **about_the_routing(method, splits, test, splits.categories, simple_scores(splits)),
         log=about_the_log(splits, test, guarded, guard.best),
-        **about_the_run(router, splits),
+        **about_the_run(fitted),
         evaluation="holdout",
         rows=RowCounts(train=len(splits.train), validation=len(splits.validation), test=len(splits.test)),
         validation=validation.score(),
         by_decision=by_decision(method, validation, test) if method.has_posterior else None,
         guarded=metrics_.guarded_score(guard, guarded, test.costs, test.prices, splits.panel.names),
-        checkpoint=checkpoint,
-        epochs=trainer.current_epoch,
-        kept_epoch=kept_epoch,
     )
-    kept = held_out(method, validation, splits, chosen_on)
-    return Scored(metrics, test.arrays() | {"guarded": guarded}, guard, kept, splits.ids)
+    return Scored(metrics, test.arrays() | {"guarded": guarded}, judged, splits.ids)
 
 
-def routed(method: Method, split: Split, batches: Sequence[Tensor]) -> RoutedRows:
-    """batches: the network's outputs for the split's rows."""
-    outputs = at_least_float32(torch.cat(list(batches)).cpu())
+def judge_validation(fitted: Fitted) -> Judged:
+    """Fit the guard to the validation rows. The test rows are not used."""
+    [outputs] = fitted.outputs([fitted.data.val_dataloader()])
+    return judge(fitted, routed(fitted.method, fitted.splits.validation, outputs))
+
+
+def judge(fitted: Fitted, validation: RoutedRows) -> Judged:
+    method, splits = fitted.method, fitted.splits
+    # Experts that learned from the training rows are compared on validation rows.
+    chosen_on = splits.validation.costs if splits.panel.learned else splits.train_costs
+    guard = guard_of(method, validation, metrics_.best_single(chosen_on))
+    return Judged(guard, held_out(method, validation, splits, chosen_on))
+
+
+def routed(method: Method, split: Split, outputs: Tensor) -> RoutedRows:
+    """outputs: the network's, for the split's rows."""
     if not outputs.isfinite().all():
         raise L2DError("training diverged: the router's scores are not finite; lower recipe.optimizer.lr")
     return RoutedRows.of(method, split, outputs)
@@ -154,7 +158,7 @@ def about_the_routing(
 
 
 def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, best: int) -> LoggedOutcomes | None:
-    """What a log says of the router, of the guarded router and of the best single expert; None if all costs are known."""
+    """The values of the router, the guarded router and the best single expert in a log; None if all costs are known."""
     if rows.logged is None or splits.propensities is None:
         return None
     value = partial(value_of, robust=rows.costs, logged=rows.logged)
@@ -169,15 +173,18 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, best: int) 
     )
 
 
-def about_the_run(router: RouterModule, splits: Splits) -> dict[str, Any]:
+def about_the_run(fitted: Fitted) -> dict[str, Any]:
     """The metrics that do not follow from the routing of rows."""
-    method = router.method
+    method, router = fitted.method, fitted.router
     return {
         "schema_version": SCHEMA_VERSION,
         "capabilities": Capabilities(**method.capabilities(), reads_text=bool(router.network.reads_text)),
         "decision": method.decision,
         "method_buffers": {name: value.tolist() for name, value in method.named_buffers()},
-        "extreme": splits.cost_facts,
+        "extreme": fitted.splits.cost_facts,
+        "checkpoint": fitted.checkpoint,
+        "epochs": fitted.trainer.current_epoch,
+        "kept_epoch": fitted.kept_epoch,
     }
 
 
@@ -191,8 +198,8 @@ def by_decision(method: Method, validation: RoutedRows, test: RoutedRows) -> dic
 
 
 def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None:
-    """Of the posterior or, for methods that have none, of the estimated errors. None for a log, whose costs are right only
-    in the mean."""
+    """The calibration of the posterior or, for methods that have none, of the estimated errors. None for a log, whose costs are
+    right only in the mean."""
     if rows.logged is not None:
         return None
     if rows.posterior is not None:
@@ -209,8 +216,8 @@ def held_out(
     learned: tuple[LearnedRows, LearnedRows] | None = None,
 ) -> dict[str, Tensor]:
     """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
-    costs that choose the best single expert. learned: if other routers judged the rows, what the router and they expect of rows
-    that they learned from."""
+    costs that choose the best single expert. learned: if other routers judged the rows, the expectations of the router and of
+    them on rows that they learned from."""
     if rows.expected_errors is None:
         return {}
     errors = (rows.costs - rows.prices).double()
@@ -238,9 +245,7 @@ def held_out(
     return kept.tensors()
 
 
-def hold(method: Method, seen: RoutedRows, asked: RoutedRows, best: int) -> tuple[Guard, Tensor]:
-    """The guard fitted to the rows `seen`, which the router did not learn from, and its decisions on the rows `asked`. best: the
-    best single expert."""
-    needed = KNOWN if seen.logged_weights is None else ESTIMATED
-    guard = fit_guard(seen.utilities if method.by_argmax else None, seen.decisions, seen.costs, best, needed)
-    return guard, guard.decide(asked.utilities, asked.decisions)
+def guard_of(method: Method, rows: RoutedRows, best: int) -> Guard:
+    """The guard fitted to rows that the router did not learn from. best: the best single expert."""
+    needed = KNOWN if rows.logged_weights is None else ESTIMATED
+    return fit_guard(rows.utilities if method.by_argmax else None, rows.decisions, rows.costs, best, needed)

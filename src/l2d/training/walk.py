@@ -3,20 +3,24 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytorch_lightning as pl
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities import rank_zero_only
+from torch import Tensor
 
 from l2d.assembly.advice import advice
 from l2d.assembly.assemble import Splits
 from l2d.assembly.build import make_data, make_router, make_splits, switched_off, without_epochs
 from l2d.assembly.datamodule import DeferralData
-from l2d.assembly.fingerprints import data_fingerprint
+from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
 from l2d.assembly.make import make
 from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import cell_path, choices
+from l2d.core.guard import Guard
 from l2d.core.results import RunMetrics
 from l2d.data.batches import even_batch
 from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
@@ -29,7 +33,8 @@ from l2d.runs.artifact.drift import summary_tensors
 from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_weights
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
-from l2d.training.score import Scored, score_router
+from l2d.training.fitted import Fitted
+from l2d.training.score import Judged, Scored, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted, say
 
@@ -40,12 +45,10 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's rows come from, the fingerprint of their data, and how its router is judged. By default all follow from the
-    config."""
+    """Where a run's rows come from, and how its router is judged. By default both follow from the config."""
 
     splits: Callable[[Experiment], Splits] = make_splits
-    fingerprint: Callable[[Experiment], str] = data_fingerprint
-    score: Callable[[pl.Trainer, RouterModule, DeferralData, str, int], Scored] = score_router
+    score: Callable[[Fitted], Scored] = score_router
 
 
 def train(
@@ -59,6 +62,7 @@ def train(
     tell: is called with each line for the user. After running out of memory the run resumes like a killed one, with smaller
     micro-batches.
     """
+    experiment = with_fingerprints(experiment)
     run, timer = run or RunFolder.of(experiment.plain), Timer()
     while True:
         free_memory()  # of the attempt before, or of the run before in a sweep
@@ -76,7 +80,7 @@ def attempt(
         raise Busy(f"{run.path}: another process is working on this run")
     parts = 1 if force else run.batch_parts
     if parts > 1:  # the number is known to fit only the same data
-        run.check_data(source.fingerprint(experiment))
+        run.check_data(data_fingerprint(experiment))
 
     splits = source.splits(experiment)
     timer.leave_out(splits.expert_seconds)
@@ -85,28 +89,53 @@ def attempt(
 
     with holding(run):
         if is_main_process() and run.finished and not force:  # by another process, meanwhile
-            run.check_data(source.fingerprint(experiment))
+            run.check_data(data_fingerprint(experiment))
             return run.metrics()
-        begin(experiment, run, source, splits, router, tell)
+        begin(experiment, run, splits, router, tell)
         with make_tracker(experiment, run) as tracker, sparing(experiment, run, data):
-            checkpoint = EpochCheckpoint(
-                run.checkpoints,
-                MONITORS[experiment.settings.checkpoint],
-                experiment.settings.stop_after,
-                experiment.recipe.patience,
-            )
-            trainer = trainer_of(experiment, tracker, [checkpoint, timer], data)
+            checkpoint = checkpoint_of(experiment, run.checkpoints)
+            trainer = trainer_of(experiment, tracker.loggers, [checkpoint, timer], data)
             run_epochs(trainer, router, data, run, tell)
             if stopped_early(experiment, run, trainer, checkpoint, tell):
                 return None
-            if checkpoint.monitor:
-                router.load_state_dict(checkpoint.best_weights)
-            kept = checkpoint.best_epoch or trainer.current_epoch
-            scored = source.score(trainer, router, data, experiment.settings.checkpoint, kept)
+            scored = source.score(with_kept_weights(experiment, trainer, router, data, checkpoint))
             tracker.report(scored.metrics)
         timing = timer.record(len(splits.train)) | {"batch_parts": parts}
         write(experiment, run, splits, router, scored, timing)
     return scored.metrics
+
+
+def fit_in_memory(experiment: Experiment, splits: Splits) -> Fitted:
+    """Train without a folder. After running out of memory, training starts again with smaller micro-batches."""
+    experiment, parts = without_epochs(experiment), 1
+    while True:
+        free_memory()  # outside the handler: the error references the tensors that used up the memory
+        data, router = make_data(experiment, splits, parts), make_router(experiment, splits, parts)
+        try:
+            checkpoint = checkpoint_of(experiment, None)
+            trainer = trainer_of(experiment, False, [checkpoint], data)
+            if experiment.recipe.epochs:
+                trainer.fit(router, datamodule=data)
+            return with_kept_weights(experiment, trainer, router, data, checkpoint)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            parts = smaller_batches(error, experiment, data)
+
+
+def checkpoint_of(experiment: Experiment, folder: Path | None) -> EpochCheckpoint:
+    settings = experiment.settings
+    return EpochCheckpoint(folder, MONITORS[settings.checkpoint], settings.stop_after, experiment.recipe.patience)
+
+
+def with_kept_weights(
+    experiment: Experiment, trainer: pl.Trainer, router: RouterModule, data: DeferralData, checkpoint: EpochCheckpoint
+) -> Fitted:
+    """The router with the weights of the epoch that `checkpoint` chose."""
+    if checkpoint.monitor:
+        router.load_state_dict(checkpoint.best_weights)
+    kept = checkpoint.best_epoch or trainer.current_epoch
+    return Fitted(trainer, router, data, experiment.settings.checkpoint, kept)
 
 
 def is_main_process() -> bool:
@@ -122,7 +151,6 @@ def holding(run: RunFolder) -> AbstractContextManager[None]:
 def begin(
     experiment: Experiment,
     run: RunFolder,
-    source: Source,
     splits: Splits,
     router: RouterModule,
     tell: Callable[[str], None],
@@ -130,7 +158,7 @@ def begin(
     """Write what is known before training into the folder, and print the advice on the settings."""
     if experiment.settings.force:
         run.clear()
-    run.check_data(source.fingerprint(experiment))
+    run.check_data(data_fingerprint(experiment))
     run.write_config(experiment.plain)
     assert isinstance(router.network, Network)
     router.network.keep(run.path)  # now: what it is built from may be gone when training is over
@@ -161,16 +189,22 @@ def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Itera
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        setting = f"recipe.batch_size={data.batch_size}"
-        if experiment.trainer.devices > 1:  # the other processes wait for the step that this one broke off
-            half = max(1, data.batch_size // 2)
-            raise L2DError(f"{setting}: out of memory; try recipe.batch_size={half}") from error
-        rows = even_batch(len(data.splits.train), data.batch_size)
-        run.divide_batches(more_parts(error, setting, rows, data.parts))
+        run.divide_batches(smaller_batches(error, experiment, data))
         raise OutOfMemory from error
 
 
-def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any], data: DeferralData) -> pl.Trainer:
+def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralData) -> int:
+    """The next number of micro-batches per batch, after running out of memory."""
+    setting = f"recipe.batch_size={data.batch_size}"
+    if experiment.trainer.devices > 1:  # the other processes wait for the step that this one broke off
+        half = max(1, data.batch_size // 2)
+        raise L2DError(f"{setting}: out of memory; try recipe.batch_size={half}") from error
+    return more_parts(error, setting, even_batch(len(data.splits.train), data.batch_size), data.parts)
+
+
+def trainer_of(
+    experiment: Experiment, loggers: list[Logger] | Literal[False], callbacks: list[Any], data: DeferralData
+) -> pl.Trainer:
     bars = experiment.settings.progress and is_watched()
     return make_trainer(
         accelerator=experiment.trainer.accelerator,
@@ -179,7 +213,7 @@ def trainer_of(experiment: Experiment, tracker: CsvTracker, callbacks: list[Any]
         precision=speed(experiment.recipe, experiment.trainer.accelerator)["precision"],
         deterministic=experiment.trainer.deterministic,
         max_epochs=experiment.recipe.epochs,
-        logger=tracker.loggers,
+        logger=loggers,
         callbacks=[*callbacks, *([EpochsFromOne(refresh_rate=10)] if bars else [])],
         enable_progress_bar=bars,
         num_sanity_val_steps=0,
@@ -207,7 +241,7 @@ def stopped_early(
     checkpoint: EpochCheckpoint,
     tell: Callable[[str], None],
 ) -> bool:
-    """Whether stop_after ended training before its last epoch. A run that ran out of patience is complete."""
+    """True if stop_after ended training before its last epoch. A run that ran out of patience is complete."""
     epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
     if epoch == epochs:
         return False
@@ -229,9 +263,8 @@ def write(
     timing: dict[str, Any],
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
-    weights = router.weights() | {f"{HELD_OUT}.{name}": value for name, value in scored.held_out.items()}
-    weights |= summary_tensors(splits.train.source, splits.train.rows)
-    write_weights(run.path / FILE, weights, describe(experiment, splits, scored))
+    weights = tensors_of(router, splits, scored.judged)
+    write_weights(run.path / FILE, weights, describe(experiment, splits, scored.judged.guard))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
     if (
@@ -241,8 +274,14 @@ def write(
     run.finish(scored.metrics.as_json(), arrays, timing)
 
 
-def describe(experiment: Experiment, splits: Splits, scored: Scored) -> RouterDescription:
-    """What `l2d route` needs beside the weights and the config, since it has no data."""
+def tensors_of(router: RouterModule, splits: Splits, judged: Judged) -> dict[str, Tensor]:
+    """The weights, the rows to fit a guard to, and a summary of the training inputs."""
+    kept = {f"{HELD_OUT}.{name}": value for name, value in judged.held_out.items()}
+    return router.weights() | kept | summary_tensors(splits.train.source, splits.train.rows)
+
+
+def describe(experiment: Experiment, splits: Splits, guard: Guard) -> RouterDescription:
+    """The facts that `l2d route` needs beside the weights and the config, since it has no data."""
     reads = experiment.plain["dataset"].get("encoder")
     return RouterDescription(
         experts=splits.panel.names,
@@ -251,5 +290,5 @@ def describe(experiment: Experiment, splits: Splits, scored: Scored) -> RouterDe
         shape=tuple(splits.train.source.shape[1:]),
         seen=splits.seen,
         encoder=None if splits.seen.text is None else reads,
-        guard=scored.guard,
+        guard=guard,
     )

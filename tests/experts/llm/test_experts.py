@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tests.experts.llm.tiny_models import LETTERS, experts
 
-from l2d.assembly.build import make_dataset
 from l2d.assembly.fingerprints import data_fingerprint
-from l2d.assembly.make import make
+from l2d.assembly.make import make, make_dataset
 from l2d.config import check, compose
 from l2d.data.sheet import write_sheet
 from l2d.experts.llm.experts import LLMExperts

@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from l2d.data.arrays import Arrays, Seen
+from l2d.data.dataset import DatasetBase
 
 
-class Digits:
+class Digits(DatasetBase):
     """20 % of each class are the test split, the same for every seed."""
 
     gives: ClassVar[str] = "images"

@@ -11,13 +11,14 @@ from urllib.error import URLError
 import numpy as np
 
 from l2d.data.arrays import Arrays
+from l2d.data.dataset import DatasetBase
 from l2d.data.sets import prepared
 from l2d.data.sets.prepared import ImageArrays
 from l2d.utils.errors import L2DError
 from l2d.utils.files import TEMPORARY, alone
 
 
-class ImageSet:
+class ImageSet(DatasetBase):
     """Prepared in <data_dir>/<name>. Raw files are looked for there and in <data_dir> before anything is downloaded."""
 
     gives: ClassVar[str] = "images"

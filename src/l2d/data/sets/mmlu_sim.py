@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 
 from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays
+from l2d.data.dataset import DatasetBase
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
 from l2d.utils.parameters import Annotated, Ge
@@ -38,7 +39,7 @@ THINGS = ("river", "mountain range", "neighbouring country", "climate", "capital
 MATTERS = ("cats", "metals", "poets", "planets", "sailors", "machines", "birds", "judges")
 
 
-class MMLUSim:
+class MMLUSim(DatasetBase):
     """questions: how many. encoder: how a router reads them. label: the right letter, or what the question is about.
 
     Questions, outcomes and test rows are the same for every seed and label.

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays, with_kept_propensities
+from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, answers_of, class_numbers, find_experts, in_dollars
 from l2d.data.sets.table_columns import Named, feature_columns, roles_of, with_a_row_per_query
@@ -24,7 +25,7 @@ from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
 LONG = 300  # seconds that hardly any answer takes
 
 
-class Table:
+class Table(DatasetBase):
     """Experts are the columns correct_NAME, prediction_NAME and loss_NAME; or the columns in `experts`, which all hold `outcome`.
     An empty cell there means that the expert was not asked. price_NAME is what an expert costs on each row. A file with a column
     `expert` and its outcome is a log with a row per answer (long_log.py).

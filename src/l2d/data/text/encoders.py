@@ -22,9 +22,10 @@ HASHES = 256  # of words, and as many of pieces of words; with more, a router ov
 
 
 class Encoder:
-    """How a router reads text. note: what to tell the user about the texts embedded last."""
+    """How a router reads text. note: for the user, about the texts embedded last. progress: show a bar."""
 
     note: str | None = None
+    progress: bool = True
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 features or int32 tokens [n, F], in an array of its own: it may be overwritten."""
@@ -114,8 +115,6 @@ class Embeddings(Encoder):
     Cached in data_dir/embeddings/, one file per set of texts. progress: show a bar; not an argument, since it must not be part of
     a run's identity.
     """
-
-    progress = True
 
     def __init__(
         self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare, batch_size: Count

@@ -20,6 +20,7 @@ from l2d.lightning.learner import on_gpu
 from l2d.lightning.out_of_memory import free_memory
 from l2d.utils.errors import L2DError, ParameterError
 
+
 @dataclass(frozen=True)
 class KeptAnswers:
     """Where a model's answers are kept, and whether it was asked just now."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from l2d.assembly.make import find, make
-from l2d.config import Component, check
+from l2d.config import Component, Experiment, check
 from l2d.config.checking import read_component
 from l2d.core.guard import HeldOut
 from l2d.data.text.encoders import Encoder
@@ -46,25 +46,35 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
             raise
         raise L2DError(f"{folder}: {error}; another version of l2d trained it; {RETRAIN}") from error
     weights, description = read_weights(folder / FILE)
-    router = expect(experiment.router, Network, "a network")
-    kept = find(router).kept_arguments(folder)
+    kept = find(expect(experiment.router, Network, "a network")).kept_arguments(folder)
+    try:
+        return rebuild(experiment, weights, description, kept, trust)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
+
+
+def rebuild(
+    experiment: Experiment,
+    weights: Mapping[str, Tensor],
+    description: RouterDescription,
+    kept: Mapping[str, Any],
+    trust: Sequence[str] | None,
+) -> RebuiltRun:
+    """kept: the arguments that the network takes from its own files. trust: None if the user composed the config."""
     with torch.random.fork_rng(
         devices=[]
     ):  # the initial weights are replaced anyway: leave the caller's random state as it is
         method = rebuild_method(
             experiment.method, part_of(weights, "method"), description, experiment.settings.decision
         )
-        network = rebuild_network(with_arguments(router, kept), method, description)
+        network = rebuild_network(with_arguments(experiment.router, kept), method, description)
     prices = part_of(weights, "network.price_model")
     if "weight" in prices:
         features, experts = prices["weight"].shape
         network.price_model = PriceModel(features - 1, experts)
-    try:
-        method.load_state_dict(part_of(weights, "method"))
-        network.load_state_dict(part_of(weights, "network"))
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
+    method.load_state_dict(part_of(weights, "method"))
+    network.load_state_dict(part_of(weights, "network"))
     held_out, summary = part_of(weights, HELD_OUT), part_of(weights, TRAINING_INPUTS)
     return RebuiltRun(
         config=experiment.plain,
@@ -103,7 +113,7 @@ def rebuild_network(component: Component, method: Method, seen: RouterDescriptio
 
 
 def rebuild_encoder(
-    described: Mapping[str, Any] | None, kept: Mapping[str, Any], trust: Sequence[str]
+    described: Mapping[str, Any] | None, kept: Mapping[str, Any], trust: Sequence[str] | None
 ) -> Encoder | None:
     """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too."""
     if described is None:
