@@ -74,8 +74,8 @@ def test_the_weights_are_those_of_a_network_without(head: str, tmp_path: Path) -
 
 
 def test_a_network_without_a_head_is_refused() -> None:
-    odd = nn.Linear(2, 2)
-    for head in (None, nn.Identity()):
-        odd.head = head
+    odd, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    other.head = nn.Identity()
+    for network in (odd, other):
         with pytest.raises(ParameterError, match=r"^aux: Linear .*aux=none"):
-            attach_aux(odd, 4)
+            attach_aux(network, 4)

@@ -30,7 +30,7 @@ LOG: Cells = {
 
 QUERIES: Cells = {key: LOG[key] for key in ("id", "x", "expert", "split")}
 AGAIN: Cells = {key: [*cells, cells[1]] for key, cells in LOG.items()}  # the second answer twice
-ERRORS = [[0, 1], [1, NAN], [NAN, 0], [0, NAN]]
+ERRORS: list[list[float]] = [[0, 1], [1, NAN], [NAN, 0], [0, NAN]]
 PRICES = [[0.02, 0.001], [0.03, NAN], [NAN, 0.002], [0.02, NAN]]
 LATENCIES = [[1.5, 0.5], [2.5, NAN], [NAN, 0.25], [1.0, NAN]]
 PROPENSITIES = [[0.5, 0.5], [0.25, NAN], [NAN, 0.75], [1.0, NAN]]

@@ -2,8 +2,6 @@
 
 import csv
 import re
-import subprocess
-from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from tests.data.sets.test_table import Reader, panel_of
 from tests.running import assembled, train
 
 from l2d.assembly.fingerprints import data_fingerprint
+from l2d.commands.experts import experts_job
 from l2d.config import check, compose, sweep_axes
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.core.costs import cheapest
@@ -35,8 +34,6 @@ from l2d.data.text.encoders import Hashed
 from l2d.runs.cells import make_cells
 from l2d.runs.sweep import list_only
 from l2d.utils.errors import L2DError, ParameterError
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 DEFAULTS: dict[str, Any] = {
     "path": None, "experts": ["a", "b"], "outcome": "correct", "features": None, "text": "prompt", "encoder": Hashed(),
@@ -429,13 +426,15 @@ def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_experts_command_takes_the_datas_own(command: Command, tmp_path: Path) -> None:
-    told = command("dataset=mmlu_sim", "dataset.questions=200", name="experts", tiny=False)
-    assert told.returncode == 0, told.stderr
-    assert "strong (simulated)" in told.stdout
-    given = mmlu_data(questions(tmp_path))
-    assert command(*given[:3], *given[4:], "setup=own", name="experts", tiny=False).returncode == 1  # experts=trained
-    named = command(
-        "dataset=mmlu", f"dataset.path={tmp_path / 'questions.csv'}", "setup=llama", name="experts", tiny=False
-    )
-    assert "dataset.experts=llama-3-70b: no such column" in named.stderr or "dataset.only" in named.stderr
+def test_the_experts_command_takes_the_datas_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*overrides: str) -> None:
+        experts_job(compose([*overrides, f"runs_dir={tmp_path}", f"data_dir={tmp_path}"], name="experts"))
+
+    run("dataset=mmlu_sim", "dataset.questions=200")
+    assert "strong (simulated)" in capsys.readouterr().out
+    file = questions(tmp_path)
+    with pytest.raises(L2DError, match=r"^dataset\.(experts=llama-3-70b|only)"):
+        run("dataset=mmlu", f"dataset.path={file}", "setup=llama")
+    given = [override for override in mmlu_data(file) if override != "experts=table"]
+    with pytest.raises(L2DError, match="experts"):  # trained ones
+        run(*given, "setup=own")
