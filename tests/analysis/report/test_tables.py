@@ -1,0 +1,248 @@
+"""Tables and the page of a report: every number stands under its name."""
+
+import html
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.analysis.report.test_report import entry, write_guarded
+from tests.run_folders import write_run, write_small_table
+
+from l2d.analysis.report.compare import BASELINES, summarise
+from l2d.analysis.report.findings import findings_of
+from l2d.analysis.report.read import FinishedCell, read_cells
+from l2d.analysis.report.tables import (
+    PAGE,
+    TEX,
+    html_page,
+    hulls_by_block,
+    latex_tables,
+    markdown_findings,
+    markdown_tables,
+)
+
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+TITLES = {"dataset": {"svhn": "SVHN"}, "experts": {"synthetic": "Simulated experts"}}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    write_small_table(tmp_path)
+    return tmp_path
+
+
+def rows_of(text: str) -> list[dict[str, str]]:
+    """The rows of a Markdown table, by the names of its columns."""
+    head, _, *lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("|")
+    ]
+    return [dict(zip(head, line, strict=True)) for line in lines]
+
+
+def test_markdown(runs: Path) -> None:
+    text = markdown_tables(summarise(read_cells(runs)), TITLES)
+    assert "### Simulated experts, error\n" in text
+    mild, tdef, *baselines = rows_of(text)
+    assert mild == {
+        "dataset": "SVHN",
+        "setup": "I",
+        "method": "mild",
+        "seeds": "2 (few)",
+        "deferral loss": "**0.0300 ± 0.0141**",
+        "paper": "0.0254 ± 0.0016",
+        "off by, std": "+2.9",
+        "less tdef, paired, 95 %": "-0.0250 [-0.0885, +0.0385]",
+        "less best single, paired, 95 %": "-0.3700 [-0.4971, -0.2429]",
+        "of the oracle's gap": "92%",
+        "to each expert, %": "50.0 / 30.0 / 20.0",
+    }
+    assert (tdef["deferral loss"], tdef["seeds"], tdef["less tdef, paired, 95 %"]) == ("0.0600 ± 0.0100", "3", "")
+    without = ("nearest_neighbours", "category_table")  # images have neither
+    titles = [f"*{title}*" for name, title in BASELINES.items() if name not in without]
+    assert [row["method"] for row in baselines] == titles
+    [untitled, *_] = rows_of(markdown_tables(summarise(read_cells(runs)), {}))
+    assert untitled["dataset"] == "svhn"
+
+
+def test_markdown_of_findings(runs: Path) -> None:
+    [found] = findings_of(read_cells(runs))
+    [row] = rows_of(markdown_findings([replace(found, pays=False)], TITLES))
+    assert row == {
+        "dataset": "SVHN",
+        "setup": "I",
+        "experts": "Simulated experts",
+        "cost": "error",
+        "best method": "**mild**",
+        "deferral loss": "0.0300",
+        "best single expert": "0.4000",
+        "change": "-92% (not significant)",
+        "beats": "",
+        "level with": "tdef (too few seeds)",
+    }
+
+
+def test_latex(runs: Path) -> None:
+    """The head is as wide as the most experts of a dataset."""
+    entries = summarise(read_cells(runs))
+    two = {**entry(entries, "mild"), "dataset": "other", "ratios": [0.25, 0.75]}
+    tex = latex_tables([*entries, two], TITLES)
+    lines = [line.strip() for line in tex.splitlines()]
+    row = r"mild & (I) & SVHN & \textbf{0.0300 $\pm$ 0.0141}$^\dagger$ & 0.0254 $\pm$ 0.0016 & 50.00 & 30.00 & 20.00 \\"
+    assert row in lines
+    assert any(line.endswith(r"& 25.00 & 75.00 & -- \\") for line in lines)
+    assert r"\begin{tabular}{lllllrrr}" in lines
+    assert r"\cmidrule{6-8}" in lines
+    assert r"& & & & & 1 & 2 & 3 \\" in lines
+    for line in lines:
+        if line.endswith(r"\\") and "multicolumn" not in line:
+            assert line.count("&") - line.count(r"\&") == 7, line
+
+
+def test_latex_escapes_names(runs: Path) -> None:
+    assert "a_b%{c}\\&#$^~".translate(TEX) == r"a\_b\%\{c\}\textbackslash{}\&\#\$\^{}\~{}"
+    odd = {"label": "m_1", "setup": "s_1", "dataset": "d_1", "experts": "e_1"}
+    tex = latex_tables([entry(summarise(read_cells(runs)), "mild") | odd], {})
+    assert r"\caption{e\_1, error.}" in tex
+    assert r"m\_1 & (s\_1) & d\_1 &" in tex
+
+
+def test_the_best_router_of_each_block_is_bold(runs: Path) -> None:
+    """Also where another dataset has lower losses; never a baseline. Setup and dataset are named once, few seeds explained once."""
+    for method, loss in (("mild", 0.8), ("tdef", 0.7)):
+        write_run(runs, f"cifar10/I/synthetic/error/{method}/aaaa", 0, loss)
+    write_run(runs, "svhn/II/synthetic/error/mild/aaaa", 0, 0.4)  # as good as the best single expert
+    entries = summarise(read_cells(runs))
+    bold = [row["method"] for row in rows_of(markdown_tables(entries, {})) if "**" in row["deferral loss"]]
+    assert bold == ["tdef", "mild", "mild"]
+    tex = latex_tables(entries, {})
+    assert re.findall(r"(\w+) & .*\\textbf", tex) == ["tdef", "mild", "mild"]
+    assert re.findall(r"\((\w+)\) & (\w+)", tex) == [("I", "cifar10"), ("I", "svhn"), ("II", "svhn")]
+    assert tex.count("fewer seeds") == 1
+
+
+def test_fewer_seeds_than_were_asked_for_are_few(runs: Path) -> None:
+    cells = [replace(cell, wanted=tuple(range(4))) for cell in read_cells(runs)]
+    assert entry(summarise(cells), "tdef")["few"]
+    missing = FinishedCell(("svhn", "I", "synthetic", "error", "ce", "cccc"), runs, wanted=(0,))
+    lines = latex_tables(summarise([*cells, missing]), {}).splitlines()
+    assert next(line for line in lines if line.startswith("    ce")).endswith(
+        r"missing$^\dagger$ & -- & -- & -- & -- \\"
+    )
+    assert r"{lllllr}" in latex_tables(summarise([missing]), {})  # a table in which nothing is finished
+
+
+def test_the_hull_is_that_of_the_first_cell_with_the_most_seeds() -> None:
+    def told(seeds: int, price: float) -> dict[str, Any]:
+        alone = [{"price": price, "error_rate": 0.5}]
+        return {**dict.fromkeys(("dataset", "setup", "experts", "cost"), "a"), "seeds": seeds, "experts_alone": alone}
+
+    assert hulls_by_block([told(1, 1.0), told(2, 2.0), told(2, 3.0), told(1, 4.0)]) == {"a/a/a/a": [(2.0, 0.5)]}
+    missing = {key: value for key, value in told(0, 1.0).items() if key != "experts_alone"}
+    assert hulls_by_block([missing]) == {}
+
+
+def test_latex_has_the_guarded_loss_where_markdown_has_it(tmp_path: Path) -> None:
+    """In a table of which one block has a guard that acts, the other block has a dash."""
+    write_guarded(tmp_path)
+    write_run(tmp_path, "svhn/II/synthetic/error/mild/aaaa", 0, 0.5)
+    write_run(tmp_path, "svhn/I/synthetic/error_plus_cost/mild/aaaa", 0, 0.5)
+    acting, other = latex_tables(summarise(read_cells(tmp_path)), {}).split(r"\end{table}")[:2]
+    assert r"\begin{tabular}{llllllrrr}" in acting
+    assert r"Deferral loss & Paper & Guarded & \multicolumn{3}" in acting
+    assert r"\cmidrule{7-9}" in acting
+    assert "    & & & & & & 1 & 2 & 3 " in acting
+    for method, loss in (("mild", "0.3000"), ("plugin", "0.2000")):
+        assert re.search(rf"{method} & .* & {loss} \$\\pm\$ 0\.0000 & 50\.00 & 30\.00 & 20\.00 ", acting)
+    assert re.search(r"mild & \(II\) & svhn & .* & -- & 50\.00 & 30\.00 & 20\.00 ", acting)
+    assert "Guarded" not in other
+    assert r"\begin{tabular}{lllllrrr}" in other
+
+
+def test_rows_with_other_references_name_them(runs: Path) -> None:
+    """One setup has tdef, the other has not."""
+    for seed in range(2):
+        write_run(runs, "svhn/II/synthetic/error/mild/aaaa", seed, 0.1)
+        write_run(runs, "svhn/II/synthetic/error/ce/aaaa", seed, 0.2)
+    text = markdown_tables(summarise(read_cells(runs)), {})
+    assert "+0.1000 [+0.1000, +0.1000] (mild)" in text
+    assert "-0.0250 [-0.0885, +0.0385] (tdef)" in text
+
+
+def page_data(text: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
+    cells = read_cells(runs)
+    text = html_page(summarise(cells), findings_of(cells), cells, "</script><b>", TITLES)
+    assert "</script><b>" not in text
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|@import|fetch\(""", text)
+    data = page_data(text)
+    assert data["runs"] == 5
+    assert data["names"] == TITLES
+    assert data["entries"][0]["curve"] == [[1, 0.5], [2, 0.3]]
+    assert data["title"] == "</script><b>"
+    assert data["findings"][0]["change"] == "-92%"
+    told = entry(data["entries"], "mild")["against_reference"]
+    assert told == pytest.approx([-0.025, -0.08853102, 0.03853102], abs=1e-7)
+
+
+def in_browser(file: Path, script: str, tmp_path: Path) -> str:
+    """What the page shows after a script: headless, from file://, without network."""
+    assert BROWSER
+    copy = tmp_path / "scripted.html"
+    errors = "<script>window.onerror = (message) => { document.documentElement.dataset.error = message }</script>"
+    text = file.read_text(encoding="utf-8").replace("<head>", f"<head>{errors}")
+    copy.write_text(text.replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'browser'}",
+        "--virtual-time-budget=2000",
+    ]
+    result = subprocess.run(
+        [BROWSER, *flags, "--dump-dom", f"file://{copy}"], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "data-error" not in result.stdout
+    return result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_the_page_in_a_browser(runs: Path, tmp_path: Path) -> None:
+    """Draws its plots, sorts by a click on a column, filters, goes dark, fits a phone."""
+    write_run(runs, "svhn/I/synthetic/error/mild/bbbb", 2, 0.03)
+    cells = read_cells(runs)
+    file = tmp_path / "index.html"
+    file.write_text(html_page(summarise(cells), findings_of(cells), cells, "runs", TITLES), encoding="utf-8")
+    shown = in_browser(file, "", tmp_path)
+    assert shown.count("<figcaption>") - PAGE.read_text().count("<figcaption>") == 6
+    assert "SVHN · setup I · synthetic · error · mild" in html.unescape(shown)
+    assert "significantly in 1 of 1 case." in shown
+    assert shown.index("<h2>Summary</h2>") < shown.index("<h2>All results</h2>")
+    column = "[...document.querySelectorAll('th button')].find((b) => b.textContent.startsWith('deferral loss'))"
+    order = "document.title = [...document.querySelectorAll('#table tbody tr')].map((r) => r.cells[4].textContent).join('|')"
+    by_loss = re.search("<title>(.*?)</title>", in_browser(file, f"{column}.click(); {order}", tmp_path))
+    again = re.search(
+        "<title>(.*?)</title>", in_browser(file, f"{column}.click(); {column}.click(); {order}", tmp_path)
+    )
+    expected = ["oracle", "mild", "tdef", "best single expert", "majority expert", "random expert"]
+    assert by_loss
+    assert by_loss[1].split("|") == expected
+    assert again
+    assert again[1].split("|")[0] == "random expert"
+    filtered = in_browser(file, "$('f_text').value = 'MILD'; $('f_text').dispatchEvent(new Event('input'))", tmp_path)
+    assert "1 of 6 rows shown" in filtered
+    assert 'data-theme="dark"' in in_browser(file, "$('theme').click()", tmp_path)
+    narrow = "document.body.style.width = '360px'; document.title = document.querySelector('#plots').scrollWidth"
+    width = re.search("<title>(.*?)</title>", in_browser(file, narrow, tmp_path))
+    assert width
+    assert int(width[1]) <= 360
