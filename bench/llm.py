@@ -2,7 +2,7 @@
 
 python bench/llm.py collect RUNS_DIR --outcomes FILE   # adds finished runs of dataset=mmlu there to bench/results/llm.csv, with
                                                        # the current commit; and to llm_data.csv what needs no router
-python bench/llm.py curves RUNS_DIR                    # the tables of docs/verdicts.md that need the runs themselves
+python bench/llm.py curves RUNS_DIR                    # the table of docs/verdicts.md that needs the runs themselves
 python bench/llm.py docs                               # the tables of docs/verdicts.md and docs/beyond.md from the CSVs
 """
 
@@ -12,7 +12,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 import records
@@ -24,7 +23,6 @@ from l2d.assembly.build import make_splits
 from l2d.commands.curve import wanted_groups
 from l2d.config import check, compose
 from l2d.core.costs import cheapest, paid
-from l2d.core.results import read_metrics
 from l2d.methods.priced import mean_by_label
 from records import DOCS, Results, Row
 
@@ -189,39 +187,6 @@ def gap_table(data: Sequence[Row]) -> str:
     return records.markdown(head, lines)
 
 
-def predictable(runs_dir: Path) -> str:
-    """For each pair of models, how well one_vs_all predicts which of the two is right where only one is: the area under the ROC
-    curve, mean over seeds."""
-    found: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    kept: dict[tuple[str, str, str], list[int]] = defaultdict(list)
-    for file in sorted(runs_dir.glob("mmlu/*/table/*/one_vs_all/*/seed=*/test.npz")):
-        metrics = read_metrics(file.parent / "metrics.json")
-        with np.load(file) as saved:
-            scores, errors = saved["scores"], saved["costs"] - np.broadcast_to(saved["prices"], saved["costs"].shape)
-        names = [expert.name for expert in metrics.experts]
-        for one in range(len(names)):
-            for other in range(one + 1, len(names)):
-                rows = errors[:, one] != errors[:, other]
-                key = (file.parts[-7], names[one], names[other])
-                found[key].append(
-                    roc_area(scores[rows, one] - scores[rows, other], errors[rows, one] < errors[rows, other])
-                )
-                kept[key].append(int(rows.sum()))
-    lines = [
-        [setup, f"{one} or {other}", f"{kept[setup, one, other][0]:,}", records.shown(areas)]
-        for (setup, one, other), areas in found.items()
-    ]
-    return records.markdown(("trio", "which of the two is right", "questions", "area under the ROC curve"), lines)
-
-
-def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
-    """The chance that a positive has the higher score, ties counting half."""
-    from scipy.stats import rankdata
-
-    ranks, n = rankdata(scores), int(positive.sum())
-    return float((ranks[positive].sum() - n * (n + 1) / 2) / (n * (len(scores) - n)))
-
-
 def curves(runs_dir: Path) -> str:
     kinds = ("router", "cost_regression", "cascade", "mixture", "oracle")
     titles = {"auc": "mean accuracy over the price", "price_to_reach": "price of 95 % of the strong model's accuracy"}
@@ -249,7 +214,6 @@ def main() -> None:
             DATA.write(facts(arguments.outcomes, cells))
     elif arguments.what == "curves":
         records.put(verdicts, "curves-mmlu", curves(arguments.runs_dir))
-        records.put(verdicts, "predictable-mmlu", predictable(arguments.runs_dir))
     else:
         records.put(verdicts, "gap-mmlu", gap_table(DATA.read()))
         records.put(DOCS / "beyond.md", "llm-tally", tally_table(RUNS.read()))

@@ -1,7 +1,7 @@
 """The pictures of README.md and the documentation, drawn from the figures in bench/results/.
 
 python bench/pictures.py            # draws docs/pictures/ and prints the files; a few seconds
-python bench/pictures.py measure    # first trains what report.png and curve.svg show (18 small runs), kept in runs/pictures/
+python bench/pictures.py measure    # first trains the three small runs of curve.svg, kept in runs/pictures/
 """
 
 import statistics
@@ -22,7 +22,6 @@ from matplotlib.patches import FancyBboxPatch
 from l2d.analysis.curve.groups import find_groups
 from l2d.analysis.curve.measure import measure_group
 from l2d.analysis.curve.trace import trace_curve
-from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.read import read_cells
 from provenance import ROOT, about
 from records import Row, parser_of, read, save, title_of, trained
@@ -43,13 +42,10 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
 }
 
-# What report.png shows: a sweep on digits with a router and a schedule for a CPU.
-SWEEP = ["dataset=digits", "setup=III", "cost=error", "router.width=8", "recipe.epochs=10"]
-SWEEP_METHODS = ("tdef", "mild_uniform", "ce", "cwce", "ldam")
 # What curve.svg shows: one run per seed, good for all prices.
 CURVE = ["dataset=mmlu_sim", "cost=llm", "method=cost_regression", "checkpoint=best_loss"]
 SEEDS = (0, 1, 2)
-REPORT_CSV, CURVE_CSV = RESULTS / "picture_report.csv", RESULTS / "picture_curve.csv"
+CURVE_CSV = RESULTS / "picture_curve.csv"
 
 # Rows of why_mild.csv: the cell, and (rewards, shares, total, offset) of the two routers.
 WHERE = ("dataset", "setup", "experts", "cost")
@@ -201,61 +197,6 @@ def regions(rho: Sequence[float], n: int) -> Figure:
     return picture
 
 
-def report(rows: Sequence[Row]) -> Figure:
-    """The table of a report's page, and the shares of its best router. rows: of bench/results/picture_report.csv."""
-    routers = [row for row in rows if row["kind"] == "router"]
-    best = min(routers, key=lambda row: float(row["mean"]))
-    [oracle] = [row for row in rows if row["label"] == "oracle"]
-    picture = Figure(figsize=(8, 5.6), layout="constrained")
-    top, bottom = picture.subplots(2, 1, height_ratios=[1.5, 1])
-    head = ["method", "seeds", "deferral loss", "less tdef [95 %]", "to each expert, %"]
-    widths = [0.21, 0.08, 0.2, 0.29, 0.34]
-    cells = [[row["label"], row["seeds"], _loss(row), _interval(row), _percent(row["ratios"])] for row in rows]
-    top.axis("off")
-    table = top.table(
-        cells, colLabels=head, colWidths=widths, cellLoc="left", colLoc="left", loc="center", edges="horizontal"
-    )
-    table.auto_set_font_size(False)
-    table.set_fontsize(9.5)
-    table.scale(1, 1.35)
-    for (line, column), cell in table.get_celld().items():
-        cell.set_edgecolor("0.8")
-        if line == 0 or (column == 2 and rows[line - 1] is best):
-            cell.set_text_props(fontweight="bold")
-        elif rows[line - 1]["kind"] != "router":
-            cell.set_text_props(color="0.45")
-    top.set_title("l2d report: digits, setup III, simulated experts, error", fontweight="bold", fontsize=11, loc="left")
-    _draw_shares(bottom, best, oracle)
-    first = rows[0]
-    note = (
-        f"{len(routers)} methods, {first['seeds']} seeds, {' '.join(SWEEP[3:])}, {first['n']} test images; {first['machine']}."
-        " Drawn from the report's numbers (bench/results/picture_report.csv); the page itself can be sorted and filtered."
-    )
-    _note(picture, note)
-    return picture
-
-
-def _draw_shares(axes: Axes, router: Row, oracle: Row) -> None:
-    for shift, row, colour in ((-0.2, router, BLUE), (0.2, oracle, GREEN)):
-        shares = [100 * share for share in numbers(row["ratios"])]
-        axes.bar([k + 1 + shift for k in range(len(shares))], shares, width=0.4, color=colour, label=row["label"])
-    axes.set_xticks(range(1, len(shares) + 1), [f"expert {k + 1}" for k in range(len(shares))])
-    axes.set_ylabel("inputs sent to it (%)")
-    axes.legend(frameon=False)
-
-
-def _loss(row: Row) -> str:
-    return f"{float(row['mean']):.4f} ± {float(row['std']):.4f}" if row["std"] else f"{float(row['mean']):.4f}"
-
-
-def _interval(row: Row) -> str:
-    return "{:+.4f} [{:+.4f}, {:+.4f}]".format(*numbers(row["less_tdef"])) if row["less_tdef"] else ""
-
-
-def _percent(ratios: str) -> str:
-    return " / ".join(f"{100 * ratio:.1f}" for ratio in numbers(ratios))
-
-
 def _points(rows: Sequence[Row], kind: str) -> tuple[list[float], list[float]]:
     """Prices and errors in percent of one kind of row, by price."""
     found = sorted((float(row["price"]), 100 * float(row["error"])) for row in rows if row["kind"] == kind)
@@ -283,17 +224,12 @@ def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
 
 
 def measure(runs_dir: Path) -> None:
-    """Train the runs of two pictures; finished runs are reused."""
+    """Train the runs of the curve; finished runs are reused."""
     made = about("python bench/pictures.py measure")
     for seed in SEEDS:
         _, metrics = trained([*CURVE, f"seed={seed}", f"runs_dir={runs_dir / 'curve'}"])
     curve_points = [row | {"n": str(metrics.rows.test)} | made for row in curve_rows(runs_dir / "curve")]
     save(CURVE_CSV, list(curve_points[0]), curve_points)
-    for method in SWEEP_METHODS:
-        for seed in SEEDS:
-            _, metrics = trained([*SWEEP, f"method={method}", f"seed={seed}", f"runs_dir={runs_dir / 'report'}"])
-    methods = [row | {"n": str(metrics.rows.test)} | made for row in report_rows(runs_dir / "report")]
-    save(REPORT_CSV, list(methods[0]), methods)
 
 
 def curve_rows(runs_dir: Path) -> list[Row]:
@@ -307,24 +243,6 @@ def curve_rows(runs_dir: Path) -> list[Row]:
     ]
 
 
-def report_rows(runs_dir: Path) -> list[Row]:
-    """What `l2d report` says of each method and baseline, the best method first."""
-    entries = summarise(read_cells(runs_dir))
-    entries.sort(key=lambda entry: (entry["kind"] != "router", entry["mean"]))
-    return [
-        {
-            "kind": entry["kind"],
-            "label": entry["label"],
-            "seeds": str(entry["seeds"]),
-            "mean": f"{entry['mean']:.6f}",
-            "std": "" if entry["std"] is None else f"{entry['std']:.6f}",
-            "less_tdef": " ".join(f"{value:.6f}" for value in entry.get("against_reference") or ()),
-            "ratios": " ".join(f"{ratio:.6f}" for ratio in entry["ratios"]),
-        }
-        for entry in entries
-    ]
-
-
 def draw(out: Path) -> list[Path]:
     """All pictures, from the committed figures alone."""
     with mpl.rc_context(STYLE):
@@ -333,7 +251,6 @@ def draw(out: Path) -> list[Path]:
             "collapse.svg": collapse(read(RESULTS / "why_mild.csv")),
             "curve.svg": curve(read(CURVE_CSV)),
             "regions.svg": regions((1, 0.6, 0.3), 60),
-            "report.png": report(read(REPORT_CSV)),
         }
         out.mkdir(parents=True, exist_ok=True)
         drawn = [save_picture(picture, out / name) for name, picture in pictures.items()]
@@ -374,8 +291,7 @@ def badge(left: str, right: str, colour: str) -> str:
 
 def save_picture(picture: Figure, file: Path) -> Path:
     """Without date and matplotlib version in the file."""
-    nameless = {"Date": None} if file.suffix == ".svg" else {"Software": None}
-    picture.savefig(file, dpi=100 if file.suffix == ".svg" else 130, metadata=nameless)
+    picture.savefig(file, dpi=100, metadata={"Date": None})
     return file
 
 

@@ -14,10 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -31,7 +28,6 @@ from l2d.assembly.make import make
 from l2d.commands import train
 from l2d.config import check, compose
 from l2d.networks.tabular import MLP
-from l2d.training import walk
 from provenance import ROOT, about
 from records import parser_of, read, save
 
@@ -43,13 +39,6 @@ RUNS = 6
 PLAIN = ("dataset=table", "evaluation=holdout", "trainer.accelerator=cpu", "progress=false")
 WORDS = 5_000
 BATCH = 512  # of recipe=table
-# The steps of a run whose time is taken, by what they are called in the table.
-PARTS = {
-    "make_router": "building the router",
-    "make_data": "building the router",
-    "run_epochs": "training",
-    "write": "weights, metrics",
-}
 
 
 def outcomes(rng: np.random.Generator, logits: np.ndarray) -> dict[str, np.ndarray]:
@@ -94,29 +83,6 @@ def bare(rows: int, features: int, epochs: int, batch: int = BATCH) -> float:
     return time.perf_counter() - started
 
 
-def timed(function: Callable[..., Any], spent: dict[str, float], part: str) -> Callable[..., Any]:
-    def measured(*given: Any, **named: Any) -> Any:
-        started = time.perf_counter()
-        try:
-            return function(*given, **named)
-        finally:
-            spent[part] += time.perf_counter() - started
-
-    return measured
-
-
-def time_scoring(spent: dict[str, float]) -> None:
-    """How a run is scored is part of its source."""
-    attempt = walk.attempt
-
-    def scored(experiment: Any, run: Any, timer: Any, source: walk.Source, tell: Any) -> Any:
-        return attempt(
-            experiment, run, timer, replace(source, score=timed(source.score, spent, "scoring and guard")), tell
-        )
-
-    walk.attempt = scored
-
-
 def sweep(*overrides: str) -> None:
     with suppress(SystemExit), redirect_stdout(StringIO()):
         train.main(["-m", *PLAIN, *overrides])
@@ -128,22 +94,22 @@ def small() -> list[dict[str, Any]]:
         write_numbers(file := Path(folder) / "numbers.parquet")
         where = [f"dataset.path={file}", f"runs_dir={folder}/runs"]
         sweep(*where, "method=ce")
-        spent: dict[str, float] = defaultdict(float)
-        for name, part in PARTS.items():
-            setattr(walk, name, timed(getattr(walk, name), spent, part))
-        time_scoring(spent)
-        started = time.perf_counter()
+        begun = time.time()
         sweep(*where, *SWEEP)
-        whole = time.perf_counter() - started
-        found = list(Path(folder, "runs").rglob("timing.json"))
-        kept = json.loads(found[0].read_text())
-        assert len(found) == RUNS + 1
-    epochs, rows = len(kept["epoch_seconds"]), int(ROWS * 0.72)
-    plain = bare(rows, FEATURES, epochs)
-    spent["composing, reading, the sweep's own"] = whole - sum(spent.values())
+        whole = time.time() - begun
+        timings = [json.loads(path.read_text()) for path in Path(folder, "runs").rglob("timing.json")]
+    runs = [timing for timing in timings if timing["started_at"] >= begun]
+    assert len(runs) == RUNS
+    spent = {
+        "until the first step": sum(run["first_step_at"] - run["started_at"] for run in runs),
+        "training": sum(run["steps_seconds"] for run in runs),
+    }
+    inside = sum(run["total_seconds"] for run in runs)
+    spent |= {"scoring, guard, writing": inside - sum(spent.values()), "composing, reading": whole - inside}
+    epochs = len(runs[0]["epoch_seconds"])
     parts = [(part, seconds / RUNS) for part, seconds in spent.items()]
     facts = {"rows": ROWS, "features": FEATURES, "epochs": epochs, **about("python bench/rows.py --only small")}
-    figures = [("a whole run", whole / RUNS), *parts, ("bare loop", plain)]
+    figures = [("a whole run", whole / RUNS), *parts, ("bare loop", bare(int(ROWS * 0.72), FEATURES, epochs))]
     return [{"what": what, "seconds": round(seconds, 3), **facts} for what, seconds in figures]
 
 

@@ -180,18 +180,6 @@ def measure_decisions(name: str, run: Path, texts: Sequence[str], folder: Path, 
     return rows
 
 
-def measure_python(name: str, run: Path, texts: Sequence[str], seconds: float) -> Row:
-    """Router.route in this process, one query at a time."""
-    router, times = Router.load(run), list[float]()
-    router.route(texts[:1])
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        begun = time.perf_counter()
-        router.route([texts[len(times) % len(texts)]])
-        times.append(1000 * (time.perf_counter() - begun))
-    return summed("Router.route in Python", name, 1, times)
-
-
 def measure_gateway(run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
     """The same upstream, asked directly and through the gateway, by one client."""
     port = free_port()
@@ -271,7 +259,6 @@ def main() -> None:
             folder = Path(place)
             run, texts = prepared(ROUTERS[name], folder)
             if name in arguments.only:
-                rows += [measure_python(name, run, texts, arguments.seconds / 2)]
                 rows += measure_decisions(name, run, texts, folder, arguments.seconds)
             if name == "mlp" and "gateway" in arguments.only:
                 rows += measure_gateway(run, texts, folder, arguments.seconds)

@@ -33,14 +33,6 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
     return {str(name) for name, _ in found}
 
 
-def entries(names: set[str]) -> set[Path]:
-    """The entries of site-packages that belong to these distributions."""
-    files = [(one, file) for one in map(distribution, names) for file in one.files or []]
-    return {
-        Path(str(one.locate_file(file.parts[0]))) for one, file in files if file.parts[0] not in ("..", "__pycache__")
-    }
-
-
 def megabytes(names: set[str]) -> float:
     return sum(_size(distribution(name)) for name in names) / 1e6
 

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 Bench = Callable[[str], ModuleType]
@@ -47,12 +46,6 @@ def test_epochs_of_a_run(bench: Bench) -> None:
     """Steps from 10 to 20 s; the second and third epoch took 3 and 4 s, so 3 s are left for three pauses and the first."""
     timing = {"epoch_seconds": [9.0, 3.0, 4.0], "first_step_at": 10.0, "last_step_at": 20.0}
     assert bench("sharing").epochs_of(timing, 7) == [(10.0, 11.0, 7), (12.0, 15.0, 7), (16.0, 20.0, 7)]
-
-
-def test_roc_area(bench: Bench) -> None:
-    """Of four pairs of a positive and a negative, two are in order, one is tied and one is not: (2 + ½) / 4."""
-    scores, positive = np.array([0.9, 0.3, 0.3, 0.4]), np.array([True, True, False, False])
-    assert bench("llm").roc_area(scores, positive) == 0.625
 
 
 def test_oracle_if_the_others_guessed(bench: Bench) -> None:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "docs" / "pictures"
-NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg", "report.png"}
+NAMES = {"flow.svg", "collapse.svg", "curve.svg", "regions.svg"}
 BADGES = {"license.svg", "python.svg"}
 PHOTOS = {"serve.png"}  # bench/serve_page.py: it takes a browser
 Bench = Callable[[str], ModuleType]
@@ -80,25 +80,6 @@ def test_regions_with_equal_rho_are_never_wrong(bench: Bench) -> None:
     assert re.findall(r"wrong on (\d+%)", words(bench("pictures").regions((1, 1, 1), 6))) == ["0%", "0%"]
     by_argmax, by_posterior = re.findall(r"wrong on (\d+)%", words(bench("pictures").regions((1, 0.6, 0.3), 12)))
     assert int(by_argmax) > int(by_posterior) == 0
-
-
-def test_report_is_a_table_with_the_best_router_marked(bench: Bench) -> None:
-    made = {"n": "360", "machine": "M", "seeds": "3", "ratios": "0.5 0.5"}
-    rows = [
-        {"kind": "router", "label": "mild", "mean": "0.1", "std": "0.01", "less_tdef": "-0.1 -0.2 0", **made},
-        {"kind": "router", "label": "tdef", "mean": "0.2", "std": "0.01", "less_tdef": "", **made},
-        {"kind": "baseline", "label": "oracle", "mean": "0", "std": "", "less_tdef": "", **made},
-    ]
-    top, _ = bench("pictures").report(rows).axes
-    [table] = top.tables
-    cells = table.get_celld()
-    assert [cells[line, 2].get_text().get_text() for line in range(1, 4)] == [
-        "0.1000 ± 0.0100",
-        "0.2000 ± 0.0100",
-        "0.0000",
-    ]
-    assert cells[1, 3].get_text().get_text() == "-0.1000 [-0.2000, +0.0000]"
-    assert cells[1, 2].get_text().get_fontweight() == "bold" != cells[2, 2].get_text().get_fontweight()
 
 
 @pytest.mark.slow
