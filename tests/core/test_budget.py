@@ -314,24 +314,6 @@ def test_a_run_without_prices() -> None:
         kept_within(HELD_OUT, None, 0.01, None, NAMES)
 
 
-@pytest.mark.slow
-def test_how_often_it_overspends() -> None:
-    """On a population whose spend is known. Without a confidence, about half of the time; with .9, about a tenth."""
-    errors, expected = population(50_000, 99)
-    shares = {}
-    for confidence in (None, 0.9):
-        over = []
-        for seed in range(40):
-            rows = torch.randint(50_000, (300,), generator=torch.Generator().manual_seed(seed))
-            seen = HeldOut(errors[rows], expected[rows], errors[rows].mean(dim=0))
-            found = kept_within(seen, LIST, 0.004, confidence, ("a", "b", "c"))
-            chosen = argmax_last(-(expected.double() + found.factor * LIST.double()))
-            over.append(float(LIST.double()[chosen].mean()) > 0.004)
-        shares[confidence] = sum(over) / len(over)
-    assert 0.3 <= shares[None] <= 0.7
-    assert shares[0.9] <= 0.2
-
-
 COEFFICIENTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / 3
 BUDGET = 0.05
 MEAN_PRICES = torch.tensor([0.005, 0.025, 0.075, 0.3], dtype=torch.float64)

@@ -12,11 +12,6 @@ from l2d.core.decisions import argmax_last, comp_sum_posterior, stationary_log
 from l2d.methods.comp_sum import comp_sum_loss
 
 
-def test_argmax_takes_the_highest_of_equals() -> None:
-    scores = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [2.0, 1.0, 1.0], [-1.0, -3.0, -1.0]])
-    assert argmax_last(scores).tolist() == [1, 2, 0, 2]
-
-
 @given(st.lists(st.integers(-2, 2), min_size=2, max_size=6))
 def test_argmax_against_a_loop(values: list[int]) -> None:
     best = 0

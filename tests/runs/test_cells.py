@@ -17,7 +17,7 @@ from tests.runs.some_cells import finish, some_cells
 from l2d.assembly.make import make
 from l2d.config import check, compose, sweep_axes, to_plain
 from l2d.config.hydra_adapter import split_grid
-from l2d.config.identity import places, variant
+from l2d.config.identity import variant
 from l2d.runs.cells import (
     compose_all,
     duration,
@@ -79,29 +79,6 @@ def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_res
     assert list(found) == frames
     assert found == directly(frames, Counting())
     assert len({variant(check(config).plain) for config in found.values()}) == 12
-
-
-@pytest.mark.slow
-def test_an_experiment_that_sets_keys_of_the_method() -> None:
-    frames = frames_of(
-        "experiment=rho_size", "dataset=svhn,cifar10", "method.rewards=sum_others", "method.rho.total=1,26"
-    )
-    assert len(frames) == 12
-    counting = Counting()
-    found = compose_all(frames, counting)
-    assert found == directly(frames, Counting())
-    assert {config["method"]["rho"]["offset"] for config in found.values()} == {0.0}
-    assert len(counting.asked) == 2 + 6 - 1
-    # The experiment sets it for every method.
-    others = frames_of(
-        "experiment=rho_size",
-        "dataset=svhn,cifar10",
-        "method=mild,mild_cheapest",
-        "method.rewards=sum_others",
-        "method.rho.total=1",
-        "method.rho.rule=uniform",
-    )
-    assert compose_all(others, Counting()) == directly(others, Counting())
 
 
 METHODS = ("ce", "focal", "ldam")
@@ -223,28 +200,6 @@ def test_a_cell_knows_its_data_and_where_it_stops(tmp_path: Path) -> None:
     assert (len(cell.data), cell.stop_after) == (16, 2)
     assert cell.own_modules == {"tests.metrics_example"}
     assert f"runs_dir='{tmp_path}'" in cell.places
-
-
-def test_workers_get_places_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And come to the same run folder with them, wherever they stand; names of models on the hub are left alone."""
-    (tmp_path / "models" / "a").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    given = ["dataset=mmlu", "dataset.path=q.csv", "experts.models=[models/a,Qwen/x@1]", "experts.table=t.csv"]
-    told = places(to_plain(compose(given)))
-    own = {
-        f"runs_dir='{tmp_path}/runs'",
-        f"data_dir='{tmp_path}/data'",
-        f"dataset.path='{tmp_path}/q.csv'",
-        f"experts.table='{tmp_path}/t.csv'",
-        f"experts.models=['{tmp_path}/models/a','Qwen/x@1']",
-    }
-    assert {*told} == own | {"router.reads.model='minilm'"}
-    encoder = places(to_plain(compose([*given, "router.reads.model=models/a"])))
-    assert {*encoder} - {*told} == {f"router.reads.model='{tmp_path}/models/a'"}
-    here = RunFolder.of(to_plain(compose(given))).path.absolute()
-    monkeypatch.chdir("/")
-    assert RunFolder.of(to_plain(compose([*given, *told]))).path == here
-    assert {*places(to_plain(compose([*given, *told])))} == {*told}
 
 
 def test_listing_and_results(tmp_path: Path) -> None:

@@ -28,62 +28,10 @@ def test_path() -> None:
     assert RunFolder.of(plain | {"runs_dir": "~/mine"}).path == at_home
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
-        "method.rho.offset=5",
-        "method.rho.total=1",
-        "seed=1",
-        "logger=wandb",
-        "runs_dir=x",
-        "data_dir=y",
-        "progress=false",
-        "force=true",
-        "setup.prices=[1,2,3,4,5]",
-        "dry_run=true",
-        "recipe.compile=False",
-    ],
-)
-def test_variant_ignores_what_cannot_change_the_result(same: str) -> None:
-    assert variant(config(same)) == variant(config())
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-@pytest.mark.parametrize(
-    "other",
-    ["method.rho.offset=4", "decision=posterior", "recipe.epochs=14", "router.width=32", "checkpoint=best",
-     "validation_fraction=0.2", "recipe.precision=bf16-mixed", "recipe.augment=crop", "setup.coverage=[0.5,0.2,0.1,0.1,0.1]", "recipe.optimizer.lr=0.1"],
-)  # fmt: skip
-def test_variant_follows_what_can(other: str) -> None:
-    assert variant(config(other)) != variant(config())
-
-
 def test_the_scale_of_prices_is_another_run() -> None:
     priced = config("cost=error_plus_cost")
     assert variant(config("cost=error_plus_cost", "cost.scale=1")) == variant(priced)
     assert variant(config("cost=error_plus_cost", "cost.scale=0.5")) != variant(priced)
-
-
-def test_a_folder_is_the_same_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Relative or not. A name on the hub is no path, nor is minilm, whatever folders there are."""
-    (tmp_path / "org" / "a").mkdir(parents=True)
-    (tmp_path / "minilm").mkdir()
-    monkeypatch.chdir(tmp_path)
-
-    plain = config("dataset=mmlu")
-
-    def of(*models: str, table: str | None = None, reads: str = "minilm") -> str:
-        experts, router = dict(plain["experts"]), dict(plain["router"])
-        chosen = {**experts, "models": list(models), "table": table}
-        return variant(plain | {"experts": chosen, "router": {**router, "reads": {**router["reads"], "model": reads}}})
-
-    assert of("org/a", "Qwen/x@1") == of(f"{tmp_path}/org/a", "Qwen/x@1")
-    assert of("Qwen/x", table="t.csv") == of("Qwen/x", table=f"{tmp_path}/t.csv")
-    here = [of("Qwen/x"), of("org/a"), of("org/a", reads="org/a")]
-    monkeypatch.chdir(tmp_path / "org")
-    assert [of("Qwen/x"), of("a"), of("a", reads="a")] == here
-    assert len(set(here)) == 3
 
 
 def test_what_has_no_effect_is_no_other_run() -> None:
@@ -94,15 +42,6 @@ def test_what_has_no_effect_is_no_other_run() -> None:
     others = [now | {"recipe": now["recipe"] | found} for found in ({"ema": 0.9}, {"ema": 0.8}, {"patience": 3})]
     others += [now | {"aux": "label", "aux_weight": weight} for weight in (1.0, 2.0)] + [now | {"aux": "experts"}]
     assert len({variant(found) for found in (now, *others)}) == 7
-
-
-def test_a_table_is_known_by_what_is_in_it() -> None:
-    """data.txt says that; the path does not matter, the columns that are used do."""
-    tables = [config("dataset=table", *label) for label in ([], ["dataset.label=answer"], ["dataset.label=missing"])]
-    assert len({variant(found) for found in tables}) == 3
-    assert variant(config("dataset=table", "dataset.path=a.csv")) == variant(tables[0])
-    simulated = [config("dataset=mmlu_sim", f"dataset.label={label}") for label in ("answer", "subject")]
-    assert variant(simulated[0]) != variant(simulated[1])
 
 
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:

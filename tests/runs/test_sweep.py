@@ -2,7 +2,6 @@
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -302,15 +301,6 @@ def test_a_run_that_kills_its_worker_does_not_take_the_others_along(
     assert "RuntimeError: killed" in capsys.readouterr().out
 
 
-def test_a_launcher_that_never_starts_anything_is_given_up(tmp_path: Path) -> None:
-    def launch(*_: object) -> None:
-        raise RuntimeError("no cluster")
-
-    failed = run_cells(some_cells(tmp_path), launch, tmp_path)
-    assert len(failed) == 3
-    assert all("RuntimeError: no cluster" in reason for reason in failed.values())
-
-
 def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
     """An old result is not taken for the new one."""
     cells = some_cells(tmp_path, 2)
@@ -370,26 +360,6 @@ def test_what_another_process_holds_is_not_forgotten_while_a_killed_run_is_tried
     assert launcher.rounds == [[0, 1], [1], *([[0]] if dies else [])]
     assert all(cell.run.finished for cell in cells)
     assert capsys.readouterr().out.count("another process") == 1
-
-
-def test_a_holder_that_dies_between_two_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its cell joins the next round."""
-    cells = some_cells(tmp_path, 2)
-    other = Elsewhere(cells[0], monkeypatch, dies=True)
-    attempts: list[int] = []
-
-    def behave(cell: Cell, _: int) -> None:
-        attempts.append(cell.seed)
-        if attempts.count(1) == 2 and other.lock.is_locked:
-            other.end()
-        if attempts.count(1) != 1 and not other.holds(cell) and cell.seed == 1:
-            finish(cell)
-        if attempts.count(0) == 2:
-            finish(cells[0])
-
-    launcher = Launcher(behave, tmp_path)
-    assert run_cells(cells, launcher, tmp_path) == {}
-    assert launcher.rounds == [[0, 1], [1], [0]]
 
 
 def test_a_launcher_that_starts_nothing_is_given_up_though_another_process_works(
@@ -524,26 +494,6 @@ def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Pat
     assert "interrupted" in ended.stderr
     assert command(*HALF, "recipe.epochs=2").returncode == 0
     assert len(finished(tmp_path / "runs")) == 4
-
-
-@pytest.mark.slow
-def test_a_run_folder_deleted_under_its_run(start: Start, tmp_path: Path) -> None:
-    """Said in one line; the other runs go on."""
-    sweep = start("-m", "seed=0,1", "recipe.epochs=400")
-    folder: list[Path] = []
-    while not folder:
-        folder = [file.parent for file in tmp_path.glob("runs/**/seed=0/history.csv")]
-        time.sleep(0.02)
-        assert sweep.poll() is None
-    while folder[0].exists():  # the run may put a file there meanwhile
-        shutil.rmtree(folder[0], ignore_errors=True)
-    deadline = time.monotonic() + 60
-    while "error: " not in sweep.err.read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    sweep.kill(signal.SIGKILL)
-    line = next(line for line in sweep.wait().stderr.splitlines() if line.startswith("error: "))
-    assert "No such file or directory" in line
-    assert "seed=0" in line
 
 
 @pytest.mark.slow
