@@ -57,10 +57,8 @@ def test_by_hand(runs: Path) -> None:
         (0.6, pytest.approx(1 / 2)),
         (0.1, pytest.approx(2 / 3)),
     ]
-    assert [mark.price for mark in curve.of("mixture")] == [
-        0.1,
-        1.0,
-    ]  # the medium model is above the line between the others
+    # The medium model is above the line between the others.
+    assert [mark.price for mark in curve.of("mixture")] == [0.1, 1.0]
     widths = [3.4 / 6 - 0.1, 2.4 / 6, 0.2 / 6]
     heights = [(2 / 6 + 1) / 2, (1 + 11 / 12) / 2, (11 / 12 + 5 / 6) / 2]
     assert curve.summary["auc"]["router"] == pytest.approx(
@@ -97,17 +95,16 @@ def test_equal_prices_have_no_area(tmp_path: Path) -> None:
         write_run(tmp_path, scale, [0] * 6, seed=seed, prices=np.full(3, 0.5))
     curve = curves(tmp_path)["mild"]
     assert curve.summary["auc_std"] is None
-    assert "all prices are equal" in curve_text(curve)
-    assert "confidence cascade never" not in curve_text(curve)  # there is none
+    assert "equal" in curve_text(curve)
 
 
 def test_runs_that_do_not_belong_together_are_named(runs: Path) -> None:
     folder = write_run(runs, 0.5, [0] * 6, errors=1 - ERRORS)
-    with pytest.raises(L2DError, match=rf"^{folder}: its experts differ from the other scales'"):
+    with pytest.raises(L2DError, match=rf"^{folder}: .*experts"):
         curves(runs)
     for seed, data in enumerate("ab"):
         (folder.parents[1] / "00000000" / f"seed={seed}" / "data.txt").write_text(data)
-    with pytest.raises(L2DError, match=r"different data \(data\.txt\)"):
+    with pytest.raises(L2DError, match=r"data\.txt"):
         curves(runs)
 
 
@@ -117,13 +114,13 @@ def test_estimates_of_other_data_are_refused(method: str, runs: Path) -> None:
         file.with_name("data.txt").write_text("a")
     (write_run(runs, 1.0, [0] * 6, method=method, expected=ERRORS) / "data.txt").write_text("b")
     group = next(group for group in find_groups(read_cells(runs)) if group.names[4] == "mild")
-    with pytest.raises(L2DError, match=r"different data \(data\.txt\)"):
+    with pytest.raises(L2DError, match=r"data\.txt"):
         measure_group(group)
 
 
 def test_scale_0_alone_does_not_say_what_models_cost(tmp_path: Path) -> None:
     write_run(tmp_path, 0.0, [0] * 6, method="cost_regression", expected=ERRORS)
-    with pytest.raises(L2DError, match=r"cost\.scale=0 alone"):
+    with pytest.raises(L2DError, match=r"cost\.scale=0"):
         curves(tmp_path)
 
 
@@ -163,15 +160,11 @@ def test_groups_differ_in_the_scale_alone(runs: Path) -> None:
     assert list(group.cells) == [0, 1, 3]
     assert group.cascade is None  # it learned from other costs
     assert group.name.startswith("q-own-table-error_plus_cost-mild-")
+    folder = write_run(runs, 0.5, [0] * 6, method="one_vs_all").parent
+    shutil.move(folder, runs / "q/own/other/error_plus_cost/one_vs_all/00000000")
+    assert find_groups(read_cells(runs))[0].cascade is None  # nor from other experts
     shutil.rmtree(runs / "q/own/table/error_plus_cost/mild/00000000")
     assert [other.name for other in find_groups(read_cells(runs))] == [group.name]  # whichever scales there are
-
-
-def test_estimates_of_other_experts_are_not_used(runs: Path) -> None:
-    folder = write_run(runs, 0.0, [0] * 6, method="one_vs_all").parent
-    shutil.move(folder, runs / "q/own/other/error_plus_cost/one_vs_all/00000000")
-    [mild] = find_groups(read_cells(runs))
-    assert mild.cascade is None
 
 
 def test_estimates_that_were_learned_without_prices_come_first(runs: Path) -> None:
@@ -229,7 +222,6 @@ def test_the_picture(runs: Path) -> None:
     write_json(folder / "metrics.json", able.as_json())
     curve = curves(runs)["mild"]
     axes: Any = curve_figure(curve).axes[0]
-    assert axes.get_title() == "q, own: 6 test queries, 1 to 2 seeds"
     lines = {str(line.get_label()): line for line in axes.lines}
     for method in ("cost_regression", "plugin"):
         own = sorted(mark.price for mark in curve.of("repriced") if mark.name == method)
@@ -239,16 +231,10 @@ def test_the_picture(runs: Path) -> None:
     assert [bar[1, 1] - bar[0, 1] for bar in bars] == pytest.approx([0, 0, 200 / 6 / np.sqrt(2)])
     bars = router.lines[2][0].get_segments()  # of the price, to both sides
     assert [bar[1, 0] - bar[0, 0] for bar in bars] == pytest.approx([0, 0, 2 * 0.4 / 6 / np.sqrt(2)])
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("mean price per query", "error (%)")
-    assert lines["random mixtures"].get_xydata().tolist() == [
-        [0.1, pytest.approx(400 / 6)],
-        [1, pytest.approx(100 / 6)],
-    ]
+    assert lines["random mixtures"].get_xydata() == pytest.approx(np.array([[0.1, 400 / 6], [1, 100 / 6]]))
     places = {"model 2": (0.1, 400 / 6), "model 1": (0.6, 50), "model 0": (1.0, 100 / 6)}
     assert lines["one model for all"].get_xydata() == pytest.approx(np.array([*places.values()]))
     assert {text.get_text(): text.xy for text in axes.texts} == {name: pytest.approx(at) for name, at in places.items()}
-    write_run(runs, 3.0, [2] * 6, seed=1)
-    assert curve_figure(curves(runs)["mild"]).axes[0].get_title().endswith("queries, 2 seeds")
 
 
 def test_a_cascade_goes_by_one_vs_all(runs: Path) -> None:
@@ -285,30 +271,20 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
         scores = np.array([[0.0, 5.0 - 4 * seed], [0.0, 1.0 + 4 * seed]])
         write_run(tmp_path, 0.0, decisions, seed=seed, errors=errors, prices=prices, scores=scores)
         write_run(tmp_path, 1.0, [0, 0], seed=seed, errors=errors, prices=prices, scores=0 * scores)
-    title, *table, areas, reached, hulls, gained, saved, cascade = curve_text(curves(tmp_path)["mild"]).splitlines()
-    assert title == "q own table error_plus_cost mild (prices 0.1, 1): 2 scales, 2 rows"
-    assert [line.split("  ") for line in (re.sub(" {2,}", "  ", row) for row in table if "router" in row)] == [
-        ["router, cost.scale=0", "0.7750", "0.0000", "0.0000", "2", "0.5000"],
-        ["router, cost.scale=1", "0.1000", "0.5000", "0.0000", "2", "0.5000"],
-    ]
-    assert table[0].split() == ["held-out", "rows", "price", "error", "std", "seeds", "APGR"]
-    assert [row.split() for row in table if "always" in row] == [
-        ["always", "model", "0", "0.1000", "0.5000", "0.0000", "2"],
-        ["always", "model", "1", "1.0000", "0.0000", "0.0000", "2"],
-    ]
-    assert areas.endswith(": router 0.8125; random mixtures 0.7500; oracle 0.8750 (std of the router's 0.0884)")
-    assert reached == (
-        "price at which 95% of model 1's accuracy is reached: router 0.7075; random mixtures 0.9100; oracle 0.5050"
-    )
-    assert hulls.endswith(": router 0.8125; random mixtures 0.7500; oracle 0.8750")
-    assert (
-        gained
-        == (
-            "accuracy gained on model 1 at its price, 1: router +0.0000; oracle +0.0000"  # nobody makes fewer errors than none
-        )
-    )
-    assert saved == "price saved at model 1's accuracy: router 22%; oracle 45%"
-    assert cascade == NO_CASCADE
+    text = curve_text(curves(tmp_path)["mild"])
+    lines = {cells[0]: cells[1:] for line in text.splitlines() if len(cells := re.split(" {2,}", line)) > 1}
+    assert lines["router, cost.scale=0"] == ["0.7750", "0.0000", "0.0000", "2", "0.5000"]
+    assert lines["router, cost.scale=1"] == ["0.1000", "0.5000", "0.0000", "2", "0.5000"]
+    assert lines["always model 0"][:4] == ["0.1000", "0.5000", "0.0000", "2"]
+    assert lines["always model 1"][:4] == ["1.0000", "0.0000", "0.0000", "2"]
+    for numbers in (
+        "router 0.8125; random mixtures 0.7500; oracle 0.8750 (std of the router's 0.0884)",  # areas
+        "router 0.7075; random mixtures 0.9100; oracle 0.5050",  # price at 95 % of the strong model's accuracy
+        "router +0.0000; oracle +0.0000",  # nobody makes fewer errors than none
+        "router 22%; oracle 45%",  # price saved
+    ):
+        assert numbers in text
+    assert NO_CASCADE in text
 
 
 def test_the_figures_of_benchmarks(runs: Path) -> None:
@@ -324,15 +300,8 @@ def test_the_figures_of_benchmarks(runs: Path) -> None:
     assert found["gap_closed"] == {"router": pytest.approx(1 / 2), "mixture": pytest.approx(0), "oracle": 1}
     assert found["price_saved"]["router"] == pytest.approx(1 - (0.1 + 0.75 * (3.4 / 6 - 0.1)))
     assert found["aiq"]["router"] == pytest.approx(((3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6)) / 0.9)
-    lines = gains_lines(found)
-    assert "router +0.0833 (50% of the oracle's)" in lines[1]
-    assert "random mixtures" in lines[0]
-    assert "random mixtures" not in lines[1] + lines[2]
-    table = gains_table([found]).splitlines()
-    assert (
-        table[6]
-        == f"| q | own | table | error_plus_cost | mild | router | {found['aiq']['router']:.4f} | +0.0833 | 50% | 55% |"
-    )
+    assert "router +0.0833 (50% of the oracle's)" in gains_lines(found)[1]
+    assert f"| router | {found['aiq']['router']:.4f} | +0.0833 | 50% | 55% |" in gains_table([found])
     assert gains_table([]) == ""
 
 
@@ -361,10 +330,8 @@ def test_the_apgr_of_estimates_goes_by_the_least_expected_cost(tmp_path: Path) -
     write_run(tmp_path, 1.0, [0, 0], method="cost_regression", errors=errors, prices=prices, expected=expected)
     assert curves(tmp_path)["cost_regression"].summary["apgr"] == {"1": pytest.approx(2 / 3)}
     shutil.rmtree(tmp_path / "q")
-    expected, dear = (
-        np.array([[0.5, 0.4], [0.5, 0.3]]),
-        np.array([[0.0, 0.1], [0.0, 0.5]]),
-    )  # the second query is expected to cost more; what it costs does not matter
+    # The second query is expected to cost more; its true price does not matter.
+    expected, dear = np.array([[0.5, 0.4], [0.5, 0.3]]), np.array([[0.0, 0.1], [0.0, 0.5]])
     scores = np.concatenate([expected, dear], axis=1)
     paid = dear[::-1].copy()
     write_run(
@@ -437,14 +404,11 @@ def test_one_run_that_takes_any_price_is_a_curve(runs: Path) -> None:
     assert found["cost_regression"].summary["scales"] == [1.0]
     run = found["cost_regression"].summary["runs"]["1"]
     assert found["mild"].summary["repriced"] == {"cost_regression": run}
-    assert f"cost_regression, one run for all prices: {run}" in curve_text(found["mild"])
+    assert run in curve_text(found["mild"])
     own = curve_text(found["cost_regression"])
     assert run not in own
-    assert own.splitlines()[0] == "q own table error_plus_cost cost_regression (prices 1, 0.6, 0.1): 1 scale, 6 rows"
-    assert "cost_regression, one run for all prices: its points are in curve.csv" in own
     [area] = [line for line in own.splitlines() if line.startswith("AUC")]
     assert "router" not in area  # one point of it is no curve
-    assert "router" in curve_text(found["mild"]).partition("AUC")[2]
     means = np.tile(ERRORS.mean(axis=0), (6, 1))
     write_run(runs, 2.0, [0] * 6, method="cost_regression", expected=means, noise=0.1)
     alone = [
@@ -497,19 +461,12 @@ def test_what_would_be_deployed(tmp_path: Path) -> None:
         assert mark.point == (PRICES[k], pytest.approx(ERRORS[:, k].mean()))
         assert (mark.validation_price, mark.validation_error) == mark.point
     assert [mark.point for mark in good.of("guarded")] == [mark.point for mark in good.of("repriced")]
-    label = "cost_regression, one run for all prices"
-    assert f"{label}: its points are in curve.csv; the guard changes no point" in curve_text(good)
     assert "cost_regression, guarded" not in good.summary["auc"]
-    text, differ = (
-        curve_text(bad),
-        [a.point != b.point for a, b in zip(bad.of("guarded"), bad.of("repriced"), strict=True)],
-    )
-    assert f"; the guard changes {sum(differ)} of its {len(differ)} points, to one model for all" in text
+    differ = [a.point != b.point for a, b in zip(bad.of("guarded"), bad.of("repriced"), strict=True)]
+    assert f"{sum(differ)} of its {len(differ)} points" in curve_text(bad)
     assert bad.summary["auc"]["cost_regression, guarded"] > bad.summary["auc"]["cost_regression"]
-    assert f"{label}, guarded never" not in text
-    drawn = {line.get_label() for line in curve_figure(bad).axes[0].lines}
-    assert f"{label}, guarded" in drawn
-    assert f"{label}, guarded" not in {line.get_label() for line in curve_figure(good).axes[0].lines}
+    for curve, drawn in ((bad, True), (good, False)):
+        assert any("guarded" in str(line.get_label()) for line in curve_figure(curve).axes[0].lines) is drawn
 
 
 def test_the_guard_goes_by_rows_that_the_router_did_not_see(tmp_path: Path) -> None:
@@ -539,11 +496,8 @@ def test_the_guard_of_each_scale(runs: Path) -> None:
 def test_prices_of_rows_are_a_curve(tmp_path: Path) -> None:
     """Decided by expected prices times λ, paid by the true ones. The first model is never wrong, the second always. Expected prices of
     the first are 1 and 2.9, true ones 2 and 4, the second is free: the rows leave the first model at λ = 1 and 1/2.9."""
-    errors, told, paid = (
-        np.array([[0.0, 1.0]] * 2),
-        np.array([[1.0, 0.0], [2.9, 0.0]]),
-        np.array([[2.0, 0.0], [4.0, 0.0]]),
-    )
+    errors, told = np.array([[0.0, 1.0]] * 2), np.array([[1.0, 0.0], [2.9, 0.0]])
+    paid = np.array([[2.0, 0.0], [4.0, 0.0]])
     folder = write_run(
         tmp_path, 2.0, [1, 1], method="cost_regression", errors=errors, prices=paid, expected=errors,
         scores=np.concatenate([errors, 2 * told], axis=1),
@@ -571,12 +525,9 @@ def test_in_dollars(tmp_path: Path) -> None:
     write_run(tmp_path, 0.5, [0, 1, 2, 0, 1, 2], method="cost_regression", expected=ERRORS, error_price=2.0)
     text = curve_text(curves(tmp_path)["cost_regression"])
     lines = [re.split(" {2,}", line) for line in text.splitlines()]
-    assert "(prices $1, $0.6, $0.1): 1 scale" in text
-    assert ["held-out rows", "price", "error", "loss a query", "std", "seeds"] in lines
     assert ["router, cost.error_price=2", "$0.5667", "0.0000", "$0.5667", "-", "1"] in lines
     assert ["always model 0", "$1.0000", "0.1667", "$1.3333", "-", "1"] in lines
-    assert "accuracy gained on model 0 at its price, $1: " in text
-    assert re.search(r"is reached: random mixtures \$0\.\d{4}; ", text)
+    assert re.search(r"random mixtures \$0\.\d{4}; ", text)
     assert "latency" not in text
 
 
@@ -585,24 +536,15 @@ def test_latency_is_not_called_money(tmp_path: Path) -> None:
         tmp_path, 0.5, [0, 1, 2] * 2, method="cost_regression", expected=ERRORS, error_price=2.0, latency_price=0.1
     )
     curve = curves(tmp_path)["cost_regression"]
-    note = "prices contain latency: a second costs $0.1 (cost.latency_price)"
-    assert curve_text(curve).splitlines().count(note) == 1
-    assert curve_figure(curve).axes[0].get_xlabel() == "mean price + latency per query, $"
+    assert "cost.latency_price" in curve_text(curve)
+    assert "latency" in curve_figure(curve).axes[0].get_xlabel()
 
 
-def test_nothing_is_said_of_curves_that_are_not_there() -> None:
+def test_gains_need_the_curve_of_a_router() -> None:
     """A run on a log, whose method expects no prices of rows: one point, and no oracle."""
-    found = {
-        "strong": "a",
-        "aiq": {"mixture": 0.5},
-        "gain_at_budget": {"mixture": 0.0},
-        "budget": 1.0,
-        "error_price": None,
-    }
-    found |= {"gap_closed": {"mixture": None}, "price_saved": {"mixture": 0.0}}
-    lines = gains_lines(found)
-    assert lines[1:] == ["no curve of a router: gains and savings need one"]
-    assert not any(line.rstrip().endswith(":") for line in lines)
+    found = {"strong": "a", "aiq": {"mixture": 0.5}, "gain_at_budget": {"mixture": 0.0}, "budget": 1.0}
+    found |= {"error_price": None, "gap_closed": {"mixture": None}, "price_saved": {"mixture": 0.0}}
+    assert len(gains_lines(found)) == 2
 
 
 def test_the_guard_of_a_log_wants_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -614,8 +556,7 @@ def test_the_guard_of_a_log_wants_more(tmp_path: Path, monkeypatch: pytest.Monke
         return min(curves(tmp_path)["cost_regression"].of("guarded"), key=lambda mark: mark.at or 0).error
 
     assert first_error() == 0
-    monkeypatch.setattr(
-        trace, "ESTIMATED", 1.5
-    )  # where models are equally good the cheaper one is chosen: the gain is a little more
+    # Where models are equally good the cheaper one is chosen: the gain is a little more.
+    monkeypatch.setattr(trace, "ESTIMATED", 1.5)
     monkeypatch.setattr(MeasuredGroup, "from_log", True)
     assert first_error() == pytest.approx(1 / 6)

@@ -94,14 +94,6 @@ def test_the_oracles_hull_is_below_every_routing(shape: tuple[int, int, int]) ->
         assert below <= error + 0.05
 
 
-def test_a_hull_has_no_point_that_a_mixture_equals() -> None:
-    assert lower_hull([(0.0, 4.0), (1.0, 3.0), (2.0, 2.0), (4.0, 1.0), (5.0, 1.0)]) == [
-        (0.0, 4.0),
-        (2.0, 2.0),
-        (4.0, 1.0),
-    ]
-
-
 def test_cascade_by_hand() -> None:
     """The cheapest model, the second, that is sure enough; where none is, the surest."""
     chances = np.array([[0.9, 0.7], [0.9, 0.4], [0.5, 0.3], [0.2, 0.2]])
