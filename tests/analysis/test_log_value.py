@@ -1,5 +1,6 @@
 """What a router is worth by a log, against estimates done by hand, and logs that cannot say."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,8 @@ def router() -> Router:
     """Sends negative numbers to a, positive ones to b, and nothing to c, which is always wrong."""
     X = np.random.default_rng(5).normal(size=(200, 2))
     errors = np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.ones(200)], axis=1).astype(float)
-    found = l2d.fit(X, errors=errors, prices=PRICES, experts=list("abc"), method="linear", progress=False)
-    found.raw = True
-    return found
+    found = l2d.fit(X, errors=errors, prices=PRICES, experts=list("abc"), method="linear", options={"progress": False})
+    return replace(found, raw=True)
 
 
 def logged(router: Router, seed: int = 0, **other: Any) -> LoggedRows:
@@ -186,7 +186,7 @@ def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     assert log_value(own, left).ran.doubly_robust.value == pytest.approx(
         (rows.errors + rows.prices + 0.1 * rows.latencies)[30:].mean()
     )
-    with pytest.raises(L2DError, match=r"log.sqlite: no row has a price and a latency; report it with the outcome"):
+    with pytest.raises(L2DError, match="price and a latency"):
         rows_with_prices(logged(router, columns=("x", "y"), prices=np.full(N, np.nan)), own)
     # A list of prices contains no latency, neither the router's own nor the log's; and no row needs one.
     own.held_out = HeldOut(torch.rand(9, 3), torch.rand(9, 3), torch.rand(3), expected_prices=torch.ones(9, 3))
@@ -210,7 +210,7 @@ def test_rows_that_trained_the_router_are_left_out(router: Router, tmp_path: Pat
     assert not {"3", "5"} & {*left.ids.tolist()}
     assert len(left.features) == N - 2  # type: ignore[arg-type]
     np.savez(tmp_path / "test.npz", train_ids=np.arange(N))
-    with pytest.raises(L2DError, match=r"all its ids are those of rows that trained this router; .* needs later rows"):
+    with pytest.raises(L2DError, match="ids"):
         fresh_rows(rows, tmp_path)
 
 
@@ -226,9 +226,8 @@ def test_rows_without_exploration_are_left_out(router: Router) -> None:
     chosen = np.array([choice.expert for choice in router.route(rows.features)])
     a, b = ((chosen == name).mean() for name in "ab")
     assert 0 < a < 1
-    assert said.startswith("log.sqlite: no row was explored (l2d serve --explore)")
-    assert f"on these {N} rows the router chooses a {a:.0%}, b {b:.0%}, c 0%;" in said
-    assert said.endswith(f"mean error of {rows.errors.mean():.4f}")
+    for part in ("--explore", f" {N} rows", f"a {a:.0%}, b {b:.0%}, c 0%", f"{rows.errors.mean():.4f}"):
+        assert part in said
 
 
 def test_experts_that_were_hardly_asked(router: Router) -> None:
@@ -237,7 +236,7 @@ def test_experts_that_were_hardly_asked(router: Router) -> None:
     found = log_value(router, logged(router, experts=np.where(rows.experts == "c", "a", rows.experts)))
     assert found.unknown == ["c"]
     assert [one.name for one in found.singles] == ["always a", "always b"]
-    with pytest.raises(L2DError, match="b was asked on fewer than 10 of 90 rows, and the router chooses it"):
+    with pytest.raises(L2DError, match=r"b .* 10 of 90 rows"):
         log_value(router, logged(router, experts=np.where(rows.experts == "b", "a", rows.experts)))
 
 
@@ -248,15 +247,15 @@ def test_logs_of_another_router(router: Router, tmp_path: Path) -> None:
     assert log_value(router, logged(router, about=about)).router.asked
     other = RunInputs(router.experts, (2,), router.description.seen, {"name": "another"}, 1.0)
     for bad, said in (
-        (logged(router, experts=np.full(N, "z")), r"its experts z are not the router's \(a, b, c\)"),
-        (logged(router, features=np.zeros((N, 3), np.float32)), "another router saw; serve with --keep text"),
-        (logged(router, columns=("x", "y")), "another router saw"),
-        (logged(router, about=other), "another router saw"),
-        (logged(router, features=None, texts=np.full(N, "how", object)), "it has texts, but this router sees"),
+        (logged(router, experts=np.full(N, "z")), r" z .*\(a, b, c\)"),
+        (logged(router, features=np.zeros((N, 3), np.float32)), "--keep text"),
+        (logged(router, columns=("x", "y")), "--keep text"),
+        (logged(router, about=other), "--keep text"),
+        (logged(router, features=None, texts=np.full(N, "how", object)), "texts"),
     ):
         with pytest.raises(L2DError, match=said):
             log_value(router, bad)
-    with pytest.raises(L2DError, match="this router sees the text prompt, but the log has numbers"):
+    with pytest.raises(L2DError, match="text prompt"):
         log_value(texts, rows)
     words = np.array([f"how many apples of {place}" for place in range(N)], dtype=object)
     assert log_value(texts, logged(router, features=None, texts=words)).router.doubly_robust.value > 0

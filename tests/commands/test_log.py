@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from l2d.assembly.build import make_dataset
+from l2d.assembly.make import make_dataset
 from l2d.commands.log import main
 from l2d.config import check, compose
-from l2d.logs.outcome_log import LoggedDecision, OutcomeLog, ReportedOutcome
+from l2d.logs.decision import Decision
+from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
 
 N = 60
 
@@ -23,7 +24,7 @@ def write_log(file: Path, served: str, chosen: str) -> Path:
     log.add_run("run", about)
     log.add_decisions(
         [
-            LoggedDecision(
+            Decision(
                 str(place),
                 run="run",
                 expert=served[place % len(served)],

@@ -20,11 +20,13 @@ import uvicorn
 from starlette.testclient import TestClient
 from tests.router.finished import PRICED, Untrained, query_rows, untrained
 
+from l2d.core.guard import Guard
 from l2d.logs.outcome_log import OutcomeLog
 from l2d.router.router import Router
 from l2d.runs.artifact.exported import HELD_OUT
 from l2d.server.app import make_app
-from l2d.server.service import RouterService, ServedRun, ServeSettings
+from l2d.server.served import ServedRun, ServeSettings
+from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
 PROMPTS = [row["prompt"] for row in query_rows("prompt")]
@@ -48,6 +50,10 @@ def lively_router(run: Path) -> Router:
     with torch.no_grad():
         head.weight.mul_(200)
     return router
+
+
+def guarded(router: Router, guard: Guard) -> Router:
+    return replace(router, description=replace(router.description, guard=guard))
 
 
 def make_service(
@@ -212,7 +218,3 @@ class FakeUpstream:
 def response_head(status: str, kind: str, length: int | None) -> bytes:
     size = "transfer-encoding: chunked" if length is None else f"content-length: {length}"
     return f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\n{size}\r\n\r\n".encode()
-
-
-def with_key(upstream: Upstream, key: str | None) -> Upstream:
-    return replace(upstream, key=key)

@@ -21,7 +21,7 @@ from chromium import BROWSER, Chromium, chromium
 from l2d.core.guard import HeldOut
 from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
 from l2d.router.router import Router
-from l2d.server.service import ServedRun
+from l2d.server.served import ServedRun
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]
 
@@ -152,7 +152,7 @@ def test_moving_a_price_changes_the_choice(page: Chromium, run: Untrained, tmp_p
 def test_moving_a_price_within_a_budget(page: Chromium, run: Untrained, tmp_path: Path) -> None:
     """The budget is kept at the prices that are shown. Until the server answers, they count as in its last answer."""
     router = lively_router(run.path)
-    router.held_out = HeldOut(*spread_errors())
+    router = replace(router, held_out=HeldOut(*spread_errors()))
     inside = router.within(0.25)
     moved = inside.at({"a": 0.5, "b": 0.1, "c": 0.6})
     assert 1 < inside.description.factor != moved.description.factor
@@ -177,7 +177,7 @@ def test_the_guard_has_the_last_word(page: Chromium, run: Untrained, tmp_path: P
     """On the rows that it did not see this router is always wrong: at other prices everything goes to b."""
     router = lively_router(run.path)
     errors = torch.eye(3, dtype=torch.float64).repeat(30, 1)
-    router.held_out = HeldOut(errors, 1 - errors, errors.mean(dim=0))
+    router = replace(router, held_out=HeldOut(errors, 1 - errors, errors.mean(dim=0)))
     with listening(make_service(router, tmp_path / "log.sqlite")) as url:
         page.open(f"{url}/#text={PROMPTS[0]}")
         page.wait(RANKED)
@@ -195,7 +195,7 @@ def test_the_guard_has_the_last_word(page: Chromium, run: Untrained, tmp_path: P
 def test_names_are_text(page: Chromium, run: Untrained, tmp_path: Path) -> None:
     names = ("<script>window.hacked = 1</script>", "<img src=x onerror='window.hacked = 1'>", "a&amp;b\"'`")
     router = lively_router(run.path)
-    router.description = replace(router.description, experts=names)
+    router = replace(router, description=replace(router.description, experts=names))
     write_hour(tmp_path / "log.sqlite", *names)
     with listening(make_service(router, tmp_path / "log.sqlite", explore=0.1)) as url:
         page.open(f"{url}/#text={PROMPTS[0]}")
@@ -315,7 +315,7 @@ def test_a_swap_to_other_experts(page: Chromium, run: Untrained, tmp_path: Path)
     """The same query is asked again, and prices that were moved are forgotten."""
     service = make_service(lively_router(run.path), tmp_path / "log.sqlite")
     other = lively_router(run.path)
-    other.description = replace(other.description, experts=("d", "e", "f"))
+    other = replace(other, description=replace(other.description, experts=("d", "e", "f")))
     with listening(service) as url:
         page.open(f"{url}/#text={PROMPTS[0]}")
         page.wait(RANKED)
@@ -343,7 +343,7 @@ def test_it_is_readable(page: Chromium, run: Untrained, tmp_path: Path, width: i
     """Nothing is wider than the window, also with long names; every text stands out, and every field has a name."""
     names = ("a", "b-with-a-very-long-name-that-has-no-place-to-break-in-it-whatsoever", "c")
     router = lively_router(run.path)
-    router.description = replace(router.description, experts=names)
+    router = replace(router, description=replace(router.description, experts=names))
     write_hour(tmp_path / "log.sqlite", *names)
     page.look(width, 800, dark)
     with listening(make_service(router, tmp_path / "log.sqlite", explore=0.1)) as url:
@@ -365,7 +365,7 @@ def test_it_is_readable(page: Chromium, run: Untrained, tmp_path: Path, width: i
 def test_the_fields_of_prices_stay_in_their_frame(page: Chromium, run: Untrained, tmp_path: Path, width: int) -> None:
     """They end where the bar above ends, or before it, and "price, $" is one line."""
     router = lively_router(run.path)
-    router.config = {**router.config, "cost": {**router.config["cost"], "error_price": 1.0}}
+    router = replace(router, config={**router.config, "cost": {**router.config["cost"], "error_price": 1.0}})
     page.look(width, 900)
     with listening(make_service(router, tmp_path / "log.sqlite")) as url:
         page.open(f"{url}/#text={PROMPTS[0]}")

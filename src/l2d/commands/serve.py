@@ -16,7 +16,8 @@ from l2d.utils.extras import from_extra
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 if TYPE_CHECKING:  # they import torch
-    from l2d.server.service import RouterService, ServedRun
+    from l2d.server.served import ServedRun
+    from l2d.server.service import RouterService
 
 MANY = (("threads", 1, 1024), ("workers", 1, 1024))
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
@@ -93,7 +94,7 @@ def read_token(variable: str) -> str | None:
 
 
 def served_run(options: argparse.Namespace) -> "ServedRun":
-    from l2d.server.service import ServedRun, warmed_up
+    from l2d.server.served import ServedRun, warmed_up
 
     return ServedRun(warmed_up(load_router(options)), str(options.run))
 
@@ -110,7 +111,8 @@ def make_service(
     run = served_run(options)
     from l2d.logs.databases import log_address
     from l2d.logs.outcome_log import OutcomeLog
-    from l2d.server.service import RouterService, ServeSettings, check_settings
+    from l2d.server.served import ServeSettings, check_settings
+    from l2d.server.service import RouterService
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
@@ -187,7 +189,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def serve_together(uvicorn: Any, options: argparse.Namespace, arguments: Sequence[str]) -> None:
-    """Several processes, which uvicorn starts again if they die. What is wrong with the arguments is said before."""
+    """Several processes, which uvicorn starts again if they die. Mistakes in the arguments are printed before."""
     if options.port == 0:
         raise ParameterError("--port", "must be a port that all workers can share", 0)
     service = make_service(options)
@@ -221,8 +223,8 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     router, last = service.current.router, service.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
     deaf = (
-        f"model l2d cannot be asked: this router sees {router.sees}"
-        if options.upstreams and router.kind != "text"
+        f"model l2d cannot be asked: this router sees {router.description.sees}"
+        if options.upstreams and router.description.kind != "text"
         else None
     )
     for about in (router.guard_note, router.operating_point, other, deaf):

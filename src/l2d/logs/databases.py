@@ -1,9 +1,10 @@
-"""Where the log is kept: an SQLite file, or PostgreSQL by its URL, which servers on several machines can share."""
+"""The databases of a log: an SQLite file, or PostgreSQL by its URL, which servers on several machines can share."""
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ WAIT = 2.0  # seconds for another process that writes; then the request is refus
 AUTHORITY = re.compile(r"(?P<kind>\w+://)(?P<who>[^/]*)(?P<rest>.*)", re.DOTALL)
 PARAMETER = re.compile(r"(?<=password=)[^&]*")
 LOCK = 7_210_021  # PostgreSQL's writers take turns by this number, as SQLite's do by themselves
-# What PostgreSQL calls SQLite's types.
+# PostgreSQL's names of SQLite's types.
 DIALECT = {
     "INTEGER PRIMARY KEY": "BIGSERIAL PRIMARY KEY",
     "REAL": "DOUBLE PRECISION",
@@ -28,20 +29,32 @@ Values = Sequence[Any]
 
 class Database:
     """A connection for one thread at a time, and a transaction that one process at a time can be in. name: for messages, without
-    a password. errors: what it raises."""
+    a password. errors: the base of its exceptions."""
 
     name: str
     errors: type[Exception]
+    connection: Any
 
     def set_durable(self) -> None:
-        """Before anything is written: what is committed survives a crash."""
+        """Let what is committed survive a crash. Call it before anything is written."""
+
+    def in_words(self, statement: str) -> str:
+        """A statement in SQLite's words, in those of this database."""
+        return statement
 
     def execute(self, statement: str, values: Values = ()) -> Any:
-        """A cursor. statement: in SQLite's words, with ? for each value."""
-        raise NotImplementedError
+        """Return a cursor. statement: in SQLite's words, with ? for each value."""
+        return self.connection.execute(self.in_words(statement), values)
 
     def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
-        raise NotImplementedError
+        with closing(self.connection.cursor()) as cursor:
+            cursor.executemany(self.in_words(statement), rows)
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """All rows, with the names of their cells."""
+        cursor = self.execute(query)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def begin(self) -> None:
         """Raises one of `errors` if another process does not end its transaction within WAIT seconds."""
@@ -49,25 +62,21 @@ class Database:
 
     def commit(self) -> None:
         """It is on disk afterwards."""
-        raise NotImplementedError
+        self.execute("COMMIT")
 
     def roll_back(self) -> None:
-        """After an error; nothing if there is no transaction. A connection that broke is made again."""
+        """End a transaction after an error, if there is one. A connection that broke is made again."""
         raise NotImplementedError
 
     def version(self) -> int:
-        """Of the tables; 0 if there are none."""
+        """The version of the tables; 0 if there are none."""
         raise NotImplementedError
 
     def set_version(self, version: int) -> None:
         raise NotImplementedError
 
-    def rows(self, query: str) -> list[Any]:
-        """With names for the cells: row["expert"]."""
-        raise NotImplementedError
-
     def close(self) -> None:
-        raise NotImplementedError
+        self.connection.close()
 
 
 class SqliteDatabase(Database):
@@ -79,23 +88,21 @@ class SqliteDatabase(Database):
             with suppress(OSError):  # sqlite3 says it better
                 file.touch(mode=0o600)  # it may hold prompts
         self.connection = sqlite3.connect(file, timeout=WAIT, isolation_level=None, check_same_thread=False)
-        self.connection.row_factory = sqlite3.Row
 
     def set_durable(self) -> None:
-        self.execute("PRAGMA journal_mode = WAL")
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                self.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:  # if several servers make the file, SQLite does not wait here
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
         self.execute("PRAGMA synchronous = FULL")
-
-    def execute(self, statement: str, values: Values = ()) -> Any:
-        return self.connection.execute(statement, values)
-
-    def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
-        self.connection.executemany(statement, rows)
 
     def begin(self) -> None:
         self.execute("BEGIN IMMEDIATE")
-
-    def commit(self) -> None:
-        self.execute("COMMIT")
 
     def roll_back(self) -> None:
         if self.connection.in_transaction:
@@ -106,12 +113,6 @@ class SqliteDatabase(Database):
 
     def set_version(self, version: int) -> None:
         self.execute(f"PRAGMA user_version = {version}")
-
-    def rows(self, query: str) -> list[Any]:
-        return list(self.execute(query).fetchall())
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 class PostgresDatabase(Database):
@@ -129,19 +130,14 @@ class PostgresDatabase(Database):
         found.execute(f"SET lock_timeout = {int(1000 * WAIT)}")
         return found
 
-    def execute(self, statement: str, values: Values = ()) -> Any:
-        return self.connection.execute(translated(statement), values)
-
-    def execute_many(self, statement: str, rows: Iterable[Values]) -> None:
-        with self.connection.cursor() as cursor:
-            cursor.executemany(translated(statement), rows)
+    def in_words(self, statement: str) -> str:
+        for ours, theirs in DIALECT.items():
+            statement = statement.replace(ours, theirs)
+        return statement
 
     def begin(self) -> None:
         self.execute("BEGIN")
         self.execute("SELECT pg_advisory_xact_lock(?)", (LOCK,))
-
-    def commit(self) -> None:
-        self.execute("COMMIT")
 
     def roll_back(self) -> None:
         try:
@@ -157,24 +153,12 @@ class PostgresDatabase(Database):
         return 0 if found is None else int(found[0])
 
     def set_version(self, version: int) -> None:
+        self.execute("DELETE FROM l2d_version")
         self.execute("INSERT INTO l2d_version VALUES (?)", (version,))
-
-    def rows(self, query: str) -> list[Any]:
-        with self.connection.cursor(row_factory=self.psycopg.rows.dict_row) as cursor:
-            return list(cursor.execute(translated(query)).fetchall())
-
-    def close(self) -> None:
-        self.connection.close()
-
-
-def translated(statement: str) -> str:
-    for ours, theirs in DIALECT.items():
-        statement = statement.replace(ours, theirs)
-    return statement
 
 
 def without_password(url: str) -> str:
-    """As libpq reads a URL: the password ends at the last @ before a slash, or is a parameter."""
+    """Hide the password as libpq reads a URL: it ends at the last @ before a slash, or is a parameter."""
     found = AUTHORITY.fullmatch(url)
     if found is None:
         return url
@@ -197,7 +181,7 @@ def is_url(address: Path | str) -> bool:
 
 
 def log_address(given: str) -> Path | str:
-    """A file, or a URL, which is no path: that would lose a slash."""
+    """Return a path, or a URL as it is: a path would lose a slash."""
     if "://" in given and not is_url(given):
         raise L2DError(f"{without_password(given)}: give a file, or a URL that begins with postgresql://")
     return given if is_url(given) else Path(given).expanduser()

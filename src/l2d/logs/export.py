@@ -20,16 +20,16 @@ SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.route
 FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS r ON r.name = d.run ORDER BY d.number
 """
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
-SCALE = "price_scale"  # the column of what the run that decided multiplied prices by, if one did
+SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
 NO_SCALE = (0, 1)  # prices that do not count, or that are in units of one error already
 ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
-EMBEDDED = f"{TEXT}_"  # the columns of what an encoder made of the text begin so
+EMBEDDED = f"{TEXT}_"  # the columns of an encoder's numbers of the text begin so
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What the log says of the run that decided. shape: of one input. encoder: the config of the text encoder. price_scale: what
-    its training multiplied prices by, to be in units of one error. currency: "$" if prices are dollars, else ""; None in logs of
+    """The log's entry for the run that decided. shape: of one input. encoder: the config of the text encoder. price_scale: the
+    factor of training on prices, to units of one error. currency: "$" if prices are dollars, else ""; None in logs of
     earlier versions. The repr is part of fingerprints, which the currency must not change."""
 
     experts: tuple[str, ...]
@@ -47,15 +47,15 @@ class RunInputs:
         return cls(*known, found.get("currency"))
 
     def are_like(self, other: "RunInputs") -> bool:
-        """Whether the numbers that the routers saw mean the same."""
+        """True if the numbers that the routers saw mean the same."""
         return (self.shape, self.seen.features, self.encoder) == (other.shape, other.seen.features, other.encoder)
 
     def prices_are_like(self, other: "RunInputs") -> bool:
-        """Whether their prices may have the same unit. Without a currency, nothing is known of it."""
+        """True if their prices may have the same unit. Without a currency, nothing is known of it."""
         return None in (self.currency, other.currency) or self.currency == other.currency
 
     def column_names(self, width: int) -> list[str]:
-        """Of the numbers that the router saw: its columns, then what its encoder made of the text."""
+        """Names of the numbers that the router saw: its columns, then its encoder's numbers of the text."""
         named = [f"{NUMBER}{name}" for name in self.seen.features]
         rest = EMBEDDED if self.seen.text is not None else NUMBER
         return [*named, *(f"{rest}{place}" for place in range(1, width - len(named) + 1))]
@@ -106,7 +106,9 @@ def read_joined(address: Path | str) -> list[Any]:
     try:
         return database.rows(JOINED)
     except database.errors as error:
-        raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
+        raise L2DError(
+            f"{database.name}: not a log, or one of an earlier version, which l2d serve updates ({error})"
+        ) from error
     finally:
         database.close()
 

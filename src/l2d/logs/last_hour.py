@@ -1,12 +1,15 @@
-"""What the log says of the last hour: decisions, spend and outcomes by expert, in steps of five minutes."""
+"""The last hour in the log: decisions, spend and outcomes by expert, in steps of five minutes."""
 
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from l2d.logs.databases import Database
-from l2d.logs.outcome_log import id_at
+from l2d.logs.databases import Database, connect
+from l2d.logs.decision import id_at
+from l2d.logs.outcome_log import LogUnavailable
+from l2d.utils.errors import L2DError
 from l2d.utils.text import six_digits
 
 SECONDS, STEPS = 300, 12
@@ -30,8 +33,22 @@ class CountedDecisions(NamedTuple):
     wrong: float | None
 
 
+def read_last_hour(address: Path | str, now: float, experts: Sequence[str]) -> dict[str, Any]:
+    """Read it by a connection of its own. Raises LogUnavailable."""
+    try:
+        database = connect(address)
+    except L2DError as error:
+        raise LogUnavailable(str(error)) from error
+    try:
+        return count_last_hour(database, now, experts)
+    except database.errors as error:
+        raise LogUnavailable(str(error)) from error
+    finally:
+        database.close()
+
+
 def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> dict[str, Any]:
-    """Steps are those of the clock, so the last one is not over yet. experts: come first, also those without a decision."""
+    """Steps are those of the clock, so the last one is not over yet. experts: named first, also without a decision."""
     start = (int(now) // SECONDS + 1 - STEPS) * SECONDS
     bounds = [id_at(start + step * SECONDS) for step in range(STEPS + 1)]
     steps = [
@@ -53,7 +70,7 @@ def count_last_hour(database: Database, now: float, experts: Sequence[str]) -> d
 
 
 def sum_steps(steps: Sequence[Sequence[CountedDecisions]]) -> dict[str, Any]:
-    """Of one expert. spend: None in steps without a known price. mean_error: of the decisions that have an outcome."""
+    """The sums of one expert. spend: None in steps without a known price. mean_error: of the decisions that have an outcome."""
     outcomes = sum(one.outcomes for step in steps for one in step)
     wrong = sum(one.wrong for step in steps for one in step if one.wrong is not None)
     paid = [[one.spend for one in step if one.spend is not None] for step in steps]

@@ -1,9 +1,7 @@
 """The log: decisions and their outcomes, acknowledged only when they are on disk."""
 
-import hashlib
 import logging
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from l2d.logs.databases import Database, connect
+from l2d.logs.decision import Decision
 from l2d.utils.errors import L2DError
 
-VERSION = 3  # of the tables
-SCHEMA = """
-CREATE TABLE runs (name TEXT PRIMARY KEY, about TEXT NOT NULL);
-CREATE TABLE swaps (number INTEGER PRIMARY KEY, run TEXT NOT NULL, time REAL NOT NULL);
+# Step n brings the tables from version n to version n + 1. A released step never changes; append a new one.
+STEPS = (
+    """
 CREATE TABLE decisions (
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time REAL NOT NULL, run TEXT NOT NULL, expert TEXT NOT NULL,
     router_choice TEXT, decided_by TEXT NOT NULL, propensity REAL, price REAL, latency REAL, served TEXT, session TEXT,
@@ -28,8 +26,10 @@ CREATE TABLE decisions (
 CREATE INDEX sessions ON decisions (session) WHERE session IS NOT NULL;
 CREATE TABLE outcomes (
     decision_id TEXT PRIMARY KEY REFERENCES decisions (id), correct REAL, loss REAL, price REAL, latency REAL, time REAL NOT NULL
-) WITHOUT ROWID;
-"""
+) WITHOUT ROWID""",
+    "CREATE TABLE runs (name TEXT PRIMARY KEY, about TEXT NOT NULL)",
+    "CREATE TABLE swaps (number INTEGER PRIMARY KEY, run TEXT NOT NULL, time REAL NOT NULL)",
+)
 MOST = 512  # operations in one commit
 COLUMNS = "id, time, run, expert, router_choice, decided_by, propensity, price, session, text, features"
 INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * 11)})"
@@ -37,6 +37,10 @@ OUTCOME = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?, ?)"
 RUN = "INSERT INTO runs VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET about = excluded.about"
 SWAP = "INSERT INTO swaps (run, time) VALUES (?, ?)"
 LAST_SWAP = "SELECT number, run FROM swaps ORDER BY number DESC LIMIT 1"
+ANSWER = """UPDATE decisions
+SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency) WHERE id = ?"""
+HOLDER = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
+KNOWN = "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?"
 CLOSED = None
 
 logger = logging.getLogger("l2d.serve")
@@ -55,31 +59,6 @@ class OutcomeRefused(Exception):
 
 
 @dataclass(frozen=True)
-class LoggedDecision:
-    """expert: who gets the query. router_choice: whom the router prefers, None if it was not asked. decided_by: router, explore,
-    shadow, drift, session or client. propensity: the chance with which the policy chose the expert, None if no policy did.
-    price: of the expert, as the router knows it. features: float32, as bytes."""
-
-    id: str
-    run: str
-    expert: str
-    router_choice: str | None
-    decided_by: str
-    propensity: float | None
-    price: float | None = None
-    session: str | None = None
-    text: str | None = None
-    features: bytes | None = None
-
-    def row(self, now: float) -> tuple[Any, ...]:
-        known = (self.run, self.expert, self.router_choice, self.decided_by, self.propensity, self.price)
-        text = (
-            None if self.text is None else self.text.replace("\0", "\N{REPLACEMENT CHARACTER}")
-        )  # PostgreSQL refuses \0
-        return (self.id, now, *known, self.session, text, self.features)
-
-
-@dataclass(frozen=True)
 class ReportedOutcome:
     """correct: from 0 to 1; or loss, in units of one error, without the price. price, latency (seconds): None if not given."""
 
@@ -89,43 +68,34 @@ class ReportedOutcome:
     price: float | None = None
     latency: float | None = None
 
+    @property
+    def error(self) -> float:
+        return 1 - self.correct if self.loss is None else self.loss  # type: ignore[operator] # one of the two is given
+
     def values(self) -> tuple[float | None, ...]:
         return self.correct, self.loss, self.price, self.latency
 
 
-def new_decision_id() -> str:
-    """Nobody can guess it, and two servers do not make the same. It begins with the time, which keeps the index small."""
-    return f"{id_at(time.time())}{secrets.token_hex(10)}"
-
-
-def id_at(seconds: float) -> str:
-    """How the ids of this time begin. In the order of the ids, all earlier ones come before it."""
-    return f"{int(seconds * 1000):012x}"
-
-
-def session_digest(session: str) -> str:
-    """What is kept of the name of a conversation."""
-    return hashlib.sha256(session.encode()).hexdigest()[:32]
-
-
 def open_database(address: Path | str) -> Database:
-    """A new one gets its tables. A connection is for one thread at a time."""
+    """Connect for one thread at a time. A new log gets its tables, an older one is brought up to date; another server that starts
+    meanwhile waits. Raises L2DError, also for a log that is newer than this version."""
     database = connect(address)
     try:
         database.set_durable()
         database.begin()
-        if database.version() == 0:
-            for statement in SCHEMA.split(";\n"):
-                database.execute(statement)
-            database.set_version(VERSION)
         found = database.version()
+        if found < len(STEPS):
+            for statement in ";\n".join(STEPS[found:]).split(";\n"):
+                database.execute(statement)
+            database.set_version(len(STEPS))
         database.commit()
     except database.errors as error:
         database.close()
         raise L2DError(f"{database.name}: cannot be used as a log ({error})") from error
-    if found != VERSION:
+    if found > len(STEPS):
         database.close()
-        raise L2DError(f"{database.name}: another version of l2d wrote this log; choose another one")
+        problem = f"a newer version of l2d wrote this log (tables {found}; this version knows {len(STEPS)})"
+        raise L2DError(f"{database.name}: {problem}; update l2d, or choose another log")
     return database
 
 
@@ -156,31 +126,27 @@ class OutcomeLog:
         self._writer.start()
 
     def add_run(self, name: str, about: str) -> Future[None]:
-        """about: what its routers see and how they count prices, as JSON. Training from the log needs it."""
+        """about: the inputs of its routers and how they count prices, as JSON. Training from the log needs it."""
         return self._do(lambda database: database.execute(RUN, (name, about)) and None)
 
-    def add_decisions(self, decisions: Sequence[LoggedDecision]) -> Future[None]:
+    def add_decisions(self, decisions: Sequence[Decision]) -> Future[None]:
         now = time.time()
         return self._do(lambda database: database.execute_many(INSERT, [one.row(now) for one in decisions]))
 
-    def add_outcomes(self, outcomes: Sequence[ReportedOutcome]) -> Future[int]:
-        """How many were new. Outcomes that are known already are left as they are. All are recorded, or none."""
+    def add_outcomes(self, outcomes: Sequence[ReportedOutcome]) -> Future[list[ReportedOutcome]]:
+        """Return the new ones. Outcomes that are known already are left as they are. All are recorded, or none."""
         return self._do(lambda database: add_outcomes(database, outcomes))
 
     def add_answer(self, id: str, served: str | None, price: float | None, latency: float | None) -> Future[None]:
-        """What the gateway learned: who answered in place of the chosen expert, the price by usage, seconds."""
-        said = "UPDATE decisions SET served = coalesce(?, served), price = coalesce(?, price), latency = coalesce(?, latency)"
-        return self._do(
-            lambda database: database.execute(f"{said} WHERE id = ?", (served, price, latency, id)) and None
-        )
+        """Record who answered in place of the chosen expert, the price by usage, and the seconds."""
+        return self._do(lambda database: database.execute(ANSWER, (served, price, latency, id)) and None)
 
     def expert_of(self, session: str) -> Future[str | None]:
-        """Who answered last in this conversation."""
-        asked = "SELECT coalesce(served, expert) FROM decisions WHERE session = ? ORDER BY number DESC LIMIT 1"
-        return self._do(lambda database: (database.execute(asked, (session,)).fetchone() or [None])[0], writes=False)
+        """Return who answered last in this conversation."""
+        return self._do(lambda database: (database.execute(HOLDER, (session,)).fetchone() or [None])[0], writes=False)
 
     def add_swap(self, run: str) -> Future[int]:
-        """The number of the swap. Other servers with this log follow it."""
+        """Return the number of the swap. Other servers with this log follow it."""
 
         def add(database: Database) -> int:
             database.execute(SWAP, (run, time.time()))
@@ -189,7 +155,7 @@ class OutcomeLog:
         return self._do(add)
 
     def last_swap(self) -> Future[tuple[int, str | None]]:
-        """Its number and its run; 0 and None if there was none."""
+        """Return its number and its run; 0 and None if there was none."""
         return self._do(lambda database: tuple(database.execute(LAST_SWAP).fetchone() or (0, None)), writes=False)
 
     def check(self) -> Future[None]:
@@ -197,7 +163,7 @@ class OutcomeLog:
         return self._do(write_nothing)
 
     def close(self) -> None:
-        """After what waits is written. Again: nothing."""
+        """Write what waits, then end. A second call does nothing."""
         self._waiting.put(CLOSED)
         self._writer.join()
         self._database.close()
@@ -218,7 +184,7 @@ class OutcomeLog:
             self._commit(batch)
 
     def _commit(self, batch: Sequence["Waiting"]) -> None:
-        """An operation that is refused has written nothing; the others are committed. Nobody hears of success before the commit."""
+        """Commit all operations but the refused ones, which wrote nothing. Nobody hears of success before the commit."""
         results: list[tuple[Future[Any], Any]] = []
         try:
             self._database.begin()
@@ -245,7 +211,7 @@ class OutcomeLog:
                 done.set_result(result)
 
     def _tell(self, problem: str | None) -> None:
-        """The operator, once: not again with every request."""
+        """Log a problem or its end for the operator, once and not with every request."""
         if problem != self._problem:
             said = "can be written again" if problem is None else f"cannot be written ({problem})"
             logger.error("%s: the log %s", self.name, said)
@@ -258,14 +224,12 @@ def write_nothing(database: Database) -> None:
     database.execute("DELETE FROM runs WHERE name = ?", ("",))
 
 
-def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> int:
-    """Reads first, then writes: a refusal leaves nothing behind."""
+def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> list[ReportedOutcome]:
+    """Read first, then write, so that a refusal leaves nothing behind. Return the new ones."""
     new: dict[str, ReportedOutcome] = {}
     for outcome in outcomes:
         id = outcome.decision_id
-        known = database.execute(
-            "SELECT correct, loss, price, latency FROM outcomes WHERE decision_id = ?", (id,)
-        ).fetchone()
+        known = database.execute(KNOWN, (id,)).fetchone()
         before = known or (new[id].values() if id in new else None)
         if before is None:
             if database.execute("SELECT 1 FROM decisions WHERE id = ?", (id,)).fetchone() is None:
@@ -275,4 +239,4 @@ def add_outcomes(database: Database, outcomes: Sequence[ReportedOutcome]) -> int
             raise OutcomeRefused(409, f"decision_id={id}: has another outcome already; nothing was recorded")
     now = time.time()
     database.execute_many(OUTCOME, [(id, *outcome.values(), now) for id, outcome in new.items()])
-    return len(new)
+    return [*new.values()]

@@ -15,7 +15,7 @@ from l2d.logs.export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, 
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
 
-# What an export may say.
+# Limits of an export's numbers.
 LIMITS = {"correct": (0, 1), "propensity": (0, 1)}  # other amounts have no upper one
 NO_CHANCE = "without a propensity"
 DOLLARS = "dollars"  # beside an export's columns: whether it calls its prices so
@@ -56,7 +56,7 @@ class LoggedRows:
 
     @property
     def seen(self) -> Seen:
-        """What the run that decided saw. An export has its columns; f_1, f_2, … are numbers without names."""
+        """The inputs of the run that decided. An export has its columns; f_1, f_2, … are numbers without names."""
         if self.about is not None:
             return self.about.seen
         unnamed = self.columns == tuple(str(place) for place in range(1, len(self.columns) + 1))
@@ -64,7 +64,7 @@ class LoggedRows:
 
     @property
     def price_scale(self) -> float | None:
-        """What the last run that did so multiplied prices by. None if none did, or if that is not known."""
+        """The factor on prices in the last run that had one. None if none had, or if it is not known."""
         scales = np.zeros(0) if self.scales is None else self.scales
         scaled = scales[~np.isnan(scales) & ~np.isin(scales, NO_SCALE)]
         return float(scaled[-1]) if len(scaled) else None

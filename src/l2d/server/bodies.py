@@ -1,4 +1,4 @@
-"""What clients send: the types of requests, and how a query is read from one."""
+"""The types of requests, and how a query is read from one."""
 
 import base64
 import binascii
@@ -37,7 +37,7 @@ Seconds = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 
 
 def one_of(kinds: Any, said: str) -> BeforeValidator:
-    """What a union takes, in one sentence: pydantic's own names one of its members only."""
+    """Describe a union in one sentence: pydantic's own names one of its members only."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, kinds):

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from l2d.router.choices import Choice
+from l2d.router.choices import Choice, make_choices
 from l2d.router.router import Router
+from l2d.router.trained import inputs_of, outputs_of
 from l2d.utils.errors import L2DError
 
 GATHER = 0.1  # of the last pass's time, to wait for others if it had several
@@ -57,17 +58,17 @@ def decide_together(asked: Sequence[AskedTogether]) -> list[AnsweredTogether | L
         first = asked[0].router
         if any(one.router.network is not first.network for one in asked):
             raise L2DError("requests to different runs")
-        inputs = first.inputs_of(np.stack(queries) if first.kind == "image" else queries)
-        outputs = first.scores(inputs)
+        inputs = inputs_of(first, np.stack(queries) if first.description.kind == "image" else queries)
+        outputs = outputs_of(first, inputs)
         far = None if first.training_inputs is None else first.training_inputs.far(inputs).tolist()
     except L2DError as error:
         return [error] if len(asked) == 1 else [decide_together([one])[0] for one in asked]
     # At the same prices, all requests share this step too.
-    together = first.choose(outputs) if all(one.router is first for one in asked) else None
+    together = make_choices(first, outputs) if all(one.router is first for one in asked) else None
     start = 0
     for one in asked:
         rows = slice(start, start + len(one.queries))
-        choices = one.router.choose(outputs[rows]) if together is None else together[rows]
+        choices = make_choices(one.router, outputs[rows]) if together is None else together[rows]
         found.append(AnsweredTogether(choices, inputs[rows], None if far is None else far[rows]))
         start = rows.stop
     return found
@@ -142,23 +143,17 @@ class Batcher:
         return found
 
 
-@dataclass(frozen=True)
-class DrawnExpert:
-    """by: who decided. propensity: the chance of this expert under the policy."""
-
-    expert: str
-    by: str
-    propensity: float
-
-
-def draw_expert(preferred: str, by: str, experts: Sequence[str], explore: float, rng: random.Random) -> DrawnExpert:
-    """With probability `explore` any expert, all equally likely; else the preferred one.
+def draw_expert(
+    preferred: str, by: str, experts: Sequence[str], explore: float, rng: random.Random
+) -> tuple[str, str, float]:
+    """Draw any expert with probability `explore`, all equally likely; else take the preferred one. Return the expert, who decided,
+    and the propensity.
 
     π(k) = explore/p + (1 − explore)·1[k is preferred]
     """
     expert, drawn_by = (rng.choice(experts), "explore") if rng.random() < explore else (preferred, by)
     share = explore / len(experts)
-    return DrawnExpert(expert, drawn_by, share + (1 - explore if expert == preferred else 0.0))
+    return expert, drawn_by, share + (1 - explore if expert == preferred else 0.0)
 
 
 class DriftMonitor:

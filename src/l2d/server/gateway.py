@@ -11,7 +11,8 @@ from typing import Any
 import anyio
 import httpx
 
-from l2d.server.service import Decision, RouterService, price_of
+from l2d.logs.decision import Decision
+from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
 # The client is not to blame, or another server may know better: a busy server, a wrong key, no such model.
@@ -65,25 +66,23 @@ class Gateway:
         await self.client.aclose()
 
     async def answer(self, decision: Decision, body: Mapping[str, Any]) -> ChatAnswer:
-        """By the chosen expert, or the next in the ranking. Raises AllFailed."""
-        chosen, failed = decision.drawn.expert, dict[str, str]()
-        alone = decision.drawn.by == "client"
-        order = [chosen, *(name for name in decision.choice.ranking if name != chosen)]
+        """Ask the chosen expert, then the next in the ranking. Raises AllFailed."""
+        failed, alone = dict[str, str](), decision.decided_by == "client"
+        order = dict.fromkeys([decision.expert, *(one["expert"] for one in decision.ranking)])
         began = time.perf_counter()
         for expert in order:
             try:
                 found = await open_answer(self.client, self.upstreams[expert], body, alone)
             except UpstreamFailed as failure:
                 failed[expert] = str(failure)
-                self.service.metrics.fallbacks.labels(expert, str(failure)).inc()
+                self.service.note_failure(expert, str(failure))
                 continue
             if failed:  # before the client hears of it: an outcome belongs to who answered
-                known = price_of(self.service.current.router, expert)
-                await asyncio.wrap_future(self.service.log.add_answer(decision.id, expert, known, None))
+                await self.service.note_substitute(decision, expert)
             if not isinstance(found.content, bytes):
                 found.content = self.watched(found.content, found.response, decision, expert, began, choices_of(body))
             return ChatAnswer(expert, failed, found, time.perf_counter() - began)
-        self.note(decision, NOTHING, None)
+        self.service.note_answer(decision, None, NOTHING, None)
         raise AllFailed(failed)
 
     async def watched(
@@ -110,7 +109,7 @@ class Gateway:
             if DONE not in ended and len(ended) < choices:
                 raise httpx.RemoteProtocolError("no end")
         except httpx.HTTPError as error:
-            self.service.metrics.errors.labels("cut stream").inc()
+            self.service.count_error("cut stream")
             yield broken_event(f"{expert}: the answer was cut ({type(error).__name__})")
         finally:
             with anyio.CancelScope(shield=True):  # also if the client has gone
@@ -120,15 +119,9 @@ class Gateway:
     async def finish(
         self, decision: Decision, expert: str, usage: Mapping[str, Any] | None, seconds: float, status: int = 200
     ) -> None:
-        """After the answer. Nobody waits for the log: a failure is only counted."""
+        """Record an answer after it was sent."""
         price = self.upstreams[expert].price_of(usage) if status == 200 else NOTHING
-        self.service.count_spend(expert, price_of(self.service.current.router, expert) if price is None else price)
-        self.note(decision, price, seconds)
-
-    def note(self, decision: Decision, price: float | None, seconds: float | None) -> None:
-        written = self.service.log.add_answer(decision.id, None, price, seconds)
-        errors = self.service.metrics.errors.labels("log")
-        written.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else errors.inc())
+        self.service.note_answer(decision, expert, price, seconds)
 
 
 async def open_answer(
@@ -189,7 +182,7 @@ async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 
 def usage_of(content: bytes) -> Mapping[str, Any] | None:
-    """Of a whole answer, which must be a JSON object."""
+    """The usage in a whole answer, which must be a JSON object."""
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
@@ -201,7 +194,7 @@ def usage_of(content: bytes) -> Mapping[str, Any] | None:
 
 
 def usage_in(line: bytes) -> Mapping[str, Any] | None:
-    """Of one line of an event stream, if it has one."""
+    """The usage in one line of an event stream, if it has one."""
     if not line.startswith(b"data:") or b'"usage"' not in line:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What Prometheus reads at /metrics. No label holds a prompt, a key or an id."""
+"""The metrics that Prometheus reads at /metrics. No label holds a prompt, a key or an id."""
 
 import math
 import os
@@ -41,7 +41,7 @@ class ServerMetrics:
         self.run = own_gauge("l2d_run", "1 for the run that decides", ["run"])
 
     def show(self) -> bytes:
-        """Of all processes, if several serve."""
+        """The metrics of all processes, if several serve."""
         if SHARED not in os.environ:
             return generate_latest(self.registry)
         forget_the_dead(Path(os.environ[SHARED]))

@@ -31,7 +31,7 @@ class UpstreamEntry(TypedDict):
     output_price: NotRequired[NonNegative]
 
 
-# A type with its own config does not inherit that of check_value.
+# A type with its own config does not inherit the config of check_value.
 UpstreamEntry.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # type: ignore[attr-defined]
 
 
@@ -48,7 +48,7 @@ class Upstream:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of a request to it. identity: what comes back is passed on as it is."""
+        """The headers of a request to it. identity: the answer is passed on as it is."""
         key = {} if self.key is None else {"authorization": f"Bearer {self.key}"}
         return {"content-type": "application/json", "accept-encoding": "identity", **key}
 

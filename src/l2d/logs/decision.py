@@ -1,0 +1,54 @@
+"""A decision about one query, as it is answered and logged."""
+
+import hashlib
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Decision:
+    """run: the run that decided. expert: who gets the query. router_choice: whom the router prefers, None if it was not asked.
+    decided_by: router, explore, shadow, drift, session or client. propensity: the chance with which the policy chose the expert,
+    None if no policy did. price: of the expert, as the run knows it. session: a digest. text or features (float32, as bytes): the
+    input, if it is kept.
+
+    Not logged: ranking, price_weight and guard, as clients get them, and the prices that the run knows, by expert.
+    """
+
+    id: str
+    run: str
+    expert: str
+    router_choice: str | None
+    decided_by: str
+    propensity: float | None
+    price: float | None = None
+    session: str | None = None
+    text: str | None = None
+    features: bytes | None = None
+    ranking: Sequence[Mapping[str, Any]] = ()
+    price_weight: float | None = None
+    guard: str | None = None
+    prices: Mapping[str, float | None] = field(default_factory=dict)
+
+    def row(self, now: float) -> tuple[Any, ...]:
+        known = (self.run, self.expert, self.router_choice, self.decided_by, self.propensity, self.price)
+        text = self.text and self.text.replace("\0", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL refuses \0
+        return (self.id, now, *known, self.session, text, self.features)
+
+
+def new_decision_id() -> str:
+    """Nobody can guess it, and two servers do not make the same. It begins with the time, which keeps the index small."""
+    return f"{id_at(time.time())}{secrets.token_hex(10)}"
+
+
+def id_at(seconds: float) -> str:
+    """The start of all ids of this time. It sorts after all earlier ids."""
+    return f"{int(seconds * 1000):012x}"
+
+
+def session_digest(session: str | None) -> str | None:
+    """The part of a conversation's name that is kept."""
+    return None if session is None else hashlib.sha256(session.encode()).hexdigest()[:32]

@@ -1,0 +1,104 @@
+"""The run that serves: its router, routers at other prices, and the settings that it must fit."""
+
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from l2d.core.prices import PriceList
+from l2d.data.text.tokens import is_tokens
+from l2d.router.router import Router
+from l2d.router.trained import inputs_of
+from l2d.server.upstreams import Upstream
+from l2d.utils.errors import L2DError, ParameterError
+
+MOST_VARIANTS = 64  # routers at other prices that are kept
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """keep: the part of inputs that the log keeps: text, features or none. explore: the share of queries whose expert is drawn.
+    shadow: the expert that answers all queries. drift_limit: the share of far inputs beyond which the guard's expert answers.
+    Tokens: None if there is none."""
+
+    keep: str = "features"
+    explore: float = 0.0
+    shadow: str | None = None
+    drift_limit: float | None = None
+    upstreams: dict[str, Upstream] = field(default_factory=dict)
+    api_token: str | None = field(default=None, repr=False)
+    admin_token: str | None = field(default=None, repr=False)
+    largest_body: int = 8_000_000
+    batch: int = 64
+
+
+class ServedRun:
+    """A router that serves, the run's name, and the routers at other prices that clients asked for."""
+
+    def __init__(self, router: Router, name: str) -> None:
+        self.router, self.name = router, name
+        self._variants: OrderedDict[str, Router] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def variant(self, prices: PriceList | None, budget: float | None, confidence: float | None, raw: bool) -> Router:
+        """The router at other prices. It takes a while to fit, so the last ones are kept."""
+        key = repr((sorted(prices.items()) if isinstance(prices, dict) else prices, budget, confidence, raw))
+        with self._lock:
+            if key not in self._variants:
+                found = self.router
+                if prices is not None or budget is not None or confidence is not None:
+                    found = found.at(prices, budget=budget, confidence=confidence)
+                self._variants[key] = found.at(raw=True) if raw else found
+                if len(self._variants) > MOST_VARIANTS:
+                    self._variants.popitem(last=False)
+            self._variants.move_to_end(key)
+            return self._variants[key]
+
+
+def prices_of(router: Router) -> dict[str, float | None]:
+    """The price of each expert, in the unit of the prices in training; None if it is not known."""
+    return {name: router.prices.amount_of(place) for place, name in enumerate(router.experts)}
+
+
+def about_inputs(router: Router) -> str:
+    """The log's entry for a run, as JSON: its experts, how its inputs are made, and the scale of its prices."""
+    about = router.description
+    known = {"experts": about.experts, "shape": about.shape, "seen": asdict(about.seen), "encoder": about.encoder}
+    return json.dumps({**known, "price_scale": router.prices.per_training_price, "currency": router.prices.currency})
+
+
+def check_settings(settings: ServeSettings, router: Router) -> None:
+    """Refuse settings that this router does not fit."""
+    if settings.shadow is not None and settings.shadow not in router.experts:
+        raise ParameterError("shadow", f"no such expert; there are {', '.join(router.experts)}", settings.shadow)
+    if settings.shadow is not None and settings.explore:
+        raise ParameterError("explore", "one expert answers everything (shadow); give one of the two", settings.explore)
+    if settings.keep == "text" and router.description.kind != "text":
+        raise ParameterError("keep", f"this router sees {router.description.sees}; choose features or none", "text")
+    if settings.keep == "features" and is_tokens(inputs_of(router, example_query(router))):
+        raise ParameterError("keep", "this router reads tokens, which are no features; choose text or none", "features")
+    if settings.drift_limit is not None and router.training_inputs is None:
+        problem = "the run has no summary of its training inputs; train it again, or leave this out"
+        raise ParameterError("drift_limit", problem, settings.drift_limit)
+
+
+def example_query(router: Router) -> Any:
+    """A query of the kind that the router sees, to try it with."""
+    about = router.description
+    if about.kind == "text":
+        return ["What is this?"]
+    if about.kind == "image" or about.seen.text is None:
+        return np.zeros((1, *about.shape), dtype=np.uint8 if about.kind == "image" else np.float32)
+    return [{**dict.fromkeys(about.seen.features, 0.0), about.seen.text: "What is this?"}]
+
+
+def warmed_up(router: Router) -> Router:
+    """Ask it once: encoders load their weights when they are first used."""
+    try:
+        router.route(example_query(router))
+    except ImportError as error:
+        raise L2DError(f"the router's encoder cannot be loaded ({type(error).__name__})") from error
+    return router
