@@ -20,7 +20,7 @@ QUERIES = [[-1.0, -1.0], [1.0, -1.0], [0.0, 2.5]]
 
 
 def fitted(method: str, **more: object) -> Router:
-    return l2d.fit(X, errors=ERRORS, method=method, progress=False, **more)  # type: ignore[arg-type]
+    return l2d.fit(X, errors=ERRORS, method=method, **{"options": {"progress": False}, **more})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("method", ["knn", "clusters", "linear", "mix"])
@@ -112,8 +112,8 @@ def test_what_is_refused() -> None:
         with pytest.raises(ParameterError, match=said):
             router.with_expert(**arguments)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match=r"^name=new: .*trained"):
-        fitted("cost_regression", epochs=1).with_expert("new", NEW, NEW_ERRORS)
-    by_label = l2d.fit(X, errors=ERRORS, labels=X[:, 0] > 0, method="linear_plugin", progress=False)
+        fitted("cost_regression", options={"recipe.epochs": 1, "progress": False}).with_expert("new", NEW, NEW_ERRORS)
+    by_label = l2d.fit(X, errors=ERRORS, labels=X[:, 0] > 0, method="linear_plugin", options={"progress": False})
     with pytest.raises(ParameterError, match=r"^name=new: cannot"):
         by_label.with_expert("new", NEW, NEW_ERRORS)
     more = router.with_expert("new", NEW, NEW_ERRORS, price=0.1)

@@ -23,7 +23,13 @@ COSTS = np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(200, 0.9)], axis=1)
 
 @pytest.fixture(scope="module", params=["mild", "plugin", "cascade"])
 def router(request: pytest.FixtureRequest) -> l2d.Router:
-    found = l2d.fit(X, COSTS, labels=X[:, 0] > 0, method=request.param, epochs=15, progress=False, accelerator="cpu")
+    found = l2d.fit(
+        X,
+        COSTS,
+        labels=X[:, 0] > 0,
+        method=request.param,
+        options={"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"},
+    )
     assert found.description.guard.constant is None
     return found
 
@@ -84,7 +90,7 @@ def test_a_program_is_tried_on_inputs_of_its_kind() -> None:
 @pytest.mark.slow
 @pytest.mark.measured
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    router = l2d.fit(X, COSTS, epochs=1, progress=False, accelerator="cpu")
+    router = l2d.fit(X, COSTS, options={"recipe.epochs": 1, "progress": False, "trainer.accelerator": "cpu"})
     with pytest.raises(ParameterError, match=r"file="):
         router.export(tmp_path / "router.bin")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -95,7 +101,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 def test_a_program_that_chooses_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    router = l2d.fit(X, COSTS, epochs=15, progress=False, accelerator="cpu")
+    router = l2d.fit(X, COSTS, options={"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"})
     with monkeypatch.context() as patch:
         patch.setattr(
             export.RouterProgram,

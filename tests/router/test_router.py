@@ -379,7 +379,7 @@ def test_a_budget_that_an_earlier_version_saved(tmp_path: Path) -> None:
 def test_no_budget_without_prices() -> None:
     """Nothing would be spent, so that any budget would be kept. With prices, it can be."""
     errors, expected, _ = spread_errors()
-    router = l2d.fit(expected.numpy(), errors=errors.numpy(), method="knn", progress=False)
+    router = l2d.fit(expected.numpy(), errors=errors.numpy(), method="knn", options={"progress": False})
     with pytest.raises(ParameterError, match=r"^budget=0\.25: .*prices"):
         router.within(0.25)
     prices = [0.5, 0.1, 0.3]

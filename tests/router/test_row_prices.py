@@ -19,6 +19,7 @@ from l2d.training import baselines
 from l2d.utils.errors import ParameterError
 
 N = 1_200
+QUICKLY = {"recipe.epochs": 1, "progress": False}
 
 
 def priced_table(folder: Path, seed: int = 0) -> Path:
@@ -146,13 +147,13 @@ def test_scores_count_prices_as_the_router_does(method: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 2))
     given: dict[str, Any] = {"errors": (X > 0).astype(float), "prices": rng.random((200, 2))}
-    router = l2d.fit(X, **given, method=method, epochs=1, progress=False)
+    router = l2d.fit(X, **given, method=method, options=QUICKLY)
     for refuse in (router.score, partial(router.compare, router)):
         with pytest.raises(ParameterError, match=r"^prices: missing"):
             refuse(X, errors=given["errors"])
     score = router.score(X, **given)
     assert score.mean_price == pytest.approx(given["prices"][range(200), router.decide(X)].mean())
-    free = l2d.fit(X, **given, method=method, epochs=1, progress=False, options={"cost.scale": 0})
+    free = l2d.fit(X, **given, method=method, options={**QUICKLY, "cost.scale": 0})
     losses = [free.score(X, errors=given["errors"]).deferral_loss, free.score(X, **given).deferral_loss]
     assert losses == [given["errors"][range(200), free.decide(X)].mean()] * 2
 
