@@ -20,7 +20,7 @@ NAMED_SPLIT = re.compile(rf"(?:(?P<task>.+)[-_.])?(?P<split>{'|'.join(SPLITS)})(
 
 @dataclass(frozen=True)
 class Outcome:
-    """How right one model was on one question, 0 to 1. key: of the question. price: in dollars."""
+    """A model's score on one question. correct: 0 to 1. key: of the question. price: in dollars."""
 
     key: str
     prompt: str

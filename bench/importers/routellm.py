@@ -13,7 +13,7 @@ from l2d.utils.text import listed
 
 
 def routellm_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
-    """With several files, each is a subject."""
+    """The columns of all files. With several files, each is a subject."""
     return stacked({file: _responses(file, one_of_several=len(files) > 1) for file in files})
 
 

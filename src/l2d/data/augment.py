@@ -5,7 +5,7 @@ from torch import Tensor
 
 
 def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
-    """For n samples: vertical shift, horizontal shift (both in −pad..pad) and whether to flip. int64 [n, 3], on the CPU."""
+    """Draws for n samples: vertical shift, horizontal shift (both in −pad..pad) and whether to flip. int64 [n, 3], on the CPU."""
     shifts = torch.randint(-pad, pad + 1, (n, 2), generator=generator)
     return torch.cat([shifts, torch.randint(0, 2, (n, 1), generator=generator)], dim=1)
 

@@ -102,7 +102,7 @@ class Batches:
     Even batches leave no tail of one or two rows, on which batch normalisation fails or misleads, and one size means one
     compilation. With a seed, order and augmentation are functions of the seed and the epoch alone, drawn on the CPU: a resumed run
     sees the same batches as an uninterrupted one, and a GPU the same as a CPU. Under DDP each of `world` ranks takes its own
-    rows of the common order; `batch_size` is that of all ranks together. A batch of texts is cut to its longest; in training it
+    rows of the common order; `batch_size` is for all ranks together. A batch of texts is cut to its longest; in training it
     holds texts of similar length.
 
     parts: number of micro-batches per batch (raised after running out of memory); the smaller last batch has the fewest that are

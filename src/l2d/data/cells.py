@@ -13,7 +13,7 @@ WHOLE = 2.0**53  # beyond it floats skip whole numbers
 
 
 def missing(cells: Any) -> np.ndarray:
-    """Which cells are empty: null, NaN, or a word in EMPTY."""
+    """bool [n], true for empty cells: null, NaN, or a word in EMPTY."""
     if str(cells.type) in TEXT:
         return np.array([cell is None or cell.strip().lower() in EMPTY for cell in cells.to_pylist()], dtype=bool)
     return np.asarray(cells.is_null(nan_is_null=True))
@@ -29,7 +29,7 @@ def floats(cells: Any) -> np.ndarray:
 
 
 def cell_number(cell: object) -> float:
-    """As in TRUTH; NaN if it is not a number."""
+    """The number in a cell, or the one in TRUTH; NaN if there is none."""
     text = str(cell).strip().lower()
     if text in TRUTH:
         return TRUTH[text]
@@ -48,7 +48,7 @@ def cell_word(cell: object) -> str:
 
 
 def seconds_of(cell: str) -> float:
-    """From a time as ISO 8601 writes it, UTC unless it says otherwise; NaN for anything else."""
+    """Seconds of a time in ISO 8601, UTC unless it has a zone; NaN for anything else."""
     try:
         time = datetime.fromisoformat(cell.strip())
     except ValueError:

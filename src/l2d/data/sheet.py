@@ -49,17 +49,17 @@ class Sheet:
         return list(self.columns)
 
     def in_file(self, column: str) -> str:
-        """What the file calls a column."""
+        """The file's own name of a column."""
         return self.written.get(column, column)
 
     @property
     def column(self) -> str:
-        """What a column is called in messages: lines of JSON have keys."""
+        """The word for a column in messages: lines of JSON have keys."""
         return "key" if self.path.suffix.lower() == ".jsonl" else "column"
 
     @property
     def counted(self) -> str:
-        """How rows are numbered in messages."""
+        """The first row's number, explained for messages."""
         return COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
 
     def note(self, text: str) -> None:
@@ -118,13 +118,13 @@ class Sheet:
         return self.columns[column]
 
     def looks_numeric(self, column: str) -> bool:
-        """Whether all cells that are not empty are numbers."""
+        """Return whether all cells that are not empty are numbers."""
         cells = self.columns[column]
         empty = missing(cells)
         return not empty.all() and bool((empty | ~np.isnan(floats(cells))).all())
 
     def is_numeric(self, column: str) -> bool:
-        """Whether all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
+        """Return whether all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
         cells = self.columns[column]
         empty = missing(cells)
         wrong = np.isnan(floats(cells)) & ~empty
@@ -137,7 +137,7 @@ class Sheet:
         return filled > 0 and not wrong.any()
 
     def is_prose(self, column: str) -> bool:
-        """Whether it is a column of text: most cells differ and have several words."""
+        """Return whether it is a column of text: most cells differ and have several words."""
         import pyarrow.compute as pc
 
         cells = self.columns[column]
@@ -154,13 +154,13 @@ class Sheet:
         rows = ((found if self.rows is None else self.rows[found]) + 1).tolist()
         cell = self.columns[column][int(found[0])].as_py()
         first = "" if cell is None else cell.isoformat() if isinstance(cell, date) else str(cell)
-        said = f", the first is {first[:40]!r}" if first.strip() else ""
-        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{said} {self.counted}"
+        shown = f", the first is {first[:40]!r}" if first.strip() else ""
+        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {self.counted}"
         raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: {what} {where}")
 
 
 def file_problem(path: Path) -> str | None:
-    """Why a path cannot be a sheet, or None. Does not read the file."""
+    """The reason why a path cannot be a sheet, or None. Does not read the file."""
     if path.suffix.lower() not in KINDS:
         return f"must be a file that ends in {', '.join(KINDS[:-1])} or {KINDS[-1]}"
     return None if path.is_file() else f"no such file (looked for in {Path.cwd()})"

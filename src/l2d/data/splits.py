@@ -1,4 +1,4 @@
-"""Which rows are for training, validation and test; over- and undersampling of the training rows."""
+"""Rows for training, validation and test; over- and undersampling of the training rows."""
 
 import math
 import sys
@@ -24,7 +24,7 @@ def groups_of_equal_texts(texts: list[str]) -> Tensor:
 
 
 def squeezed(text: str) -> str:
-    """With one space between words. Most texts are so already: then it is the text itself, not a copy that takes memory."""
+    """The text with one space between words. Most texts have that already: then it is the text itself, not a copy."""
     words = " ".join(text.split())
     return text if words == text else words
 
@@ -80,15 +80,15 @@ def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor | None) -> tu
     """Training and validation rows, test rows, and which of the former are validation rows, or None."""
     words = [word.lower() for word in sheet.words(column)]
     sheet.refuse(column, f"none of {', '.join(SPLIT_WORDS)}", np.array([word not in SPLIT_WORDS for word in words]))
-    said = np.array([SPLIT_WORDS[word] for word in words])
+    part = np.array([SPLIT_WORDS[word] for word in words])
     for need in ("train", "test"):
-        if need not in said:
-            raise ParameterError("split", f"no row is {need}; there are {', '.join(sorted(set(said)))}", column)
-    rows, test = (torch.from_numpy(np.flatnonzero(part)) for part in (said != "test", said == "test"))
-    if groups is not None and (again := int(torch.isin(groups[test], groups[said == "train"]).sum())):
+        if need not in part:
+            raise ParameterError("split", f"no row is {need}; there are {', '.join(sorted(set(part)))}", column)
+    rows, test = (torch.from_numpy(np.flatnonzero(side)) for side in (part != "test", part == "test"))
+    if groups is not None and (again := int(torch.isin(groups[test], groups[part == "train"]).sum())):
         repeated = f"{again:,} of {len(test):,} test rows have the text of a training row"
         print(f"warning: split={column}: {repeated}", file=sys.stderr)
-    validation = torch.from_numpy(np.flatnonzero(said[rows] == "validation"))
+    validation = torch.from_numpy(np.flatnonzero(part[rows] == "validation"))
     return rows, test, validation if len(validation) else None
 
 

@@ -36,7 +36,7 @@ class Network(nn.Module):
         self.price_model: PriceModel | None = None
 
     def features(self, inputs: Tensor) -> Tensor:
-        """What the head sees [B, F]. This is the part that is compiled, so runs with different heads share it."""
+        """The head's inputs [B, F]. This is the part that is compiled, so runs with different heads share it."""
         raise NotImplementedError
 
     def forward(self, inputs: Tensor, compute: Features | None = None) -> Tensor:

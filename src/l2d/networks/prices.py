@@ -7,7 +7,7 @@ from l2d.core.ridge import fit_crossed, standardised
 
 
 class PriceModel(nn.Module):
-    """What each expert is expected to cost, [B, …] -> [B, p]: linear in rows of numbers, a mean for images and tokens."""
+    """The expected price of each expert, [B, …] -> [B, p]: linear in rows of numbers, a mean for images and tokens."""
 
     mean: Tensor
     std: Tensor

@@ -112,7 +112,7 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
 
 
 def _reworded(key: str, answers: Mapping[str, HarnessSample]) -> int:
-    """How many models were asked in other words than the first. Another document under the same id is refused."""
+    """The number of models that were asked in other words than the first. Another document under the same id is refused."""
     (name, first), *others = answers.items()
     found = [(other, sample) for other, sample in others if sample.prompt != first.prompt]
     for other, sample in found:

@@ -27,7 +27,7 @@ class ImageSet(DatasetBase):
     raw: ClassVar[tuple[str, ...]]  # names of the original files
 
     def fingerprint(self, data_dir: Path) -> str:
-        """Of the prepared arrays; empty before there are any."""
+        """A hash of the prepared arrays; empty before there are any."""
         return prepared.prepared_fingerprint(data_dir / self.name)
 
     def load(self, data_dir: Path) -> Arrays:

@@ -27,7 +27,7 @@ AFTER = (
 
 
 def is_long(names: list[str]) -> bool:
-    """Whether columns are those of a log with a row per answer: expert, and what it did. One column may begin as an outcome of
+    """Return whether these are columns of a log with a row per answer: expert and an outcome. One column may begin as an outcome of
     a table does, such as correct_answer: no table has only one expert."""
     wide = sum(name.startswith(f"{kind}_") for kind in OUTCOMES for name in names) > 1
     return EXPERT in names and outcome_column(names) is not None and not wide
@@ -91,15 +91,15 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
             rows[answered[mine] // len(names)] = np.flatnonzero(mine)
             wide[f"{prefix}{name}"] = cells.take(pa.array(rows, mask=rows < 0))
             written[f"{prefix}{name}"] = column
-    told = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
+    note = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
     if again := len(sheet) - len(answered):
-        told += f"; left out {counted(again, 'row')} with an answer that came before"
-    sheet.note(told)
+        note += f"; left out {counted(again, 'row')} with an answer that came before"
+    sheet.note(note)
     return Sheet(sheet.path, wide, first, written)
 
 
 def _used(experts: list[str], only: list[str] | None, prefix: str) -> np.ndarray:
-    """Which answers are of the experts to use, bool [n]. experts: of each row. prefix: how the columns of outcomes begin."""
+    """bool [n], true for answers of the experts to use. experts: of each row. prefix: of the columns of outcomes."""
     return np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
 
 
@@ -119,7 +119,7 @@ def _without_wrong_propensities(
 
 
 def _expert_names(sheet: Sheet, experts: list[str], used: np.ndarray) -> list[str]:
-    """By first appearance. experts, used: of each row. Two spellings of a name that is used are refused."""
+    """The names, by first appearance. experts, used: of each row. Two spellings of a name that is used are refused."""
     names = list(dict.fromkeys(experts))
     if len(names) < 2:
         problem = f"only one expert, {names[0]}; routing needs the answers of two or more"
@@ -160,8 +160,8 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
             same = (
                 f"rows {one + 1:,} and {two + 1:,} have the same id and expert, {sheet.words(EXPERT, gaps=True)[one]}"
             )
-            told = " and ".join(words[row][:SHOWN_OF_CELL] for row in (one, two))
-            raise L2DError(f"{sheet.path}: {same}, but {column} is {told} {sheet.counted}")
+            shown = " and ".join(words[row][:SHOWN_OF_CELL] for row in (one, two))
+            raise L2DError(f"{sheet.path}: {same}, but {column} is {shown} {sheet.counted}")
     return sheet, chosen
 
 
@@ -182,7 +182,7 @@ def _completed(sheet: Sheet, answer: np.ndarray, columns: Sequence[str]) -> Shee
 
 
 def _as_number(word: str) -> str:
-    """As a sheet reads numbers: Yes is 1."""
+    """The word of a number as a sheet reads it: Yes is 1."""
     return cell_word(YES_NO.get(word.lower(), word))
 
 

@@ -23,7 +23,7 @@ class MMLU(Table):
     """
 
     def is_here(self, data_dir: Path) -> bool:
-        """Whether nothing has to be fetched."""
+        """Return whether nothing has to be fetched."""
         return self.path is not None or fetched(data_dir).exists()
 
     def expert_names(self, data_dir: Path) -> list[str]:
@@ -66,7 +66,7 @@ class MMLU(Table):
 
 
 def fetched(data_dir: Path) -> Path:
-    """Where the hub's questions are kept."""
+    """The file with the hub's questions."""
     return data_dir / "mmlu" / "questions.parquet"
 
 

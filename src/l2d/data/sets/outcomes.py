@@ -77,16 +77,16 @@ def refuse_near(sheet: Sheet, word: str, end: str = "") -> None:
     others = [name for name in sheet.names if name.endswith(end) and not name.startswith(OF_AN_EXPERT)]
     close = [name for name in others if _is_near(word, name.removesuffix(end).casefold())]
     if close and f"{word}{end}" not in sheet.names:
-        said = f"did you mean {word}{end}? Rename it if it is something else"
-        raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}: {said}")
+        hint = f"did you mean {word}{end}? Rename it if it is something else"
+        raise L2DError(f"{sheet.path}: {sheet.column} {close[0]}: {hint}")
 
 
-def _is_near(word: str, said: str) -> bool:
-    """said: in small letters. A plural may count something. Many words are near one as short as loss: gloss, lossy, los."""
-    if said == word or said in ALSO_CALLED.get(word, ()):
+def _is_near(word: str, name: str) -> bool:
+    """name: in small letters. A plural may count something. Many words are near one as short as loss: gloss, lossy, los."""
+    if name == word or name in ALSO_CALLED.get(word, ()):
         return True
-    like = difflib.SequenceMatcher(None, said, word).ratio() >= NEAR
-    return like and said != f"{word}s" and word != "loss"
+    like = difflib.SequenceMatcher(None, name, word).ratio() >= NEAR
+    return like and name != f"{word}s" and word != "loss"
 
 
 def _meant(names: list[str]) -> str:
@@ -146,14 +146,14 @@ def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
 
 
 def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
-    """Whether a name of the prices says so."""
+    """Return whether a price column says so by its name."""
     return any(
         "usd" in sheet.in_file(column).removesuffix(name) for name, column in money_columns(sheet, experts).items()
     )
 
 
 def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
-    """Of a log with a row per answer: refuse what a table with a row per query would, by the file's own names and rows. columns:
+    """Refuse answers of a log that a table with a row per query would refuse, by the file's own names and rows. columns:
     those of an answer, and how they begin in such a table; the outcome is the first."""
     outcome, *others = columns
     kind = columns[outcome].removesuffix("_")
@@ -240,7 +240,7 @@ def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarra
             f"{sheet.path}: column {expert.column}: no prediction is ever a label; predictions are"
             f" {listed(sorted(set(predictions)))}, labels {listed(sorted(set(labels)))}"
         )
-    wrong = [np.nan if said == "" else float(said != true) for said, true in zip(predictions, labels, strict=True)]
+    wrong = [np.nan if one == "" else float(one != true) for one, true in zip(predictions, labels, strict=True)]
     return np.array(wrong, dtype=np.float64)
 
 

@@ -76,7 +76,7 @@ def check_arrays(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """By array, from meta.json."""
+    """The checksum of each array, from meta.json."""
     try:
         files = json.loads((folder / "meta.json").read_text(encoding="utf-8"))["files"]
         return {name: files[f"{name}.npy"]["sha256"] for name in ARRAY_NAMES}
@@ -85,7 +85,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def prepared_fingerprint(folder: Path) -> str:
-    """From the checksums in meta.json; empty if there is none."""
+    """A hash of the checksums in meta.json; empty if there is none."""
     if not (folder / "meta.json").exists():
         return ""
     return hashlib.sha256("".join(checksums(folder).values()).encode()).hexdigest()[:16]

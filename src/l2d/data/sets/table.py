@@ -78,7 +78,7 @@ class Table(DatasetBase):
 
     @property
     def divisible(self) -> bool:
-        """Whether the test rows are drawn, so that every row could be a test row once."""
+        """Return whether the test rows are drawn, so that every row could be a test row once."""
         return self.named.split is None and self.named.split_by is None
 
     def fingerprint(self, data_dir: Path) -> str:

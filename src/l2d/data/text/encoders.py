@@ -22,7 +22,7 @@ HASHES = 256  # of words, and as many of pieces of words; with more, a router ov
 
 
 class Encoder:
-    """How a router reads text. note: for the user, about the texts embedded last. progress: show a bar."""
+    """Reads text for a router. note: for the user, about the texts embedded last. progress: show a bar."""
 
     note: str | None = None
     progress: bool = True
@@ -101,7 +101,7 @@ def hasher() -> Any:
 
 
 def to_length_one(rows: np.ndarray) -> np.ndarray:
-    """In place; rows of zeros stay."""
+    """Scale rows in place; rows of zeros stay."""
     lengths = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     rows /= np.where(lengths == 0, 1.0, lengths)[:, None]
     return rows
@@ -151,7 +151,7 @@ class Embeddings(Encoder):
         return found[[rows[text] for text in texts]]
 
     def _embed_batch(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
-        """In halves, after running out of memory. lost: how many tokens each text lost; those of the batch are added."""
+        """Embed a batch, in halves after running out of memory. lost: tokens that each text lost; the batch's are added."""
         from l2d.lightning.out_of_memory import is_out_of_memory
 
         try:
@@ -213,7 +213,7 @@ def load_encoder(model: str) -> tuple[Any, Any]:
 
 
 def all_tokens(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Of each text, with its special tokens, however long it is. verbose: else transformers warns of what we cut afterwards."""
+    """All tokens of each text, with its special tokens. verbose: else transformers warns of texts that we cut afterwards."""
     found: list[list[int]] = tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
     return found
 

@@ -55,7 +55,7 @@ def contents(folder: Path) -> list[list[str]]:
 
 @cache
 def _sha256(file: Path, size: int, mtime_ns: int) -> str:  # noqa: ARG001
-    """Of the whole file: fine-tuned weights may differ only in the middle. Gigabytes take seconds, and every run of a sweep
+    """A hash of the whole file: fine-tuned weights may differ only in the middle. Gigabytes take seconds, and every run of a sweep
     needs the result, so it is cached until the file's size or time changes."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
@@ -122,7 +122,7 @@ def load_tokenizer(model: str) -> Any:
 
 
 def is_kept(name: str, file: str, **options: str | None) -> bool:
-    """Whether a file is in the hub's local cache. options: revision, repo_type."""
+    """Return whether a file is in the hub's local cache. options: revision, repo_type."""
     from huggingface_hub import try_to_load_from_cache
 
     try:
@@ -132,7 +132,7 @@ def is_kept(name: str, file: str, **options: str | None) -> bool:
 
 
 def unreachable(name: str, file: str, **options: str | None) -> str | None:
-    """Why the hub cannot be reached; None if it answers, whatever the answer. options: revision, repo_type. Its own client would
+    """The reason why the hub cannot be reached; None if it answers at all. options: revision, repo_type. Its own client would
     retry for most of a minute, and that cannot be switched off."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]

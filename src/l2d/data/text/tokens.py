@@ -52,7 +52,7 @@ class Tokens(Encoder):
 
 
 def is_tokens(inputs: Tensor) -> bool:
-    """Whether inputs (l2d.data.arrays.Arrays) are tokens: images have four dimensions, and features are floats."""
+    """Return whether inputs (l2d.data.arrays.Arrays) are tokens: images have four dimensions, and features are floats."""
     return inputs.ndim == 2 and not inputs.is_floating_point()
 
 

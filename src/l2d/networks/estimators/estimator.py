@@ -1,4 +1,4 @@
-"""What all estimators share: the rows that they are fitted to, the scale of their inputs, and the choice among settings."""
+"""Parts that all estimators share: the rows that they are fitted to, the scale of their inputs, and the choice among settings."""
 
 import warnings
 from collections.abc import Iterator, Mapping

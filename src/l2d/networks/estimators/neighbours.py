@@ -83,7 +83,7 @@ class Neighbours(Scaled):
         return torch.stack([part.topk(k, dim=1).indices for part in asked], dim=1)
 
     def right_of(self, near: Tensor) -> Tensor:
-        """How right each expert was on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
+        """The scores of each expert on its own nearest rows. [B, p or 1, k] -> [B, p, k]"""
         return self.right[near, torch.arange(self.right.shape[1], device=near.device)[:, None]]
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -100,5 +100,5 @@ def without(near: Tensor, own: Tensor) -> Tensor:
 
 
 def right_at(right: Tensor, near: Tensor) -> Tensor:
-    """As `right_of`, for many neighbours: seven times as fast, but an exported router would copy `right` for every query."""
+    """Like `right_of`, for many neighbours: seven times as fast, but an exported router would copy `right` for every query."""
     return right.T.expand(len(near), -1, -1).gather(2, near.expand(-1, right.shape[1], -1))
