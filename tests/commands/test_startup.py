@@ -33,31 +33,24 @@ print(json.dumps(answers))
 CASES: list[tuple[list[str], int, str]] = [
     *(([*command.split(), "--help"], 0, "usage: l2d") for command in ("", *COMMANDS)),
     (["train", "recipe.epoch=3"], 1, "recipe.epoch"),
-    (["train", "recipe.epochs=three"], 1, "recipe.epochs"),
     (["train", "method=midl"], 1, "mild"),
     (["train", "method.tau=-1"], 1, "method.tau=-1"),
-    (["train", "setup.coverage=[0.5,0.2]"], 1, "setup.coverage=[0.5, 0.2]"),
-    (["train", "method=mild,tdef"], 1, "-m"),
     (["train", "dataset=digits", "setup=I", "cost.prices=[1,2]"], 1, "cost.prices"),
     (["train", "dataset=table", "dataset.path=none.csv"], 1, "none.csv"),
     (["train", "dry_run=true"], 0, "missing"),
     (["train", "-m", "seed=0,1", "dry_run=true"], 0, "2 missing"),
     (["train", *TINY], 0, "finished already"),
-    (["train", *TINY, "dry_run=true"], 0, "finished already"),
     (["report", "runs"], 0, "index.html"),
-    (["report", "nowhere"], 1, "nowhere"),
     (["tune", "tune.serch=paper"], 1, "tune.serch"),
     (["tune", "dry_run=true"], 0, "6 runs: 6 missing"),
     (["tune", "dataset=mmlu_sim", "tune.search=optuna", "dry_run=true"], 0, "1 run: 1 missing"),
     (["experts", "setup=IV"], 1, "setup=IV"),
-    (["prepare", "dataset=svnh"], 1, "svhn"),
     (["route", "runs"], 1, "--text"),
-    (["route", "nowhere", "--text", "x"], 1, "nowhere: no such folder"),
-    (["serve", "nowhere"], 1, "nowhere: no such folder"),
+    (["route", "nowhere", "--text", "x"], 1, "nowhere"),
+    (["serve", "nowhere"], 1, "nowhere"),
     (["serve", "runs", "--explore", "2"], 1, "--explore=2.0"),
     (["log", "export", "none.sqlite", "--out", "log.txt"], 1, "--out=log.txt"),
     (["curve", "nowhere"], 1, "nowhere"),
-    (["trian"], 1, "train"),
     (["--version"], 0, "l2d "),
 ]
 
@@ -95,12 +88,18 @@ def test_the_package_itself_is_light(tmp_path: Path) -> None:
     assert done.stdout.split() == ["l2d"]
 
 
+def ended(program: str) -> subprocess.CompletedProcess[str]:
+    """A process whose command is the function `work`."""
+    program = f"{program}\nfrom l2d.commands import main as commands\ncommands.main = work\ncommands.console('train')\n"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(), check=False, timeout=100)
+
+
 @pytest.mark.parametrize(("end", "status", "freed"), [("pass", 0, ""), ("sys.exit(3)", 3, "freed\n")])
 def test_a_command_that_went_well_leaves_at_once(end: str, status: int, freed: str) -> None:
-    """Libraries still do what they do at the end. After an error Python ends as usual."""
+    """Libraries still do what they registered for the end. After an error Python ends as usual."""
     program = f"""
 import atexit, sys
-from l2d.commands import main as commands
 
 class Late:
     def __del__(self):
@@ -112,44 +111,22 @@ def work(arguments):
     {end}
 
 late = Late()
-commands.main = work
-sys.argv[1:] = ["seed=1"]
-commands.console("train")
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=False
-    )
-    assert (ran.returncode, ran.stdout) == (status, f"train seed=1\nthe library's end\n{freed}")
+    ran = ended(program)
+    assert (ran.returncode, ran.stdout) == (status, f"train\nthe library's end\n{freed}")
 
 
 def test_a_command_whose_workers_still_run_ends_with_them() -> None:
-    """joblib keeps its workers for minutes, and they hold the output of the command open."""
+    """joblib keeps its workers for minutes, and they hold the output of the command open. Children that have ended do not count."""
     program = """
-from l2d.commands import main as commands
-
 def work(arguments):
+    import subprocess
     from joblib import Parallel, delayed
+    from l2d.commands.main import has_children
+    subprocess.run(["true"])
+    print(has_children())
     print(sum(Parallel(n_jobs=2)(delayed(abs)(-one) for one in range(4))))
-
-commands.main = work
-commands.console()
+    print(has_children())
 """
-    command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True, timeout=100)
-    assert ran.stdout == "6\n"
-
-
-def test_children_that_ended_are_no_children() -> None:
-    program = """
-import subprocess
-from l2d.commands.main import has_children
-running = subprocess.Popen(["sleep", "60"])
-print(has_children())
-running.kill()
-while has_children():
-    pass
-print(has_children())
-"""
-    command = [sys.executable, "-c", program]
-    ran = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True, timeout=50)
-    assert ran.stdout.split() == ["True", "False"]
+    ran = ended(program)
+    assert (ran.returncode, ran.stdout.split()) == (0, ["False", "6", "True"])

@@ -13,7 +13,7 @@ from l2d.utils.version import own_version
 COMMANDS = {
     "train": ("train", "train a router and score it on rows that it did not see; -m for sweeps"),
     "tune": ("tune", "search ρ or other keys by validation deferral loss"),
-    "experts": ("experts", "train or read a setup's experts, and say how good they are"),
+    "experts": ("experts", "train or read a setup's experts, and print how good they are"),
     "prepare": ("prepare", "download and prepare a dataset"),
     "import": ("import_outcomes", "turn recorded outcomes of language models into a table"),
     "report": ("report", "tables and plots of finished runs"),
@@ -49,22 +49,22 @@ def console(*before: str) -> None:
     done = False
 
     def leave() -> None:
-        """Python would spend seconds on freeing what torch imported. After an error it ends as usual, with its status."""
+        """Skip freeing what torch imported, which takes a second or more. After an error Python ends as usual."""
         if done and not has_children():
             try:
                 for stream in filter(None, (sys.stdout, sys.stderr)):
                     stream.flush()
-            except OSError:  # Python's own end says so
+            except OSError:  # Python's own end reports it
                 return
             os._exit(0)
 
-    atexit.register(leave)  # first, so that it runs after what libraries do at the end
+    atexit.register(leave)  # first, so that it runs after the functions that libraries register
     main([*before, *sys.argv[1:]])
     done = True
 
 
 def has_children() -> bool:
-    """Whether a process that this one started still runs: only Python's own end stops them all."""
+    """True if a process that this one started still runs: only Python's own end stops them all."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -74,7 +74,7 @@ def has_children() -> bool:
 
 
 def answer(text: str) -> None:
-    """Print it. If its reader has gone (`| head`), end without a word, as all commands do."""
+    """Print it. If its reader has gone (`| head`), end silently, as all commands do."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
