@@ -45,6 +45,8 @@ class MMLUSim(DatasetBase):
     Questions, outcomes and test rows are the same for every seed and label.
     """
 
+    encoder: Encoder
+
     def __init__(
         self, *, questions: Annotated[int, Ge(100)], encoder: Encoder | None, label: Literal["answer", "subject"]
     ) -> None:
