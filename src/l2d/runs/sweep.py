@@ -105,16 +105,14 @@ def failure_lines(failed: dict[Cell, str]) -> list[str]:
 
 
 def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[str]]) -> None:
-    """Log the sweep's table, if the logger takes tables."""
+    """Log the sweep's table."""
     from l2d.assembly.make import find
     from l2d.config.checking import read_component
     from l2d.config.composing import to_plain
 
     component = read_component("logger", to_plain(logger), None)
-    if (send := getattr(find(component), "report_sweep", None)) is None:
-        return
     try:
-        send(component.arguments, folder, header, rows)
+        find(component).report_sweep(component.arguments, folder, header, rows)
     except (L2DError, OSError) as error:
         print(f"warning: the sweep's table could not be logged ({error})")
 

@@ -50,6 +50,10 @@ class CsvTracker:
     def report(self, metrics: RunMetrics) -> None:
         """Log the final result, once."""
 
+    @classmethod
+    def report_sweep(cls, arguments: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:
+        """Log a sweep's table. arguments: of the tracker, beside the run. folder: of the sweep."""
+
     def __enter__(self) -> Self:
         return self
 
