@@ -476,11 +476,19 @@ def test_the_encoder_learns_of_progress() -> None:
 def test_every_option_reaches_the_training() -> None:
     """Options win over the defaults of the kind of input; numbers of NumPy, tuples and paths are numbers, lists and words."""
 
-    def made(kind: str = "rows", method: str = "mild", **options: Any) -> Experiment:
-        return make_experiment(kind, method, {"name": "error"}, {k.replace("__", "."): v for k, v in options.items()})
+    def made(kind: str = "rows", **options: Any) -> Experiment:
+        return make_experiment(kind, "mild", {"name": "error"}, {k.replace("__", "."): v for k, v in options.items()})
 
-    numbers = {"recipe__epochs": np.int64(7), "recipe__batch_size": 11, "recipe__optimizer__lr": np.float64(0.25)}
-    others = {"trainer__accelerator": "cpu", "progress": False, "method__rho__values": (1, np.float32(2), 3)}
+    numbers: dict[str, Any] = {
+        "recipe__epochs": np.int64(7),
+        "recipe__batch_size": 11,
+        "recipe__optimizer__lr": np.float64(0.25),
+    }
+    others: dict[str, Any] = {
+        "trainer__accelerator": "cpu",
+        "progress": False,
+        "method__rho__values": (1, np.float32(2), 3),
+    }
     found = made(validation_fraction=0.3, seed=5, data_dir=Path("there"), **numbers, **others)
     recipe, settings = found.recipe, found.settings
     assert (found.method.name, found.trainer.accelerator, settings.progress) == ("mild", "cpu", False)

@@ -15,7 +15,7 @@ from torch import Tensor
 from l2d.api.experiment import make_experiment
 from l2d.assembly.assemble import Splits
 from l2d.assembly.build import assemble_rows, expert_cache
-from l2d.assembly.make import find, make_dataset
+from l2d.assembly.make import make_dataset
 from l2d.config import Experiment
 from l2d.core.prices import price_hint, prices_in_order
 from l2d.data.arrays import Answers
@@ -32,6 +32,7 @@ from l2d.data.given import (
 from l2d.lightning.learner import ended_by_signals
 from l2d.lightning.random_state import interruptible, random_state_kept
 from l2d.methods.method import Method
+from l2d.networks.network import Network
 from l2d.router.router import Router
 from l2d.router.score import score_decisions
 from l2d.router.trained import decide_inputs
@@ -212,9 +213,10 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
         if outcomes.prices is None:  # those of costs are not known apart
             description = replace(description, prices=None)
         weights = {name: value.detach().cpu() for name, value in tensors_of(fitted.router, splits, judged).items()}
-        files = Path(tempfile.mkdtemp(prefix="l2d-"))  # of a network that reads text: its tokenizer
-        fitted.router.network.keep(files)
-        kept = find(experiment.router).kept_arguments(files)
+        files, network = Path(tempfile.mkdtemp(prefix="l2d-")), fitted.router.network
+        assert isinstance(network, Network)
+        network.keep(files)  # of one that reads text: its tokenizer
+        kept = network.kept_arguments(files)
         router = Router.of(rebuild(experiment, weights, description, kept, None))
     if any(files.iterdir()):
         weakref.finalize(router.network, shutil.rmtree, files, ignore_errors=True)

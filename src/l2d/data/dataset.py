@@ -75,4 +75,4 @@ class _WithDefaults:
 
 def as_dataset(made: Any) -> Dataset:
     """A dataset of the user's own may be any object with `load` and `fingerprint`: it gets the defaults of what it lacks."""
-    return made if isinstance(made, DatasetBase) else cast("Dataset", _WithDefaults(made))
+    return cast("Dataset", made if isinstance(made, DatasetBase) else _WithDefaults(made))

@@ -89,11 +89,13 @@ def test_other_weights_are_another_run(folders: list[Path], tmp_path: Path, monk
 def test_the_encoder_learns_of_progress() -> None:
     for wanted in (True, False):
         cfg = compose(["dataset=mmlu", f"progress={wanted}"])
-        assert make_dataset(check(cfg)).encoder.progress == wanted
+        encoder = make_dataset(check(cfg)).encoder
+        assert encoder is not None
+        assert encoder.progress == wanted
 
 
 def test_the_config() -> None:
     """Nothing is loaded by building it."""
     made: LLMExperts = make(check(compose(["experts=llm", "setup=own"])).experts)
-    assert made.names == ("Qwen2.5-7B-Instruct", "Qwen2.5-1.5B-Instruct", "Qwen2.5-0.5B-Instruct")
+    assert made.asked.names == ("Qwen2.5-7B-Instruct", "Qwen2.5-1.5B-Instruct", "Qwen2.5-0.5B-Instruct")
     assert (made.asked.letters, made.asked.chat, made.asked.dtype, made.seed) == (LETTERS, True, "auto", None)
