@@ -78,8 +78,8 @@ def reached(_: dict[str, list[Row]]) -> str:
                 ", ".join("never" if seconds is None else f"{seconds:.1f}" for seconds in passed) + " s",
             ]
         )
-    head = ("setup III, error", "test deferral loss, mean (seeds 0, 1, 2)", "validation", "first to last step")
-    head += ("paper's MILD, 200 epochs", "time until validation loss is below that")
+    head = ["setup III, error", "test deferral loss, mean (seeds 0, 1, 2)", "validation", "first to last step"]
+    head += ["paper's MILD, 200 epochs", "time until validation loss is below that"]
     rows = [row for part in cells.values() for row in part]
     return markdown(head, lines) + f"\n\n{source(rows, 'python bench/sweeps.py --data-dir data')}"
 
@@ -104,8 +104,8 @@ def sweeps(_: dict[str, list[Row]]) -> str:
         times = [f"{wall:.0f} s", f"{steps:.0f} s", f"{1 - steps / wall:.0%}"]
         pauses = f"{row['start_seconds']} s, {row['between_seconds']} s"
         lines.append([name, row["runs"], *times, pauses, f"{runs * 3600 / wall:.0f}"])
-    head = ("CIFAR-100, one process", "runs", "in all", "training steps", "outside steps")
-    head += ("before the first step, between runs", "runs per GPU-hour")
+    head = ["CIFAR-100, one process", "runs", "in all", "training steps", "outside steps"]
+    head += ["before the first step, between runs", "runs per GPU-hour"]
     first = rows["cifar100"]
     text = f"`python bench/sweeps.py --data-dir data` ({first['command']}); {first['machine']}; {first['versions']}; "
     return markdown(head, lines) + f"\n\n{text}commit {first['commit']}."
