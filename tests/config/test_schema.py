@@ -65,7 +65,7 @@ def test_every_choice_is_allowed_and_named_where_another_is_refused(kind: type, 
 def test_the_other_groups_are_components() -> None:
     composed = {key for key in compose() if key != "tune"}
     assert composed == {*COMPONENTS, *keys(Settings), "setup", "recipe", "trainer"}
-    assert {*COMPONENTS, "setup", "recipe", "trainer", "settings", "plain"} == keys(Experiment)
+    assert {*COMPONENTS, "setup", "recipe", "trainer", "settings", "plain"} <= keys(Experiment)
 
 
 @pytest.mark.parametrize("kind", [Settings, SearchSettings])

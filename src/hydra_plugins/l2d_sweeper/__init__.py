@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 
 class CellSweeper(Sweeper):
-    """Every combination of what is given, run by what the run folders say (l2d.runs.sweep), or a search (l2d.tuning.search).
+    """Runs every combination of the overrides that is not finished (l2d.runs.sweep), or a search (l2d.tuning.search).
 
     params: what an experiment runs over, {key: "choice,choice"} (conf/hydra/sweeper/cells.yaml).
     """

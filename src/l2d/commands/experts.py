@@ -1,4 +1,4 @@
-"""l2d experts: make a setup's experts and say how good they are."""
+"""l2d experts: make a setup's experts and print how good they are."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,11 @@ def shown(accuracy: "ExpertAccuracy", column: str) -> str:
 
 
 def made(splits: "Splits") -> list[str]:
-    """How long the making took, and where its result lies; of language models, which are kept one by one, a line for each."""
-    if entries := getattr(splits.panel, "entries", ()):
-        pairs = zip(splits.panel.names, entries, strict=True)
+    """The seconds that the experts took and the folder they are in; one line per language model, which are kept one by one."""
+    from l2d.experts.llm.asking import LanguageModelPanel
+
+    if isinstance(splits.panel, LanguageModelPanel):
+        pairs = zip(splits.panel.names, splits.panel.entries, strict=True)
         found = [(f"{name}: ", entry.cache, entry.new) for name, entry in pairs]
     else:
         found = [("", splits.cache, splits.expert_seconds >= (splits.cache.seconds or 0))]

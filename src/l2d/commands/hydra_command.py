@@ -1,4 +1,4 @@
-"""What the commands on Hydra share: help read off conf/ and the schema, and mistakes answered in one line."""
+"""The shared part of the commands on Hydra: help from conf/ and the schema, and mistakes answered in one line."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ from l2d.utils.errors import Busy
 from l2d.utils.own_modules import look_in
 from l2d.utils.user_errors import MISTAKES, answering, end_quietly, is_mistake, is_unread, one_line
 
-# Exit statuses of a run that was told to end: by SIGTERM, or by submitit, which starts it again.
+# Exit statuses of a run that was ended from outside: by SIGTERM, or by submitit, which starts it again.
 FROM_OUTSIDE = (interrupts.TERMINATED, -1)
 
 
@@ -47,8 +47,11 @@ def help_text(command: HydraCommand) -> str:
             lines += [f"  {group}", *(f"    {choice:<17} {meaning}" for choice, meaning in options.items())]
     lines += ["", "hydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"]
     lines += [f"    {choice:<17} {meaning}" for choice, meaning in launchers().items()]
-    said = " ".join(f"{group}={choice}" for group, choice in chosen.items() if choice is not None)
-    lines += ["", f"defaults: {said} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)"]
+    chosen_by_default = " ".join(f"{group}={choice}" for group, choice in chosen.items() if choice is not None)
+    lines += [
+        "",
+        f"defaults: {chosen_by_default} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)",
+    ]
     lines += ["", "keys:", *key_lines(Settings, defaults)]
     if command.name == "tune":
         lines += ["", "keys of the search:", *key_lines(SearchSettings, defaults.tune, "tune.")]
@@ -68,9 +71,9 @@ def help_text(command: HydraCommand) -> str:
 
 def key_lines(kind: type, defaults: Any, prefix: str = "") -> list[str]:
     """key=default, and what it means."""
-    said = {field.name: f"{prefix}{field.name}={_shown(defaults[field.name])}" for field in fields(kind)}
-    width = max(map(len, said.values()))
-    return [f"  {said[field.name]:<{width}}  {field.metadata['help']}" for field in fields(kind)]
+    keys = {field.name: f"{prefix}{field.name}={_shown(defaults[field.name])}" for field in fields(kind)}
+    width = max(map(len, keys.values()))
+    return [f"  {keys[field.name]:<{width}}  {field.metadata['help']}" for field in fields(kind)]
 
 
 def _shown(value: Any) -> str:

@@ -86,7 +86,7 @@ def markdown_curves(folder: Path) -> str:
 
 
 def write_report(words: Sequence[str]) -> str:
-    """Write it, and say where."""
+    """Write the report; return its findings and its files."""
     from l2d.config import titles
 
     started = time.monotonic()
@@ -110,10 +110,10 @@ def write_report(words: Sequence[str]) -> str:
         write_text(file, text)
     runs, missing = sum(len(cell.runs) for cell in cells), sum(not cell.runs for cell in cells)
     without = f", {missing} of them without a finished run" if missing else ""
-    said = f"{counted(runs, 'run')}, {counted(len(cells), 'cell')}{without}; {time.monotonic() - started:.1f} s"
+    size = f"{counted(runs, 'run')}, {counted(len(cells), 'cell')}{without}; {time.monotonic() - started:.1f} s"
     shown = [sentence(finding) for finding in findings[:SHOWN]]
     shown += [f"({len(findings) - SHOWN} more on the page)"] if len(findings) > SHOWN else []
-    return "\n".join([*shown, "", said, *map(str, files)])
+    return "\n".join([*shown, "", size, *map(str, files)])
 
 
 def main(arguments: list[str]) -> None:

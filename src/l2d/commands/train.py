@@ -47,7 +47,7 @@ LOOKS = {"curve": "draw error against price", "report": "make a page of tables a
 
 
 def train_job(cfg: Any) -> None:
-    """One run: where it stands, and if there is something to do, the walk."""
+    """Run one experiment, unless its folder is finished."""
     from l2d.config.hydra_adapter import chosen_experiment, in_a_sweep
 
     experiment = with_listed_prices(check(cfg))
@@ -60,7 +60,7 @@ def train_job(cfg: Any) -> None:
         raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
     if experiment.trainer.accelerator == "cpu":
         check_cores(experiment.trainer.devices)
-    # A search says what its trials came to on validation; the test figures of each are not for its reader.
+    # A search prints the validation loss of its trials; their test figures are not for its reader.
     with redirect_stdout(io.StringIO()) if search is not None else nullcontext():
         run = RunFolder.of(experiment.plain)
         if nothing_to_do(experiment, run):
@@ -88,7 +88,7 @@ def train_job(cfg: Any) -> None:
 
 
 def nothing_to_do(experiment: Experiment, run: RunFolder) -> bool:
-    """See `answered`. That a file cannot be read is said before that its rows are not those of the run."""
+    """See `answered`. A file that cannot be read is reported before a file whose rows differ from the run's."""
     try:
         return answered(experiment, run)
     except L2DError:
@@ -105,7 +105,7 @@ def check_cores(devices: int) -> None:
 
 
 def is_first_process() -> bool:
-    """Of the processes that train one run on several devices, the first one prints."""
+    """True for the process that prints, if several train one run on several devices."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 

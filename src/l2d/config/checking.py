@@ -162,7 +162,7 @@ def _nested(key: str, value: Any, trust: Sequence[str] | None) -> Any:
 
 
 def is_trusted(target: str, trust: Sequence[str] | None) -> bool:
-    """Whether a class may be imported and built: one of l2d's, an optimizer of torch, or one of a module that the user named."""
+    """True if a class may be imported and built: one of l2d's, an optimizer of torch, or one of a module that the user named."""
     if trust is None or OPTIMIZERS.fullmatch(target):
         return True
     if OWN_CLASSES.fullmatch(target):
@@ -220,8 +220,8 @@ def check_search(values: Any) -> SearchSettings:
         for key, search in USED_BY.items():
             own_grid = options.values is not None and key != "recipe"
             if getattr(options, key) and (options.search != search or own_grid):
-                said = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
-                raise ParameterError(key, f"is not used by {said}; remove it")
+                used = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
+                raise ParameterError(key, f"is not used by {used}; remove it")
     return options
 
 

@@ -51,7 +51,7 @@ def run_job(
 
 
 def _refuse_known_names(conf: Path, own: Path) -> None:
-    """Hydra would take l2d's own file, and say nothing."""
+    """Hydra would silently take l2d's own file."""
     for file in sorted(own.glob("*/*.yaml")):
         group, name = file.parent.name, file.stem
         if (conf / group / file.name).exists():

@@ -97,15 +97,15 @@ def quoted(text: str) -> str:
 
 def places(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Overrides that set the PLACES of this config to absolute paths."""
-    said = []
+    overrides = []
     for key in PLACES:
         value: Any = config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
         if value is not None:
             words = ",".join(quoted(str(one)) for one in _listed(absolute(key, value)))
-            said.append(f"{key}=[{words}]" if isinstance(value, list) else f"{key}={words}")
-    return tuple(said)
+            overrides.append(f"{key}=[{words}]" if isinstance(value, list) else f"{key}={words}")
+    return tuple(overrides)
 
 
 def settings_of(config: Mapping[str, Any]) -> dict[str, Any]:

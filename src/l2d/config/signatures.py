@@ -33,7 +33,7 @@ def find_class(target: str) -> ast.ClassDef | None:
 
 
 def may_exist(target: str) -> bool:
-    """For l2d's own classes: whether it is defined. For others: whether the module exists; it may create classes in any way."""
+    """True if l2d defines it. For classes of others: if the module exists, which may create classes in any way."""
     module = target.rpartition(".")[0]
     if target.startswith("l2d."):
         return find_class(target) is not None
@@ -60,7 +60,7 @@ def read_signature(target: str) -> Mapping[str, Parameter] | None:
 
 
 def defines(target: str, method: str, base: str) -> bool | None:
-    """Whether a class has its own version of a method of `base`, from which it inherits; None if that cannot be read."""
+    """True if a class has its own version of a method of `base`, from which it inherits; None if that cannot be read."""
     module, _, name = target.rpartition(".")
     definition = find_class(target)
     if definition is None:

@@ -8,7 +8,7 @@ from l2d.utils.errors import L2DError
 
 @contextmanager
 def from_extra(name: str, what: str) -> Iterator[None]:
-    """If an import inside fails, the error names the extra to install. what: the feature that needs it."""
+    """Name the extra to install in the error of an import inside. what: the feature that needs it."""
     try:
         yield
     except ImportError as error:

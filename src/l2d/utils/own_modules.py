@@ -28,7 +28,7 @@ def spec_of(module: str) -> ModuleSpec | None:
 
 
 def defined_in_memory(target: str) -> bool:
-    """Whether MODULE.CLASS is a class of a module that is imported already. A notebook's classes have no file."""
+    """True if MODULE.CLASS is a class of a module that is imported already. A notebook's classes have no file."""
     module, _, name = target.rpartition(".")
     found = getattr(sys.modules.get(module), name, None)
     return isinstance(found, type) and found.__module__ == module

@@ -66,7 +66,7 @@ class RhoRule(TypedDict):
     values: list[Positive] | None
 
 
-# A type with its own config does not inherit that of _adapter.
+# A type with a config of its own does not inherit the one in _adapter.
 RhoRule.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # type: ignore[attr-defined]
 
 Rho = Annotated[float | Sequence[float] | Mapping[str, Any], ByForm(Positive, list[Positive], RhoRule)]

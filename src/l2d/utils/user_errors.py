@@ -1,4 +1,4 @@
-"""How a command ends after a user's mistake, a Ctrl-C or a closed pipe. Light: some commands run without torch."""
+"""Ends a command after a user's mistake, a Ctrl-C or a closed pipe. Light: some commands run without torch."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ MISTAKES = (L2DError, HydraException, OmegaConfBaseException, OSError)
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether one line tells the user enough. An OSError must name a file for that."""
+    """True if one line is enough for the user. An OSError must name a file for that."""
     if isinstance(error, L2DError | HydraException | OmegaConfBaseException):
         return True
     return isinstance(error, OSError) and error.filename is not None
@@ -48,7 +48,7 @@ def answering(interrupted: str = "interrupted; nothing was written") -> Iterator
 
 
 def is_unread() -> bool:
-    """Whether nobody reads what is printed. A BrokenPipeError alone does not say so: it may be that of a worker or a socket."""
+    """True if nobody reads what is printed. A BrokenPipeError alone is no proof: a worker or a socket may have raised it."""
     output = select.poll()
     output.register(sys.stdout.fileno(), select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
