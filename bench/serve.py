@@ -148,35 +148,29 @@ def summed(what: str, router: str, clients: int, times: Sequence[float], **other
     shares = statistics.quantiles(times, n=100)
     found = {"what": what, "router": router, "clients": clients, "n": len(times), "load": round(os.getloadavg()[0], 2)}
     found |= {"p50_ms": round(shares[49], 2), "p99_ms": round(shares[98], 2)}
-    return {
-        key: str(value) for key, value in (found | {name: round(value, 1) for name, value in others.items()}).items()
-    }
+    found |= {name: round(value, 1) for name, value in others.items()}
+    return {key: str(value) for key, value in found.items()}
+
+
+def asked(what: str, name: str, clients: int, port: int, bodies: Sequence[object], seconds: float, path: str) -> Row:
+    """A row of clients that ask in turn, after a second that is not timed."""
+    asyncio.run(in_turn(port, 1, bodies, 1, path))
+    times, rate = asyncio.run(in_turn(port, clients, bodies, seconds, path))
+    return summed(what, name, clients, times, per_second=rate)
 
 
 def measure_decisions(name: str, run: Path, texts: Sequence[str], folder: Path, seconds: float) -> list[Row]:
-    bodies, rows = [{"text": text} for text in texts], []
-    route = "/v1/route"
-    threads = ["--threads=2"] if name == "minilm" else []
+    bodies, route = [{"text": text} for text in texts], "/v1/route"
+    clients, threads = (16, ["--threads=2"]) if name == "minilm" else (32, [])
     with server(run, folder, *threads) as (port, _):
-        asyncio.run(in_turn(port, 1, bodies, 1, route))
-        times, rate = asyncio.run(in_turn(port, 1, bodies, seconds, route))
-        rows.append(summed("one client", name, 1, times, per_second=rate))
+        how_many = {"one client": 1, "saturation": clients}
+        rows = [asked(what, name, number, port, bodies, seconds, route) for what, number in how_many.items()]
         if name == "mlp":
-            rows.append(
-                summed(
-                    f"{RATE} requests per second", name, 32, asyncio.run(at_rate(port, RATE, bodies, seconds, route))
-                )
-            )
-            times, rate = asyncio.run(in_turn(port, 32, bodies, seconds, route))
-            rows.append(summed("saturation", name, 32, times, per_second=rate))
-        else:
-            times, rate = asyncio.run(in_turn(port, 16, bodies, seconds, route))
-            rows.append(summed("saturation", name, 16, times, per_second=rate))
+            times = asyncio.run(at_rate(port, RATE, bodies, seconds, route))
+            rows.append(summed(f"{RATE} requests per second", name, clients, times))
     if name == "minilm":
         with server(run, folder, *threads, "--batch=1") as (port, _):
-            asyncio.run(in_turn(port, 1, bodies, 1, route))
-            times, rate = asyncio.run(in_turn(port, 16, bodies, seconds, route))
-            rows.append(summed("saturation, without batching", name, 16, times, per_second=rate))
+            rows.append(asked("saturation, without batching", name, clients, port, bodies, seconds, route))
     return rows
 
 
@@ -189,14 +183,12 @@ def measure_gateway(run: Path, texts: Sequence[str], folder: Path, seconds: floa
         experts = Router.load(run).experts
         (folder / "upstreams.yaml").write_text(json.dumps(dict.fromkeys(experts, about)), encoding="utf-8")
         bodies = [{"model": "l2d", "messages": [{"role": "user", "content": text}]} for text in texts]
-        chat, rows = "/v1/chat/completions", []
         asyncio.run(ready(port))
         with server(run, folder, "--upstreams=upstreams.yaml") as (gateway, _):
-            for what, place in (("upstream, directly", port), ("upstream, through the gateway", gateway)):
-                asyncio.run(in_turn(place, 1, bodies, 1, chat))
-                times, rate = asyncio.run(in_turn(place, 1, bodies, seconds, chat))
-                rows.append(summed(what, "mlp", 1, times, per_second=rate))
-        return rows
+            places = {"upstream, directly": port, "upstream, through the gateway": gateway}
+            return [
+                asked(what, "mlp", 1, place, bodies, seconds, "/v1/chat/completions") for what, place in places.items()
+            ]
     finally:
         upstream.terminate()
         upstream.wait()
