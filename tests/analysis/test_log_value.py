@@ -189,8 +189,8 @@ def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     with pytest.raises(L2DError, match="price and a latency"):
         rows_with_prices(logged(router, columns=("x", "y"), prices=np.full(N, np.nan)), own)
     # A list of prices contains no latency, neither the router's own nor the log's; and no row needs one.
-    own.held_out = HeldOut(torch.rand(9, 3), torch.rand(9, 3), torch.rand(3), expected_prices=torch.ones(9, 3))
-    listed = own.at(PRICES)
+    held_out = HeldOut(torch.rand(9, 3), torch.rand(9, 3), torch.rand(3), expected_prices=torch.ones(9, 3))
+    listed = replace(own, held_out=held_out).at(PRICES)
     assert log_value(listed, rows).ran.doubly_robust.value == pytest.approx((rows.errors + rows.prices).mean())
     assert rows_with_prices(logged(router, columns=("x", "y"), latencies=late), listed)[1] == 0
     assert (paid_for(own), paid_for(listed)) == ("price or a latency", "price")

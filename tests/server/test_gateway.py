@@ -216,29 +216,6 @@ def test_nobody_answers(client: TestClient, servers: dict[str, FakeUpstream], se
     assert client.post("/v1/chat/completions", json=CHAT).status_code == 504
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("behaviour", "place"),
-    [("slow", 0), ("503", 1), ("429", 1), ("hang", 1), ("closed", 1), ("garbage", 1), ("empty", 1)],
-)
-def test_the_real_client_notices_nothing(
-    bot: openai.OpenAI,
-    servers: dict[str, FakeUpstream],
-    ranking: tuple[str, ...],
-    behaviour: str,
-    place: int,
-    stream: bool,
-) -> None:
-    """Of an expert that fails: it gets the next one's answer."""
-    servers[ranking[0]].behaviour = behaviour
-    if stream:
-        parts = bot.chat.completions.create(model="l2d", messages=MESSAGES, stream=True)
-        said = "".join(part.choices[0].delta.content or "" for part in parts if part.choices)
-    else:
-        said = bot.chat.completions.create(model="l2d", messages=MESSAGES).choices[0].message.content or ""
-    assert said == f"I am {ranking[place]}"
-
-
 @pytest.mark.parametrize("behaviour", ["500", "hang", "closed", "garbage"])
 def test_the_real_client_hears_that_nobody_answered(
     bot: openai.OpenAI, servers: dict[str, FakeUpstream], behaviour: str
