@@ -83,7 +83,7 @@ def method_words(name: str) -> list[str]:
 
 
 def seen_words(name: str, text: str, topic: str) -> list[str]:
-    """What the router sees: the topic itself, which cannot be a label then, or the text."""
+    """The input of the router: the topic itself, which cannot be a label then, or the text."""
     if name == "category_table":
         return [f"dataset.text={topic}", f"dataset.category={topic}", "router=mlp"]
     return [f"dataset.text={text}", f"dataset.category={topic}", f"dataset.label={topic}", "router=minilm"]

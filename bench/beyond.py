@@ -174,7 +174,7 @@ def against(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[tupl
 
 
 def first_table(rows: Sequence[Row]) -> str:
-    """Which method to start with: its loss relative to mild's over the cells, by kind of experts and cost."""
+    """The method to start with: its loss relative to mild's over the cells, by kind of experts and cost."""
     groups: dict[str, list[Sequence[Row]]] = defaultdict(list)
     for (_, _, experts, _, cost, _), members in cells(rows):
         made_how = "simulated" if experts == "synthetic" else experts
@@ -191,7 +191,7 @@ def first_table(rows: Sequence[Row]) -> str:
 
 
 def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
-    """Whether runs of one seed had the same experts: retrained experts differ, and so does their oracle."""
+    """True if runs of one seed had the same experts: retrained experts differ, and so does their oracle."""
     oracle = {row["seed"]: row["oracle"] for row in theirs}
     return all(row["oracle"] == oracle.get(row["seed"], row["oracle"]) for row in ours)
 

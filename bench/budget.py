@@ -1,10 +1,10 @@
-"""Whether the spend that is told within a budget is true. Writes bench/results/budget.csv and a table of docs/llm_routing.md.
+"""The estimated spend within a budget beside the true one. Writes bench/results/budget.csv and a table of docs/llm_routing.md.
 
     python bench/budget.py run     # some 13 minutes on two cores, then rewrites the table
     python bench/budget.py docs    # only rewrites the table
 
 Routers learn from simulated logs (examples/make_log.py), whose true prices are known. They are kept within several budgets, and
-judged on new queries: by the spend as it is told, and, to compare with, by that of the folds' routers alone.
+judged on new queries: by the estimate that the router prints and, to compare, by the spend of the folds' routers alone.
 """
 
 import re
@@ -38,7 +38,7 @@ POINTS = Results(
 
 
 def folds_alone(run: Path) -> Router:
-    """The router, whose spend is told as that of the folds' routers."""
+    """The router, with the spend of the folds' routers as its estimate."""
     router = Router.load(run)
     assert router.held_out is not None
     return replace(router, held_out=replace(router.held_out, learned=None, deployed=None, seen=None))

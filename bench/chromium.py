@@ -102,7 +102,7 @@ class Chromium:
         self.tell("Input.insertText", text=text)
 
     def picture(self, file: Path) -> None:
-        """Of the whole page."""
+        """Save a picture of the whole page."""
         found = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         file.write_bytes(base64.b64decode(found["data"]))
 

@@ -1,4 +1,4 @@
-"""How often the guard errs, by simulation with known gains. Writes bench/results/guard.csv and a table of docs/beyond.md.
+"""Errors of the guard, by simulation with known gains. Writes bench/results/guard.csv and a table of docs/beyond.md.
 
     python bench/guard.py         # simulates (some minutes), then rewrites the table
     python bench/guard.py docs    # only rewrites the table

@@ -1,4 +1,4 @@
-"""How long a trained router takes on a CPU, from queries in Python to choices: python bench/latency.py
+"""The time of a trained router on a CPU, from queries in Python to choices: python bench/latency.py
 
 Each router is trained for one epoch first, since the weights do not change the time. A call is `Router.route` on a batch of
 different queries: hashing or embedding the texts, the network, p̂ and the decision. Loading is timed by itself.

@@ -1,4 +1,4 @@
-"""How much cheaper a log must show the router to be before the guard keeps it. Writes bench/results/log_guard.csv.
+"""The margin that the guard should ask of a log before it keeps a router. Writes bench/results/log_guard.csv.
 
     python bench/log_guard.py OUTCOMES.parquet    # some 40 minutes on a core, then prints the table
     python bench/log_guard.py                     # only prints the table
@@ -91,7 +91,7 @@ def nearest(inputs: Tensor, train: Tensor, own: Tensor, errors: Tensor) -> Tenso
 
 
 def deployed(questions: Questions, rows: Tensor, policy: Any, seed: int) -> Iterator[Deployed]:
-    """What the guard sees of each router at each price, and what is true."""
+    """The gain that the guard sees of each router at each price, and the true one."""
     logs: dict[tuple[float, ...], MaskedLog] = {}
     for prices in PRICES:
         price = torch.tensor(prices, dtype=torch.float64)

@@ -137,7 +137,7 @@ def measure_gains(questions: Questions, work: Path) -> None:
 
 
 def coverage(questions: Questions) -> list[Row]:
-    """Of a fixed router's value: a model of the costs learns from LEARNED rows of a log, and JUDGED others judge the router. The
+    """Intervals of a fixed router's value: a model of the costs learns from LEARNED rows of a log, and JUDGED others judge it. The
     truth is the mean over all rows but those that the router learned from."""
     everything = np.random.default_rng(0).permutation(len(questions))
     own, rest = (torch.from_numpy(part) for part in np.split(everything, [len(questions) // 3]))

@@ -1,4 +1,4 @@
-"""Which part of the paper's recipe makes MILD worse than TDEF: from runs that change it to a CSV, from there to docs/verdicts.md.
+"""The part of the paper's recipe that makes MILD worse than TDEF: from runs that change it, to a CSV and docs/verdicts.md.
 
 python bench/paper_recipe.py collect RUNS_DIR    # adds the finished runs there to bench/results/paper_recipe.csv: those of
                                                  # `l2d train dataset=cifar100 setup=III recipe=paper recipe.precision=bf16-mixed`

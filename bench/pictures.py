@@ -55,7 +55,7 @@ DEFAULT_MILD = ("sum_others", "uniform", "1", "5")
 
 
 def flow(digits: Sequence[Row]) -> Figure:
-    """What goes in, what comes out, how much better. digits: rows of bench/results/digits.csv."""
+    """A log goes in, a router comes out, and it is better than one expert. digits: rows of bench/results/digits.csv."""
     [mild] = [row for row in digits if row["method"] == "mild"]
     picture = Figure(figsize=(8, 3.5), layout="constrained")
     left, middle, right = picture.subplots(1, 3, width_ratios=[3.4, 2.9, 2.5])
@@ -177,7 +177,7 @@ def curve(rows: Sequence[Row]) -> Figure:
 
 
 def regions(rho: Sequence[float], n: int) -> Figure:
-    """Which expert the minimiser of the loss chooses, for every p of three experts. n: triangles along a side."""
+    """The expert that the minimiser of the loss chooses, for every p of three experts. n: triangles along a side."""
     values = torch.tensor(rho, dtype=torch.float64)
     found = simplex_regions(values, n)
     picture = simplex_figure(values, found)

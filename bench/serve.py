@@ -1,4 +1,4 @@
-"""How fast `l2d serve` decides and passes on, and whether its memory grows: python bench/serve.py
+"""The speed and the memory of `l2d serve`, as a router and as a gateway: python bench/serve.py
 
 The server runs as a process of its own, with its log on disk; the load comes from this process over the loopback. Each router is
 trained for one epoch first, since the weights do not change the time. Both share the machine's cores.

@@ -41,7 +41,7 @@ def simulated(n: int, rng: np.random.Generator) -> tuple[list[str], np.ndarray]:
 
 
 def train(folder: Path, rng: np.random.Generator) -> Path:
-    """Of a router on simulated queries: its folder, as seen from `folder`."""
+    """Train a router on simulated queries; return its run folder, relative to `folder`."""
     texts, right = simulated(QUERIES, rng)
     file = folder / "queries.csv"
     with file.open("w", newline="", encoding="utf-8") as lines:

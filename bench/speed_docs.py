@@ -59,7 +59,7 @@ def speed(by: dict[str, list[Row]]) -> str:
 
 
 def reached(_: dict[str, list[Row]]) -> str:
-    """What recipe=fast gives, mean over seeds, and when it passes the paper's number."""
+    """The loss of recipe=fast, mean over seeds, and the time until it passes the paper's number."""
     cells: dict[tuple[str, str], list[Row]] = {}
     for row in read(RESULTS / "sweep_runs.csv"):
         if row["setup"] == "III" and row["what"] != "anew":

@@ -1,4 +1,4 @@
-"""How much of a sweep's time is training, and what its runs reach. Writes bench/results/sweeps.csv and sweep_runs.csv.
+"""The share of training in a sweep's time, and the losses of its runs. Writes bench/results/sweeps.csv and sweep_runs.csv.
 
     python bench/sweeps.py --data-dir data
 

@@ -1,4 +1,4 @@
-"""What choosing ρ in each cell gains: from finished searches to bench/results/tuned.csv, from there to docs/verdicts.md.
+"""The gain of choosing ρ in each cell: from finished searches to bench/results/tuned.csv, from there to docs/verdicts.md.
 
 python bench/tuned.py collect RUNS_DIR    # of `l2d tune experiment=table1_error dataset=svhn setup=III method=tdef,mild seed=0,1,2`
 python bench/tuned.py docs

@@ -58,7 +58,7 @@ def test_oracle_if_the_others_guessed(bench: Bench) -> None:
 
 
 def test_tuned_rho_is_chosen_on_validation(bench: Bench) -> None:
-    """Of three settings with three seeds each, the one of least mean validation loss, by the better of its two decisions."""
+    """The setting of least mean validation loss, by the better of its two decisions, from three settings with three seeds."""
 
     def row(offset: int, seed: int, validation: float, posterior: float) -> dict[str, str]:
         known = {"rewards": "sum_others", "shares": "theory", "total": "1", "offset": str(offset), "seed": str(seed)}

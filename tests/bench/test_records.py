@@ -30,7 +30,7 @@ def test_put_replaces_what_is_between_the_marks(bench: Bench, tmp_path: Path) ->
 
 
 def test_rows_are_written_sorted_and_read_back(bench: Bench, tmp_path: Path) -> None:
-    """Of rows with the same keys the last counts."""
+    """The last of several rows with the same keys counts."""
     records, file = bench("records"), tmp_path / "rows.csv"
     assert records.read(file) == []
     again = ROWS[0] | {"test": "0.3"}
@@ -46,7 +46,7 @@ def test_a_row_that_says_the_same_keeps_the_commit_that_ran_it(bench: Bench) -> 
 
 
 def test_figures(bench: Bench) -> None:
-    """Of 0.1, 0.2, 0.3 the standard deviation is 0.1. Of the differences 0.1, 0.3 the mean is 0.2, the standard error 0.1 and
+    """The standard deviation of 0.1, 0.2, 0.3 is 0.1. The mean of the differences 0.1, 0.3 is 0.2, the standard error 0.1 and
     Student's t with one degree of freedom 12.706."""
     records = bench("records")
     assert records.shown([0.1, 0.2, 0.3]) == "0.2000 ± 0.1000"
