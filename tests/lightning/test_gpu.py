@@ -21,10 +21,10 @@ from l2d.config import Recipe
 from l2d.core.costs import cheapest
 from l2d.data.arrays import Arrays
 from l2d.data.batches import Batches, Inputs, place
+from l2d.data.out_of_memory import free_memory
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ComputeOptions
 from l2d.lightning.learner import Learner, make_trainer, on_gpu
-from l2d.lightning.out_of_memory import free_memory
 from l2d.methods.comp_sum import CompSum
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.methods.focal import Focal

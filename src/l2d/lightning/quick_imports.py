@@ -21,7 +21,7 @@ def import_quickly() -> None:
 
     gc.disable()  # until freeze_what_lives: it finds nothing among a million new objects, and takes a fifth of the time
     is_met = RequirementCache.__bool__
-    RequirementCache.__bool__ = lambda cache: not str(cache.requirement).startswith(UNUSED) and is_met(cache)  # type: ignore[method-assign]
+    RequirementCache.__bool__ = lambda self: not str(self.requirement).startswith(UNUSED) and is_met(self)  # type: ignore[method-assign]
     try:
         import torchmetrics  # noqa: F401
     finally:

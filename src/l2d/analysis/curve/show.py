@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.curve.trace import GUARDED, REACHED, Curve, Mark, points_by_curve
 from l2d.config.identity import NAMED
-from l2d.utils.text import Unit, aligned
+from l2d.core.prices import Prices
+from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,23 +42,22 @@ def curve_csv(curve: Curve) -> str:
 
 
 def curve_text(curve: Curve) -> str:
-    found, two, unit = curve.summary, curve.summary["apgr"] is not None, unit_of(curve)
+    found, two, prices = curve.summary, curve.summary["apgr"] is not None, curve_prices(curve.summary)
     guarded = {mark.at: mark for mark in curve.of("guarded") if not mark.name}
     rows = []
     for mark in curve.of("router"):
-        at = f"cost.scale={mark.at:g}" if unit.error_price is None else f"cost.error_price={unit.error_price:g}"
-        rows.append([f"router, {at}", *_cells(mark, two, unit)])
+        at = prices.setting(mark.at)
+        rows.append([f"router, {at}", *_cells(mark, two, prices)])
         if mark.at in guarded and guarded[mark.at].point != mark.point:
-            rows.append([f"router, guarded, {at}", *_cells(guarded[mark.at], two, unit)])
-    rows += [[f"always {mark.name}", *_cells(mark, two, unit)] for mark in curve.of("single")]
+            rows.append([f"router, guarded, {at}", *_cells(guarded[mark.at], two, prices)])
+    rows += [[f"always {mark.name}", *_cells(mark, two, prices)] for mark in curve.of("single")]
     title, scales = " ".join(found[key] for key in NAMED), len(found["scales"])
-    sign = "" if unit.error_price is None else "$"
-    prices = ", ".join(f"{sign}{model['price']:.4g}" for model in found["models"])  # groups may differ in nothing else
-    loss = ["loss a query"] if unit.error_price is not None else []
+    listed = ", ".join(prices.short(model["price"]) for model in found["models"])  # groups may differ in nothing else
+    loss = ["loss a query"] if prices.sign else []
     lines = [
-        f"{title} (prices {prices}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']:,} rows",
+        f"{title} (prices {listed}): {scales} scale{'s' if scales > 1 else ''}, {found['rows']:,} rows",
         aligned(["held-out rows", "price", "error", *loss, "std", "seeds", *(["APGR"] if two else [])], rows),
-        *([unit.latency_note] if unit.latency_note else []),
+        *prices.latency_notes,
         areas_line(found),
         reached_line(curve),
         *gains_lines(found),
@@ -69,8 +69,9 @@ def curve_text(curve: Curve) -> str:
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
 
 
-def unit_of(curve: Curve) -> Unit:
-    return Unit(curve.summary["error_price"], curve.summary["latency_price"])
+def curve_prices(summary: Mapping[str, Any]) -> Prices:
+    """Curves have the prices of the list: dollars, if it is known what an error costs."""
+    return Prices(error_price=summary["error_price"], latency_price=summary.get("latency_price", 0.0))
 
 
 def guard_said(curve: Curve, method: str) -> str:
@@ -82,16 +83,12 @@ def guard_said(curve: Curve, method: str) -> str:
     return f"; the guard {told}" if guarded else ""
 
 
-def _cells(mark: Mark, two: bool, unit: Unit) -> list[str]:
+def _cells(mark: Mark, two: bool, prices: Prices) -> list[str]:
     spread = "-" if mark.error_std is None else f"{mark.error_std:.4f}"
     gap = ["" if mark.apgr is None else f"{mark.apgr:.4f}"] if two else []
-    loss = [] if unit.error_price is None else [unit.dollars(mark.price + mark.error * unit.error_price)]
-    return [_price(mark.price, unit), f"{mark.error:.4f}", *loss, spread, str(mark.seeds), *gap]
-
-
-def _price(price: float, unit: Unit) -> str:
-    """Curves have the prices of the list: dollars, if it is known what an error costs."""
-    return f"{price:.4f}" if unit.error_price is None else unit.dollars(price)
+    whole = prices.loss(mark.error, mark.price)
+    loss = [] if whole is None else [prices.money(whole)]
+    return [prices.show_amount(mark.price), f"{mark.error:.4f}", *loss, spread, str(mark.seeds), *gap]
 
 
 def areas_line(found: dict[str, Any]) -> str:
@@ -101,9 +98,9 @@ def areas_line(found: dict[str, Any]) -> str:
 
 
 def reached_line(curve: Curve) -> str:
-    unit = Unit(curve.summary["error_price"])
+    prices = curve_prices(curve.summary)
     reached = "; ".join(  # labels have commas
-        f"{curve_label(kind)} {'never' if price is None else _price(price, unit)}"
+        f"{curve_label(kind)} {'never' if price is None else prices.show_amount(price)}"
         for kind, price in curve.summary["price_to_reach"].items()
         if kind != "cascade" or curve.of(kind)
     )
@@ -130,7 +127,7 @@ def gains_lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"AIQ, mean accuracy on the hull of the points: {areas or 'none, all prices are equal'}"]
     if not shown:
         return [*lines, "no curve of a router: gains and savings need one"]
-    budget = f"{'' if found['error_price'] is None else '$'}{found['budget']:.4g}"
+    budget = curve_prices(found).short(found["budget"])
     return [
         *lines,
         f"accuracy gained on {strong} at its price, {budget}: {gains or 'none, all points are dearer'}",
@@ -180,9 +177,9 @@ def curve_figure(curve: Curve) -> "Figure":
     seeds = sorted({mark.seeds for mark in curve.of("router")})
     many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {many}"
-    axes.set(xlabel="mean price per query", ylabel="error (%)", title=title)
-    if (unit := unit_of(curve)) != Unit():
-        axes.set(xlabel=f"{unit.mean_price} per query{'' if unit.error_price is None else ', $'}")
+    axes.set(ylabel="error (%)", title=title)
+    prices = curve_prices(curve.summary)
+    axes.set(xlabel=f"{prices.mean_price} per query{', $' if prices.sign else ''}")
     axes.legend()
     return picture
 
