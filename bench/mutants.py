@@ -112,14 +112,19 @@ class Copy:
         return Verdict(mistake, None)
 
     def stages(self, file: str) -> Iterator[list[str]]:
-        """Arguments of pytest: the changed file's own tests, then the quick ones of its room, then all quick ones."""
-        room, stem = file.split("/")[0], Path(file).stem
-        own = sorted(str(path.relative_to(self.tree)) for path in self.tree.glob(f"tests/{room}/**/test_{stem}.py"))
+        """Arguments of pytest: the changed file's own tests, then the quick ones of files that import it, of its room, and all."""
+        room, stem, module = file.split("/")[0], Path(file).stem, f"l2d.{file.removesuffix('.py').replace('/', '.')} "
+        tests = {str(path.relative_to(self.tree)): path for path in sorted(self.tree.glob("tests/**/test_*.py"))}
+        own = [name for name in tests if name.startswith(f"tests/{room}/") and name.endswith(f"/test_{stem}.py")]
+        near = [name for name in tests if name not in own and module in tests[name].read_text(encoding="utf-8")]
+        seen = [f"--ignore={name}" for name in (*own, *near)]
         if own:
             yield own
+        if near:
+            yield [*QUICK, *near]
         if (self.tree / "tests" / room).is_dir():
-            yield [*QUICK, f"tests/{room}", *(f"--ignore={path}" for path in own)]
-        yield [*QUICK, "tests", f"--ignore=tests/{room}"]
+            yield [*QUICK, f"tests/{room}", *seen]
+        yield [*QUICK, "tests", f"--ignore=tests/{room}", *seen]
 
     def without_red(self) -> list[str]:
         return [f"--deselect={test}" if "::" in test else f"--ignore={test}" for test in sorted(self.red)]
