@@ -141,9 +141,8 @@ class RouterService:
             return self.settings.shadow, "shadow", 1.0
         if held in router.experts:
             return str(held), "session", None
-        by = "router"
-        if self.drift.beyond:
-            preferred, by = router.experts[router.description.guard.best], "drift"
+        best = router.experts[router.description.guard.best]
+        preferred, by = (best, "drift") if self.drift.beyond else (preferred, "router")
         return draw_expert(preferred, by, router.experts, self.settings.explore, self.rng)
 
     async def _log(self, decisions: Sequence[Decision]) -> None:
