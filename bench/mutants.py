@@ -65,16 +65,12 @@ class Reds:
     def __init__(self, file: Path) -> None:
         self.file = file
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.note(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self.note(report)
-
-    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             with self.file.open("a", encoding="utf-8") as file:
                 print(report.nodeid, file=file)
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 @dataclass
