@@ -69,7 +69,7 @@ def test_sizes_and_disjointness() -> None:
 
 
 def test_a_coverage_that_experts_refuse_is_the_setups() -> None:
-    with pytest.raises(L2DError, match=r"^setup\.coverage=\[0\.97, 0\.03\]: expert 2 gets none of the 10 classes"):
+    with pytest.raises(L2DError, match=r"^setup\.coverage=\[0\.97, 0\.03\]: expert 2 "):
         build(coverage=[0.97, 0.03])
 
 

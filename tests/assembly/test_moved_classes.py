@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from omegaconf import DictConfig
@@ -13,8 +12,6 @@ import l2d.data.sets.digits
 import l2d.experts.synthetic
 import l2d.methods.cross_entropy
 import l2d.networks.vision
-from l2d.assembly.build import expert_cache
-from l2d.config import check
 
 Tiny = Callable[..., DictConfig]
 
@@ -56,30 +53,7 @@ def test_moving_a_class_moves_no_folder(tiny: Tiny) -> None:
     assert type(router.method).__module__ == "attic.cross_entropy"  # it is the copy that was built
 
 
-def nested(tiny: Tiny, *overrides: str) -> Any:
-    """Experts that are trained have a network, an optimizer and the dataset in their identity."""
-    return expert_cache(check(tiny("experts=trained", *overrides)), renew=False).entry
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("moved")
-def test_the_same_of_classes_within_the_experts(tiny: Tiny) -> None:
-    here = nested(tiny)
-    assert nested(tiny, "experts.network._target_=attic.vision.OldResNet18", *MOVED[1:2]) == here
-    for other in ("experts.network.width=8", "experts.network.name=other", "experts.fraction=0.02", "experts.seed=1"):
-        assert nested(tiny, other) != here
-    assert nested(tiny, "experts.recipe.optimizer._target_=torch.optim.Adamax") != here
-
-
 @pytest.mark.usefixtures("moved")
 @pytest.mark.parametrize("other", ["method.name=other", "method.weighted=true", "method.beta=0.5", "experts.seed=1"])
 def test_another_name_or_parameter_is_another_run(other: str, tiny: Tiny) -> None:
     assert folder_of(tiny("method=ce", *MOVED, other)) != folder_of(tiny("method=ce"))
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-@pytest.mark.usefixtures("moved")
-@pytest.mark.parametrize("other", ["dataset.name=other", "experts.name=other", "experts.seed=1", "setup=I", "seed=1"])
-def test_another_name_or_parameter_is_other_experts(other: str, tiny: Tiny) -> None:
-    assert assembled(tiny(*MOVED[1:], other)).cache.entry != assembled(tiny()).cache.entry

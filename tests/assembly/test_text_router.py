@@ -131,9 +131,7 @@ def test_out_of_memory_is_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) 
         raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
 
     monkeypatch.setattr(Learning, "losses", full)
-    with pytest.raises(
-        L2DError, match=r"^recipe\.batch_size=16: out of memory with 4 rows .* router\.reads\.max_length"
-    ):
+    with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .*router\.reads\.max_length"):
         train(make())
 
 

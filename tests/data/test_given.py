@@ -64,7 +64,7 @@ def test_prices_of_experts_or_of_rows() -> None:
         _, found = read_outcomes(None, np.zeros((2, 2)), prices)
         assert found is not None
         assert found.tolist() == prices
-    with pytest.raises(ParameterError, match=r"^prices: must be \[2, 2\] or \[2\], not \[1, 2\]"):
+    with pytest.raises(ParameterError, match=r"^prices: .*\[2, 2\].*\[1, 2\]"):
         read_outcomes(None, np.zeros((2, 2)), [[1.0, 2.0]])
 
 
@@ -105,9 +105,9 @@ def test_images_have_one_channel_or_three() -> None:
     for shape in ((2, 4, 5), (2, 4, 5, 1), (2, 4, 5, 3)):
         inputs, _, _ = read_inputs(np.zeros(shape, np.uint8), None, None)
         assert inputs.shape == (2, 4, 5, shape[3] if len(shape) == 4 else 1)
-    with pytest.raises(ParameterError, match=r"^X: images must be .*, not uint8 \[2, 4, 5, 4\]"):
+    with pytest.raises(ParameterError, match=r"^X: .*uint8 \[2, 4, 5, 4\]"):
         read_inputs(np.zeros((2, 4, 5, 4), np.uint8), None, None)
-    with pytest.raises(ParameterError, match=r"^X: images must be .*, not float64 \[2, 4, 5\]$"):
+    with pytest.raises(ParameterError, match=r"^X: .*float64 \[2, 4, 5\]$"):
         read_inputs(np.zeros((2, 4, 5)), None, None)
 
 
@@ -120,8 +120,6 @@ def test_the_columns_of_a_frame_come_before_its_text() -> None:
 
 @pytest.mark.parametrize("names", [["small", "small"], ["small", "Small"], ["small", " small "], ["small"]])
 def test_names_that_nobody_can_tell_apart(names: list[str]) -> None:
-    with pytest.raises(
-        ParameterError, match=r"^experts=.*: must be 2 different names, .*capitals and spaces do not count$"
-    ):
+    with pytest.raises(ParameterError, match=r"^experts=.*2 different names"):
         names_of_experts(np.zeros((3, 2)), names, 2)
     assert names_of_experts(pd.DataFrame({"a": [0], 1: [1]}), None, 2) == ("a", "1")

