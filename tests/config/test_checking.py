@@ -453,10 +453,10 @@ def test_a_run_folder_of_an_earlier_version_is_read(given: list[str], key: str, 
     (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(written))
     (tmp_path / "metrics.json").touch()  # it is finished
     experiment = check(RunFolder(tmp_path).config(), trust=[])
-    part = experiment.recipe.optimizer if key == "recipe.optimizer" else experiment.dataset
-    assert part.trusted
-    assert part.target == MOVED[old]
-    assert find(part).__name__ == old.rpartition(".")[2]
+    component: Any = experiment.recipe.optimizer if key == "recipe.optimizer" else experiment.dataset
+    assert component.trusted
+    assert component.target == MOVED[old]
+    assert find(component).__name__ == old.rpartition(".")[2]
     assert variant(experiment.plain) == variant(check(new).plain)
 
 

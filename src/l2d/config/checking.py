@@ -55,8 +55,9 @@ def check(config: Any, trust: Sequence[str] | None = None) -> Experiment:
     # First: the dataset takes its value from here, and errors should name this key.
     if isinstance(router := plain["router"], Mapping) and router.get("reads") is not None:
         read_component("router.reads", router["reads"], trust)
+    components: dict[str, Any] = {key: read_component(key, plain[key], trust) for key in COMPONENTS}
     experiment = Experiment(
-        **{key: read_component(key, plain[key], trust) for key in COMPONENTS},
+        **components,
         setup=read_values(Setup, "setup", plain["setup"]),
         recipe=read_recipe("recipe", plain["recipe"], trust),
         trainer=read_values(Trainer, "trainer", plain["trainer"]),
