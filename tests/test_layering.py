@@ -124,7 +124,7 @@ def test_no_import_cycles() -> None:
 
 def test_the_two_lowest_rooms_do_without_torch() -> None:
     """A wrong key or value is answered before torch is there, which takes seconds to import."""
-    allowed = "l2d.lightning.out_of_memory"
+    allowed = "l2d.core.out_of_memory"
     for name in sources():
         if room(name) in ("utils", "config") and name != allowed:
             assert not {base.split(".")[0] for base, _ in imports(name)} & HEAVY, name

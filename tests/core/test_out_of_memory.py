@@ -20,8 +20,8 @@ from torch import Tensor
 
 from l2d.assembly.module import RouterModule
 from l2d.config import check, compose
+from l2d.core.out_of_memory import is_out_of_memory, more_parts
 from l2d.data.batches import Batch, Batches, Inputs, even_batch
-from l2d.data.out_of_memory import is_out_of_memory, more_parts
 from l2d.experts.classifier import Classifier
 from l2d.lightning.checkpoints import EpochCheckpoint
 from l2d.lightning.learner import Learner

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from l2d.assembly.module import RouterModule
 from l2d.config import Recipe
 from l2d.core.costs import cheapest
+from l2d.core.out_of_memory import free_memory
 from l2d.data.arrays import Arrays
 from l2d.data.batches import Batches, Inputs, place
-from l2d.data.out_of_memory import free_memory
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ComputeOptions
 from l2d.lightning.learner import Learner, make_trainer, on_gpu

@@ -126,12 +126,13 @@ def refuse_others(others: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """errors [n, p]. prices: [p], [n, p], or None: of costs, which may contain them."""
+    """errors [n, p]; whole: these are costs, which may contain prices. prices: [p], [n, p], or None."""
 
     names: tuple[str, ...]
     errors: Tensor
     prices: Tensor | None
     propensities: Tensor | None
+    whole: bool
 
     @property
     def by_row(self) -> Tensor | None:
@@ -160,7 +161,7 @@ def read_given(
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     listed = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
     _, paid = read_outcomes(costs, errors, listed, gaps=True)
-    return Outcomes(names, wrong, paid, read_propensities(propensities, wrong))
+    return Outcomes(names, wrong, paid, read_propensities(propensities, wrong), whole=costs is not None)
 
 
 def refuse_bad_cells(name: str, values: Matrix) -> None:
@@ -210,7 +211,7 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
         fitted = fit_in_memory(experiment, splits)
         judged = judge_validation(fitted)
         description = describe(experiment, splits, judged.guard)
-        if outcomes.prices is None:  # those of costs are not known apart
+        if outcomes.whole:  # their prices are not known apart
             description = replace(description, prices=None)
         weights = {name: value.detach().cpu() for name, value in tensors_of(fitted.router, splits, judged).items()}
         files, network = Path(tempfile.mkdtemp(prefix="l2d-")), fitted.router.network
@@ -227,4 +228,4 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
         listed = outcomes.prices * router.prices.per_training_price
     decisions, from_log = decide_inputs(router, rows.inputs), rows.logged is not None
     score = score_decisions(decisions, rows.costs, outcomes.names, listed, from_log=from_log)
-    return replace(router, validation=replace(score, error_price=router.prices.error_price))
+    return replace(router, validation=score.shown_in(router.prices))

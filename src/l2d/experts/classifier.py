@@ -10,11 +10,11 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from l2d.config import Recipe
+from l2d.core.out_of_memory import free_memory, more_parts
 from l2d.data.arrays import Arrays, channel_statistics
 from l2d.data.batches import Batches, Inputs, eval_batch, even_batch, place
 from l2d.experts.request import ComputeOptions
 from l2d.lightning.learner import Learner, MakeOptimizer, make_trainer, speed
-from l2d.lightning.out_of_memory import free_memory, more_parts
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed

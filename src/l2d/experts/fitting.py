@@ -5,9 +5,9 @@ import torch
 from torch import Tensor
 
 from l2d.config import Recipe
+from l2d.core.out_of_memory import free_memory
 from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ExpertRequest
-from l2d.lightning.out_of_memory import free_memory
 from l2d.utils.parameters import Factory
 from l2d.utils.seeding import derive_seed, stream
 

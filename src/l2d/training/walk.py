@@ -21,11 +21,11 @@ from l2d.assembly.module import RouterModule
 from l2d.config import Experiment
 from l2d.config.identity import cell_path, choices
 from l2d.core.guard import Guard
+from l2d.core.out_of_memory import free_memory, is_out_of_memory, more_parts
 from l2d.core.results import RunMetrics
 from l2d.data.batches import even_batch
 from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.lightning.learner import make_trainer, speed
-from l2d.lightning.out_of_memory import free_memory, is_out_of_memory, more_parts
 from l2d.lightning.progress import EpochsFromOne, is_watched
 from l2d.lightning.timing import Timer
 from l2d.networks.network import Network

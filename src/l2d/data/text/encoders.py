@@ -152,7 +152,7 @@ class Embeddings(Encoder):
 
     def _embed_batch(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
         """Embed a batch, in halves after running out of memory. lost: tokens that each text lost; the batch's are added."""
-        from l2d.lightning.out_of_memory import is_out_of_memory
+        from l2d.core.out_of_memory import is_out_of_memory
 
         try:
             return self._mean_states(batch, lost)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from l2d.core.costs import expert_errors
+from l2d.core.out_of_memory import free_memory
 from l2d.data.arrays import Answers, Panel
 from l2d.data.sheet import write_sheet
 from l2d.experts.cache import Cache
@@ -17,7 +18,6 @@ from l2d.experts.llm.models import SCORING, LanguageModels, ModelName, load_lang
 from l2d.experts.llm.scoring import SUFFIX, LetterOutcomes, score_letters
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.lightning.learner import on_gpu
-from l2d.lightning.out_of_memory import free_memory
 from l2d.utils.errors import L2DError, ParameterError
 
 

@@ -87,7 +87,7 @@ def load_language_model(name: ModelName, dtype: str, device: torch.device, *, pr
     """(model, tokenizer), the model on its device, ready to be asked. progress: show transformers' bars, on a terminal."""
     import torch
 
-    from l2d.lightning.out_of_memory import is_out_of_memory
+    from l2d.core.out_of_memory import is_out_of_memory
 
     where, bars = str(name.folder or name.source), progress and sys.stderr.isatty()
     try:

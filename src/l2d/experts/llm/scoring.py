@@ -22,8 +22,8 @@ from jinja2 import TemplateError
 from torch import Tensor
 from tqdm import tqdm
 
+from l2d.core.out_of_memory import free_memory, is_out_of_memory
 from l2d.experts.llm.parts import PartFiles
-from l2d.lightning.out_of_memory import free_memory, is_out_of_memory
 from l2d.utils import interrupts
 from l2d.utils.errors import L2DError, ParameterError
 
