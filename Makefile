@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test test-unit lint docs notebooks dist bench-digits clean
+.PHONY: help install train test test-unit test-all lint docs notebooks dist bench-digits clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -26,11 +26,15 @@ install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (on
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
 	$(BIN)/l2d train $(ARGS)
 
-test: $(STAMP) ## all tests; fails below 95 % line coverage of src/l2d, unless ARGS choose some of them
-	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),--cov)
+test: $(STAMP) ## the tests, at most five minutes on two cores; ARGS="tests/core -k hand" chooses some
+	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),-m 'not full')
 
-test-unit: $(STAMP) ## the quick tests only
-	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow' $(ARGS)
+test-unit: $(STAMP) ## the quick tests only, a minute
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
+
+test-all: $(STAMP) ## what `make test` leaves out: packaging, notebooks, tutorials, commands of the documents, a browser, a real search; and 95 % line coverage
+	$(BIN)/python -m pytest $(PARALLEL) -m full
+	$(BIN)/python -m pytest $(PARALLEL) --cov -m 'not full and (not slow or measured)' --durations=0
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("module", ["functional", "api.fit", "api.estimator", "api.metric"])
 def test_examples(module: str) -> None:
     failed, tried = doctest.testmod(import_module(f"l2d.{module}"))

@@ -36,7 +36,7 @@ def test_the_page_has_an_example_of_each_kind() -> None:
     assert kinds == {"method", "dataset", "experts", "cost", "router"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_page_does_what_it_says(project: Path) -> None:
     arguments = shlex.split(COMMANDS[0])
     done = l2d(project, *arguments, "trainer.accelerator=cpu")

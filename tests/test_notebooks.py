@@ -28,7 +28,7 @@ def test_it_was_saved_with_its_outputs(notebook: Path) -> None:
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 @by_name
 def test_it_runs(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,12 +5,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
 from l2d.config import CONF
-from sizes import entries, needed
+from sizes import needed
 from tests.conftest import TINY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
     files = sorted(map(str, built.glob("l2d-*")))
     assert [Path(file).suffix for file in files] == [".whl", ".gz"]
@@ -65,7 +66,15 @@ def test_sdist_and_wheel(built: Path, tmp_path: Path) -> None:
         assert there == kept
 
 
-@pytest.mark.slow
+def entries(names: set[str]) -> set[Path]:
+    """The entries of site-packages that belong to these distributions."""
+    files = [(one, file) for one in map(distribution, names) for file in one.files or []]
+    return {
+        Path(str(one.locate_file(file.parts[0]))) for one, file in files if file.parts[0] not in ("..", "__pycache__")
+    }
+
+
+@pytest.mark.full
 def test_the_wheel_in_a_fresh_environment(built: Path, tmp_path: Path) -> None:
     """l2d train in an empty folder, without any package of an extra, and without what takes long to import and is not used."""
     run(sys.executable, "-m", "venv", "--without-pip", "fresh", cwd=tmp_path)

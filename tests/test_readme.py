@@ -43,7 +43,7 @@ def test_figures_of_the_decision_table_are_those_of_the_evidence() -> None:
     assert f"{min(less):.0f} to {max(less):.0f} % less" in rows["plugin"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("block", SHELL, ids=range(len(SHELL)))
 def test_commands(block: str, command: Command, tmp_path: Path) -> None:
     """One after the other, in an empty folder, with a router and a schedule that are tiny."""
@@ -79,7 +79,7 @@ def globbed(word: str, folder: Path) -> str:
     return str(found)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("block", PYTHON, ids=range(len(PYTHON)))
 def test_python(
     block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -71,7 +71,7 @@ def test_each_has_commands() -> None:
         assert any(language == "bash" for _, language, _ in blocks(page)), page
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_everything_in_it_works(
     page: Path,

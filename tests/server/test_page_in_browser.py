@@ -23,7 +23,7 @@ from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
 from l2d.router.router import Router
 from l2d.server.served import ServedRun
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]
+pytestmark = [pytest.mark.full, pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")]
 
 READY = "!document.getElementById('main').hidden"
 RANKED = "document.querySelector('#ranking li.chosen')"

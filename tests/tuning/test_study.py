@@ -92,7 +92,7 @@ def found_in(folder: Path, kind: str = "paper") -> tuple[dict[str, Any], list[di
         return json.loads((place / "result.json").read_text()), list(csv.DictReader(lines))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 def test_a_real_search(tmp_path: Path, command: Command) -> None:
     """Two trials, and the winner's second seed. Test results are not printed before the winner is known."""

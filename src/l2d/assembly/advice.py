@@ -7,6 +7,7 @@ from l2d.config import Experiment
 from l2d.core.decisions import argmax_last
 from l2d.methods.method import Method
 from l2d.methods.priced import Priced
+from l2d.networks.network import Network
 
 # Rows per label; with fewer, the mean error of an expert is too uncertain.
 FEW = 5
@@ -35,7 +36,8 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows:
 
 def reads_rows(experiment: Experiment) -> bool:
     """A network of one's own may not say what it reads."""
-    return getattr(find(experiment.router), "expects", None) == "rows"
+    network = find(experiment.router)
+    return issubclass(network, Network) and network.expects == "rows"
 
 
 def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ _loaded: dict[str, Arrays] = {}  # the rows of the last dataset
 def check_router(experiment: Experiment) -> None:
     """Refuse a router for another kind of input before anything is downloaded, if dataset and network declare their kinds."""
     kind, network = make_dataset(experiment).gives, find(experiment.router)
-    if kind is not None and issubclass(network, Network) and hasattr(network, "expects"):
+    if kind is not None and issubclass(network, Network):
         with blaming(experiment.router):
             network.check_kind(kind)
 

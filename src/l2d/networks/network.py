@@ -21,13 +21,13 @@ class Network(nn.Module):
     `mean` and `std` of the training inputs if the subclass has parameters of these names. It has `features`, and its last layer is
     `head` (make_head).
 
-    expects: the kind of its inputs: images uint8 [B, H, W, C], rows of numbers [B, F], or tokens int32 [B, L].
+    expects: the kind of its inputs: images uint8 [B, H, W, C], rows of numbers [B, F], or tokens int32 [B, L]; None: any.
     price_model: if prices differ between queries, what estimates them. Its outputs [B, p] follow the network's own, but not in
     training: losses do not depend on them.
     reads_text: the network brings its own tokenizer, so a text reaches it as tokens.
     """
 
-    expects: ClassVar[str]
+    expects: ClassVar[str | None] = None
     reads_text: ClassVar[bool] = False
     head: nn.Module
 
@@ -57,7 +57,7 @@ class Network(nn.Module):
     @classmethod
     def check_kind(cls, found: str) -> None:
         """Refuse inputs of another kind."""
-        if found != cls.expects:
+        if cls.expects is not None and found != cls.expects:
             raise ParameterError("", f"reads {KINDS[cls.expects]}, not {found}; use router={READERS[found]}")
 
     def check_inputs(self, inputs: Tensor) -> None:
