@@ -12,14 +12,7 @@ from tests.server.helpers import text_run
 
 import l2d
 from l2d.analysis import log_value as module
-from l2d.analysis.log_value import (
-    fresh_rows,
-    log_value,
-    not_explored,
-    paid_for,
-    rows_of_evidence,
-    rows_with_prices,
-)
+from l2d.analysis.log_value import fresh_rows, log_value, not_explored, paid_for, rows_of_evidence, rows_with_prices
 from l2d.core.guard import HeldOut
 from l2d.logs.export import RunInputs
 from l2d.logs.rows import LoggedRows

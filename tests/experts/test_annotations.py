@@ -95,10 +95,7 @@ def test_a_missing_file_is_named_with_what_to_do(name: str, data_dir: Path) -> N
         ({"clean_label": LABELS[0]}, ".*random_label1"),
         ({"worse_label": LABELS[0]}, ".*clean_label, random_label1"),
         (ten(random_label1=LABELS[0][:-1]), r"random_label1 .*60.*\[59\]"),
-        (
-            ten(random_label1=np.eye(TRAIN, dtype=np.int64)),
-            r"random_label1 .*\[60, 60\]",
-        ),
+        (ten(random_label1=np.eye(TRAIN, dtype=np.int64)), r"random_label1 .*\[60, 60\]"),
         (ten(random_label1=LABELS[0].tolist()), r"random_label1 .*object"),
         (ten(random_label1=LABELS[0] + 1), r"random_label1 .*0\.\.9"),
         (ten(random_label1=LABELS[0] - 1), r"random_label1 .*0\.\.9"),

@@ -34,11 +34,7 @@ def test_own_experts_have_no_coverage() -> None:
 
 
 @pytest.mark.parametrize(
-    ("coverage", "words"),
-    [
-        (None, "missing"),
-        ([0.97, 0.03], "expert 2 gets none of the 10 classes"),
-    ],
+    ("coverage", "words"), [(None, "missing"), ([0.97, 0.03], "expert 2 gets none of the 10 classes")]
 )
 def test_bad_coverage(coverage: list[float] | None, words: str) -> None:
     with pytest.raises(L2DError, match=rf"^coverage\b.*{words}"):

@@ -18,16 +18,7 @@ from l2d.assembly.make import make
 from l2d.config import check, compose, sweep_axes, to_plain
 from l2d.config.hydra_adapter import split_grid
 from l2d.config.identity import variant
-from l2d.runs.cells import (
-    compose_all,
-    duration,
-    listing,
-    make_cells,
-    named,
-    results_table,
-    split_method,
-    without_seed,
-)
+from l2d.runs.cells import compose_all, duration, listing, make_cells, named, results_table, split_method, without_seed
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing
 from l2d.utils.files import write_json

@@ -75,10 +75,7 @@ def another_process(folder: Path) -> AbstractContextManager[object]:
 
 def test_unwritable_folder_names_the_key(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with (
-        pytest.raises(L2DError, match=r"^runs_dir: .*file"),
-        RunFolder(tmp_path / "file" / "cell").locked(),
-    ):
+    with pytest.raises(L2DError, match=r"^runs_dir: .*file"), RunFolder(tmp_path / "file" / "cell").locked():
         pass
 
 

@@ -559,11 +559,7 @@ def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     given = ["-m", *TINY, "recipe.epochs=15", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
     sweep = subprocess.Popen(
-        [sys.executable, "-m", "l2d.train", *given],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "l2d.train", *given], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("runs/**/history.csv")):

@@ -29,13 +29,7 @@ from l2d.data.sets.table import Table
 from l2d.router.trained import outputs_of
 from l2d.runs.folder import RunFolder
 from l2d.training import cross_validation, fold_scores, score, walk
-from l2d.training.cross_validation import (
-    FOLDS,
-    FoldedRows,
-    cross_validates,
-    fold_rows,
-    splits_of_router,
-)
+from l2d.training.cross_validation import FOLDS, FoldedRows, cross_validates, fold_rows, splits_of_router
 from l2d.training.fold_scores import mean_score
 from l2d.training.score import RoutedRows
 from l2d.utils.errors import L2DError, ParameterError

@@ -26,9 +26,7 @@ from l2d.experts.cache import Cache
 from l2d.experts.llm import asking, scoring
 from l2d.experts.llm.asking import AskedQuestions, write_outcomes_table
 from l2d.experts.llm.models import load_language_model, parse_model_name
-from l2d.experts.llm.scoring import (
-    LetterOutcomes,
-)
+from l2d.experts.llm.scoring import LetterOutcomes
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.utils.errors import L2DError, ParameterError
 

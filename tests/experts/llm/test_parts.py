@@ -10,9 +10,7 @@ import pytest
 from tests.experts.llm.tiny_models import LETTERS, Wrapped, make_tokenizer, questions, same
 
 from l2d.experts.llm.parts import PartFiles
-from l2d.experts.llm.scoring import (
-    score_letters,
-)
+from l2d.experts.llm.scoring import score_letters
 from l2d.utils.errors import L2DError
 
 
