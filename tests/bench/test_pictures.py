@@ -48,10 +48,7 @@ def test_collapse_shows_shares_and_losses(bench: Bench) -> None:
     names = ("rewards", "shares", "total", "offset")
     rows = [
         WHERE | SHARES | dict(zip(names, setting, strict=True)) | {"ratios": ratios, "argmax": loss}
-        for setting, ratios, loss in (
-            (pictures.UNEQUAL, "0 1", "0.9"),
-            (pictures.DEFAULT_MILD, "0.7 0.3", "0.2"),
-        )
+        for setting, ratios, loss in ((pictures.UNEQUAL, "0 1", "0.9"), (pictures.DEFAULT_MILD, "0.7 0.3", "0.2"))
     ]
     picture = pictures.collapse(rows)
     heights = [[bar.get_height() for bar in axes.patches] for axes in picture.axes]

@@ -316,11 +316,5 @@ def test_a_loss_that_is_not_finite_ends_the_training(train: float, validation: f
 @pytest.mark.parametrize("wanted", [True, False])
 def test_channels_last_is_how_the_weights_lie(wanted: bool) -> None:
     network = torch.nn.Conv2d(2, 2, 3)
-    Learner(
-        network=network,
-        optimizer=torch.optim.SGD,
-        schedule="constant",
-        channels_last=wanted,
-        compile_mode="false",
-    )
+    Learner(network=network, optimizer=torch.optim.SGD, schedule="constant", channels_last=wanted, compile_mode="false")
     assert network.weight.is_contiguous(memory_format=torch.channels_last) == wanted

@@ -57,11 +57,7 @@ def test_class_paths_are_left_out_at_every_depth() -> None:
         "list": [{"name": "a", "_target_": "b.C", "_convert_": "all", "x": (1, 2)}],
     }
     network = {"name": "resnet18", "width": 2}
-    assert without_class_paths(config) == {
-        "name": "trained",
-        "network": network,
-        "list": [{"name": "a", "x": [1, 2]}],
-    }
+    assert without_class_paths(config) == {"name": "trained", "network": network, "list": [{"name": "a", "x": [1, 2]}]}
     assert "_target_" in config  # the config itself is left as it was
 
 

@@ -371,11 +371,7 @@ def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "dataset.category=task cost=columns cost.error_price=1",
         ),
         ("routerbench bench.csv", "gpt-4 75.0%, org/b 50.0%", "dataset.category=task cost=columns cost.error_price=1"),
-        (
-            "llmrouterbench results",
-            "a 100.0%, b 100.0%",
-            "dataset.category=task cost=columns cost.error_price=1",
-        ),
+        ("llmrouterbench results", "a 100.0%, b 100.0%", "dataset.category=task cost=columns cost.error_price=1"),
     ],
 )
 @pytest.mark.usefixtures("benchmarks")

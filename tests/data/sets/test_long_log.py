@@ -153,11 +153,7 @@ def test_an_answer_that_was_graded_later(first: object, tmp_path: Path, capsys: 
 
 
 THRICE: Cells = {key: [*cells, cells[1], cells[1]] for key, cells in LOG.items()}
-EMPTY_CELLS: Cells = {
-    **THRICE,
-    "correct": [1, "", 0, 1, 1, "", 0],
-    "price": [*LOG["price"], 0.5, ""],
-}
+EMPTY_CELLS: Cells = {**THRICE, "correct": [1, "", 0, 1, 1, "", 0], "price": [*LOG["price"], 0.5, ""]}
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,7 @@ from l2d.core.costs import cheapest
 from l2d.data.arrays import Arrays
 from l2d.data.sets import mmlu
 from l2d.data.sets.mmlu import MMLU, multiple_choice_prompt
-from l2d.data.sets.mmlu_sim import (
-    CHANCES,
-    PATTERNS,
-    MMLUSim,
-    apportioned,
-    simulated_outcomes,
-    simulated_question,
-)
+from l2d.data.sets.mmlu_sim import CHANCES, PATTERNS, MMLUSim, apportioned, simulated_outcomes, simulated_question
 from l2d.data.text.encoders import Hashed
 from l2d.runs.cells import make_cells
 from l2d.runs.sweep import list_only
