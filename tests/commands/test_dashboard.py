@@ -64,8 +64,7 @@ def test_the_address_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
-    [("not logged in\nrun wandb login", "not logged in run wandb login"), ("", "RuntimeError")],
+    ("message", "said"), [("not logged in\nrun wandb login", "not logged in run wandb login"), ("", "RuntimeError")]
 )
 def test_what_wandb_refuses_is_one_line(message: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> None:

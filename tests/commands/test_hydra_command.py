@@ -101,14 +101,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"l2d {version('l2d')}\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("trian", "train"),
-        ("experst", "experts"),
-        ("--verbose", "train, tune,"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), [("trian", "train"), ("experst", "experts"), ("--verbose", "train, tune,")])
 def test_a_command_that_there_is_not(given: str, said: str) -> None:
     with pytest.raises(SystemExit) as caught:
         main([given])

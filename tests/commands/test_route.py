@@ -235,13 +235,7 @@ BAD_COMMANDS: dict[str, tuple[str, ...]] = {
     "text for rows": ("--text: ", "--text", "why"),
     "image for rows": ("--image: ", "--image", "a.png"),
     "no such file": ("none.csv: no such file", "--file", "none.csv"),
-    "no folder to write to": (
-        "--out=nowhere/a.csv: ",
-        "--text",
-        "why",
-        "--out",
-        "nowhere/a.csv",
-    ),
+    "no folder to write to": ("--out=nowhere/a.csv: ", "--text", "why", "--out", "nowhere/a.csv"),
     "a folder to write to": ("--out=.: is a folder", "--text", "why", "--out", "."),
 }
 

@@ -260,12 +260,7 @@ MOMENTS += [("last", where) for where in ("in a later epoch", "before the last c
 @pytest.mark.slow
 @pytest.mark.parametrize(("checkpoint", "where"), MOMENTS)
 def test_resumes_to_the_same_result(
-    where: str,
-    checkpoint: str,
-    unbroken: dict[str, Path],
-    tiny: Tiny,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    where: str, checkpoint: str, unbroken: dict[str, Path], tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A checkpoint after every epoch, however short.
     monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))

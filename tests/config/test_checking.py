@@ -415,13 +415,7 @@ def test_which_classes_a_file_may_name() -> None:
 @pytest.mark.usefixtures("mine")
 @pytest.mark.parametrize(
     ("trust", "expected"),
-    [
-        (None, True),
-        ([], False),
-        (["my_classes.inner"], True),
-        (["other", "my_classes"], True),
-        (["my_class"], False),
-    ],
+    [(None, True), ([], False), (["my_classes.inner"], True), (["other", "my_classes"], True), (["my_class"], False)],
 )
 def test_trust_in_a_module_of_ones_own(trust: list[str] | None, expected: bool) -> None:
     assert is_trusted("my_classes.inner.Named", trust) is expected
