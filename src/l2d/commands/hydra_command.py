@@ -153,13 +153,7 @@ def run_hydra_command(
         look_in(own)
     how = f"the same command {command.resumes}"
     try:
-        run_job(
-            HydraJob(job, full, own),
-            str(CONF),
-            command.config,
-            arguments,
-            multirun=multirun,
-        )
+        run_job(HydraJob(job, full, own), str(CONF), command.config, arguments, multirun=multirun)
         sys.stdout.flush()
     except BrokenPipeError:
         if not is_unread():

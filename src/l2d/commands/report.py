@@ -93,11 +93,7 @@ def write_report(words: Sequence[str]) -> str:
     folder, overrides = folder_among(words)
     cells = chosen_cells(folder, overrides)
     entries, findings, out = summarise(cells), findings_of(cells), folder / "report"
-    markdown = [
-        markdown_findings(findings, titles()),
-        markdown_tables(entries, titles()),
-        markdown_curves(folder),
-    ]
+    markdown = [markdown_findings(findings, titles()), markdown_tables(entries, titles()), markdown_curves(folder)]
     files = {
         out / "index.html": html_page(entries, findings, cells, " ".join(overrides) or str(folder), titles()),
         out / "tables.md": "\n".join(part for part in markdown if part),

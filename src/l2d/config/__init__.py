@@ -1,16 +1,7 @@
 """From command-line arguments to typed values: composing, checking, identity. Nothing here imports torch."""
 
 from l2d.config.checking import check, check_search
-from l2d.config.composing import (
-    CONF,
-    chosen_groups,
-    compose,
-    groups,
-    launchers,
-    sweep_axes,
-    titles,
-    to_plain,
-)
+from l2d.config.composing import CONF, chosen_groups, compose, groups, launchers, sweep_axes, titles, to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
 
 __all__ = [

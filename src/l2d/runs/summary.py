@@ -189,7 +189,9 @@ def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
     if seen.standard_error is None:
         return "there are too few rows to tell"
     if seen.gain > 0:  # of a log, whose estimates are noisy
-        return f"the gain of {router}, {prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input, may be chance"
+        return (
+            f"the gain of {router}, {prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input, may be chance"
+        )
     return (
         f"{router} costs {prices.show(-seen.gain)}{_plus_minus(seen, prices)} more per input"
         if seen.gain < 0

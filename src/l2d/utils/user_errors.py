@@ -65,9 +65,7 @@ class OneLineParser(argparse.ArgumentParser):
     """argparse for commands inside `answering`: a wrong flag is one line and status 1. The help keeps its line breaks."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(
-            **{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options},
-        )
+        super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
         raise L2DError(f"{message}; see {self.prog} --help")

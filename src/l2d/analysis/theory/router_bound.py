@@ -153,11 +153,7 @@ def given_rho(values: Sequence[float], p: int) -> Tensor:
 def _bounds(
     empirical: float, rademacher: float, rho: Tensor, m: int, delta: float, ceiling: float
 ) -> dict[str, MarginBound]:
-    assumed = {
-        "ρ fixed": (PAPER, None),
-        "uniform in ρ": (PAPER, ceiling),
-        "uniform in ρ, constant 4": (OURS, ceiling),
-    }
+    assumed = {"ρ fixed": (PAPER, None), "uniform in ρ": (PAPER, ceiling), "uniform in ρ, constant 4": (OURS, ceiling)}
     return {
         title: bounds.margin_bound(empirical, rademacher, rho, m, delta=delta, constants=constants, ceiling=top)
         for title, (constants, top) in assumed.items()
