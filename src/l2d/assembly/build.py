@@ -176,10 +176,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
             network.price_model = PriceModel.fitted(train.inputs, train.prices, *statistics, weight=weight)
     if aux is not None:
         attach_aux(network, aux.num_outputs)
-    with (
-        torch.no_grad(),
-        blaming(experiment.router),
-    ):  # a router for other inputs fails here, before the folder is made
+    with torch.no_grad(), blaming(experiment.router):  # a router for other inputs fails here, before the folder is made
         network.eval()(train.source[train.rows[:1]])
     network.train()
     fast = speed(recipe, experiment.trainer.accelerator)

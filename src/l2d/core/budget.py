@@ -230,7 +230,7 @@ def keep_within(
         guard=guard,
         rows=len(decisions),
         currency=prices.sign,
-        with_latency=bool(prices.latency_price),
+        with_latency=prices.has_latency,
         # Runs of an earlier l2d have the latter alone.
         crossed=held_out.learned is not None or held_out.deployed is not None,
         allowed=tuple(affordable.nonzero().flatten().tolist()),

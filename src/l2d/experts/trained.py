@@ -50,10 +50,5 @@ class TrainedExperts:
         from l2d.experts.fitting import fit_experts
 
         return fit_experts(
-            request,
-            owners,
-            network=self.network,
-            recipe=self.recipe,
-            fraction=self.fraction,
-            folds=self.cross_fit,
+            request, owners, network=self.network, recipe=self.recipe, fraction=self.fraction, folds=self.cross_fit
         )

@@ -30,15 +30,7 @@ class TextEncoder(Network):
     expects: ClassVar[str] = "tokens"
     reads_text: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        pretrained: bool,
-        dropout: ShareBelowOne,
-        num_outputs: int,
-        head: str,
-    ) -> None:
+    def __init__(self, *, model: str, pretrained: bool, dropout: ShareBelowOne, num_outputs: int, head: str) -> None:
         super().__init__()
         self.model = str(model)
         self.net = load_network(self.model, pretrained)

@@ -136,11 +136,7 @@ def routed(method: Method, split: Split, outputs: Tensor) -> RoutedRows:
 
 
 def about_the_routing(
-    method: Method,
-    splits: Splits,
-    rows: RoutedRows,
-    categories: Sequence[str] | None,
-    simple: Mapping[str, Score],
+    method: Method, splits: Splits, rows: RoutedRows, categories: Sequence[str] | None, simple: Mapping[str, Score]
 ) -> dict[str, Any]:
     """The metrics that follow from the routing of held-out rows. None: this run has no such metric. simple: of the simple routers
     to compare with."""

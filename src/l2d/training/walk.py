@@ -149,11 +149,7 @@ def holding(run: RunFolder) -> AbstractContextManager[None]:
 
 @rank_zero_only
 def begin(
-    experiment: Experiment,
-    run: RunFolder,
-    splits: Splits,
-    router: RouterModule,
-    tell: Callable[[str], None],
+    experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, tell: Callable[[str], None]
 ) -> None:
     """Write what is known before training into the folder, and print the advice on the settings."""
     if experiment.settings.force:
@@ -255,12 +251,7 @@ def stopped_early(
 
 @rank_zero_only
 def write(
-    experiment: Experiment,
-    run: RunFolder,
-    splits: Splits,
-    router: RouterModule,
-    scored: Scored,
-    timing: dict[str, Any],
+    experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, scored: Scored, timing: dict[str, Any]
 ) -> None:
     """metrics.json comes last: once it exists, all other files are complete."""
     weights = tensors_of(router, splits, scored.judged)
