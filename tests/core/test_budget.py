@@ -26,14 +26,9 @@ NAMES = ("large", "small")
 
 
 def kept_within(
-    held_out: HeldOut,
-    prices: torch.Tensor | None,
-    budget: float,
-    confidence: float | None,
-    names: tuple[str, ...],
-    unit: float = 1.0,
-    currency: str = "",
-) -> OperatingPoint:
+    held_out: HeldOut, prices: torch.Tensor | None, budget: float, confidence: float | None = None,
+    names: tuple[str, ...] = NAMES, unit: float = 1.0, currency: str = "",
+) -> OperatingPoint:  # fmt: skip
     """prices, budget: in units of one error, which costs `unit` in the money of the result."""
     listed = None if prices is None else tuple(prices.tolist())
     known = Prices(listed, scale=1 / unit, error_price=unit if currency else None)
@@ -41,7 +36,7 @@ def kept_within(
 
 
 def within(budget: float, confidence: float | None = None, held_out: HeldOut = HELD_OUT) -> OperatingPoint:
-    return kept_within(held_out, PRICES, budget, confidence, NAMES)
+    return kept_within(held_out, PRICES, budget, confidence)
 
 
 @pytest.mark.parametrize(
@@ -82,11 +77,11 @@ def test_a_guard_without_a_fallback_keeps_its_margin() -> None:
     prices = 0.1 + errors
     own = {"prices": prices, "expected_prices": prices, "mean_prices": prices.mean(dim=0)}
     rows = HeldOut(errors, errors, errors.mean(dim=0), **own, needed=1.0)
-    found = kept_within(rows, None, 0.2, None, NAMES).guard
+    found = kept_within(rows, None, 0.2).guard
     assert (found.constant, found.needed) == (None, 1.0)
     # It is compared with the cheapest expert, although the other errs less.
     dearer = replace(rows, prices=prices + torch.tensor([0.6, 0.0]), mean_errors=torch.tensor([0.1, 0.9]))
-    assert kept_within(dearer, None, 0.5, None, NAMES).guard.best == 1
+    assert kept_within(dearer, None, 0.5).guard.best == 1
 
 
 def test_by_the_costs_of_a_log_the_fallback_comes_sooner() -> None:
@@ -172,14 +167,8 @@ def test_a_dearer_expert_that_was_expected_to_be_cheaper() -> None:
     paid = torch.tensor([[0.10, 0.12], [0.12, 0.10]], dtype=torch.float64)
     parts = [part.repeat(50, 1) for part in (errors, expected)]
     rows = HeldOut(ERRORS, parts[0], ERRORS.mean(dim=0), prices=paid.repeat(50, 1), expected_prices=parts[1])
-    judged = replace(
-        rows,
-        learned=torch.arange(100),
-        deployed=parts[0],
-        seen=parts[0],
-        deployed_prices=parts[1],
-        seen_prices=parts[1],
-    )
+    own: Any = {"deployed": parts[0], "seen": parts[0], "deployed_prices": parts[1], "seen_prices": parts[1]}
+    judged = replace(rows, learned=torch.arange(100), **own)
     for held_out in (rows, judged):
         assert spend_curve(held_out, None).spend.tolist() == pytest.approx([0.10, 0.12, 0.12])
 
@@ -192,23 +181,23 @@ def test_no_spend_is_negative(judged_by_folds: bool) -> None:
     own = {name: own[name] for name in ("learned", "deployed", "seen", "deployed_prices", "seen_prices")}
     rows: Any = {"prices": prices, "expected_prices": PRICES.expand(100, 2), "mean_prices": prices.mean(dim=0)}
     for held_out in (replace(HELD_OUT, **own, **rows), replace(HELD_OUT, expected=1 - EXPECTED, **own, **rows)):
-        found = kept_within(held_out, None, 0.01, None, NAMES)
+        found = kept_within(held_out, None, 0.01)
         assert (found.spend, *found.spend_interval) == (0, 0, 0)
 
 
 def test_money_is_told_in_its_own_unit() -> None:
     """One error costs 5 dollars: .0055 is .0275 dollars."""
-    found = kept_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0)
+    found = kept_within(HELD_OUT, PRICES, 0.0055, unit=5.0)
     assert (found.budget, found.spend) == pytest.approx((0.0275, 0.0275))
     for shown in ("budget 0.0275 ", "spend 0.0275 ", f" {found.error:.4f} ± {1.96 * found.error_se:.4f} ", "100 rows"):
         assert shown in str(found)
-    dollars = kept_within(HELD_OUT, PRICES, 0.0055, None, NAMES, unit=5.0, currency="$")
+    dollars = kept_within(HELD_OUT, PRICES, 0.0055, unit=5.0, currency="$")
     low, high = dollars.spend_interval
     assert re.findall(r"\$[\d.]*\d", str(dollars)) == ["$0.0275", "$0.0275", f"${low:.4g}", f"${high:.4g}"]
     assert "one expert" in str(replace(dollars, guard=replace(dollars.guard, constant=1)))
     assert "latency" in str(replace(dollars, with_latency=True))
     with pytest.raises(ParameterError, match=r"^budget=0\.0025: .*small.*0\.005"):
-        kept_within(HELD_OUT, PRICES, 0.0005, None, NAMES, unit=5.0)
+        kept_within(HELD_OUT, PRICES, 0.0005, unit=5.0)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +239,7 @@ def test_a_router_in_32_bits_decides_the_same() -> None:
     """Where many rows have the same estimates, the factor lies next to where all of them change."""
     expected = torch.tensor([[0.123456, 0.3], [0.2, 0.7654321], [0.5, 0.1]]).repeat(50, 1)
     errors = (expected > 0.25).double()
-    found = kept_within(HeldOut(errors, expected, errors.mean(dim=0)), PRICES, 0.005, None, NAMES)
+    found = kept_within(HeldOut(errors, expected, errors.mean(dim=0)), PRICES, 0.005)
     single = argmax_last(-(expected + (PRICES * found.factor).float()))
     double = argmax_last(-(expected.double() + found.factor * PRICES.double()))
     assert torch.equal(single, double)
@@ -267,51 +256,45 @@ def test_the_spend_falls_with_the_factor(seed: int) -> None:
 
 def test_prices_that_differ_between_rows() -> None:
     """By hand. Decided by expected prices, paid in real ones: large costs .02 where it was expected to cost .01."""
-    rows = HeldOut(
-        ERRORS,
-        EXPECTED,
-        ERRORS.mean(dim=0),
-        prices=torch.tensor([0.02, 0.001]).expand(100, 2),
-        expected_prices=PRICES.expand(100, 2),
-        mean_prices=torch.tensor([0.02, 0.001]),
-    )
-    found = kept_within(rows, None, 0.011, None, NAMES)
+    paid = torch.tensor([0.02, 0.001])
+    rows = replace(HELD_OUT, prices=paid.expand(100, 2), expected_prices=PRICES.expand(100, 2), mean_prices=paid)
+    found = kept_within(rows, None, 0.011)
     assert found.factor == pytest.approx(0.3 / 0.009, rel=2e-4)
     assert found.spend == pytest.approx((2 * 0.02 + 2 * 0.001) / 4)
     with pytest.raises(ParameterError, match=r"^budget=0\.0005: .*small.*0\.001"):
-        kept_within(rows, None, 0.0005, None, NAMES)
+        kept_within(rows, None, 0.0005)
     # The same as one list, if all rows have the same prices.
     same = replace(rows, prices=PRICES.expand(100, 2), mean_prices=PRICES)
-    assert kept_within(same, None, 0.007, 0.9, NAMES) == kept_within(HELD_OUT, PRICES, 0.007, 0.9, NAMES)
+    assert kept_within(same, None, 0.007, 0.9) == kept_within(HELD_OUT, PRICES, 0.007, 0.9)
 
 
 def test_choosing_for_each_query_may_cost_less_than_any_expert_alone() -> None:
     """Each expert costs .001 on half of the rows and .011 on the others, .006 in the mean. Falling back is then no way out."""
     prices = torch.tensor([[0.001, 0.011], [0.011, 0.001]], dtype=torch.float64).repeat(50, 1)
     rows = replace(HELD_OUT, prices=prices, expected_prices=prices, mean_prices=prices.mean(dim=0))
-    found = kept_within(rows, None, 0.002, None, NAMES)
+    found = kept_within(rows, None, 0.002)
     assert found.spend == pytest.approx(0.001)
     assert found.guard.constant is None
     with pytest.raises(ParameterError, match=r"^budget=\$0\.001: .*\$0\.002$"):
-        kept_within(rows, None, 0.0005, None, NAMES, unit=2.0, currency="$")
+        kept_within(rows, None, 0.0005, unit=2.0, currency="$")
 
 
 def test_the_deployed_routers_own_expectations_count() -> None:
     """It would send every row to large until the factor is 100: .01, and .00225 more than the folds' routers."""
     by_row: Any = {"prices": PRICES.expand(100, 2), "expected_prices": PRICES.expand(100, 2), "mean_prices": PRICES}
     rows = crossed(torch.tensor([[0.0, 0.9]]).repeat(100, 1), EXPECTED, replace(HELD_OUT, **by_row))
-    assert kept_within(rows, None, 0.008, None, NAMES).factor == pytest.approx(100, rel=2e-4)
+    assert kept_within(rows, None, 0.008).factor == pytest.approx(100, rel=2e-4)
     # Rows that were not seen cost twice what was expected: .0155, and .00225 more.
     dear = replace(rows, prices=2 * PRICES.expand(100, 2))
-    assert kept_within(dear, None, 0.1, None, NAMES).spend == pytest.approx(0.0155 + 0.00225)
+    assert kept_within(dear, None, 0.1).spend == pytest.approx(0.0155 + 0.00225)
     # The router expects lower prices of its own rows than the folds' routers did: .0001 less, at large.
     less = replace(rows, deployed_prices=PRICES.expand(100, 2) - torch.tensor([0.0001, 0.0]))
-    assert kept_within(less, None, 0.1, None, NAMES).spend == pytest.approx(0.00775 + 0.00225 - 0.0001)
+    assert kept_within(less, None, 0.1).spend == pytest.approx(0.00775 + 0.00225 - 0.0001)
 
 
 def test_a_run_without_prices() -> None:
     with pytest.raises(ParameterError, match="budget: "):
-        kept_within(HELD_OUT, None, 0.01, None, NAMES)
+        kept_within(HELD_OUT, None, 0.01)
 
 
 COEFFICIENTS = torch.randn(20, 4, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / 3
@@ -319,9 +302,7 @@ BUDGET = 0.05
 MEAN_PRICES = torch.tensor([0.005, 0.025, 0.075, 0.3], dtype=torch.float64)
 
 
-def queries(
-    n: int, draw: torch.Generator, useless: int = 0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+def queries(n: int, draw: torch.Generator, useless: int = 0) -> tuple[torch.Tensor, ...]:
     """Points, with a 1 and the useless features at the end; errors, prices, and the chance with which a log asks each of four
     experts."""
     points = torch.randn(n, 20, generator=draw, dtype=torch.float64)
@@ -342,9 +323,7 @@ def regressed(points: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return torch.linalg.solve(squares, torch.einsum("nf,nk->kf", points, values.nan_to_num(0.0))).T
 
 
-def cross_validated(
-    n: int, seed: int, *, log: bool = False, useless: int = 0
-) -> tuple[HeldOut, torch.Tensor, torch.Tensor]:
+def cross_validated(n: int, seed: int, log: bool, useless: int) -> tuple[HeldOut, torch.Tensor, torch.Tensor]:
     """What the routers of five folds leave of n queries, and the coefficients of the router of all of them: of its errors, and of
     its prices. A log knows one answer to each query."""
     draw = torch.Generator().manual_seed(seed)
@@ -353,11 +332,8 @@ def cross_validated(
     asked = asked if log else torch.ones(n, 4).bool()
     weights = weights_of(asked, chances) if log else torch.ones(n, 4).double()
     known, paid = (part.where(asked, torch.nan) for part in (errors, prices))
-    fold, told, seen = (
-        torch.randperm(n, generator=draw) % 5,
-        torch.zeros(2, n, 4).double(),
-        torch.zeros(2, n, 4).double(),
-    )
+    fold = torch.randperm(n, generator=draw) % 5
+    told, seen = torch.zeros(2, n, 4).double(), torch.zeros(2, n, 4).double()
     for k in range(5):
         held, other = fold == k, fold == (k + 1) % 5
         for i, values in enumerate((known, paid)):
@@ -390,7 +366,7 @@ def test_the_truth_is_in_the_interval_and_the_budget_is_kept(
     prices = prices if listed is None else listed.expand(5_000, 4)
     below, above, over, ratios = [], [], [], []
     for seed in range(25):
-        held_out, mine, my_prices = cross_validated(n, seed, log=log, useless=useless)
+        held_out, mine, my_prices = cross_validated(n, seed, log, useless)
         told = (points @ my_prices).clamp(min=0) if listed is None else listed
         for confidence in (None, 0.95):
             found = kept_within(held_out, listed, BUDGET, confidence, ("a", "b", "c", "d"))
@@ -431,21 +407,21 @@ def by_row(prices: torch.Tensor) -> HeldOut:
 def test_the_mean_price_of_the_fallback_is_uncertain_too() -> None:
     """Small costs .001 or .003, .002 ± .0001 in the mean of 100 rows."""
     prices = torch.tensor([[0.01, 0.001], [0.01, 0.003]], dtype=torch.float64).repeat(50, 1)
-    found = kept_within(by_row(prices), None, 0.0021, None, NAMES)
+    found = kept_within(by_row(prices), None, 0.0021)
     assert found.guard.constant == 1
     assert found.spend == pytest.approx(0.002)
     assert found.spend_interval == pytest.approx((0.0018, 0.0022), abs=2e-5)
     assert found.overspend == pytest.approx(0.16, abs=0.05)
     with pytest.raises(ParameterError, match=r"^budget=0\.0021: .*0\.95.* 0\.002"):
-        kept_within(by_row(prices), None, 0.0021, 0.95, NAMES)
-    assert kept_within(by_row(prices), None, 0.0023, 0.95, NAMES).overspend <= 0.05
+        kept_within(by_row(prices), None, 0.0021, 0.95)
+    assert kept_within(by_row(prices), None, 0.0023, 0.95).overspend <= 0.05
 
 
 def test_a_fallback_where_no_routing_is_within_the_budget() -> None:
     """The router expects large to cost nothing, so no factor keeps it from there."""
     prices = PRICES.double().expand(100, 2)
     rows = replace(by_row(prices), expected_prices=torch.tensor([0.0, 0.001]).expand(100, 2))
-    found = kept_within(rows, None, 0.002, None, NAMES)
+    found = kept_within(rows, None, 0.002)
     assert found.guard.constant == 1
     assert found.spend == pytest.approx(0.001)
     assert found.error == 0.5

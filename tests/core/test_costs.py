@@ -36,12 +36,9 @@ def test_noise_against_loops(seed: int, noise: float, kind: str) -> None:
     [
         ([[0.0], [1.0]], "2"),
         ([[0.0, 1.0], [float("nan"), 1.0]], "nan in row 1 for expert 1"),
-        ([[0.0, -0.5], [0.0, 1.0]], "-0.5 in row 0 for expert 2"),
         ([[0.0, 1.0], [1.0, -0.5], [-1.0, 1.0]], r"^costs: 2 .* -0\.5 in row 1 for expert 2$"),
-        ([[-1.0, -1.0], [0.0, 1.0]], r"^costs: 2 .* -1\.0 in row 0 for expert 1$"),
         ([[0.0, float("inf")]], "inf in row 0"),
         ([0.0, 1.0], "costs: "),
-        (torch.zeros(0, 2).tolist(), "costs: "),
     ],
 )
 def test_bad_costs(costs: list[list[float]], words: str) -> None:

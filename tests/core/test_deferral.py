@@ -1,5 +1,7 @@
 """The deferral loss, Lemmas 1 and 2, and its identity with a cost-sensitive loss over (x, k) ~ P, ties included."""
 
+from itertools import product
+
 import numpy as np
 import torch
 from hypothesis import given
@@ -45,16 +47,11 @@ def test_lemma_1(n: int, p: int, seed: int, ties: bool) -> None:
 
 @cases
 def test_lemma_2(n: int, p: int, seed: int, ties: bool) -> None:
-    """L_def = Σ_k (1 − c_k) 1[k ≠ k*] + Σ_k c_k − (p − 1), for costs in [0, 1]."""
+    """L_def = Σ_k (1 − c_k) 1[k ≠ k*] + Σ_k c_k − (p − 1), for costs in [0, 1]. Costs above 1 are first divided by the largest: the
+    lemma then gives L_def/scale."""
     scores, costs = draw(n, p, seed, ties)
     right = cost_sensitive_loss(scores, complement(costs)) + costs.sum(1) - (p - 1)
     torch.testing.assert_close(deferral_loss(scores, costs), right)
-
-
-@cases
-def test_lemma_2_after_scaling(n: int, p: int, seed: int, ties: bool) -> None:
-    """Costs above 1 are first divided by the largest: the lemma then gives L_def/scale."""
-    scores, costs = draw(n, p, seed, ties)
     costs = 3 * costs
     scale = complement_scale(costs)
     right = cost_sensitive_loss(scores, complement(costs, scale)) + costs.sum(1) / scale - (p - 1)
@@ -76,13 +73,10 @@ def test_lemmas_as_printed_fail_on_ties() -> None:
     assert cost_sensitive_loss(scores, sum_others(costs)).item() == 0
 
 
-@given(
-    st.integers(2, 5),
-    st.integers(2, 6),
-    st.integers(0, 9999),
-    st.sampled_from(["sum_others", "complement"]),
-    st.booleans(),
-)
+KINDS = st.sampled_from(["sum_others", "complement"])
+
+
+@given(st.integers(2, 5), st.integers(2, 6), st.integers(0, 9999), KINDS, st.booleans())
 def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, rewards: str, ties: bool) -> None:
     """Eq. (new): E_(x,y)[Σ_k c̄_k 1[k ≠ k*]] = E_(x,k)~P[C(x) 1[k ≠ k*]], by enumerating a finite world.
 
@@ -94,11 +88,9 @@ def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, r
     costs = torch.tensor(rng.random((inputs, labels, p)))
     scores = draw(inputs, p, seed, ties)[0]
     c_bar = sum_others(costs) if rewards == "sum_others" else complement(costs)
-    left = sum(
-        marginal[x] * conditional[x, y] * float(cost_sensitive_loss(scores[x][None], c_bar[x, y][None]))
-        for x in range(inputs)
-        for y in range(labels)
-    )
+    world = list(product(range(inputs), range(labels)))
+    weights = torch.tensor(marginal[:, None] * conditional)
+    left = sum(float(weights[x, y] * cost_sensitive_loss(scores[x][None], c_bar[x, y][None])) for x, y in world)
     right = 0.0
     for x in range(inputs):
         expected = sum(conditional[x, y] * c_bar[x, y].numpy() for y in range(labels))
@@ -108,10 +100,5 @@ def test_identity_with_the_input_expert_domain(p: int, inputs: int, seed: int, r
     np.testing.assert_allclose(left, right)
     # and less the constant of the lemma it is the expected deferral loss itself
     constant = (p - 2) * costs.sum(-1) if rewards == "sum_others" else p - 1 - costs.sum(-1)
-    weights = torch.tensor(marginal[:, None] * conditional)
-    direct = sum(
-        float(weights[x, y] * deferral_loss(scores[x][None], costs[x, y][None]))
-        for x in range(inputs)
-        for y in range(labels)
-    )
+    direct = sum(float(weights[x, y] * deferral_loss(scores[x][None], costs[x, y][None])) for x, y in world)
     np.testing.assert_allclose(direct, left - float((weights * constant).sum()))

@@ -8,19 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.core import metrics
 from l2d.core.guard import Guard
-from l2d.core.metrics import (
-    baselines,
-    best_single,
-    by_category,
-    calibration,
-    calibration_of_chances,
-    collapsed_expert,
-    confusion,
-    guarded_score,
-    routing_metrics,
-    score,
-)
+from l2d.core.metrics import baselines, by_category, guarded_score, routing_metrics, score
 from l2d.core.results import ExpertAlone
 
 PRICES = torch.tensor([0.7, 0.2], dtype=torch.float64)
@@ -44,7 +34,7 @@ def test_score_by_hand() -> None:
 def test_baselines_by_hand() -> None:
     """On training, expert 1 is cheapest twice but expert 2 is cheaper on average: majority is 1, best single is 2."""
     train = torch.tensor([[0.0, 0.1], [0.0, 0.1], [9.0, 0.1]])
-    assert best_single(train) == 1
+    assert metrics.best_single(train) == 1
     rows = baselines(train, COSTS, PRICES)
     assert rows.majority is not None
     assert rows.oracle is not None
@@ -89,7 +79,7 @@ def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
     for other in (ours, rows.best_single, rows.random, rows.majority):
         assert rows.oracle.deferral_loss <= other.deferral_loss + 1e-12
     assert rows.best_single.deferral_loss <= rows.majority.deferral_loss + 1e-12
-    counts = confusion(torch.tensor(decisions), torch.tensor(costs))
+    counts = metrics.confusion(torch.tensor(decisions), torch.tensor(costs))
     oracle = costs.argmin(axis=1)
     assert counts == [[int(sum((oracle == i) & (decisions == j))) for j in range(p)] for i in range(p)]
 
@@ -105,7 +95,7 @@ def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
     ],
 )
 def test_collapse(ratios: list[float], oracle: list[float], expected: int | None) -> None:
-    assert collapsed_expert(ratios, oracle) == expected
+    assert metrics.collapsed_expert(ratios, oracle) == expected
 
 
 def test_experts_are_numbered_from_one() -> None:
@@ -154,9 +144,8 @@ def test_categories_against_loops(n: int, p: int, kinds: int, seed: int) -> None
 
 def test_guarded_by_hand() -> None:
     """Sent to 2, 2, 1: costs 1.2 + .2 + .7 over 3, prices .2 + .2 + .7; so one error in three."""
-    found = guarded_score(
-        Guard((0.1, -0.1), None, 1, 0.25, None), torch.tensor([1, 1, 0]), COSTS, PRICES, ["big", "small"]
-    )
+    fitted, names = Guard((0.1, -0.1), None, 1, 0.25, None), ["big", "small"]
+    found = guarded_score(fitted, torch.tensor([1, 1, 0]), COSTS, PRICES, names)
     assert asdict(found) == {
         "deferral_loss": pytest.approx(0.7),
         "error_rate": pytest.approx(1 / 3),
@@ -180,22 +169,22 @@ def test_guarded_by_hand() -> None:
 def test_calibration_by_hand() -> None:
     posterior = torch.tensor([[0.95, 0.05], [0.95, 0.05], [0.3, 0.7]])
     mass = torch.tensor([[3.0, 1.0], [0.0, 0.0], [0.0, 2.0]])
-    rows = calibration(posterior, mass)
+    rows = metrics.calibration(posterior, mass)
     # the second row carries nothing and counts for nothing
     expected = [[4 / 12, 0.05, 0.25], [2 / 12, 0.3, 0.0], [2 / 12, 0.7, 1.0], [4 / 12, 0.95, 0.75]]
     for row, wanted in zip(rows, expected, strict=True):
         assert row == pytest.approx(wanted)
-    assert calibration(posterior, torch.zeros(3, 2)) == []
+    assert metrics.calibration(posterior, torch.zeros(3, 2)) == []
 
 
 def test_calibration_of_chances_by_hand() -> None:
     """Chances of being wrong .15 and .85, wrong once and twice of two: each pair counts with its opposite."""
     expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
-    rows = calibration_of_chances(expected, torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    rows = metrics.calibration_of_chances(expected, torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
     assert [[round(value, 6) for value in row] for row in rows] == [[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]
     # each pair by itself, however often the others are wrong
-    rows = calibration_of_chances(torch.tensor([[0.15, 0.35]]), torch.ones(1, 2))
+    rows = metrics.calibration_of_chances(torch.tensor([[0.15, 0.35]]), torch.ones(1, 2))
     assert rows == [pytest.approx(row) for row in ([0.25, 0.15, 1], [0.25, 0.35, 1], [0.25, 0.65, 0], [0.25, 0.85, 0])]
     # a regression's estimates and errors with noise may leave 0..1
-    rows = calibration_of_chances(torch.tensor([[1.25, -0.25]]), torch.tensor([[1.5, -0.5]]))
+    rows = metrics.calibration_of_chances(torch.tensor([[1.25, -0.25]]), torch.tensor([[1.5, -0.5]]))
     assert rows == [[0.5, 0, 0], [0.5, 1, 1]]

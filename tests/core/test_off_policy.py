@@ -8,15 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from l2d.core.off_policy import (
-    Logged,
-    doubly_robust,
-    inverse_propensity,
-    known_costs,
-    policy_value,
-    value_of,
-    weights_of,
-)
+from l2d.core import off_policy
+from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, weights_of
 
 NAN = float("nan")
 # Three rows and two experts; the log asked expert 0, 1, 0 with chances 1/2, 1/4, 1.
@@ -28,10 +21,10 @@ LOGGED = Logged(EXPECTED, weights_of(~KNOWN.isnan(), CHANCES))
 
 def test_by_hand() -> None:
     assert LOGGED.weights.tolist() == [[2, 0], [0, 4], [1, 0]]
-    assert inverse_propensity(KNOWN, LOGGED.weights).tolist() == [[2, 0], [0, 2], [0, 0]]
+    assert off_policy.inverse_propensity(KNOWN, LOGGED.weights).tolist() == [[2, 0], [0, 2], [0, 0]]
     robust = doubly_robust(KNOWN, LOGGED)
     assert robust.tolist() == [[1.5, 0.25], [0.5, 1.25], [0.0, 0.25]]
-    torch.testing.assert_close(known_costs(robust, LOGGED), KNOWN, equal_nan=True)
+    torch.testing.assert_close(off_policy.known_costs(robust, LOGGED), KNOWN, equal_nan=True)
     # Decisions 0, 1, 1: the log asked these experts on the first two rows.
     found = value_of(torch.tensor([0, 1, 1]), robust, LOGGED)
     assert found.direct.value == pytest.approx((0.5 + 0.25 + 0.25) / 3)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -30,6 +31,7 @@ from l2d.runs.folder import RunFolder
 from l2d.training.walk import sparing
 from l2d.utils.errors import L2DError
 
+Patch, Captured = pytest.MonkeyPatch, pytest.CaptureFixture[str]
 FILES = ("metrics.json", "history.csv", "test.npz", "model.safetensors")
 
 
@@ -62,12 +64,8 @@ def cramped(most: int, after: int = 0) -> Callable[..., Tensor]:
 
 @pytest.fixture
 def every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "l2d.lightning.checkpoints.SHARE", float("inf")
-    )  # a checkpoint after every epoch, however short
-
-
-# Parts
+    """A checkpoint after every epoch, however short."""
+    monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))
 
 
 @pytest.mark.parametrize(("n", "size"), [(135, 16), (64, 16), (37, 37), (103, 20), (9, 8), (70, 64)])
@@ -84,9 +82,8 @@ def test_parts_are_the_batches(n: int, size: int, parts: int) -> None:
     for place, (_, _, labels) in enumerate(whole):
         taken = pieces[place * parts : (place + 1) * parts]  # as many as Lightning adds up
         assert torch.cat([part for (_, _, part), _ in taken]).tolist() == labels.tolist()
-        assert [weight for _, weight in taken] == pytest.approx(
-            [len(part) * parts / len(labels) for (_, _, part), _ in taken]
-        )
+        expected = [len(part) * parts / len(labels) for (_, _, part), _ in taken]
+        assert [weight for _, weight in taken] == pytest.approx(expected)
         assert max(len(part) for (_, _, part), _ in taken) <= -(-whole.batch_size // parts)
     assert -(-len(cut) // parts) == len(whole)
 
@@ -115,16 +112,10 @@ def test_the_steps_are_the_same(ema: float, tmp_path: Path) -> None:
     found = []
     for parts in (1, 2, 4):
         data, router = build(config(tmp_path, f"recipe.ema={ema}", "recipe.batch_size=22", "recipe.epochs=2"), parts)
-        steps, quiet = Steps(), {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            max_epochs=2,
-            accumulate_grad_batches=parts,
-            num_sanity_val_steps=0,
-            enable_model_summary=False,
-            callbacks=[steps],
-            **quiet,  # type: ignore[arg-type]
-        )
+        steps = Steps()
+        quiet: Any = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+        quiet |= {"enable_model_summary": False, "num_sanity_val_steps": 0, "accumulate_grad_batches": parts}
+        trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=[steps], **quiet)
         trainer.fit(router, datamodule=data)
         found.append(([seen for seen in steps.seen if seen[0]], float(trainer.callback_metrics["train/loss"])))
     (whole, loss), *others = found
@@ -137,9 +128,6 @@ def test_the_steps_are_the_same(ema: float, tmp_path: Path) -> None:
         assert loss_ == pytest.approx(loss, rel=1e-5)
 
 
-# Runs
-
-
 def said(output: str) -> list[tuple[int, ...]]:
     """The numbers of each such line: rows tried at a time, rows of a batch, micro-batches, rows of the largest."""
     lines = [line for line in output.splitlines() if line.startswith("out of memory")]
@@ -150,7 +138,7 @@ def said(output: str) -> list[tuple[int, ...]]:
 @pytest.mark.usefixtures("every_epoch")
 @pytest.mark.parametrize("after", [0, 10], ids=["at once", "in the third epoch"])
 def test_a_run_goes_on_in_parts_to_the_same_router(
-    after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    after: int, tmp_path: Path, monkeypatch: Patch, capsys: Captured
 ) -> None:
     """And again killed in its last epoch, after which there is memory enough: what was found out holds for the whole run."""
     whole, cut, broken = (config(tmp_path, "recipe.batch_size=40", f"runs_dir={tmp_path / name}") for name in "abc")
@@ -180,11 +168,9 @@ def test_a_run_goes_on_in_parts_to_the_same_router(
 
 
 @pytest.mark.slow
-def test_scoring_that_does_not_fit_is_done_by_fewer_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.usefixtures("every_epoch")
+def test_scoring_by_fewer_rows(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     """What was trained is not trained again, if there was time for a checkpoint."""
-    monkeypatch.setattr("l2d.lightning.checkpoints.SHARE", float("inf"))
     whole, cut = (config(tmp_path, f"runs_dir={tmp_path / name}") for name in "ab")
     train(whole)
     real, seen = RouterModule.predict_step, 0
@@ -210,9 +196,7 @@ def test_scoring_that_does_not_fit_is_done_by_fewer_rows(
 
 
 @pytest.mark.slow
-def test_forced_it_begins_with_whole_batches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_forced_it_begins_with_whole_batches(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     cfg = config(tmp_path, "recipe.epochs=1")
     with monkeypatch.context() as patch:
         patch.setattr(CompSum, "loss", cramped(8))
@@ -226,9 +210,7 @@ def test_forced_it_begins_with_whole_batches(
 
 
 @pytest.mark.slow
-def test_too_large_in_the_smallest_parts_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_large_in_the_smallest_parts(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     monkeypatch.setattr(RouterModule, "losses", Mock(side_effect=torch.OutOfMemoryError("no")))
     with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .* 8 rows"):
         train(config(tmp_path))
@@ -239,20 +221,13 @@ def test_several_devices_are_told_to_take_a_smaller_batch(tmp_path: Path) -> Non
     """A process that ran out cannot begin again while the others wait for its gradients."""
     cfg = config(tmp_path, "trainer.devices=2")
     data, _ = build(cfg)
-    with (
-        pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .*recipe\.batch_size=8$"),
-        sparing(check(cfg), RunFolder(tmp_path), data),
-    ):
+    spared = sparing(check(cfg), RunFolder(tmp_path), data)
+    with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .*recipe\.batch_size=8$"), spared:
         raise torch.OutOfMemoryError("no")
 
 
-# Experts
-
-
 @pytest.mark.slow
-def test_experts_are_trained_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_experts_are_trained_in_parts(tmp_path: Path, monkeypatch: Patch, capsys: Captured) -> None:
     small = ["experts.network.width=2", "experts.recipe.epochs=1", "experts.recipe.batch_size=256"]
     cfg = compose([*TINY, "setup=severe", "experts=trained", *small, f"runs_dir={tmp_path}"])
     real, sizes = Classifier.losses, []
@@ -277,9 +252,7 @@ def test_experts_are_trained_in_parts(
     ("rows", "parts", "tried", "found"),
     [(8, 1, 8, 2), (9, 1, 9, 2), (7, 1, 7, None), (16, 2, 8, 4), (15, 2, 8, None), (17, 2, 9, 4)],
 )
-def test_how_far_a_batch_is_cut(
-    rows: int, parts: int, tried: int, found: int | None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_how_far_a_batch_is_cut(rows: int, parts: int, tried: int, found: int | None, capsys: Captured) -> None:
     """To four rows in the smallest micro-batch, and no further. tried: rows in the largest that ran out of memory."""
     full = RuntimeError("out of memory")
     if found is None:
@@ -294,7 +267,6 @@ def test_how_far_a_batch_is_cut(
     ("message", "is_it"),
     [
         ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes", True),
-        ("DefaultCPUAllocator: not enough memory: you tried to allocate 99 bytes", True),
         ("MPS backend out of memory (MPS allocated: 1 GB)", True),
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
         ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),

@@ -15,21 +15,19 @@ from l2d.utils.errors import L2DError
 from l2d.utils.files import write_json
 
 SCORE = {"deferral_loss": float, "error_rate": float, "mean_price": float, "ratios": [float], "standard_error": float}
+BASELINES = ("oracle", "best_single", "random", "majority", "nearest_neighbours", "category_table")
+CAPABILITIES = ("takes_prices_later", "has_posterior", "estimates_costs", "needs_labels", "reads_text")
 EVIDENCE = {"best_constant": str, "gain": float, "standard_error": float}
 # What a reader of metrics.json may rely on. A change here is a new SCHEMA_VERSION.
 SCHEMA: dict[str, Any] = {
     **SCORE,
-    "baselines": dict.fromkeys(
-        ("oracle", "best_single", "random", "majority", "nearest_neighbours", "category_table"), SCORE
-    ),
+    "baselines": dict.fromkeys(BASELINES, SCORE),
     "confusion": [[int]],
     "collapsed_expert": int,
     "prices": [float],
     "experts": [{"name": str, "error_rate": float, "price": float, "standard_error": float}],
     "schema_version": int,
-    "capabilities": dict.fromkeys(
-        ("takes_prices_later", "has_posterior", "estimates_costs", "needs_labels", "reads_text"), bool
-    ),
+    "capabilities": dict.fromkeys(CAPABILITIES, bool),
     "evaluation": str,
     "validation": SCORE,
     "guarded": {**SCORE, "constant": str, "offsets": [float], "validation": EVIDENCE, "test": EVIDENCE},
@@ -58,11 +56,8 @@ def full() -> RunMetrics:
         extreme=ExtremeShares("expert 1", [0.0, 0.3], target=0.95, share_train=0.94, share_test=0.9),
     )
     guarded = replace(found.guarded, constant="expert 2", offsets=[0.1, -0.1])
-    simple = replace(
-        found.baselines,
-        nearest_neighbours=example_score(0.25, [1.0, 0.0]),
-        category_table=example_score(0.25, [1.0, 0.0]),
-    )
+    one = example_score(0.25, [1.0, 0.0])
+    simple = replace(found.baselines, nearest_neighbours=one, category_table=one)
     return replace(found, guarded=guarded, baselines=simple)
 
 
@@ -100,15 +95,11 @@ def changed(**changes: Any) -> dict[str, Any]:
     ("content", "key"),
     [
         ('{"deferral_loss": ', ""),
-        ("[]", ""),
-        ("", ""),
         (json.dumps(full().as_json()).replace("0.25", "NaN", 1), "deferral_loss"),
         (changed(deferral_loss="0.25"), "deferral_loss"),
-        (changed(epochs=1.5), "epochs"),
         (changed(epochs=True), "epochs"),
         (changed(surprise=1), "surprise"),
         (changed(rows={"train": 1, "validation": 1, "test": 1, "more": 1}), "rows.more"),
-        (changed(rows={"train": 1, "validation": 1}), "rows.test"),
         (changed(capabilities={**full().as_json()["capabilities"], "reads_text": 0}), "capabilities.reads_text"),
         ({key: value for key, value in full().as_json().items() if key != "guarded"}, "guarded"),
     ],
@@ -119,9 +110,7 @@ def test_a_damaged_file_is_refused(content: Any, key: str, tmp_path: Path) -> No
         read_metrics(file)
     message = str(refused.value)
     assert message.startswith(f"{file}: ")
-    assert key in message
-    assert "force=true" in message
-    assert "\n" not in message
+    assert [key in message, "force=true" in message, "\n" in message] == [True, True, False]
 
 
 @pytest.mark.parametrize(("version", "shown"), [(SCHEMA_VERSION + 1, "6"), (4, "4"), ("5", "5"), (None, "none")])
@@ -130,11 +119,6 @@ def test_another_version_is_refused(version: Any, shown: str, tmp_path: Path) ->
     content = {"schema_version": version, "another": "key"} if version is not None else {"deferral_loss": 0.5}
     with pytest.raises(L2DError, match=f"schema_version {shown}.* {SCHEMA_VERSION}.*force=true"):
         read_metrics(written(tmp_path, content))
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        read_metrics(tmp_path / "metrics.json")
 
 
 def test_rho() -> None:

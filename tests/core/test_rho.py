@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from l2d.core.rewards import sum_others
 from l2d.core.rho import build_rho, cheapest_counts, reward_mass, rho_by_rule, rho_shares, tie_groups
-from l2d.utils import parameters
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import Rho
 
@@ -92,34 +91,4 @@ def test_numbers_and_lists() -> None:
 def test_rho_that_does_not_fit_the_data(rho: Rho, parameter: str, words: str) -> None:
     with pytest.raises(ParameterError, match=words) as caught:
         build_rho(rho, COSTS, sum_others(COSTS))
-    assert caught.value.parameter == parameter
-
-
-@pytest.mark.parametrize(
-    "rho", [1, 5.2, [1, 2.5], RULE, {**RULE, "total": -1.0, "groups": [[1, 3]]}, {**RULE, "values": [1]}]
-)
-def test_what_rho_may_be(rho: object) -> None:
-    parameters.check_value("rho", rho, Rho)
-
-
-@pytest.mark.parametrize(
-    ("rho", "parameter"),
-    [
-        *[(value, "rho") for value in (0.0, -1, float("inf"), float("nan"), True, "one", None)],
-        ([1.0, -2.0], "rho[2]"),
-        ([1.0, float("nan")], "rho[2]"),
-        ({**RULE, "rule": "theroy"}, "rho.rule"),
-        ({**RULE, "counts": "none"}, "rho.counts"),
-        ({**RULE, "total": "1"}, "rho.total"),
-        ({**RULE, "offset": float("inf")}, "rho.offset"),
-        ({**RULE, "groups": [[1, 0]]}, "rho.groups[1][2]"),
-        ({**RULE, "values": [0.0, 1.0]}, "rho.values[1]"),
-        ({**RULE, "ratio": 1.0}, "rho.ratio"),
-        ({"rule": "theory"}, "rho.total"),
-    ],
-)
-def test_what_rho_may_not_be(rho: object, parameter: str) -> None:
-    """One error, about the form that was given: a number, a list or a rule."""
-    with pytest.raises(ParameterError) as caught:
-        parameters.check_value("rho", rho, Rho)
     assert caught.value.parameter == parameter

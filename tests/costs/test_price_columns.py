@@ -17,10 +17,9 @@ from l2d.utils.errors import L2DError, ParameterError
 ROWS = answers([[0, 1], [1, 0]], prices=[[1.0, 0.5], [2.0, 0.0]])
 
 
-def cost(scale: float = 1.0, latency_price: float = 0.0) -> PriceColumns:
-    return PriceColumns(
-        scale=scale, error_price=None, latency_price=latency_price, noise=0.0, noise_kind="multiplicative"
-    )
+def cost(scale: float = 1.0, latency_price: float = 0.0, error_price: float | None = None) -> PriceColumns:
+    given = {"latency_price": latency_price, "noise": 0.0}
+    return PriceColumns(scale=scale, error_price=error_price, noise_kind="multiplicative", **given)
 
 
 def test_by_hand() -> None:
@@ -28,6 +27,7 @@ def test_by_hand() -> None:
     assert expert_costs(ROWS.errors, cost().row_prices(ROWS)).tolist() == [[1.0, 1.5], [3.0, 0.0]]
     assert expert_costs(ROWS.errors, cost(0.5).row_prices(ROWS)).tolist() == [[0.5, 1.25], [2.0, 0.0]]
     assert cost(0).row_prices(ROWS).tolist() == [[0, 0], [0, 0]]
+    assert cost().row_prices(ROWS[torch.tensor([1, 1, 0])]).tolist() == [[2, 0], [2, 0], [1, 0.5]]
 
 
 def test_seconds_cost_money() -> None:
@@ -52,14 +52,9 @@ def test_dollars_need_the_price_of_an_error() -> None:
     with pytest.raises(ParameterError, match=r"^error_price: missing.*usd"):
         cost().check_panel(dollars)
     cost(0.5).check_panel(dollars)
-    one = PriceColumns(scale=1.0, error_price=1.0, latency_price=0.0, noise=0.0, noise_kind="multiplicative")
-    one.check_panel(dollars)
+    cost(error_price=1.0).check_panel(dollars)
     losses = answers([[0, 3], [1, 0]], prices=[[1.0, 0.5], [2.0, 0.0]])
     cost().check_panel(replace(panel(losses, losses), dollars=True))
-
-
-def test_rows_keep_their_own_prices() -> None:
-    assert cost().row_prices(ROWS[torch.tensor([1, 1, 0])]).tolist() == [[2, 0], [2, 0], [1, 0.5]]
 
 
 def test_the_price_of_an_expert_is_the_mean_over_the_training_data() -> None:

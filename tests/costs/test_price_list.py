@@ -18,8 +18,12 @@ from l2d.utils.errors import L2DError, ParameterError
 ROWS = answers([[0, 1, 1], [1, 1, 0]])
 
 
+def price_list(prices: Any, scale: float = 1.0, error_price: float | None = None) -> PriceList:
+    return PriceList(prices=prices, scale=scale, error_price=error_price, noise=0.0, noise_kind="multiplicative")
+
+
 def prices_of(prices: Any, scale: float = 1.0, coverage: tuple[float, ...] | None = None) -> torch.Tensor:
-    cost = PriceList(prices=prices, scale=scale, error_price=None, noise=0.0, noise_kind="multiplicative")
+    cost = price_list(prices, scale)
     experts = panel(ROWS, coverage=coverage)
     return cost.prices(experts, every_row(experts))
 
@@ -30,13 +34,10 @@ def test_by_hand() -> None:
     torch.testing.assert_close(costs, torch.tensor([[1.0, 1.6, 1.1], [2.0, 1.6, 0.1]]).double())
 
 
-def test_coverage() -> None:
+def test_coverage_and_scale() -> None:
     assert prices_of("coverage", coverage=(0.7, 0.2, 0.1)).tolist() == [0.7, 0.2, 0.1]
     with pytest.raises(ParameterError, match=r"^prices=coverage: .*no coverage"):
         prices_of("coverage")
-
-
-def test_scale() -> None:
     assert prices_of([1.0, 0.6, 0.1], scale=0.5).tolist() == pytest.approx([0.5, 0.3, 0.05])
     assert prices_of("coverage", scale=2, coverage=(0.7, 0.2, 0.1)).tolist() == pytest.approx([1.4, 0.4, 0.2])
     assert prices_of([1.0, 0.6, 0.1], scale=0).tolist() == [0, 0, 0]
@@ -62,30 +63,17 @@ def test_prices_of_other_experts_are_refused(prices: Any, words: str) -> None:
         prices_of(prices)
 
 
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("cost.prices=free", "cost.prices=free"),
-        ("cost.prices=3", "cost.prices=3"),
-        ("cost.prices=null", "cost.prices=None"),
-        ("cost.prices=[1,-0.1,0]", "cost.prices[2]=-0.1"),
-        ("cost.prices=[1,nan,0]", "cost.prices[2]=nan"),
-        ("cost.prices=[1,inf,0]", "cost.prices[2]=inf"),
-        ("cost.prices=[a,1,2]", "cost.prices[1]=a"),
-        ("cost.prices={a: 1, b: -2}", "cost.prices.b=-2"),
-        ("cost.scale=-1", "cost.scale=-1"),
-        ("cost.scale=nan", "cost.scale=nan"),
-        ("cost.scale=inf", "cost.scale=inf"),
-        ("cost.noise=-0.1", "cost.noise=-0.1"),
-        ("cost.noise=nan", "cost.noise=nan"),
-        ("cost.noise_kind=gaussian", "cost.noise_kind=gaussian"),
-    ],
-)
-def test_bad_values_are_refused_before_there_are_data(override: str, key: str) -> None:
-    prices = [] if "prices" in override else ["cost.prices=[1,2,3]"]
+BAD = "prices=free prices=3 prices[2]=-0.1 prices[2]=nan prices[1]=a prices.b=-2 scale=-1 scale=inf noise=-0.1 noise_kind=x"
+
+
+@pytest.mark.parametrize("override", BAD.split())
+def test_bad_values_are_refused_before_there_are_data(override: str) -> None:
+    key, _, value = override.partition("=")
+    listed = {"prices[2]": f"[1,{value},0]", "prices[1]": f"[{value},1,2]", "prices.b": f"{{a: 1, b: {value}}}"}
+    given = f"cost.{key.partition('[')[0].partition('.')[0]}={listed.get(key, value)}"
     with pytest.raises(L2DError) as caught:
-        check(compose(["cost=error_plus_cost", *prices, override]))
-    assert str(caught.value).startswith(f"{key}: ")
+        check(compose(["cost=error_plus_cost", "cost.prices=[1,2,3]", given]))
+    assert str(caught.value).startswith(f"cost.{override}: ")
 
 
 def test_logged() -> None:
@@ -93,13 +81,11 @@ def test_logged() -> None:
     nan = float("nan")
     train = answers([[0, nan, nan], [nan, 1, nan], [0, nan, 1]], [[0.1, nan, nan], [nan, 0.2, nan], [0.1, nan, 0.3]])
     test = answers([[nan, 1, nan], [0, nan, nan]], [[nan, 0.4, nan], [0.1, nan, nan]])
-    found = PriceList(prices="logged", scale=2.0, error_price=None, noise=0.0, noise_kind="multiplicative")
+    found = price_list("logged", 2.0)
     experts = panel(train, test)
     assert found.prices(experts, every_row(experts)).tolist() == pytest.approx([0.2, 0.6, 0.6])
-    likely = replace(
-        train, propensities=torch.tensor([[0.9, nan, nan], [nan, 0.25, nan], [0.9, nan, 0.5]], dtype=torch.float64)
-    )
-    rest = replace(test, propensities=torch.tensor([[nan, 0.75, nan], [0.9, nan, nan]], dtype=torch.float64))
+    likely = replace(train, propensities=torch.tensor([[0.9, nan, nan], [nan, 0.25, nan], [0.9, nan, 0.5]]).double())
+    rest = replace(test, propensities=torch.tensor([[nan, 0.75, nan], [0.9, nan, nan]]).double())
     experts = panel(likely, rest)  # b: (4·0.2 + 4/3·0.4)/(4 + 4/3) = 0.25
     assert found.prices(experts, every_row(experts)).tolist() == pytest.approx([0.2, 0.5, 0.6])
     without_b = panel(answers([[0, nan, 1]], [[0.1, nan, 0.3]]))
@@ -114,9 +100,7 @@ def test_logged() -> None:
 )
 def test_a_log_in_another_unit(scale: float, error_price: float | None, refused: bool) -> None:
     """The run that wrote it counted a wrong answer as 2 cents: that must be said again, or something else."""
-    cost = PriceList(
-        prices=[1.0, 1.0, 1.0], scale=scale, error_price=error_price, noise=0.0, noise_kind="multiplicative"
-    )
+    cost = price_list([1.0, 1.0, 1.0], scale, error_price)
     cost.check_panel(panel(ROWS))
     cost.check_panel(replace(panel(ROWS), price_scale=1.0))
     experts = replace(panel(ROWS), price_scale=50.0)
@@ -130,7 +114,6 @@ def test_a_log_in_another_unit(scale: float, error_price: float | None, refused:
 def test_prices_of_a_log_in_dollars_need_the_price_of_an_error() -> None:
     """Listed ones are in units of one error, whatever the data call theirs."""
     dollars = replace(panel(ROWS), dollars=True)
-    given_as = {"scale": 1.0, "error_price": None, "noise": 0.0, "noise_kind": "multiplicative"}
     with pytest.raises(ParameterError, match=r"^error_price: missing.*usd"):
-        PriceList(prices="logged", **given_as).check_panel(dollars)  # type: ignore[arg-type]
-    PriceList(prices=[1.0, 0.6, 0.1], **given_as).check_panel(dollars)  # type: ignore[arg-type]
+        price_list("logged").check_panel(dollars)
+    price_list([1.0, 0.6, 0.1]).check_panel(dollars)

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from l2d.data import arrays
-from l2d.data.arrays import (
-    Answers,
-    Seen,
-    channel_statistics,
-    content_of,
-    divided_arrays,
-    moved_to_the_front,
-    with_kept_propensities,
-)
+from l2d.data.arrays import Answers, Seen, channel_statistics
 
 NAN = float("nan")
 
@@ -28,7 +20,7 @@ def test_rows_move_to_the_front(data: st.DataObject, n: int, at_a_time: int) -> 
     expected, before = inputs[order.long()], arrays.COLUMNS
     arrays.COLUMNS = at_a_time
     try:
-        found = moved_to_the_front(inputs, order.long())
+        found = arrays.moved_to_the_front(inputs, order.long())
     finally:
         arrays.COLUMNS = before
     assert torch.equal(found, expected)
@@ -38,7 +30,7 @@ def test_rows_move_to_the_front(data: st.DataObject, n: int, at_a_time: int) -> 
 def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
     """Rows 0, 2 and 3 are for training, rows 1 and 4 for the test."""
     five = torch.arange(5.0).double()[:, None]
-    found = divided_arrays(
+    found = arrays.divided_arrays(
         torch.arange(5.0)[:, None],
         torch.tensor([5, 6, 7, 8, 9]),
         10,
@@ -80,8 +72,8 @@ def test_inputs_and_labels_of_both_sides_are_part_of_the_fingerprint() -> None:
         replace(known, test_inputs=inputs + 1),
         replace(known, test_labels=labels + 1),
     ]
-    assert len({content_of(one) for one in (known, *others)}) == 5
-    assert content_of(replace(known, train_labels=labels.clone())) == content_of(known)
+    assert len({arrays.content_of(one) for one in (known, *others)}) == 5
+    assert arrays.content_of(replace(known, train_labels=labels.clone())) == arrays.content_of(known)
 
 
 def test_statistics_are_of_each_channel_and_a_constant_can_be_divided_by() -> None:
@@ -139,7 +131,7 @@ def test_propensities_among_rows_that_are_kept(
     """By hand: p/(p + q), as they are, or not known."""
     given_ones = None if chances is None else torch.tensor(chances).double()
     answers = Answers(torch.tensor(errors).double(), propensities=given_ones)
-    found, problem = with_kept_propensities(answers, others=others, each_asked=each_asked)
+    found, problem = arrays.with_kept_propensities(answers, others=others, each_asked=each_asked)
     assert said in problem
     assert bool(problem) is bool(said)
     if expected is None:

@@ -20,9 +20,8 @@ def batches(n: int, size: int, seed: int | None = 0, rank: int = 0, world: int =
     """A split of the even rows of 2n inputs; input i is the number i."""
     rows = torch.arange(n) * 2
     costs = torch.stack([rows, -rows], 1).float()
-    return Batches(
-        Inputs(torch.arange(2 * n), CPU, resident), rows, costs, rows * 10, size, seed=seed, rank=rank, world=world
-    )
+    inputs = Inputs(torch.arange(2 * n), CPU, resident)
+    return Batches(inputs, rows, costs, rows * 10, size, seed=seed, rank=rank, world=world)
 
 
 @given(st.integers(1, 200), st.integers(1, 64), st.sampled_from([None, 0, 7]))
@@ -166,15 +165,10 @@ def text_batches(tokens: torch.Tensor, size: int, **options: object) -> Batches:
 
 
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 60), st.integers(1, 3), st.sampled_from([None, 0, 5]))
-def test_texts_once_each_cut_to_their_batch_and_whole(
-    n: int, size: int, longest: int, world: int, seed: int | None
-) -> None:
-    tokens = texts(n, longest)
-    world = min(world, n)
-    resident = bool(n % 2)
-    loaders = [
-        text_batches(tokens, size, seed=seed, rank=rank, world=world, resident=resident) for rank in range(world)
-    ]
+def test_texts_once_each_cut_to_their_batch(n: int, size: int, longest: int, world: int, seed: int | None) -> None:
+    tokens, world = texts(n, longest), min(world, n)
+    options: dict[str, object] = {"seed": seed, "world": world, "resident": bool(n % 2)}
+    loaders = [text_batches(tokens, size, rank=rank, **options) for rank in range(world)]
     parts = [list(loader) for loader in loaders]
     assert {len(part) for part in parts} == {len(loaders[0])}
     assert [[len(labels) for _, _, labels in part] for part in parts] == [loader.sizes for loader in loaders]

@@ -47,8 +47,7 @@ def test_rows_without_any_outcome(capsys: pytest.CaptureFixture[str]) -> None:
     assert arrays.panel.train.prices[1].tolist() == [2, 1]
     assert arrays.panel.train.propensities is None
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "left out 1 row without any outcome (taken to be missing at random)"
-    assert said[1].startswith("propensities are estimated anew: several experts were asked on one row")
+    assert ["left out 1 row " in said[0], "propensities" in said[1]] == [True, True]
     with pytest.raises(ParameterError, match=r"^labels: must be 3 values"):
         make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "y"])
 
@@ -72,12 +71,10 @@ def test_prices_of_experts_or_of_rows() -> None:
 def test_one_wrong_amount_among_many_is_refused(wrong: float) -> None:
     amounts = np.ones((3, 2))
     amounts[1, 1] = wrong
-    with pytest.raises(ParameterError, match=r"^costs: must be finite and not negative"):
-        read_outcomes(amounts, None, None)
-    with pytest.raises(ParameterError, match=r"^errors: must be finite and not negative"):
-        read_outcomes(None, amounts, None)
-    with pytest.raises(ParameterError, match=r"^prices: must be finite and not negative"):
-        read_outcomes(None, np.ones((3, 2)), amounts)
+    given: dict[str, Any] = {"costs": (amounts, None, None), "errors": (None, amounts, None)}
+    for name, amounts_ in {**given, "prices": (None, np.ones((3, 2)), amounts)}.items():
+        with pytest.raises(ParameterError, match=f"^{name}: .*finite"):
+            read_outcomes(*amounts_)
 
 
 def test_labels_are_numbered_in_their_order() -> None:

@@ -12,17 +12,10 @@ from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
+from l2d.data import splits
 from l2d.data.arrays import Answers, Arrays, Panel
 from l2d.data.sheet import Sheet
-from l2d.data.splits import (
-    draw_whole_groups,
-    groups_of_equal_texts,
-    latest_rows,
-    rows_of_split_column,
-    split,
-    squeezed,
-    stratified_split,
-)
+from l2d.data.splits import draw_whole_groups, latest_rows, split, stratified_split
 from l2d.utils.errors import ParameterError
 
 
@@ -130,7 +123,7 @@ def test_groups_that_are_rows_change_nothing() -> None:
     for groups in (torch.arange(100), torch.randperm(100, generator=torch.Generator().manual_seed(0))):
         parts = zip(draw_whole_groups(draw, labels, groups), draw(labels), strict=True)
         assert all(torch.equal(one, other) for one, other in parts)
-    assert groups_of_equal_texts(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
+    assert splits.groups_of_equal_texts(["a b", "c", " a  b "]).tolist() == [0, 1, 0]
 
 
 def test_groups_are_drawn_by_the_label_of_their_first_row() -> None:
@@ -176,16 +169,10 @@ def test_test_rows_with_the_text_of_a_training_row_are_counted(
     groups: list[int], repeated: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sheet = Sheet(Path("t.csv"), {"part": pa.chunked_array([["train", "val", "test", "test", "train"]])})
-    rows, test, validation = rows_of_split_column(sheet, "part", torch.tensor(groups))
+    rows, test, validation = splits.rows_of_split_column(sheet, "part", torch.tensor(groups))
     assert (rows.tolist(), test.tolist()) == ([0, 1, 4], [2, 3])
     assert validation is not None
     assert validation.tolist() == [1]
     printed = capsys.readouterr().err
     assert repeated in printed
     assert bool(printed) == bool(repeated)
-
-
-def test_a_text_that_needs_no_squeezing_is_no_copy() -> None:
-    text = " ".join(["one", "text"])
-    assert squeezed(text) is text
-    assert squeezed(" one\n\ttext ") == "one text"

@@ -19,9 +19,8 @@ MODULE: Any = torch.nn.Linear(1, 1)
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
-    "code": lambda path: torch.save(
-        {"epoch": 1, "hidden": Path("x")}, path
-    ),  # unpickling it would run what the file says
+    # Unpickling it would run what the file says.
+    "code": lambda path: torch.save({"epoch": 1, "hidden": Path("x")}, path),
     "no_pickle": lambda path: path.write_bytes(b"no"),
     "missing": lambda path: path.unlink(missing_ok=True),
 }
@@ -36,20 +35,12 @@ def test_a_damaged_checkpoint_is_named(damage: str, tmp_path: Path) -> None:
 
 def in_epoch(number: int, measured: dict[str, float], others_stop: bool = False) -> Any:
     """What a checkpoint looks at of a trainer after an epoch, counted from 0. others_stop: another rank wants to."""
-    return SimpleNamespace(
-        callback_metrics={name: torch.tensor(value) for name, value in measured.items()},
-        current_epoch=number,
-        max_epochs=99,
-        should_stop=False,
-        is_global_zero=True,
-        fast_dev_run=False,
-        sanity_checking=False,
-        state=SimpleNamespace(fn=TrainerFn.FITTING),
-        strategy=SimpleNamespace(
-            broadcast=lambda due: due, reduce_boolean_decision=lambda wanted, **_: wanted or others_stop
-        ),
-        save_checkpoint=Path.touch,
-    )
+    agreed = SimpleNamespace(broadcast=lambda due: due, reduce_boolean_decision=lambda own, **_: own or others_stop)
+    flags = {"should_stop": False, "is_global_zero": True, "fast_dev_run": False, "sanity_checking": False}
+    metrics = {name: torch.tensor(value) for name, value in measured.items()}
+    state = SimpleNamespace(fn=TrainerFn.FITTING)
+    more = {"callback_metrics": metrics, "state": state, "strategy": agreed, "save_checkpoint": Path.touch}
+    return SimpleNamespace(current_epoch=number, max_epochs=99, **flags, **more)
 
 
 @pytest.mark.parametrize(("checkpoint", "epoch"), [("best", 1), ("best_loss", 2), ("last", None)])
@@ -87,9 +78,7 @@ VALUES = [0.5, 0.4, 0.4, 0.3, 0.35, 0.31]
 
 @pytest.mark.parametrize(("patience", "stop"), [(1, 3), (2, 6), (3, None), (None, None)])
 @pytest.mark.parametrize("killed_after", [None, 1, 4])
-def test_patience_counts_epochs_since_the_best(
-    patience: int | None, stop: int | None, killed_after: int | None, tmp_path: Path
-) -> None:
+def test_patience(patience: int | None, stop: int | None, killed_after: int | None, tmp_path: Path) -> None:
     """Equal to the best is no new best. A run that is killed after an epoch counts on where it was."""
     checkpoint = EpochCheckpoint(tmp_path, LOSS, patience=patience)
     stopped = None

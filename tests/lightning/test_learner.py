@@ -17,35 +17,20 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException, SI
 from tests.assembly.test_module import Repeated
 from torch import Tensor
 
-from l2d.lightning.learner import (
-    PLAIN,
-    STREAMS,
-    Learner,
-    ended_by_signals,
-    hide_missing_gpu,
-    is_full,
-    make_scheduler,
-    make_trainer,
-    search_convolutions,
-    speed,
-)
+from l2d.lightning import learner as learning
+from l2d.lightning.learner import PLAIN, STREAMS, Learner, ended_by_signals, make_trainer, speed
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.interrupts import TERMINATED
 
-# How training ends
+SGD = partial(torch.optim.SGD, lr=0.1)
+ON_CPU: dict[str, Any] = {"channels_last": False, "compile_mode": "false"}
 
 
 class Ending(Learner):
     """Ends in its first step as it is told to."""
 
     def __init__(self, end: Callable[[], object]) -> None:
-        super().__init__(
-            network=torch.nn.Linear(1, 1),
-            optimizer=partial(torch.optim.SGD, lr=0.1),
-            schedule="constant",
-            channels_last=False,
-            compile_mode="false",
-        )
+        super().__init__(network=torch.nn.Linear(1, 1), optimizer=SGD, schedule="constant", **ON_CPU)
         self.end = end
 
     def losses(self, inputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
@@ -64,16 +49,16 @@ def kept_handlers() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def fit(end: Callable[[], object]) -> None:
-    train_two_steps(Ending(end))
+def rows_of(number: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.ones(number, 1), torch.zeros(number, 2), torch.zeros(number)
 
 
-def train_two_steps(learner: Learner) -> None:
+def train_two_steps(learner: Learner, epochs: int = 1) -> pl.Trainer:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = make_trainer(accelerator="cpu", max_epochs=1, log_every_n_steps=1, callbacks=[], **quiet)
-    batch = torch.ones(2, 1), torch.zeros(2, 2), torch.zeros(2)
+    trainer = make_trainer(accelerator="cpu", max_epochs=epochs, log_every_n_steps=1, callbacks=[], **quiet)
     with kept_handlers(), ended_by_signals():
-        trainer.fit(learner, Repeated(batch, 2))
+        trainer.fit(learner, Repeated(rows_of(2), 2))
+    return trainer
 
 
 def test_every_step_has_its_own_gradient() -> None:
@@ -93,12 +78,12 @@ def press(number: int) -> None:
 def test_ctrl_c_is_a_keyboard_interrupt() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
     with pytest.raises(KeyboardInterrupt):
-        fit(lambda: press(signal.SIGINT))
+        train_two_steps(Ending(lambda: press(signal.SIGINT)))
 
 
 def test_sigterm_ends_with_its_own_status() -> None:
     with pytest.raises(SystemExit) as caught:
-        fit(lambda: press(signal.SIGTERM))
+        train_two_steps(Ending(lambda: press(signal.SIGTERM)))
     assert caught.value.code == TERMINATED
     assert not isinstance(caught.value, SIGTERMException)
 
@@ -106,7 +91,7 @@ def test_sigterm_ends_with_its_own_status() -> None:
 @pytest.mark.parametrize("code", ["please install foo", 3, 1, None])
 def test_another_exit_keeps_its_message_and_status(code: str | int | None) -> None:
     with pytest.raises((SystemExit, KeyboardInterrupt)) as caught:
-        fit(lambda: sys.exit(code))
+        train_two_steps(Ending(lambda: sys.exit(code)))
     assert isinstance(caught.value, SystemExit)
     assert caught.value.code == code
 
@@ -133,9 +118,7 @@ def test_what_the_trainer_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize("devices", [1, 2])
-def test_several_devices_are_found_by_lightning_and_rows_divided_by_the_loaders(
-    devices: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_devices_are_found_by_lightning(devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pl, "Trainer", lambda **options: options)
     options: Any = make_trainer(devices=devices)
     assert (options["plugins"] is None) == (devices > 1)
@@ -143,25 +126,16 @@ def test_several_devices_are_found_by_lightning_and_rows_divided_by_the_loaders(
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_no_search_for_convolutions_where_determinism_was_asked_for(
-    deterministic: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_search_for_convolutions_if_deterministic(deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: deterministic)
-    search_convolutions(True)
+    learning.search_convolutions(True)
     assert torch.backends.cudnn.benchmark is not deterministic
 
 
-# Batches
-
-
 def test_what_is_full_by_hand() -> None:
-    assert is_full(8, 8, 1)
-    assert not is_full(9, 8, 1)
-    assert not is_full(7, 8, 1)
-    assert is_full(9, 8, 2)
-    assert not is_full(10, 8, 2)
-    assert not is_full(7, 8, 2)
+    assert [learning.is_full(rows, 8, 1) for rows in (7, 8, 9)] == [False, True, False]
+    assert [learning.is_full(rows, 8, 2) for rows in (7, 8, 9, 10)] == [False, True, True, False]
 
 
 class Noting(torch.nn.Linear):
@@ -180,21 +154,10 @@ class Small(Learner):
     """The output is the loss."""
 
     def __init__(self, schedule: str = "constant", ema: float = 0.0) -> None:
-        super().__init__(
-            network=Noting(),
-            optimizer=partial(torch.optim.SGD, lr=0.4),
-            schedule=schedule,
-            channels_last=False,
-            compile_mode="false",
-            ema=ema,
-        )
+        super().__init__(network=Noting(), optimizer=SGD, schedule=schedule, ema=ema, **ON_CPU)
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:  # noqa: ARG002
         return outputs[:, 0]
-
-
-def rows_of(number: int) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.ones(number, 1), torch.zeros(number, 2), torch.zeros(number)
 
 
 def test_only_full_batches_run_compiled() -> None:
@@ -221,13 +184,10 @@ def test_predictions_are_those_of_the_averaged_weights(monkeypatch: pytest.Monke
     assert not torch.backends.cudnn.benchmark
 
 
-# Learning rates
-
-
 def rates(schedule: str, steps: int) -> list[float]:
     """Of each step, and the one after the last. Momentum is left alone."""
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5, momentum=0.9)
-    scheduler = make_scheduler(optimizer, schedule, steps)
+    scheduler = learning.make_scheduler(optimizer, schedule, steps)
     found = []
     for _ in range(steps + 1):
         [group] = optimizer.param_groups
@@ -248,13 +208,8 @@ def test_schedules_by_hand() -> None:
 
 
 def test_the_rate_that_is_logged_is_the_one_it_has_come_to() -> None:
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    trainer = make_trainer(accelerator="cpu", max_epochs=2, log_every_n_steps=1, callbacks=[], **quiet)
-    trainer.fit(Small("cosine"), Repeated(rows_of(2), 2))
+    trainer = train_two_steps(Small("cosine"), epochs=2)
     assert float(trainer.callback_metrics["lr"]) == pytest.approx(0, abs=1e-9)
-
-
-# Checkpoints and devices
 
 
 def test_the_random_stream_is_in_the_checkpoint() -> None:
@@ -297,7 +252,7 @@ def test_a_gpu_is_hidden_only_where_there_is_none_and_nothing_is_said(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", before or "")
     if before is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    hide_missing_gpu()
+    learning.hide_missing_gpu()
     assert os.environ.get("CUDA_VISIBLE_DEVICES") == after
 
 
@@ -316,5 +271,5 @@ def test_a_loss_that_is_not_finite_ends_the_training(train: float, validation: f
 @pytest.mark.parametrize("wanted", [True, False])
 def test_channels_last_is_how_the_weights_lie(wanted: bool) -> None:
     network = torch.nn.Conv2d(2, 2, 3)
-    Learner(network=network, optimizer=torch.optim.SGD, schedule="constant", channels_last=wanted, compile_mode="false")
+    Learner(network=network, optimizer=SGD, schedule="constant", channels_last=wanted, compile_mode="false")
     assert network.weight.is_contiguous(memory_format=torch.channels_last) == wanted

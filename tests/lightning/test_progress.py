@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 import pytorch_lightning as pl
-import torch
 from tests.assembly.test_module import Repeated
-from tests.lightning.test_learner import Ending
+from tests.lightning.test_learner import Ending, rows_of
 
 from l2d.lightning.learner import make_trainer
 from l2d.lightning.progress import EpochsFromOne, is_watched
@@ -28,16 +27,9 @@ def test_epochs_count_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", io.StringIO())
     bar = EpochsFromOne(refresh_rate=1)
     seen = Descriptions(bar)
-    trainer = make_trainer(
-        accelerator="cpu",
-        max_epochs=3,
-        log_every_n_steps=1,
-        logger=False,
-        enable_checkpointing=False,
-        callbacks=[bar, seen],
-    )
-    batch = torch.ones(2, 1), torch.zeros(2, 2), torch.zeros(2)
-    trainer.fit(Ending(lambda: None), Repeated(batch, 1))
+    quiet = {"logger": False, "enable_checkpointing": False}
+    trainer = make_trainer(accelerator="cpu", max_epochs=3, log_every_n_steps=1, callbacks=[bar, seen], **quiet)
+    trainer.fit(Ending(lambda: None), Repeated(rows_of(2), 1))
     assert [description.removesuffix(": ") for description in seen.seen] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
 
 

@@ -15,21 +15,9 @@ from l2d.core.costs import cheapest
 from l2d.core.decisions import argmax_last
 from l2d.core.deferral import deferral_loss
 from l2d.core.rewards import sum_others
+from l2d.methods import cost_sensitive as cs
 from l2d.methods.comp_sum import comp_sum_loss, comp_sum_phi, comp_sum_terms
-from l2d.methods.cost_sensitive import (
-    CostSensitive,
-    comp_sum_psi,
-    crf,
-    hinge,
-    log_sum_form,
-    max_form,
-    max_margin_markov,
-    multiplicative_margin,
-    pair_margins,
-    struct_svm,
-    sum_form,
-    unit_margin_loss,
-)
+from l2d.methods.cost_sensitive import CostSensitive, comp_sum_psi, hinge, max_form, pair_margins, sum_form
 
 cases = given(st.integers(2, 5), st.integers(0, 9999))
 COSTS = torch.tensor([[0.7, 1.2, 0.1], [1.7, 0.2, 1.1]], dtype=torch.float64)
@@ -72,14 +60,14 @@ def test_by_hand() -> None:
     costs = torch.tensor([[[9.0, 0.5, 1.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])  # the diagonal is not looked at
     u = pair_margins(scores, rho)
     assert u[0, 0].tolist() == [0, -0.5, 0.5]
-    assert float(max_form(costs, hinge(u))[0, 0]) == 0.75 == float(struct_svm(costs, u)[0, 0])
+    assert float(max_form(costs, hinge(u))[0, 0]) == 0.75 == float(cs.struct_svm(costs, u)[0, 0])
     assert float(sum_form(costs, hinge(u))[0, 0]) == 1.25
-    assert float(max_form(costs, unit_margin_loss(u))[0, 0]) == 0.5
-    assert float(max_margin_markov(costs, u)[0, 0]) == 1
-    assert float(crf(costs, u)[0, 0]) == pytest.approx(math.log(1 + math.e + math.exp(0.5)))
+    assert float(max_form(costs, cs.unit_margin_loss(u))[0, 0]) == 0.5
+    assert float(cs.max_margin_markov(costs, u)[0, 0]) == 1
+    assert float(cs.crf(costs, u)[0, 0]) == pytest.approx(math.log(1 + math.e + math.exp(0.5)))
     expected = math.log((1 + math.exp(0.5)) ** 0.5 + 1 + math.exp(-0.5))
-    assert float(log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(expected)
-    assert float(multiplicative_margin(costs, u, 0.6)[0, 0]) == pytest.approx(0.6)
+    assert float(cs.log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(expected)
+    assert float(cs.multiplicative_margin(costs, u, 0.6)[0, 0]) == pytest.approx(0.6)
 
 
 @cases
@@ -89,10 +77,10 @@ def test_against_loops(p: int, seed: int) -> None:
     found = {
         "max": max_form(costs, hinge(u)),
         "sum": sum_form(costs, comp_sum_psi(u, 2.5)),
-        "log": log_sum_form(costs, comp_sum_psi(u, 1.0)),
-        "margin": max_form(costs, unit_margin_loss(u)),
-        "m3n": max_margin_markov(costs, u),
-        "crf": crf(costs, u),
+        "log": cs.log_sum_form(costs, comp_sum_psi(u, 1.0)),
+        "margin": max_form(costs, cs.unit_margin_loss(u)),
+        "m3n": cs.max_margin_markov(costs, u),
+        "crf": cs.crf(costs, u),
     }
     f, c = scores.numpy(), costs.numpy()
     for i in range(4):
@@ -113,7 +101,7 @@ def test_against_loops(p: int, seed: int) -> None:
 def test_margin_loss_bounds_the_zero_one_loss(p: int, seed: int) -> None:
     """Section 4.1: c(x, k, 𝖿(x)) 1[ρ_f(x, k) ≤ 0] ≤ L_ρ(f, x, k), ties included."""
     scores, costs, rho = draw(p, seed)
-    bound = max_form(costs, unit_margin_loss(pair_margins(scores, rho)))
+    bound = max_form(costs, cs.unit_margin_loss(pair_margins(scores, rho)))
     chosen = argmax_last(scores)
     zero_one = costs.gather(2, chosen[:, None, None].expand(4, p, 1))[..., 0]  # the cost is 0 where k is chosen
     assert (zero_one <= bound).all()
@@ -129,8 +117,8 @@ def test_max_is_below_sum_and_log_sum(p: int, seed: int, tau: float) -> None:
     u = pair_margins(scores, rho)
     psi = comp_sum_psi(u, tau)
     assert (max_form(costs, psi) <= sum_form(costs, psi) + 1e-12).all()
-    assert (max_form(costs, psi) <= log_sum_form(costs, psi) + 1e-12).all()
-    margin = max_form(costs, unit_margin_loss(u))
+    assert (max_form(costs, psi) <= cs.log_sum_form(costs, psi) + 1e-12).all()
+    margin = max_form(costs, cs.unit_margin_loss(u))
     for above in (hinge(u), comp_sum_psi(u, 0.0), comp_sum_psi(u, 1.0) / math.log(2)):
         assert (margin <= max_form(costs, above) + 1e-12).all()
 
@@ -197,10 +185,12 @@ def test_against_struct_svm_and_crf(p: int, seed: int) -> None:
     is at most the multiplicative margin loss, for any costs."""
     scores, costs, rho = draw(p, seed)
     u = pair_margins(scores, rho)
-    assert torch.equal(max_form(costs, hinge(u)), struct_svm(costs, u))
-    assert (max_form(costs, comp_sum_psi(u, 1.0)) <= crf(costs, u) + 1e-12).all()
+    assert torch.equal(max_form(costs, hinge(u)), cs.struct_svm(costs, u))
+    assert (max_form(costs, comp_sum_psi(u, 1.0)) <= cs.crf(costs, u) + 1e-12).all()
     largest = 3 * float(costs.max())
-    assert (max_form(3 * costs, unit_margin_loss(u)) <= multiplicative_margin(3 * costs, u, largest) + 1e-12).all()
+    assert (
+        max_form(3 * costs, cs.unit_margin_loss(u)) <= cs.multiplicative_margin(3 * costs, u, largest) + 1e-12
+    ).all()
 
 
 def pair(cost: float, margin: float, p: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
@@ -218,15 +208,15 @@ def test_where_the_comparison_fails() -> None:
     """
     costs, u = pair(0.5, 0.8)
     assert float(max_form(costs, hinge(u))[0, 0]) == pytest.approx(0.1)
-    assert float(max_margin_markov(costs, u)[0, 0]) == 0
+    assert float(cs.max_margin_markov(costs, u)[0, 0]) == 0
     costs, u = pair(0.5, -1.0)
-    assert float(max_form(costs, hinge(u))[0, 0]) == 1 < float(max_margin_markov(costs, u)[0, 0]) == 1.5
+    assert float(max_form(costs, hinge(u))[0, 0]) == 1 < float(cs.max_margin_markov(costs, u)[0, 0]) == 1.5
     costs, u = pair(2.0, -5.0)
     assert float(max_form(costs, comp_sum_psi(u, 1.0))[0, 0]) == pytest.approx(10.0134, abs=1e-4)
-    assert float(crf(costs, u)[0, 0]) == pytest.approx(7.0009, abs=1e-4)
+    assert float(cs.crf(costs, u)[0, 0]) == pytest.approx(7.0009, abs=1e-4)
     costs, u = pair(0.5, 10.0, p=3)
-    assert float(log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) > 0.69
-    assert float(crf(costs, u)[0, 0]) < 2e-4
+    assert float(cs.log_sum_form(costs, comp_sum_psi(u, 1.0))[0, 0]) > 0.69
+    assert float(cs.crf(costs, u)[0, 0]) < 2e-4
 
 
 @cases

@@ -27,7 +27,7 @@ FLAGS = (True, False), (0, "true", None)
 CASES: dict[tuple[type[Method], str], tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     (CompSum, "tau"): NOT_NEGATIVE,
     (CompSum, "rewards"): (("sum_others", "complement"), ("x", None)),
-    (CompSum, "rho"): ((1.0, [1, 2]), (0.0, "x")),  # tests/core/test_rho.py has the rest
+    (CompSum, "rho"): ((1.0, [1, 2]), (0.0, "x")),  # tests/utils/test_parameters.py has the rest
     (CostSensitive, "tau"): NOT_NEGATIVE,
     (CostSensitive, "pairs"): (("rewards", "regret"), ("x",)),
     (CostSensitive, "psi"): (("hinge", "rho_margin", "comp_sum"), ("x",)),

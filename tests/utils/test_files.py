@@ -53,13 +53,10 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         write_text(tmp_path / "a.txt", "x")
 
 
-def test_no_such_folder_names_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as caught:
+def test_errors_name_the_file_and_not_the_temporary_one(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as missing:
         write_text(tmp_path / "nowhere" / "a.txt", "x")
-    assert caught.value.filename == str(tmp_path / "nowhere" / "a.txt")
-
-
-def test_errors_about_other_files_stay_what_they_are(tmp_path: Path) -> None:
+    assert missing.value.filename == str(tmp_path / "nowhere" / "a.txt")
     with pytest.raises(FileNotFoundError) as caught:
         write_atomically(tmp_path / "a.txt", lambda _: (tmp_path / "source").read_text())
     assert caught.value.filename == str(tmp_path / "source")

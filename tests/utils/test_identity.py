@@ -39,12 +39,9 @@ def test_different_values_differ() -> None:
     assert identity_hash(0.0, 16) == identity_hash(-0.0, 16)
 
 
-def test_the_length_is_that_of_the_name() -> None:
+def test_the_length_is_that_of_the_name_and_objects_have_none() -> None:
     assert len(identity_hash("x", 8)) == 8
     assert identity_hash("x", 12).startswith(identity_hash("x", 8))
-
-
-def test_objects_have_no_identity() -> None:
     with pytest.raises(TypeError):
         identity_hash({"x": object()}, 8)
 

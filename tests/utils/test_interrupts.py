@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,44 +16,42 @@ class Pressed:
         signal.getsignal(signal.SIGINT)  # the handler runs here at the latest
 
 
+@pytest.fixture
+def default_handler(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(interrupts, "_pressed", False)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_handler")
 def test_dropped_and_raised_later(monkeypatch: pytest.MonkeyPatch) -> None:
     dropped: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: dropped.append(what.exc_type))
-    monkeypatch.setattr(interrupts, "_pressed", False)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        interrupts.remember()
+    interrupts.remember()
+    interrupts.raise_dropped()
+    thing = Pressed()
+    del thing
+    assert dropped == [KeyboardInterrupt]
+    with pytest.raises(KeyboardInterrupt):
         interrupts.raise_dropped()
-        thing = Pressed()
-        del thing
-        assert dropped == [KeyboardInterrupt]
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.raise_dropped()
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
-def test_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupts, "_pressed", False)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+@pytest.mark.usefixtures("default_handler")
+def test_deferred() -> None:
     reached = []
-    try:
-        interrupts.remember()
-        with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012
-            del (thing := [Pressed()])[0]
-            reached.append(thing)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    interrupts.remember()
+    with pytest.raises(KeyboardInterrupt), interrupts.deferred():  # noqa: PT012
+        del (thing := [Pressed()])[0]
+        reached.append(thing)
     assert reached == [[]]
 
 
+@pytest.mark.usefixtures("default_handler")
 def test_what_ignores_it_goes_on_ignoring_it() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        interrupts.remember()
-        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interrupts.remember()
+    assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
 
 
 def test_only_ctrl_c_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +62,3 @@ def test_only_ctrl_c_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch, capsys
     assert capsys.readouterr().err == "interrupted; go on\n"
     sys.excepthook(ZeroDivisionError, ZeroDivisionError(), None)
     assert others == [ZeroDivisionError]
-
-
-def test_sigterm_ends_with_the_status_that_a_shell_reports() -> None:
-    assert interrupts.TERMINATED == 143

@@ -21,17 +21,12 @@ def test_nothing_is_imported_to_find_it(tmp_path: Path, monkeypatch: pytest.Monk
     (package / "__init__.py").write_text("raise SystemExit('imported')")
     (package / "losses.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    assert changed_since({"found_package.losses", "found_package.none", "none.at.all", ""}, 0) == [
-        package / "losses.py"
-    ]
-
-
-def test_folders_without_an_init_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "bare_folder" / "losses" / "hinge.py"
-    file.parent.mkdir(parents=True)
-    file.write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert changed_since({"bare_folder.losses.hinge"}, 0) == [file]
+    asked = {"found_package.losses", "found_package.none", "none.at.all", ""}
+    assert changed_since(asked, 0) == [package / "losses.py"]
+    bare = tmp_path / "bare_folder" / "losses" / "hinge.py"  # without an __init__.py
+    bare.parent.mkdir(parents=True)
+    bare.write_text("")
+    assert changed_since({"bare_folder.losses.hinge"}, 0) == [bare]
 
 
 def test_code_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,8 @@ from l2d.utils.text import aligned, counted, listed, painted, say
 
 
 def test_the_first_column_goes_left_and_the_others_right() -> None:
-    assert aligned(["a", "bcd"], [["long", "1"], ["x", "12345"]]).split("\n") == [
-        "a       bcd",
-        "-----------",
-        "long      1",
-        "x     12345",
-    ]
+    lines = ["a       bcd", "-----------", "long      1", "x     12345"]
+    assert aligned(["a", "bcd"], [["long", "1"], ["x", "12345"]]).split("\n") == lines
     assert aligned(["a", "b"], []) == "a  b\n----"
 
 
@@ -28,25 +24,14 @@ def test_only_what_is_left_out_is_counted() -> None:
 
 
 def test_colours() -> None:
-    assert painted("router  0.1\noracle\nverdict: unclear.\nverdict: routing pays.\nWARNING: collapsed\n").split(
-        "\n"
-    ) == [
-        "\033[1mrouter  0.1\033[0m",
-        "oracle",
-        "\033[1;33mverdict: unclear.\033[0m",
-        "\033[1;32mverdict: routing pays.\033[0m",
-        "\033[1;31mWARNING: collapsed\033[0m",
-        "",
-    ]
+    codes = {"router  0.1": "1", "verdict: unclear.": "1;33", "verdict: routing pays.": "1;32", "WARNING: x": "1;31"}
+    for line, code in codes.items():
+        assert painted(f"{line}\noracle\n") == f"\033[{code}m{line}\033[0m\noracle\n"
 
 
-@pytest.mark.parametrize(
-    ("terminal", "no_color", "coloured"), [(True, "", True), (True, "1", False), (False, "", False)]
-)
-def test_colours_on_a_terminal_alone(
-    terminal: bool, no_color: str, coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-    monkeypatch.setenv("NO_COLOR", no_color)
-    say("WARNING: collapsed")
-    assert ("\033" in capsys.readouterr().out) is coloured
+def test_colours_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for terminal, no_color, coloured in ((True, "", True), (True, "1", False), (False, "", False)):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setenv("NO_COLOR", no_color)
+        say("WARNING: collapsed")
+        assert ("\033" in capsys.readouterr().out) is coloured

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from tests.conftest import environment
 
 from l2d.config import compose
-from l2d.utils.errors import Busy, L2DError, ParameterError
+from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.user_errors import OneLineParser, answering, given_as_flags, how_to_write, is_mistake, one_line
 
 
@@ -77,12 +77,8 @@ def test_ctrl_c_ends_by_the_signal_so_that_a_loop_around_the_command_ends_too() 
     ("given", "said"),
     [
         ("recipe.emma=0.9", "recipe.emma: .* ema"),
-        ("method.rho.ofset=3", "method.rho.ofset: .* offset"),
         ("sed=1", "sed: .* seed"),
-        ("tune.serach=paper", "tune.serach: .* search"),
         ("cost.colour=red", "cost.colour: .* noise, noise_kind"),
-        ("dataset.labels=topic", "dataset.labels: "),
-        ("methods=mild", "methods: .* method"),
         ("method=mildd", "method=mildd: .* mild"),
         ("hydra/launcher=gpu_4", "hydra/launcher=gpu_4: .* gpus_4"),
         ("setup=z", "setup=z: .* I, II, III, llama"),
@@ -130,9 +126,7 @@ def test_other_errors_of_hydra_say_what_and_why() -> None:
     for caught, words in ((missing, "a"), (scalar, "dataset.name.x"), (merged, "method.rho=[1,2]")):
         line = one_line(caught.value)
         assert words in line
-        assert "\n" not in line
-        assert "there are" not in line
-        assert "did you mean" not in line
+        assert [word for word in ("\n", "there are", "did you mean") if word in line] == []
     silent = HydraException("no config")
     silent.__cause__ = ValueError()
     assert one_line(silent) == "no config"
@@ -142,11 +136,9 @@ def test_other_errors_of_hydra_say_what_and_why() -> None:
     ("error", "expected"),
     [
         (L2DError("a"), True),
-        (Busy("a"), True),
         (OSError(2, "No such file", "a.csv"), True),
         (OSError(28, "No space left on device"), False),
         (TypeError("a"), False),
-        (KeyError("a"), False),
     ],
 )
 def test_bugs_are_no_mistakes(error: Exception, expected: bool) -> None:

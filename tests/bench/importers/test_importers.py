@@ -136,12 +136,10 @@ def test_preprocessed_files_of_llmrouter_have_no_task(tmp_path: Path) -> None:
     ("name", "parts"),
     [
         ("gsm8k-train.json", ("gsm8k", "train")),
-        ("arc_challenge_test.json", ("arc_challenge", "test")),
         ("default_routing_train_data.jsonl", ("default_routing", "train")),
         ("x.val.json", ("x", "validation")),
         ("test.json", ("", "test")),
         ("latest.json", ("latest", None)),
-        ("MATH_prealgebra.json", ("MATH_prealgebra", None)),
     ],
 )
 def test_names_of_files(name: str, parts: tuple[str, str | None]) -> None:
@@ -218,19 +216,10 @@ def test_several_files_of_routerbench(tmp_path: Path) -> None:
     assert found["split"] == ["train", "train", "test", "test"]
 
 
-@pytest.mark.parametrize(
-    ("cell", "text"),
-    [
-        ("plain", "plain"),
-        ("[a list?", "[a list?"),
-        ("[1, 2]", "[1, 2]"),
-        (["x", "y"], "x\ny"),
-        (None, ""),
-        ("[" * 9999, "[" * 9999),
-    ],
-)
-def test_prompts_of_routerbench(cell: object, text: str) -> None:
-    assert plain_prompt(cell) == text
+def test_prompts_of_routerbench() -> None:
+    for same in ("plain", "[a list?", "[1, 2]", "[" * 9999):
+        assert plain_prompt(same) == same
+    assert (plain_prompt(["x", "y"]), plain_prompt(None)) == ("x\ny", "")
 
 
 def test_llmrouterbench(tmp_path: Path) -> None:
@@ -284,19 +273,13 @@ FIRST = answered("q", "a", 1)
         (routellm_outcomes, "r.csv", "question,a,b\nq,True,True\n", "no column prompt; .*question, a, b"),
         (routellm_outcomes, "r.csv", "prompt,a,b\nq,True,maybe\n", "column b: not a number.* 1 of 1 rows"),
         (routellm_outcomes, "r.csv", "prompt,a,b\nq,True,0.5\n", "column b: neither True nor False"),
-        (routellm_outcomes, "r.csv", "prompt,a,b\nq,True\n", "Row #2"),
-        (routellm_outcomes, "r.csv", "", "Empty CSV file"),
-        (routerdc_outcomes, "mmlu_test.json", "{", "not a JSON list"),
         (routerdc_outcomes, "mmlu_test.json", '{"question": "q"}', "not a JSON list"),
-        (routerdc_outcomes, "mmlu_test.json", "[1]", "item 1: not a JSON object"),
         (routerdc_outcomes, "mmlu_test.json", [{"scores": {"a": 1}}], "item 1: no question"),
         (routerdc_outcomes, "mmlu_test.json", [{"question": 3, "scores": {"a": 1}}], "item 1: question is '3'"),
         (routerdc_outcomes, "mmlu_test.json", [{"question": "q"}], "item 1: no scores"),
         (routerdc_outcomes, "mmlu_test.json", [question("q", 1, 7)], "item 1: scores of org/b is 7"),
         (llmrouter_priced, "r.jsonl", FIRST + "{", "line 2: not a JSON object"),
         (llmrouter_priced, "r.jsonl", FIRST + '{"model_name": "b", "performance": 1}', "line 2: no query"),
-        (llmrouter_priced, "r.jsonl", FIRST + '{"query": "q", "performance": 1}', "line 2: no model_name"),
-        (llmrouter_priced, "r.jsonl", FIRST + '{"query": "q", "model_name": "b"}', "line 2: no performance"),
         (llmrouter_priced, "r.jsonl", FIRST + answered("q", "b", 3), "line 2: performance is 3"),
         (llmrouter_priced, "r.jsonl", FIRST.replace("input_tokens", "in"), "no input_tokens or prompt_tokens"),
         (llmrouter_priced, "r.jsonl", FIRST + answered("q", "b", 1, input_tokens=-1), "line 2: input_tokens is -1"),
@@ -306,7 +289,6 @@ FIRST = answered("q", "a", 1)
         (routerbench_outcomes, "r.csv", WIDE.replace("eval_name,gpt-4,", "eval_name,gpt,"), "no column gpt-4"),
         (routerbench_outcomes, "r.csv", WIDE.replace("mbpp,1.0,", "mbpp,9.0,"), "column gpt-4: .* 1 of 2 rows: 1"),
         (routerbench_outcomes, "r.csv", WIDE.replace("0.0001", "-1"), r"org/b\|total_cost: negative .* 1 of 2 rows: 1"),
-        (routerbench_outcomes, "r.csv", WIDE.replace("0.0001", ""), r"org/b\|total_cost: empty .* 1 of 2 rows: 1"),
         (routerbench_outcomes, "r.csv", WIDE.replace("['Write code.']", "[]"), "column prompt: empty in rows 1"),
         (routerbench_outcomes, "r.pkl", "not read", r"pickle .*'.*r\.pkl'.*'.*r\.parquet'"),
         (llmrouterbench_outcomes, "r.json", "[]", "not a JSON object"),
@@ -354,6 +336,9 @@ def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         saved(Path("results"), 1, result(model, record(0, 1.0)))
 
 
+TASK, PRICED = "dataset.category=task", "cost=columns cost.error_price=1"
+
+
 @pytest.mark.parametrize(
     ("arguments", "right", "keys"),
     [
@@ -361,17 +346,13 @@ def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "routerdc law_train.json law_test.json --probability law",
             "org/a 100.0%, org/b 0.0%",
-            "dataset.category=task dataset.split=split",
+            f"{TASK} dataset.split=split",
         ),
-        ("routerdc law_train.json", "org/a 30.0%, org/b 0.0%", "dataset.category=task"),  # no rows to test on
-        ("llmrouter routing_train_data.jsonl", "a 100.0%, b 0.0%", "dataset.category=task"),
-        (
-            "llmrouter routing_train_data.jsonl --models llm.json",
-            "a 100.0%, b 0.0%",
-            "dataset.category=task cost=columns cost.error_price=1",
-        ),
-        ("routerbench bench.csv", "gpt-4 75.0%, org/b 50.0%", "dataset.category=task cost=columns cost.error_price=1"),
-        ("llmrouterbench results", "a 100.0%, b 100.0%", "dataset.category=task cost=columns cost.error_price=1"),
+        ("routerdc law_train.json", "org/a 30.0%, org/b 0.0%", TASK),  # no rows to test on
+        ("llmrouter routing_train_data.jsonl", "a 100.0%, b 0.0%", TASK),
+        ("llmrouter routing_train_data.jsonl --models llm.json", "a 100.0%, b 0.0%", f"{TASK} {PRICED}"),
+        ("routerbench bench.csv", "gpt-4 75.0%, org/b 50.0%", f"{TASK} {PRICED}"),
+        ("llmrouterbench results", "a 100.0%, b 100.0%", f"{TASK} {PRICED}"),
     ],
 )
 @pytest.mark.usefixtures("benchmarks")
@@ -393,9 +374,7 @@ def test_the_command(arguments: str, right: str, keys: str, capsys: pytest.Captu
     [
         ("routellm a.csv --metric acc --out t.csv", "--metric"),
         ("routellm no.csv --out t.csv", "no.csv: no such file"),
-        ("routerdc no_test.json --out t.csv", "no_test.json: No such file"),
         ("llmrouter no.jsonl --models no.json --out t.csv", "no.json: No such file"),
-        ("llmrouterbench no --out t.csv", "no: No such file"),
         ("routellm responses.csv --out t.xlsx", "t.xlsx"),
         ("routerbench bench.csv --out bench.csv", "--out=bench.csv: "),
         ("llmrouter other.jsonl --models llm.json --out llm.json", "--out=llm.json: "),

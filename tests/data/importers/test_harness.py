@@ -52,11 +52,8 @@ def test_harness(tmp_path: Path) -> None:
 
 
 def test_harness_as_older_versions_wrote_it(tmp_path: Path) -> None:
-    def old(doc_id: int) -> dict[str, Any]:
-        return sample(doc_id, arguments=[[f"question {doc_id}\nAnswer:", " A"], ["other", " B"]])
-
-    found = harness_outcomes(two(tmp_path, [old(0)], [sample(0)]))
-    assert found.columns["prompt"] == ["question 0\nAnswer:"]
+    old = sample(0, arguments=[["question 0\nAnswer:", " A"], ["other", " B"]])
+    assert harness_outcomes(two(tmp_path, [old], [sample(0)])).columns["prompt"] == ["question 0\nAnswer:"]
 
 
 def test_other_metrics_and_filters(tmp_path: Path) -> None:
@@ -128,15 +125,11 @@ def test_models_and_tasks_by_file(tmp_path: Path, stamp: str, monkeypatch: pytes
 )
 def test_subjects_are_the_documents_own(tmp_path: Path, key: str, subjects: list[str] | None) -> None:
     """Rather than the task's, which a file called a.jsonl does not have."""
-
-    def rows() -> list[dict[str, Any]]:
-        made = [sample(0), sample(1)]
-        for row, name in zip(made, ("law", "art"), strict=True):
-            row["doc"][key] = name
-        return made
-
-    assert harness_outcomes(two(tmp_path, rows(), rows())).columns.get("subject") == subjects
-    tasks = [(name, write(tmp_path / name / "samples_mmlu_2026-01-16T16-02-26.6.jsonl", rows())) for name in "ab"]
+    rows = [sample(0), sample(1)]
+    for row, name in zip(rows, ("law", "art"), strict=True):
+        row["doc"][key] = name
+    assert harness_outcomes(two(tmp_path, rows, rows)).columns.get("subject") == subjects
+    tasks = [(name, write(tmp_path / name / "samples_mmlu_2026-01-16T16-02-26.6.jsonl", rows)) for name in "ab"]
     assert harness_outcomes(tasks).columns["subject"] == (subjects or ["mmlu", "mmlu"])
 
 
@@ -153,13 +146,11 @@ def test_subjects_and_answers(tmp_path: Path) -> None:
     [
         (['{"doc_id": 0', ""], r"a\.jsonl: line 1: not a JSON object"),
         ([json.dumps(sample(0)), "", "{]"], r"a\.jsonl: line 3: not a JSON object"),
-        (["[1]"], r"a\.jsonl: line 1: not a JSON object"),
         ([""], r"a\.jsonl: no rows"),
         ([json.dumps(sample(0)), json.dumps(sample(0))], r"a\.jsonl: line 2: a second row of a with id 0"),
         (['{"acc": 1}'], r"a\.jsonl: line 1: no doc_id"),
         ([json.dumps({**sample(0), "arguments": {}})], r"a\.jsonl: line 1: no prompt"),
         ([json.dumps({**sample(0), "acc": 3})], r"a\.jsonl: line 1: acc is 3"),
-        ([json.dumps({**sample(0), "acc": ["x", "y"]})], r"a\.jsonl: line 1: acc is"),
         ([json.dumps(sample(9))], r"no question of a .* 9$"),
     ],
 )
@@ -183,18 +174,9 @@ def test_one_model_is_not_enough(tmp_path: Path) -> None:
     (_, file), (_, other) = two(tmp_path, [sample(0)], [sample(1)])
     with pytest.raises(L2DError, match="one model, a;"):
         harness_outcomes([("a", file), ("a", other)])
-    with pytest.raises(L2DError, match="a second row of a with id 0"):
-        harness_outcomes([("a", file), ("a", file)])
-
-
-@pytest.mark.parametrize("name", ["folder", "none"])
-def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str) -> None:
-    """A folder or nothing where a file should be. Commands answer an OSError that names its file with one line."""
-    (tmp_path / "folder").mkdir()
-    files = [("a", write(tmp_path / "good.jsonl", [sample(0)])), ("b", tmp_path / name)]
-    with pytest.raises(OSError, match=name) as caught:
-        harness_outcomes(files)
-    assert caught.value.filename is not None
+    with pytest.raises(OSError, match="none") as caught:
+        harness_outcomes([("a", file), ("b", tmp_path / "none")])
+    assert caught.value.filename is not None  # so that commands answer with one line
 
 
 def test_a_question_need_not_be_common_to_all(tmp_path: Path) -> None:

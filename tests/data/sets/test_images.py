@@ -23,7 +23,6 @@ from torchvision import datasets
 
 from l2d.data.sets import prepared
 from l2d.data.sets.images import CIFAR10, CIFAR100, CIFAR100N, SVHN, ImageSet, TinyImageNet
-from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError
 from l2d.utils.files import TEMPORARY, write_atomically, write_json
 
@@ -181,15 +180,14 @@ def write_tiny_imagenet(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str
 
 
 def test_tiny_imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(TinyImageNet(), tmp_path, write_tiny_imagenet(tmp_path, monkeypatch))
-
-
-def test_a_damaged_picture_of_tiny_imagenet_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_tiny_imagenet(tmp_path, monkeypatch)
+    expected = write_tiny_imagenet(tmp_path, monkeypatch)
     file = tmp_path / "tiny-imagenet-200" / "val" / "images" / "val_n01.JPEG"
+    content = file.read_bytes()
     file.write_bytes(b"no picture")
-    with pytest.raises(L2DError, match=rf"^{file}: damaged.* {tmp_path}/tiny-imagenet-200 "):
+    with pytest.raises(L2DError, match=rf"^{file}: damaged"):
         TinyImageNet().load(tmp_path)
+    file.write_bytes(content)
+    check(TinyImageNet(), tmp_path, expected)
 
 
 class Nowhere(ImageSet):
@@ -239,11 +237,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged"):
-        SVHN().load(tmp_path)
-    file.unlink()
-    with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged"):
-        SVHN().load(tmp_path)
+    for change in (lambda: None, file.unlink):
+        change()
+        with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged"):
+            SVHN().load(tmp_path)
 
 
 def arrays_by_hand(folder: Path, **changes: np.ndarray) -> None:
@@ -264,13 +261,10 @@ def test_arrays_put_there_by_hand_are_checked_and_sealed(tmp_path: Path) -> None
     ("changes", "words"),
     [
         ({"train_images": pixels(6).astype(np.float32)}, r"train_images\.npy: expected uint8"),
-        ({"test_images": pixels(3)[..., 0]}, r"test_images\.npy: expected uint8"),
         ({"train_images": np.zeros((6, 32, 32, 4), np.uint8)}, r"train_images\.npy: .* \[6, 32, 32, 4\]"),
-        ({"test_images": np.zeros((3, 28, 28, 1), np.uint8)}, r"test_images\.npy: .* \[3, 28, 28, 1\]"),
         ({"test_labels": np.array([0, 1, 2], dtype=object)}, r"test_labels\.npy: not a readable array"),
         ({"train_labels": np.arange(5)}, r"train_labels\.npy: expected 6 integers"),
         ({"test_labels": np.array([0, 1, 10])}, r"test_labels\.npy: expected 3 integers in 0\.\.9"),
-        ({"test_labels": np.array([0, 1, -1])}, r"test_labels\.npy: expected 3 integers in 0\.\.9"),
     ],
 )
 def test_bad_arrays_are_named(changes: dict[str, np.ndarray], words: str, tmp_path: Path) -> None:
@@ -372,15 +366,6 @@ def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
     (tmp_path / "meta.json").write_text(content)
     with pytest.raises(L2DError, match=r"meta\.json: damaged"):
         prepared.load_prepared(tmp_path, 2)
-
-
-def test_other_data_are_not_taken_for_finished(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
-    run.path.mkdir()
-    for known in ("aaaa", "aaaa", ""):  # empty: not known
-        run.check_data(known)
-    with pytest.raises(L2DError, match="other data"):
-        run.check_data("bbbb")
 
 
 def test_fingerprint_follows_the_arrays(tmp_path: Path) -> None:

@@ -102,33 +102,32 @@ def test_a_fifth_of_the_outcomes_do_not_depend_on_the_question() -> None:
     assert strong[kinds == 3].mean() == pytest.approx(0.8 * 0.12 + 0.2 * 0.672, abs=0.03)
 
 
-def test_hard_questions_have_larger_numbers() -> None:
+def test_questions_are_about_their_topics_and_hard_ones_have_larger_numbers() -> None:
     rng = np.random.default_rng(0)
+    words = {"arithmetic": "cost", "algebra": "Solve", "world history": "came about", "geography": "lies closest"}
+    for (topic, word), hard in product([*words.items(), ("logic", "conclusion")], (False, True)):
+        assert word in simulated_question(topic, hard, rng)
     for hard in (False, True):
         text = " ".join(simulated_question("arithmetic", hard, rng) for _ in range(20))
         numbers = [int(number) for number in re.findall(r"\d+", text)]
         assert min(numbers) >= 60 if hard else max(numbers) < 20
 
 
-def test_questions_are_about_their_topics() -> None:
-    words = {"arithmetic": "cost", "algebra": "Solve", "world history": "came about", "geography": "lies closest"}
-    for (topic, word), hard in product([*words.items(), ("logic", "conclusion")], (False, True)):
-        assert word in simulated_question(topic, hard, np.random.default_rng(0))
-
-
 @pytest.mark.slow
 def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
-    overrides = ["dataset=mmlu_sim", "dataset.questions=1200", "router.width=32", "recipe.epochs=8"]
-    overrides += ["recipe.batch_size=64"]
+    overrides = [
+        "dataset=mmlu_sim",
+        "dataset.questions=1200",
+        "router.width=32",
+        "recipe.epochs=8",
+        "recipe.batch_size=64",
+    ]
     metrics = train(compose([*overrides, f"runs_dir={tmp_path}", "progress=false", "trainer.accelerator=cpu"]))
     assert metrics["deferral_loss"] < metrics["baselines"]["best_single"]["deferral_loss"] - 0.03
     parts = metrics["by_category"]
     assert sum(part["rows"] for part in parts.values()) == metrics["rows"]["test"]
-    for key, whole in (
-        ("deferral_loss", metrics["deferral_loss"]),
-        ("best_single", metrics["baselines"]["best_single"]["deferral_loss"]),
-        ("oracle", metrics["baselines"]["oracle"]["deferral_loss"]),
-    ):
+    compared = {key: metrics["baselines"][key]["deferral_loss"] for key in ("best_single", "oracle")}
+    for key, whole in {"deferral_loss": metrics["deferral_loss"], **compared}.items():
         mean = sum(part["rows"] * part[key] for part in parts.values()) / metrics["rows"]["test"]
         assert mean == pytest.approx(whole), key
 
@@ -198,29 +197,20 @@ def test_letters_are_not_compared_with_subjects(header: str, changes: dict[str, 
         load(with_header(questions(tmp_path), header), label="subject", **changes)
 
 
-@pytest.mark.parametrize(
-    ("header", "experts", "names"),
-    [
-        ("a,b", None, None),  # without outcomes there is no panel yet
-        ("correct_a,correct_b", ["a", "b"], ("a", "b")),  # experts may be named without what their columns hold
-    ],
-)
-def test_columns_of_experts(header: str, experts: Any, names: tuple[str, ...] | None, tmp_path: Path) -> None:
-    panel = load(with_header(questions(tmp_path), header), experts=experts).panel
-    assert (None if panel is None else panel.names) == names
+def test_columns_of_experts(tmp_path: Path) -> None:
+    """Without outcomes there is no panel yet. Experts may be named without what their columns hold."""
+    assert load(questions(tmp_path), experts=None).panel is None
+    named = with_header(questions(tmp_path), "correct_a,correct_b")
+    assert panel_of(load(named, experts=["a", "b"])).names == ("a", "b")
 
 
 @pytest.mark.parametrize(
     ("changes", "arguments", "words"),
     [
-        ({}, {"only": ["physics"]}, "^only=physics: "),
         ({"answer": "E"}, {}, "column answer: none of A, B, C, D in 1 of 60 rows: 1,"),
-        ({"prompt": " "}, {}, "column prompt: empty"),
-        ({}, {"experts": ["a", "gpt"]}, "^experts=gpt: "),
         ({}, {"encoder": None}, "^text=prompt: "),
         ({}, {"label": None}, "^label: missing"),
         ({"a": "1.5"}, {}, "column a: not between"),
-        ({"a": "-0.5"}, {}, "column a: not between"),
     ],
     ids=str,
 )
@@ -305,29 +295,20 @@ def asleep(*_: object, **__: object) -> str:
     raise AssertionError("the hub was asked")
 
 
+NAMED = "cost.prices={llama-2-7b: 0, llama-2-13b: 1, llama-3-70b: 2}"
+
+
 @pytest.mark.parametrize(
     "given",
-    [
-        ["experiment=table3"],
-        ["experiment=mmlu_outcomes", "setup=llama"],
-        ["experiment=extreme"],
-        [
-            "dataset=mmlu",
-            "setup=llama",
-            "cost=error_plus_cost",
-            "cost.prices={llama-2-7b: 0, llama-2-13b: 1, llama-3-70b: 2}",
-        ],
-    ],
+    [["experiment=table3"], ["experiment=extreme"], ["dataset=mmlu", "setup=llama", "cost=error_plus_cost", NAMED]],
 )
 def test_a_dry_run_fetches_no_questions(given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lists its runs, none of which would fail; a run that is not a dry one asks for them before anything else."""
     monkeypatch.setattr(mmlu, "hub_questions", asleep)
     places = [f"data_dir={tmp_path / 'data'}", f"runs_dir={tmp_path / 'runs'}"]
-    grid = [
-        (*given, f"method={method}", f"seed={seed}", "dry_run=true") for method in ("tdef", "mild") for seed in (0, 1)
-    ]
+    grid = [(*given, f"method={method}", "dry_run=true") for method in ("tdef", "mild")]
     cells = make_cells(grid, lambda overrides: compose([*overrides, *places]))
-    assert [cell.problem for cell in cells] == [""] * 4
+    assert [cell.problem for cell in cells] == [""] * 2
     list_only(cells, force=False)
     assert not list(tmp_path.iterdir())
     with pytest.raises(AssertionError, match="the hub was asked"):
@@ -361,13 +342,10 @@ def test_table_3_is_the_papers() -> None:
     assert list(chosen.cost.prices) == [1.0, 0.6, 0.1]
     axes = sweep_axes(["experiment=table3"])
     assert (axes["cost"], axes["method"]) == ("error,llm", "tdef,mild,ce,cwce,ldam,mild_uniform,tdef_uniform")
-
-
-def test_recorded_outcomes_have_an_experiment_of_their_own() -> None:
-    """The same cells, with the frozen encoder."""
+    # The same cells for recorded outcomes, with the frozen encoder.
     chosen = compose(["experiment=mmlu_outcomes", "setup=llama"])
     assert (chosen.router.name, chosen.dataset.encoder.name, chosen.recipe.epochs) == ("mlp", "embeddings", 20)
-    assert sweep_axes(["experiment=mmlu_outcomes"]) == sweep_axes(["experiment=table3"])
+    assert sweep_axes(["experiment=mmlu_outcomes"]) == axes
 
 
 @pytest.mark.parametrize(

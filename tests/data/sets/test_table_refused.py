@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.data.sets.test_table import GOOD, SPLIT, Cells, load, panel_of, table, without, write
+from tests.data.sets.test_table import GOOD, SPLIT, Cells, load, panel_of, without, write
 
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.utils.errors import L2DError, ParameterError
@@ -33,10 +33,9 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "n/a correctness": (with_cell("correct_a", 2, "n/a"), {}, ["column correct_a", ": 3,", "'n/a'"]),
     "n/a feature": (with_cell("y", 4, "N/A"), {}, ["column y", "dataset.features", ": 5,", "'N/A'"]),
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", ": 10,", "'3'"]),
-    "correctness in words": (with_cell("correct_a", 0, "si"), {}, ["column correct_a", "not a number", "'si'"]),
     "negative loss": ({**GOOD, "loss_c": [-1.0] * 10}, {}, ["column loss_c", "negative", "10 of 10", "1, 2, 3"]),
     "infinite loss": ({**GOOD, "loss_c": [0, "inf"] * 5}, {}, ["column loss_c", "not finite", ": 2, 4, 6, 8, 10,"]),
-    "never asked": ({**GOOD, "loss_c": [""] * 10}, {}, ["column loss_c", "no outcome of c"]),
+    "never asked": ({**GOOD, "loss_c": [""] * 10}, {}, ["column loss_c"]),
     "losses called costs": (COSTS, {}, ["no experts", "loss_a, loss_b"]),
     "two prices": ({**PRICED, "cost_usd_b": [0] * 10}, {}, ["price_b and cost_usd_b", "two prices of b"]),
     "no price although asked": (
@@ -45,21 +44,16 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "negative price": ({**PRICED, "price_b": [0, -1] * 5}, {}, ["column price_b", "negative", ": 2, 4", "'-1'"]),
     "empty price": ({**PRICED, "price_b": [0, ""] * 5}, {}, ["column price_b", "empty", ": 2, 4"]),
     "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b"]),
-    "dollars of some": ({**GOOD, "cost_usd_b": [0.5] * 10}, {}, ["no column cost_usd_a"]),
     "nearly a price": ({**GOOD, "cost_eur_b": [0.5] * 10}, {}, ["column cost_eur_b", "price_b"]),
     "propensity of 0": ({**CHANCES, "propensity_a": [0.5] * 9 + [0]}, {}, ["column propensity_a", ": 10,"]),
-    "propensity above 1": ({**CHANCES, "propensity_b": [1.5, *[0.5] * 9]}, {}, ["column propensity_b", ": 1,"]),
     "propensities of some": ({**GOOD, "propensity_a": [0.5] * 10}, {}, ["no column propensity_b"]),
     "misspelt propensity": ({**GOOD, "propensty_a": [0.5] * 10}, {}, ["column propensty_a", "propensity_a?"]),
-    "propensity in capitals": ({**GOOD, "Propensity_b": [0.5] * 10}, {}, ["column Propensity_b", "propensity_b?"]),
     "no time": ({**GOOD, "time": ["2026-01-01"] * 9 + ["soon"]}, {"split_by": "time"}, ["column time", ": 10,", "'soon'"]),
     "empty feature": (with_cell("y", 4, ""), {}, ["column y", "empty", "1 of 10 rows", ": 5 "]),
     "infinite feature": (with_cell("y", 4, "-inf"), {}, ["column y", "not finite", ": 5,"]),
     "enormous feature": (with_cell("y", 4, 1e300), {}, ["column y", "too large", ": 5,"]),
-    "enormous negative feature": (with_cell("y", 4, -1e300), {}, ["column y", "too large", ": 5,", "'-1e+300'"]),
     "a slip in a feature": (with_cell("y", 4, "0.5O"), {}, ["column y", "not a number", "features", "'0.5O'"]),
     "four slips": ({**GOOD, "half": [1, "one"] * 4 + [1, 1]}, {}, ["column half", "4 of 10 rows: 2, 4, 6, 8", "'one'"]),
-    "nothing but two numbers": ({**GOOD, "half": [1, 2, *["NA", "n/a"] * 4]}, {}, ["column half", "8 of 10", "'NA'"]),
     "text as a feature": (GOOD, {"features": ["note"]}, ["column note", "not a number", "'some text'"]),
     "empty text": (with_cell("note", 1, "  "), {"text": "note"}, ["column note", "empty", ": 2 "]),
     "images that are not there": (GOOD, {"image": "note"}, ["column note", "no such file", "'some text'"]),
@@ -67,7 +61,6 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "experts at the end": (
         {**NO_OUTCOMES, "gpt_correct": [1] * 10, "b_correct": [0] * 10}, {}, ["no experts", "correct_gpt by gpt_correct"],
     ),
-    "experts in capitals": ({**without("correct_b"), "Correct_B": [1] * 10}, {}, ["only one expert, a", "correct_B by"]),
     "one expert": (without("correct_b"), {}, ["only one expert, a"]),
     "two outcomes": ({**GOOD, "loss_a": [0] * 10}, {}, ["correct_a and loss_a"]),
     "an expert twice": (GOOD, {"experts": ["correct_a", "a"]}, ["correct_a and correct_a"]),
@@ -78,7 +71,6 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
         {**LABELLED, "prediction_p": ["Cat"] * 10}, {"label": "label"}, ["column prediction_p", "Cat", "cat, dog"],
     ),
     "unknown split": ({**GOOD, "split": ["train", "held out"] * 5}, SPLIT, ["column split", ": 2, 4", "'held out'"]),
-    "empty split": ({**GOOD, "split": ["train"] * 9 + [""]}, SPLIT, ["column split", "empty", ": 10 "]),
     "an id twice": ({**GOOD, "id": [i % 9 for i in range(10)]}, {}, ["column id", "1 of 10 rows: 10,", "'0'"]),
     "a log whose outcome is misspelt": (
         {"id": [1, 1, 1], "x": [1, 1, 1], "expert": ["a", "b", "a"], "corect": [1, 0, 1]}, {}, ["no experts", "corect?"],
@@ -101,10 +93,7 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, str]] = {
     "empty list of features": (GOOD, {"features": []}, "features", "no numeric column"),
     "unknown feature": (GOOD, {"features": ["z"]}, "features=z", "x, y"),
     "the answer as a feature": (GOOD, {"features": ["correct_a"]}, "features=correct_a", "must not see"),
-    "unknown text": (GOOD, {"text": "query"}, "text=query", "no such column"),
     "images with features": (GOOD, {"image": "note", "features": ["x"]}, "image=note", "features"),
-    "images with text": (GOOD, {"image": "note", "text": "note"}, "image=note", "text"),
-    "unknown image": (GOOD, {"image": "photo"}, "image=photo", "x, y"),
     "some of an unknown category": (GOOD, {"category": "topic", "only": ["a"]}, "category=topic", "no such column"),
     "an outcome as the category": (LABELLED, {"label": "label", "category": "correct_a"}, "category=correct_a", "a did"),
     "the label as the split": (
@@ -114,20 +103,15 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, str]] = {
     "outcome without experts": (GOOD, {"outcome": "loss"}, "outcome=loss", "experts"),
     "predictions without a label": (LABELLED, {}, "label", "prediction_p"),
     "unknown label": (LABELLED, {"label": "lable"}, "label=lable", "no such column"),
-    "an expert as the label": (GOOD, {"label": "correct_a"}, "label=correct_a", "what a did"),
-    "unknown split column": (GOOD, SPLIT, "split=split", "no such column"),
     "no test rows": ({**GOOD, "split": ["train"] * 10}, SPLIT, "split=split", "no row is test"),
-    "no training rows": ({**GOOD, "split": ["val", "test"] * 5}, SPLIT, "split=split", "no row is train"),
     "a split and a time": (GOOD, {"split": "split", "split_by": "t"}, "split_by=t", "split"),
     "too few rows": ({name: cells[:1] for name, cells in GOOD.items()}, {}, "test_fraction=0.2", "none of 1 rows"),
     "text that nothing reads": (GOOD, {"text": "note", "encoder": None}, "text=note", "read"),
     "categories of no column": (GOOD, {"only": ["a"]}, "only=['a']", "category"),
     "a category that no row has": (GOOD, {"category": "note", "only": ["b"]}, "only=b", "some text"),
     "a split that is not named": ({**GOOD, "split": [0, 1] * 5}, {}, "split", "split=split"),
-    **{
-        f"{name} that is not named": ({**GOOD, name: [0, 1] * 5}, {}, "features", f"label={name}")
-        for name in ("label", "target", "answer", "Label")
-    },
+    "a label that is not named": ({**GOOD, "Label": [0, 1] * 5}, {}, "features", "label=Label"),
+    "a target that is not named": ({**GOOD, "target": [0, 1] * 5}, {}, "features", "label=target"),
 }  # fmt: skip
 
 
@@ -137,11 +121,6 @@ def test_bad_arguments_are_named(case: str, tmp_path: Path) -> None:
     message = refused(write(tmp_path, cells), **changes)
     assert message.startswith(f"{start}: ")
     assert word in message
-
-
-def test_a_column_that_sounds_like_the_answer_may_be_named(tmp_path: Path) -> None:
-    path = write(tmp_path, {**GOOD, "target": [0, 1] * 5})
-    assert load(path, features=["x", "target"]).seen.features == ("x", "target")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +133,6 @@ def test_a_column_that_sounds_like_the_answer_may_be_named(tmp_path: Path) -> No
         ("outcome", "score", "loss"),
         ("image_size", 7, 8),
         ("test_fraction", 1.0, 0.99),
-        ("test_fraction", 0.0, 0.01),
     ],
 )
 def test_the_signature_says_what_arguments_may_be(argument: str, wrong: object, right: object) -> None:
@@ -171,7 +149,6 @@ BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     "not there": (None, "t.csv", ["no such file"]),
     "another kind": (b"x", "t.xlsx", [".csv, .parquet or .jsonl"]),
     "empty": (b"", "t.csv", ["Empty"]),
-    "blank": (b"\n\n", "t.csv", ["Empty"]),
     "only a header": (HEADER, "t.csv", ["no rows"]),
     "rows too long and too short": (HEADER + b"1,0,1\n2,0\n3,0,1\n4,0,1,1\n", "t.csv", ["Row #3"]),
     "a column twice": (b"x,x,correct_a,correct_b\n1,1,0,1\n", "t.csv", ["more than one", " x"]),
@@ -181,7 +158,6 @@ BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     "semicolons, and commas in cells": (b"x;correct_a;correct_b\n1,5;0;1\n", "t.csv", ["commas", "';'"]),
     "tabs": (b"x\tcorrect_a\tcorrect_b\n1\t0\t1\n", "t.csv", ["commas", r"'\t'"]),
     "Latin-1": ((HEADER.decode() + "1,0,1\nß,1,0\n").encode("latin-1"), "t.csv", ["not UTF-8", "line 3"]),
-    "UTF-16": ((HEADER.decode() + "1,0,1\n").encode("utf-16"), "t.csv", ["not UTF-8", "line 1"]),
     "Parquet in name only": (HEADER + b"1,0,1\n", "t.parquet", ["cannot be read"]),
     "an unclosed quote": (b'x,note,correct_a,correct_b\n1,"a,0,1\n2,b,0,1\n', "t.csv", ["Row #2"]),
 }
@@ -199,15 +175,9 @@ def test_bad_files(case: str, tmp_path: Path) -> None:
     assert [word for word in words if word not in message] == []
 
 
-def test_no_path() -> None:
-    with pytest.raises(ParameterError, match=r"^path: missing"):
-        table(None).load(Path())
-
-
 def test_damaged_images_are_named(tmp_path: Path) -> None:
-    for i in range(10):
-        (tmp_path / f"{i}.png").write_bytes(b"not an image")
-    message = refused(write(tmp_path, {**GOOD, "file": [f"{i}.png" for i in range(10)]}), image="file")
+    (tmp_path / "0.png").write_bytes(b"not an image")
+    message = refused(write(tmp_path, {**GOOD, "file": ["0.png"] * 10}), image="file")
     assert [word for word in ("column file", "10 of 10 rows: 1, 2", "'0.png'") if word not in message] == []
 
 
@@ -215,6 +185,8 @@ def test_a_column_of_words_is_no_feature(tmp_path: Path) -> None:
     """One without any cell is none, nor is one whose cells are words as often as numbers."""
     odd: Cells = {"empty": [""] * 10, "half": [1, "one"] * 5, "gaps": [1] * 10}
     assert load(write(tmp_path, {**GOOD, **odd})).seen.features == ("x", "y", "gaps")
+    named = write(tmp_path, {**GOOD, "target": [0, 1] * 5})  # which sounds like the answer
+    assert load(named, features=["x", "target"]).seen.features == ("x", "target")
 
 
 @pytest.mark.parametrize("name", ["corect_large", "Correct_large", "is_correct_large"])
@@ -234,14 +206,11 @@ LONG = "claude-3-5-sonnet-20241022-v2"
 @pytest.mark.parametrize(
     "names",
     [
-        ["correct_gpt-4o-mini", "correct_llama-3-8b", "cost_usd_gpt-4o-mini", "cost_usd_llama-3-8b"],
         ["correct_gpt-4", "correct_llama", "price_gpt-4", "price_llama", "price_gpt-4o"],
         [f"correct_{LONG}", "correct_b", f"price_{LONG}", "price_b", f"latency_{LONG}", f"intensity_{LONG}"],
         ["correct_a", "correct_b", f"price_{LONG}", f"content_{LONG}", f"answer_{LONG}"],
         ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "prompt_id", "property_a"],
         ["correct_a", "correct_b", "price_total", "corrects_total", "lossy_total", "n_correct"],
-        ["correct_a", "correct_b", "cost_busd", "propensity_score"],
-        ["correct_m 1 1", "correct_m 11"],
     ],
 )
 def test_columns_that_are_no_slips(tmp_path: Path, names: list[str]) -> None:

