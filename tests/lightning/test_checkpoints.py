@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.trainer.states import TrainerFn
-from tests.assembly.test_module import Repeated
+from tests.assembly.test_module import Parts
 
 from l2d.lightning.checkpoints import MONITORS, EpochCheckpoint, read_checkpoint
 from l2d.utils.errors import L2DError
@@ -168,7 +168,7 @@ def run(folder: Path, stop_after: int | None, resumed: bool) -> tuple[pl.Trainer
     checkpoint = EpochCheckpoint(folder, LOSS, stop_after, patience=2)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     trainer = pl.Trainer(accelerator="cpu", max_epochs=6, callbacks=[checkpoint], log_every_n_steps=1, **quiet)  # type: ignore[arg-type]
-    loader: Any = Repeated(torch.ones(2, 1), 1)  # type: ignore[arg-type]
+    loader: Any = Parts([torch.ones(2, 1)])  # type: ignore[list-item]
     trainer.fit(Falling(VALUES), loader, loader, ckpt_path=folder / "last.ckpt" if resumed else None, weights_only=True)
     return trainer, checkpoint
 

@@ -14,7 +14,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
-from tests.assembly.test_module import Repeated
+from tests.assembly.test_module import Parts
 from torch import Tensor
 
 from l2d.lightning import learner as learning
@@ -57,7 +57,7 @@ def train_two_steps(learner: Learner, epochs: int = 1) -> pl.Trainer:
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = make_trainer(accelerator="cpu", max_epochs=epochs, log_every_n_steps=1, callbacks=[], **quiet)
     with kept_handlers(), ended_by_signals():
-        trainer.fit(learner, Repeated(rows_of(2), 2))
+        trainer.fit(learner, Parts([rows_of(2)] * 2))
     return trainer
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import pytorch_lightning as pl
-from tests.assembly.test_module import Repeated
+from tests.assembly.test_module import Parts
 from tests.lightning.test_learner import Ending, rows_of
 
 from l2d.lightning.learner import make_trainer
@@ -29,7 +29,7 @@ def test_epochs_count_from_one(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Descriptions(bar)
     quiet = {"logger": False, "enable_checkpointing": False}
     trainer = make_trainer(accelerator="cpu", max_epochs=3, log_every_n_steps=1, callbacks=[bar, seen], **quiet)
-    trainer.fit(Ending(lambda: None), Repeated(rows_of(2), 1))
+    trainer.fit(Ending(lambda: None), Parts([rows_of(2)]))
     assert [description.removesuffix(": ") for description in seen.seen] == ["Epoch 1/3", "Epoch 2/3", "Epoch 3/3"]
 
 

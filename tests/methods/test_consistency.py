@@ -19,16 +19,15 @@ def conditional_surrogate(f: torch.Tensor, p: torch.Tensor, rho: torch.Tensor) -
     return float(comp_sum_loss(f, p, rho))
 
 
-def minimise(p: torch.Tensor, rho: torch.Tensor) -> torch.Tensor:
-    """argmin_f Σ_k p_k ℓ̃_ρ(f, k) by L-BFGS on the package's own loss."""
+def minimise(p: torch.Tensor, rho: torch.Tensor, tau: float = 1.0) -> torch.Tensor:
+    """argmin_f Σ_k p_k Φ^τ by L-BFGS on the package's own loss."""
     f = torch.zeros_like(p, requires_grad=True)
-    optimizer = torch.optim.LBFGS(
-        [f], max_iter=2000, tolerance_grad=1e-13, tolerance_change=1e-16, line_search_fn="strong_wolfe"
-    )
+    until = {"max_iter": 2000, "tolerance_grad": 1e-13, "tolerance_change": 1e-16}
+    optimizer = torch.optim.LBFGS([f], line_search_fn="strong_wolfe", **until)  # type: ignore[arg-type]
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        loss = comp_sum_loss(f, p, rho)
+        loss = comp_sum_loss(f, p, rho, tau)
         loss.backward()
         return loss
 

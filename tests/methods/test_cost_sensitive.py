@@ -150,9 +150,8 @@ def test_class_independent_costs(p: int, seed: int, tau: float) -> None:
     assert (max_form(same, psi) <= middle + slack).all()
     assert (middle <= sum_form(same, psi) + slack).all()
     exponential = comp_sum_psi(pair_margins(scores, rho), 0.0)
-    torch.testing.assert_close(
-        sum_form(same, exponential), 0.7 * comp_sum_phi(comp_sum_terms(scores, rho), 0.0), rtol=1e-6, atol=1e-9
-    )
+    sums = 0.7 * comp_sum_phi(comp_sum_terms(scores, rho), 0.0)
+    torch.testing.assert_close(sum_form(same, exponential), sums, rtol=1e-6, atol=1e-9)
 
 
 @cases
@@ -163,11 +162,8 @@ def test_deferral_is_mild(p: int, seed: int) -> None:
     total = rewards.sum(1)
     u = pair_margins(scores, rho)
     for i in range(4):
-        slow = sum(
-            float(rewards[i, k] / total[i] * total[i])
-            * math.log(1 + sum(math.exp(-float(u[i, k, j])) for j in range(p) if j != k))
-            for k in range(p)
-        )
+        others = [sum(math.exp(-float(u[i, k, j])) for j in range(p) if j != k) for k in range(p)]
+        slow = sum(float(rewards[i, k] / total[i] * total[i]) * math.log(1 + others[k]) for k in range(p))
         assert float(comp_sum_loss(scores, rewards, rho)[i]) == pytest.approx(slow, rel=1e-9)
 
 
@@ -188,9 +184,8 @@ def test_against_struct_svm_and_crf(p: int, seed: int) -> None:
     assert torch.equal(max_form(costs, hinge(u)), cs.struct_svm(costs, u))
     assert (max_form(costs, comp_sum_psi(u, 1.0)) <= cs.crf(costs, u) + 1e-12).all()
     largest = 3 * float(costs.max())
-    assert (
-        max_form(3 * costs, cs.unit_margin_loss(u)) <= cs.multiplicative_margin(3 * costs, u, largest) + 1e-12
-    ).all()
+    above = cs.multiplicative_margin(3 * costs, u, largest)
+    assert (max_form(3 * costs, cs.unit_margin_loss(u)) <= above + 1e-12).all()
 
 
 def pair(cost: float, margin: float, p: int = 2) -> tuple[torch.Tensor, torch.Tensor]:
@@ -266,9 +261,8 @@ def test_regret_is_above_the_deferral_loss(p: int, seed: int) -> None:
 def test_hinge_by_hand() -> None:
     """Scores 0: each of the two hinges of an expert is 1, so 2·Σ c̄ = 2·2·Σ c: 8 and 12. f = (0, 0, 1), ρ = 1, row 1, c̄ = (1.3, .8, 1.9):
     experts 1 and 2: 1 + 2 = 3; expert 3: 0."""
-    built = make(
-        check(compose(["method=hinge", "method.rho=1.0"])).method, costs=COSTS, num_classes=10, decision="argmax"
-    )
+    chosen = check(compose(["method=hinge", "method.rho=1.0"])).method
+    built = make(chosen, costs=COSTS, num_classes=10, decision="argmax")
     assert built.loss(torch.zeros(2, 3), COSTS, torch.zeros(2)).tolist() == pytest.approx([8, 12])
     lifted = built.loss(torch.tensor([[0.0, 0.0, 1.0]]), COSTS[:1], torch.zeros(1))
     assert float(lifted) == pytest.approx(3 * (1.3 + 0.8))

@@ -34,12 +34,9 @@ def test_against_loops(p: int, seed: int) -> None:
 
 def test_built_from_the_cheapest_counts() -> None:
     costs = torch.cat([torch.tensor([[0.0, 1.0]]).repeat(16, 1), torch.tensor([[1.0, 0.0]])])
-    method = LDAM(costs=costs, num_classes=10, decision="argmax", max_margin=0.5, scale=30.0)
-    assert method.margins.tolist() == pytest.approx([0.25, 0.5])
-    assert method.head == "cosine"
-    expected = math.log(1 + math.exp(30 * (0.0 - (0.0 - 0.5))))
-    assert float(method.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)
-    other = LDAM(costs=costs, num_classes=10, decision="argmax", max_margin=0.2, scale=10.0)
-    assert other.margins.tolist() == pytest.approx([0.1, 0.2])
-    expected = math.log(1 + math.exp(10 * 0.2))
-    assert float(other.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)
+    for margin, scale in ((0.5, 30.0), (0.2, 10.0)):
+        method = LDAM(costs=costs, num_classes=10, decision="argmax", max_margin=margin, scale=scale)
+        assert method.margins.tolist() == pytest.approx([margin / 2, margin])
+        assert method.head == "cosine"
+        expected = math.log(1 + math.exp(scale * margin))
+        assert float(method.loss(torch.zeros(1, 2), costs[-1:], torch.zeros(1))) == pytest.approx(expected, rel=1e-6)

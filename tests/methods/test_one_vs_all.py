@@ -88,7 +88,6 @@ def test_at_the_minimiser(p: int, seed: int) -> None:
         ("argmax", (0.9, 0.6, 0.8), 0),
         ("threshold", (0.9, 0.6, 0.8), 1),  # the best single expert reaches .5, so nobody else is looked at
         ("threshold", (0.9, 0.4, 0.8), 0),  # it does not: the most confident
-        ("threshold", (0.3, 0.4, 0.2), 1),
         ("threshold", (0.9, 0.5, 0.8), 1),  # .5 itself reaches it
         ("cascade", (0.9, 0.6, 0.8), 1),  # order 2, 3, 1
         ("cascade", (0.9, 0.4, 0.8), 2),  # where the threshold rule goes on to 1

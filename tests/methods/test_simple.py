@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
-from tests.running import folder_of, train
+from tests.running import build, folder_of, train
 
 from l2d import Router
 from l2d.assembly.build import without_epochs
 from l2d.config import check, compose
+from l2d.data.sets.digits import Digits
 from l2d.methods.simple import SimpleRouter
 from l2d.utils.errors import ParameterError
 
@@ -40,17 +41,11 @@ def test_a_run_and_its_router(name: str, tiny: Callable[..., DictConfig]) -> Non
     folder = folder_of(cfg)
     saved = np.load(folder / "test.npz")
     assert (saved["expected_errors"] >= 0).all()
-    images = images_of_the_test_split()
+    images = Digits().load(Path()).test_inputs.numpy()
     router = Router.load(folder, raw=True)
     assert [router.experts.index(choice.expert) for choice in router.route(images)] == saved["decisions"].tolist()
     dear = {name: 0.0 if name == router.experts[1] else 5.0 for name in router.experts}
     assert {choice.expert for choice in router.at(dear).route(images)} == {router.experts[1]}
-
-
-def images_of_the_test_split() -> np.ndarray:
-    from l2d.data.sets.digits import Digits
-
-    return Digits().load(Path()).test_inputs.numpy()
 
 
 @pytest.mark.slow
@@ -58,12 +53,9 @@ def test_a_table_of_categories(tmp_path: Path) -> None:
     """It sees nothing but the category, and knows what to do with a new one."""
     lines = ["topic,correct_a,correct_b", *(f"{'xy'[i % 2]},{i % 2},{1 - i % 2}" for i in range(60))]
     (tmp_path / "table.csv").write_text("\n".join(lines))
-    cfg = compose(
-        [
-            *("dataset=table", f"dataset.path={tmp_path / 'table.csv'}", "setup.experts=null", f"runs_dir={tmp_path}"),
-            *("dataset.text=topic", "dataset.category=topic", "method=category_table", "trainer.accelerator=cpu"),
-        ]
-    )
+    given = ["dataset=table", f"dataset.path={tmp_path / 'table.csv'}", "setup.experts=null", f"runs_dir={tmp_path}"]
+    given += ["dataset.text=topic", "dataset.category=topic", "method=category_table", "trainer.accelerator=cpu"]
+    cfg = compose(given)
     assert train(cfg)["deferral_loss"] == 0.0
     router = Router.load(folder_of(cfg))
     assert [choice.expert for choice in router.route(["y", "x"])] == ["a", "b"]
@@ -79,8 +71,6 @@ def test_a_number_that_the_rows_do_not_allow(tiny: Callable[..., DictConfig]) ->
 
 
 def test_right_is_what_the_costs_say_without_the_prices(tiny: Callable[..., DictConfig]) -> None:
-    from tests.running import build
-
     data, router = build(tiny("method=linear", "cost=error_plus_cost"))
     split = data.splits.train
     assert isinstance(router.method, SimpleRouter)

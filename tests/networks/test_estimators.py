@@ -41,7 +41,7 @@ NEW = some_rows(500).take(torch.arange(300, 500))
 KINDS = (Neighbours, Clusters, Ridge, LabelClassifier, lambda: Mixture([Neighbours, Ridge]))
 
 
-def fitted(estimator: Estimator, rows: FitRows = ROWS) -> Estimator:
+def fitted(estimator: Any, rows: FitRows = ROWS) -> Any:
     estimator.fit(rows)
     return estimator
 
@@ -54,13 +54,10 @@ def test_they_learn_who_is_right_where(kind: type[Estimator]) -> None:
     chosen = estimates.argmax(dim=1)
     assert (chosen == (NEW.labels != 0).long()).float().mean() > 0.9
     assert squared(estimates, NEW.right).mean() < 0.75 * squared(ROWS.right.mean(dim=0), NEW.right).mean()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_are_all_it_needs(kind: type[Estimator]) -> None:
-    estimator, other = EstimatorNetwork(fitted(kind())), EstimatorNetwork(kind())
-    other.load_state_dict(estimator.state_dict())
-    assert torch.equal(other(NEW.inputs), estimator(NEW.inputs))
+    # Its weights are all it needs.
+    network, other = EstimatorNetwork(fitted(kind())), EstimatorNetwork(kind())
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(NEW.inputs), network(NEW.inputs))
 
 
 def nearest_by_scikit_learn(unit: bool, k: int) -> tuple[np.ndarray, KNeighborsRegressor]:
@@ -72,17 +69,11 @@ def nearest_by_scikit_learn(unit: bool, k: int) -> tuple[np.ndarray, KNeighborsR
     return model.predict(scaled(NEW.inputs)), model
 
 
-def test_neighbours_are_scikit_learns() -> None:
-    estimator = Neighbours(7)
-    estimator.fit(ROWS)
-    expected, _ = nearest_by_scikit_learn(bool(estimator.unit), 7)
-    np.testing.assert_allclose(estimator(NEW.inputs), expected, atol=1e-5)
-
-
 def test_their_number_is_chosen_by_leave_one_out() -> None:
     """scikit-learn leaves a row out of its own neighbours if it is asked without queries."""
-    estimator = Neighbours()
-    estimator.fit(ROWS)
+    estimator, seven = fitted(Neighbours()), fitted(Neighbours(7))
+    expected, _ = nearest_by_scikit_learn(bool(seven.unit), 7)
+    np.testing.assert_allclose(seven(NEW.inputs), expected, atol=1e-5)
     scores = {}
     for k in (200, 100, 50, 20, 10, 5):
         for unit in (True, False):
@@ -183,6 +174,8 @@ def test_a_table_of_categories_by_hand() -> None:
     estimates = fitted(Lookup(), BY_CODE)(torch.tensor([[5_001.0], [5_000.0], [7_000.0], [5_001.5]]))
     more, less, mean = (4 + 2 / 3) / 5, (0 + 2 / 3) / 5, 2 / 3
     np.testing.assert_allclose(estimates, [[less, more], [more, less], [mean, mean], [mean, mean]], atol=1e-6)
+    with pytest.raises(ParameterError, match=r"^300 of 300 .*dataset\.category"):
+        Lookup().fit(ROWS)  # which all differ
 
 
 def test_the_last_digits_do_not_make_another_category() -> None:
@@ -191,28 +184,24 @@ def test_the_last_digits_do_not_make_another_category() -> None:
     topics = torch.randn(3, 64, generator=draw)
     noise = 1e-6 * torch.randn(12, 64, generator=draw)
     rows = FitRows(topics.repeat(4, 1) + noise, BY_CODE.right, BY_CODE.labels)
-    estimator = Lookup()
-    estimator.fit(rows)
+    estimator = fitted(Lookup(), rows)
     assert len(estimator.different) == 3
     again = topics + 1e-6 * torch.randn(3, 64, generator=draw)
     np.testing.assert_allclose(estimator(again), estimator(topics), atol=1e-7)
     assert (estimator(topics)[0] - estimator(topics)[1]).abs().max() > 0.5
 
 
-def test_a_table_of_rows_that_all_differ() -> None:
-    with pytest.raises(ParameterError, match=r"^300 of 300 .*dataset\.category"):
-        Lookup().fit(ROWS)
-
-
 def test_clusters_of_noise_are_few() -> None:
     """If a row counted towards its own mean, many small clusters would look best."""
     noise = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (300, 2))).float()
-    estimator = Clusters()
-    estimator.fit(FitRows(ROWS.inputs, noise, ROWS.labels))
+    estimator = fitted(Clusters(), FitRows(ROWS.inputs, noise, ROWS.labels))
     assert len(estimator.centres) == 8
 
 
 def test_ridge_is_scikit_learns() -> None:
+    """Of a single row it is the row's value."""
+    coefficients, offsets = fit_left_out(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5]]), RIDGES)
+    assert (coefficients.tolist(), offsets.tolist()) == ([[0], [0]], [0.5])
     scaler = StandardScaler().fit(ROWS.inputs.numpy())
     model = RidgeCV(RIDGES).fit(scaler.transform(ROWS.inputs.numpy()), ROWS.right.numpy())
     expected = model.predict(scaler.transform(NEW.inputs.numpy())).clip(0, 1)
@@ -240,17 +229,10 @@ def test_one_decomposition_serves_all_penalties(n: int, width: int, monkeypatch:
     assert 0.1 < slow.alpha_ < 1e6  # not at an end
 
 
-def test_ridge_of_a_single_row_is_its_value() -> None:
-    coefficients, offsets = fit_left_out(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.5]]), RIDGES)
-    assert coefficients.tolist() == [[0], [0]]
-    assert offsets.tolist() == [0.5]
-
-
 @pytest.mark.parametrize("kept", [(0, 1, 2), (0, 1), (2,)])
 def test_the_classifier_with_any_number_of_labels(kept: tuple[int, ...]) -> None:
     rows = ROWS.take(torch.isin(ROWS.labels, torch.tensor(kept)))
-    estimator = LabelClassifier()
-    estimator.fit(rows)
+    estimator = fitted(LabelClassifier(), rows)
     chances = torch.softmax(estimator.scaled(rows.inputs) @ estimator.weight.T + estimator.bias, dim=1)
     assert (chances.argmax(dim=1) == torch.searchsorted(torch.tensor(kept), rows.labels)).float().mean() > 0.9
     for number, label in enumerate(kept):
@@ -260,18 +242,14 @@ def test_the_classifier_with_any_number_of_labels(kept: tuple[int, ...]) -> None
     np.testing.assert_allclose(estimator(rows.inputs), chances @ estimator.table, atol=1e-6)
 
 
-def test_a_label_that_was_left_out_of_the_choice_is_learned_in_the_end() -> None:
+def test_rare_labels_and_rows_without_one() -> None:
+    """A label of one row cannot be left out, and is learned in the end. No label does not count as one."""
     rare = ROWS.take(torch.cat([(ROWS.labels < 2).nonzero()[:, 0], (ROWS.labels == 2).nonzero()[:1, 0]]))
-    estimator = LabelClassifier()
-    estimator.fit(rare)
+    estimator = fitted(LabelClassifier(), rare)
     assert estimator.bias.isfinite().all()
     assert estimator(NEW.inputs).isfinite().all()
-
-
-def test_rows_without_a_label_do_not_count_as_one() -> None:
     half = torch.where(torch.arange(300) % 2 == 0, ROWS.labels, -1)
-    estimator = LabelClassifier()
-    estimator.fit(FitRows(ROWS.inputs, ROWS.right, half))
+    estimator = fitted(LabelClassifier(), FitRows(ROWS.inputs, ROWS.right, half))
     assert len(estimator.table) == LABELS
     with pytest.raises(ParameterError, match="labels"):
         LabelClassifier().fit(some_rows(labelled=False))

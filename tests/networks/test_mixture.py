@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import nnls
-from tests.networks.test_estimators import NEW, ROWS, Constant
+from tests.networks.test_estimators import NEW, ROWS, Constant, fitted
 
 from l2d.networks.estimators.estimator import Estimator, FitRows
 from l2d.networks.estimators.linear import Ridge
@@ -76,8 +76,7 @@ def hard_rows(n: int = 400) -> FitRows:
 def test_difficulty_has_no_weight() -> None:
     """Plain least squares gives it much."""
     rows = hard_rows()
-    mixture = Mixture([Difficulty, Ridge])
-    mixture.fit(rows)
+    mixture = fitted(Mixture([Difficulty, Ridge]), rows)
     assert mixture.weights[0] < 0.01
     estimates = left_out_estimates([Difficulty, Ridge], rows).flatten(1).T.double()
     plain, _ = nnls(estimates.numpy(), rows.right.flatten().numpy())
@@ -85,8 +84,7 @@ def test_difficulty_has_no_weight() -> None:
 
 
 def test_a_convex_combination() -> None:
-    mixture = Mixture([Constant, Ridge])
-    mixture.fit(ROWS)
+    mixture = fitted(Mixture([Constant, Ridge]))
     assert mixture.weights.sum() == pytest.approx(1)
     members = torch.stack([member(NEW.inputs) for member in mixture.members])
     torch.testing.assert_close(mixture(NEW.inputs), (mixture.weights[:, None, None] * members).sum(0))
@@ -100,11 +98,8 @@ def test_members_are_judged_on_rows_that_they_did_not_see() -> None:
             self.known = {tuple(row): right for row, right in zip(rows.inputs.tolist(), rows.right, strict=True)}
 
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-            return torch.stack(
-                [self.known.get(tuple(row), torch.tensor([0.5, 0.5])) for row in inputs.tolist()]
-            ).float()
+            unknown = torch.tensor([0.5, 0.5])
+            return torch.stack([self.known.get(tuple(row), unknown) for row in inputs.tolist()]).float()
 
     assert (left_out_estimates([Memory], ROWS) == 0.5).all()
-    mixture = Mixture([Memory, Ridge])
-    mixture.fit(ROWS)
-    assert mixture.weights[0] == 0
+    assert fitted(Mixture([Memory, Ridge])).weights[0] == 0

@@ -83,11 +83,6 @@ def test_only_the_text_encoder_reads_text_and_keeps_something(tmp_path: Path) ->
     assert TextEncoder.kept_arguments(tmp_path)["pretrained"] is False
 
 
-def test_statistics_are_for_those_who_ask() -> None:
-    asking = {cls for cls in (MLP, ResNet18, TextEncoder) if "mean" in inspect.signature(cls).parameters}
-    assert asking == {MLP, ResNet18}
-
-
 SHARES_BELOW_ONE = (0, 0.5), (-0.1, 1.0, "x")
 CASES: dict[tuple[type[Network], str], tuple[tuple[Any, ...], tuple[Any, ...]]] = {
     (MLP, "width"): ((1, 128), (0, 1.5)),

@@ -35,7 +35,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", ": 10,", "'3'"]),
     "negative loss": ({**GOOD, "loss_c": [-1.0] * 10}, {}, ["column loss_c", "negative", "10 of 10", "1, 2, 3"]),
     "infinite loss": ({**GOOD, "loss_c": [0, "inf"] * 5}, {}, ["column loss_c", "not finite", ": 2, 4, 6, 8, 10,"]),
-    "never asked": ({**GOOD, "loss_c": [""] * 10}, {}, ["column loss_c"]),
+    "never asked": ({**GOOD, "loss_c": [""] * 10}, {}, ["column loss_c", "outcome"]),
     "losses called costs": (COSTS, {}, ["no experts", "loss_a, loss_b"]),
     "two prices": ({**PRICED, "cost_usd_b": [0] * 10}, {}, ["price_b and cost_usd_b", "two prices of b"]),
     "no price although asked": (

@@ -57,11 +57,8 @@ def refusing() -> Exception:
 
 def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util,
-        "find_spec",
-        lambda name, *given: None if name == pretrained.MINILM_PACKAGE else real(name, *given),
-    )
+    lacking = pretrained.MINILM_PACKAGE
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == lacking else real(name, *given))
 
 
 def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,10 +170,8 @@ def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytes
     ],
 )
 def test_a_reason_is_its_first_sentence_in_whole_words(kind: type[Exception], text: str, words: str) -> None:
-    with (
-        pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"),
-        pretrained.loading("model", "a/b", instead="do that"),
-    ):
+    loading = pretrained.loading("model", "a/b", instead="do that")
+    with pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"), loading:
         raise kind(text)
 
 
@@ -191,9 +186,7 @@ def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert not asked.asked
 
 
-def test_a_folder_is_known_by_all_files_that_its_model_depends_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_known_by_its_models_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them, in the order of their names; another content of the same size too. Elsewhere the name is all there is."""
     names = ["chat.jinja", "config.json", "model.safetensors", "old.bin", "spm.model", "vocab.txt"]
     for name in ("README.md", *reversed(names)):

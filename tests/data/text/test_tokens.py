@@ -13,7 +13,7 @@ from l2d.data.text import encoders, tokens
 from l2d.data.text.encoders import Embeddings
 from l2d.data.text.pretrained import load_tokenizer
 from l2d.data.text.tokens import PADDING, Tokens, is_tokens, lengths_of
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import ParameterError
 
 pytest.importorskip("transformers")
 LONG: dict[str, Any] = {"max_length": 8, "start_share": 0.25}
@@ -75,15 +75,7 @@ def test_what_is_tokens() -> None:
     assert not is_tokens(torch.zeros(3, 8, 8, 1, dtype=torch.uint8))
 
 
-def test_a_model_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match=r"^model=.*: cannot be loaded"):
-        Tokens(model=str(tmp_path), **LONG).embed(["war"])
-
-
-def test_texts_that_were_cut_are_counted_once(
-    encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(tokens, "TEXTS_AT_A_TIME", 2)
+def test_cut_texts_are_counted_once(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     encoders.say_once.cache_clear()
     reader = Tokens(model=str(encoder), **LONG)
     for _ in range(2):
