@@ -37,20 +37,11 @@ def logged(router: Router, seed: int = 0, **other: Any) -> LoggedRows:
     rng = np.random.default_rng(seed)
     chances = np.array([0.5, 0.2, 0.3])
     drawn = rng.choice(3, N, p=chances)
-    parts = {
-        "ids": np.arange(N).astype(str),
-        "experts": np.array(router.experts)[drawn],
-        "errors": rng.random(N).round(2),
-        "prices": np.array(PRICES)[drawn],
-        "latencies": rng.random(N),
-        "propensities": chances[drawn],
-        "texts": None,
-        "features": rng.normal(size=(N, 2)).astype(np.float32),
-        "columns": ("1", "2"),
-        "embedded": False,
-        "about": None,
-    }
-    return LoggedRows("log.sqlite", **{**parts, **other})
+    parts = {"ids": np.arange(N).astype(str), "experts": np.array(router.experts)[drawn]}
+    parts |= {"errors": rng.random(N).round(2), "prices": np.array(PRICES)[drawn], "latencies": rng.random(N)}
+    parts |= {"propensities": chances[drawn], "features": rng.normal(size=(N, 2)).astype(np.float32)}
+    rest = {"texts": None, "columns": ("1", "2"), "embedded": False, "about": None}
+    return LoggedRows("log.sqlite", **{**parts, **rest, **other})
 
 
 def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,10 +58,8 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
     def robust(choices: np.ndarray) -> np.ndarray:
         return 0.5 + (rows.experts == choices) * (costs - 0.5) / rows.propensities
 
-    for value, choices in (
-        (found.router, chosen),
-        *zip(found.singles, (np.full(N, name) for name in router.experts), strict=True),
-    ):
+    singles = zip(found.singles, (np.full(N, name) for name in router.experts), strict=True)
+    for value, choices in ((found.router, chosen), *singles):
         same = rows.experts == choices
         expected, error = robust(choices).mean(), robust(choices).std(ddof=1) / N**0.5
         assert value.doubly_robust.value == pytest.approx(expected)
@@ -121,9 +110,8 @@ def test_prices_count_as_the_run_counts_them(router: Router, tmp_path: Path) -> 
     assert ran(router.at(PRICES), dear, own=True) == pytest.approx(error + price, rel=1e-6)
     unknown = rows.prices.copy()
     unknown[::2] = np.nan
-    assert ran(router, logged(router, prices=unknown)) == pytest.approx(
-        error + price, rel=1e-6
-    )  # the router knows them
+    known = ran(router, logged(router, prices=unknown))
+    assert known == pytest.approx(error + price, rel=1e-6)  # the router knows them
     for given, expected in ((["cost=error"], error), ([*PRICED, "cost.error_price=0.5"], error + 2 * price)):
         other = untrained(tmp_path, "dataset.features=[x,y]", *given, "method=cost_regression")
         assert ran(Router.load(other.path), logged(router, columns=("x", "y"))) == pytest.approx(expected)
@@ -141,15 +129,13 @@ def test_what_the_choices_cost(router: Router, tmp_path: Path) -> None:
     assert found.price.value == pytest.approx(np.array(PRICES)[chosen].mean(), rel=1e-5)
     assert found.paid.value == pytest.approx(rows.prices.mean())
     for given in ("cost.error_price=0.5", "cost.scale=3"):
-        other = Router.load(
-            untrained(tmp_path, "dataset.features=[x,y]", *PRICED, given, "method=cost_regression").path
-        )
+        run = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, given, "method=cost_regression")
+        other = Router.load(run.path)
         found = log_value(other, logged(router, columns=("x", "y")))
         assert found.price is not None
         assert found.paid is not None
-        assert found.price.value == pytest.approx(
-            np.array(PRICES)[other.decide(rows.features).tolist()].mean(), rel=1e-5
-        )
+        expected = np.array(PRICES)[other.decide(rows.features).tolist()].mean()
+        assert found.price.value == pytest.approx(expected, rel=1e-5)
         assert found.paid.value == pytest.approx(rows.prices.mean())
     for free in (["cost=error"], [*PRICED, "cost.scale=0"]):
         other = Router.load(untrained(tmp_path, "dataset.features=[x,y]", *free, "method=cost_regression").path)
@@ -160,25 +146,18 @@ def test_what_the_choices_cost(router: Router, tmp_path: Path) -> None:
 def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     """cost=columns: those of the log, and what its seconds cost; there is no other price to take, so rows without them are left
     out."""
-    cells = {
-        **CELLS,
-        **{f"price_{name}": [1.0] * 80 for name in "abc"},
-        **{f"latency_{name}": [2.0] * 80 for name in "abc"},
-    }
+    prices = {f"price_{name}": [1.0] * 80 for name in "abc"}
+    cells = {**CELLS, **prices, **{f"latency_{name}": [2.0] * 80 for name in "abc"}}
     given = ["dataset.features=[x,y]", "cost=columns", "cost.latency_price=0.1", "method=cost_regression"]
     own = Router.load(untrained(tmp_path, *given, cells=cells).path)
     rows = logged(router, columns=("x", "y"))
-    expected = (rows.errors + rows.prices + 0.1 * rows.latencies).mean()
-    assert log_value(own, rows).ran.doubly_robust.value == pytest.approx(expected)
-    some = rows.prices.copy()
-    some[:20] = np.nan
-    late = rows.latencies.copy()
-    late[15:30] = np.nan
+    costs = rows.errors + rows.prices + 0.1 * rows.latencies
+    assert log_value(own, rows).ran.doubly_robust.value == pytest.approx(costs.mean())
+    some, late = rows.prices.copy(), rows.latencies.copy()
+    some[:20] = late[15:30] = np.nan
     left, number = rows_with_prices(logged(router, columns=("x", "y"), prices=some, latencies=late), own)
     assert (number, left.ids.tolist()) == (30, rows.ids[30:].tolist())
-    assert log_value(own, left).ran.doubly_robust.value == pytest.approx(
-        (rows.errors + rows.prices + 0.1 * rows.latencies)[30:].mean()
-    )
+    assert log_value(own, left).ran.doubly_robust.value == pytest.approx(costs[30:].mean())
     with pytest.raises(L2DError, match="price and a latency"):
         rows_with_prices(logged(router, columns=("x", "y"), prices=np.full(N, np.nan)), own)
     # A list of prices contains no latency, neither the router's own nor the log's; and no row needs one.

@@ -1,5 +1,6 @@
 """What a run says of its settings before it trains."""
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -55,10 +56,8 @@ def test_one_expert_whatever_the_label(dataset: list[str], label: str, remedy: s
     """big is right everywhere, for .2 more: at both labels the cheaper."""
     for method in ("plugin", "label_regression"):
         [line] = said(*dataset, f"method={method}", labels=[0, 1] * 10, right=(0, 1))
-        assert line.startswith(f"method={method}: ")
+        assert re.match(rf"method={method}: .*{label}.*{remedy}$", line)
         assert "big" in line
-        assert label in line
-        assert line.endswith(remedy)
 
 
 def test_prices_count_and_labels_without_rows_do_not() -> None:
@@ -76,8 +75,7 @@ def test_prices_count_and_labels_without_rows_do_not() -> None:
 def test_labels_of_few_rows() -> None:
     table = ("dataset=table", "dataset.label=id", "method=plugin")
     [line] = said(*table, labels=[*range(8)] * 4, num_classes=8)
-    assert line.startswith("dataset.label=id: ")
-    assert "8 values" in line
+    assert re.match("dataset.label=id: .*8 values", line)
     assert said(*table, labels=[*range(8)] * 5, num_classes=8) == []
     assert said(*table, labels=[*range(8)] * 4 + [*range(5)], num_classes=8) == []  # five of them have five
     assert said("method=plugin", labels=[*range(8)] * 4, num_classes=8)[0].count("validation_fraction") == 1
@@ -87,10 +85,9 @@ def test_a_weight_of_nothing() -> None:
     cfg = check(compose(["method=plugin", "aux_weight=3"]))
     method = learned(cfg, [0, 1] * 10)
     [line] = advice(cfg, method, EXPERTS, 20)
-    assert line.startswith("aux_weight=3: ")
-    assert "aux=none" in line
-    assert advice(check(compose(["aux_weight=3", "aux=label"])), method, EXPERTS, 20) == []
-    assert advice(check(compose([])), method, EXPERTS, 20) == []
+    assert re.match("aux_weight=3: .*aux=none", line)
+    for fine in (["aux_weight=3", "aux=label"], []):
+        assert advice(check(compose(fine)), method, EXPERTS, 20) == []
 
 
 def test_a_key_of_other_methods() -> None:
@@ -125,6 +122,5 @@ def test_a_run_prints_them(tiny: Callable[..., DictConfig], capsys: pytest.Captu
 def test_a_large_table_is_told_of_larger_batches(overrides: tuple[str, ...], rows: int, said_: bool) -> None:
     experiment = check(compose(["dataset=table", "dataset.path=none.csv", *overrides]))
     method = make_method(experiment, torch.rand(20, 2, dtype=torch.float64), 2)
-    assert [line.split(":")[0] for line in advice(experiment, method, EXPERTS, rows)] == [
-        "recipe.batch_size=1024"
-    ] * said_
+    keys = [line.split(":")[0] for line in advice(experiment, method, EXPERTS, rows)]
+    assert keys == ["recipe.batch_size=1024"] * said_

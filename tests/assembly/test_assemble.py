@@ -1,6 +1,7 @@
 """The splits, and that costs belong to their rows."""
 
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,16 +26,8 @@ from l2d.utils.errors import L2DError
 
 QUIET: dict[str, Any] = {"noise": 0.0, "noise_kind": "multiplicative"}
 FREE = ErrorCost(**QUIET)
-DIVISION = Division(
-    validation_fraction=0.1,
-    fold=None,
-    sampling="none",
-    seed=0,
-    missing="direct",
-    with_evidence=False,
-    from_logs=False,
-    prices_later=False,
-)
+FLAGS = {"with_evidence": False, "from_logs": False, "prices_later": False}
+DIVISION = Division(validation_fraction=0.1, fold=None, sampling="none", seed=0, missing="direct", **FLAGS)
 
 
 def priced(scale: float = 1.0, **noise: Any) -> Cost:
@@ -63,14 +56,21 @@ def test_sizes_and_disjointness() -> None:
     splits = [as_rows(split.inputs) for split in (data.train, data.validation, data.test)]
     assert [len(rows) for rows in splits] == [1293, 144, 360]
     assert len({row for rows in splits for row in rows}) == len({*as_rows(Digits().load(Path()).train_inputs)}) + 360
-    assert not {*splits[0]} & {*splits[1]}
-    assert not {*splits[1]} & {*splits[2]}
-    assert not {*splits[0]} & {*splits[2]}
+    assert all({*one}.isdisjoint(other) for one, other in combinations(splits, 2))
 
 
-def test_a_coverage_that_experts_refuse_is_the_setups() -> None:
-    with pytest.raises(L2DError, match=r"^setup\.coverage=\[0\.97, 0\.03\]: expert 2 "):
-        build(coverage=[0.97, 0.03])
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"coverage": [0.97, 0.03]}, r"^setup\.coverage=\[0\.97, 0\.03\]: expert 2 "),
+        ({"coverage": [1.0]}, r"^setup\.coverage=.*at least 2"),
+        ({"fold": "1/5000"}, "fold=1/5000"),
+        ({"validation_fraction": 0.0001}, "validation_fraction"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(L2DError, match=words):
+        build(**changes)
 
 
 def test_seed_moves_validation_and_experts_but_not_test_images() -> None:
@@ -107,16 +107,8 @@ def test_pixel_statistics_are_those_of_the_training_images() -> None:
     pixels = data.train.inputs.double()
     assert mean == pytest.approx([float(pixels.mean())])
     assert std == pytest.approx([float(pixels.std(correction=0))])
-
-
-def test_statistics_of_many_rows_are_of_rows_from_everywhere() -> None:
     mean, _ = channel_statistics(torch.arange(30_000.0)[:, None], torch.arange(30_000))
     assert mean == pytest.approx([15_000], abs=2)
-
-
-def test_one_expert_is_refused() -> None:
-    with pytest.raises(L2DError, match=r"^setup\.coverage=.*at least 2"):
-        build(coverage=[1.0])
 
 
 class Buggy(ErrorCost):
@@ -144,11 +136,6 @@ class Counted(ErrorCost):
         return super().prices(panel, train) + len(train)
 
 
-def test_prices_follow_from_the_training_rows_alone() -> None:
-    data = build(Counted(**QUIET))
-    assert data.validation.prices.tolist() == [len(data.train)] * 5
-
-
 def test_prices_are_scaled_on_every_split() -> None:
     coverage = torch.tensor([0.4, 0.2, 0.2, 0.1, 0.1]).double()
     data = build(priced(scale=0.5))
@@ -157,6 +144,8 @@ def test_prices_are_scaled_on_every_split() -> None:
     for split in (data.train, data.validation, data.test):
         torch.testing.assert_close(split.costs, split.answers.errors + coverage / 2)
     assert torch.equal(build(priced(scale=0.0)).train.costs, build().train.costs)
+    data = build(Counted(**QUIET))
+    assert data.validation.prices.tolist() == [len(data.train)] * 5
 
 
 def test_extreme_prices_are_those_of_clean_training_rows() -> None:
@@ -184,10 +173,8 @@ def test_noise_is_on_the_training_split_alone() -> None:
     assert torch.equal(noisy.train.costs, build(priced(noise=0.2)).train.costs)
     for name in ("validation", "test"):
         assert torch.equal(getattr(clean, name).costs, getattr(noisy, name).costs)
-    drawn = [
-        build(priced(noise=0.2), seed=seed).train.costs / build(priced(), seed=seed).train.costs for seed in (0, 1)
-    ]
-    assert not torch.allclose(drawn[0], drawn[1])  # factors of the same places, whatever the rows
+    one, other = (build(priced(noise=0.2), seed=s).train.costs / build(priced(), seed=s).train.costs for s in (0, 1))
+    assert not torch.allclose(one, other)  # factors of the same places, whatever the rows
     assert float(noisy.train.costs.max()) > noisy.largest_cost == clean.largest_cost == float(clean.train.costs.max())
 
 
@@ -302,12 +289,6 @@ def test_every_training_row_is_validated_in_one_fold(of: int) -> None:
     assert not torch.equal(parts[0].validation.rows, build(fold=f"1/{of}", seed=1).validation.rows)
 
 
-@pytest.mark.parametrize("fold", ["1/5000"])  # others are refused by config.check
-def test_bad_folds(fold: str) -> None:
-    with pytest.raises(L2DError, match=f"fold={fold}"):
-        build(fold=fold)
-
-
 def test_the_experts_seed_is_in_the_name_of_what_is_kept() -> None:
     """Even where the split does not tell seeds apart: data that say themselves which rows are for validation."""
 
@@ -315,6 +296,10 @@ def test_the_experts_seed_is_in_the_name_of_what_is_kept() -> None:
     assert len({build(seed=seed, arrays=fixed).cache.entry for seed in (0, 0, 1)}) == 2
     with pytest.raises(L2DError, match=r"^fold=1/2: .*for validation"):
         build(fold="1/2", arrays=fixed)
+    # The seed, the data and the settings are the same.
+    plain, again, other = (build(FREE, validation_fraction=share).cache.entry for share in (0.1, 0.1, 0.3))
+    assert plain == again != other
+    assert build(coverage=[0.5, 0.2, 0.1, 0.1, 0.1]).cache.entry != plain
 
 
 def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
@@ -327,26 +312,12 @@ def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
     assert not torch.equal(one.train.costs, other.train.costs)
 
 
-def test_too_small_a_share_for_validation() -> None:
-    with pytest.raises(L2DError, match="validation_fraction"):
-        build(validation_fraction=0.0001)
-
-
-def test_experts_that_learn_other_rows_are_kept_apart() -> None:
-    """The seed, the data and the settings are the same."""
-    plain, again, other = (build(FREE, validation_fraction=share).cache.entry for share in (0.1, 0.1, 0.3))
-    assert plain == again != other
-    assert build(coverage=[0.5, 0.2, 0.1, 0.1, 0.1]).cache.entry != plain
-
-
 def test_which_rows_are_drawn_again_goes_by_the_seed() -> None:
     """Of 40 rows of the first expert, two are kept beside the second expert's two."""
     costs = torch.tensor([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 2)
     whole = Split(costs, torch.arange(42), Answers(costs), costs, torch.zeros(2), torch.full((42,), -1))
-    drawn = [
-        sampled(whole, whole.costs, replace(DIVISION, sampling="under", seed=seed)).rows.tolist()
-        for seed in (0, 0, 1, 2)
-    ]
+    under = [replace(DIVISION, sampling="under", seed=seed) for seed in (0, 0, 1, 2)]
+    drawn = [sampled(whole, whole.costs, division).rows.tolist() for division in under]
     assert drawn[0] == drawn[1]
     assert len({*map(tuple, drawn)}) == 3
     assert all(rows[2:] == [40, 41] and len(rows) == 4 for rows in drawn)

@@ -29,21 +29,16 @@ def test_validation_is_not_the_test_split(data: DeferralData) -> None:
 
 def test_batches(data: DeferralData) -> None:
     inputs, costs, labels = next(iter(data.train_dataloader()))
-    assert inputs.shape[1:] == (8, 8, 1)
-    assert costs.shape == (len(inputs), 5)
+    assert (inputs.shape[1:], costs.shape, labels.shape) == ((8, 8, 1), (len(inputs), 5), (len(inputs),))
     assert costs.dtype == torch.float32
-    assert labels.shape == (len(inputs),)
     assert sum(len(batch[0]) for batch in data.train_dataloader()) == 1293
     assert sum(len(batch[0]) for batch in data.predict_dataloader()) == 360
 
 
-def test_resampled_rows_are_what_is_handed_out(tiny: Callable[..., DictConfig]) -> None:
+def test_resampled_rows_are_handed_out_and_a_batch_of_one_row_is_refused(tiny: Callable[..., DictConfig]) -> None:
     data, _ = build(tiny("recipe.batch_size=64", "sampling=under"))
     rows = sum(len(batch[0]) for batch in data.train_dataloader())
     assert rows == len(data.splits.train) < 1293
-
-
-def test_a_batch_of_one_row_is_refused(tiny: Callable[..., DictConfig]) -> None:
     with pytest.raises(L2DError, match=r"^recipe\.batch_size=2: "):
         build(tiny("recipe.batch_size=2"))
 

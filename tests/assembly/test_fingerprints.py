@@ -22,7 +22,6 @@ from l2d.experts.cache import Cache
 from l2d.experts.human import HumanExperts
 from l2d.experts.request import ComputeOptions, ExpertRequest
 from l2d.experts.synthetic import SyntheticExperts
-from l2d.runs.cells import make_cells
 from l2d.utils.errors import L2DError
 
 Tiny = Callable[..., DictConfig]
@@ -62,18 +61,10 @@ def test_the_costs_are_the_same(tiny: Tiny, tmp_path: Path) -> None:
         columns = [name for name in next(csv.reader(lines)) if name.startswith("correct_")]
     first, second = (column.removeprefix("correct_") for column in columns)
     given = ["dataset=table", file, "cost=error_plus_cost"]
-    listed, named = (
-        assembled(tiny(*given, f"cost.prices={prices}"))
-        for prices in ("[0.5,0.25]", f"{{{second}: 0.25, {first}: 0.5}}")
-    )
+    prices = ("[0.5,0.25]", f"{{{second}: 0.25, {first}: 0.5}}")
+    listed, named = (assembled(tiny(*given, f"cost.prices={one}")) for one in prices)
     assert torch.equal(listed.train.costs, named.train.costs)
     assert listed.test.prices.tolist() == [0.5, 0.25]
-
-
-def test_a_sweep_has_one_cell_for_both() -> None:
-    prices = ("[0.4,0.3,0.2,0.1,0]", "{expert 5: 0, expert 4: 0.1, expert 3: 0.2, expert 2: 0.3, expert 1: 0.4}")
-    grid = [["cost=error_plus_cost", f"cost.prices={one}"] for one in prices]
-    assert len(make_cells(grid, compose)) == 1
 
 
 def people(coverage: list[float], number: int) -> tuple[str, ...]:
@@ -121,12 +112,8 @@ class Named(SyntheticExperts):
 def test_the_class_of_the_experts_says_their_names(setup: str) -> None:
     def listed(prices: str) -> object:
         cfg = compose([f"setup={setup}", "cost=error_plus_cost", f"cost.prices={prices}"])
-        cfg.experts = {
-            "name": "named",
-            "_target_": f"{__name__}.Named",
-            "called": ["b", "a"],
-            "about": {"title": "Named"},
-        }
+        cfg.experts = {"name": "named", "_target_": f"{__name__}.Named", "called": ["b", "a"]}
+        cfg.experts.about = {"title": "Named"}
         return with_listed_prices(check(cfg)).plain
 
     assert listed("{a: 1, b: 2}") == listed("[2,1]")
@@ -142,15 +129,11 @@ def test_prices_of_other_experts_stay_for_the_cost_to_refuse(prices: str, tiny: 
 
 
 def test_where_the_names_are_not_known_the_mapping_stays(tmp_path: Path) -> None:
-    gone = ["dataset=table", f"dataset.path={tmp_path / 'gone.csv'}"]
     (tmp_path / "noise.parquet").write_bytes(np.random.default_rng(0).bytes(99))
-    noise = ["dataset=table", f"dataset.path={tmp_path / 'noise.parquet'}"]
-    for given in (gone, noise, ["setup=own"]):
+    tables = [["dataset=table", f"dataset.path={tmp_path / name}"] for name in ("gone.csv", "noise.parquet")]
+    for given in (*tables, ["setup=own"]):
         experiment = check(compose([*given, "cost=error_plus_cost", "cost.prices={a: 1, b: 2}"]))
         assert with_listed_prices(experiment) == experiment
-
-
-def test_prices_that_are_no_mapping_are_left_alone() -> None:
     for prices in ("coverage", "[1,2,3,4,5]"):
         experiment = check(compose(["cost=error_plus_cost", f"cost.prices={prices}"]))
         assert with_listed_prices(experiment) is experiment

@@ -23,12 +23,9 @@ class Child(Parent):
 
 
 def test_a_class_gets_of_what_is_offered_what_it_takes() -> None:
+    """With open arguments it gets all that is offered, and hands it on to its parent."""
     one = make(Component("method", "one", f"{__name__}.Parent", {"decision": "argmax"}), costs=3, num_classes=2)
     assert (one.costs, one.decision) == (3, "argmax")
-
-
-def test_a_class_with_open_arguments_gets_all_that_is_offered() -> None:
-    """It hands them on to its parent."""
     one = make(Component("method", "one", f"{__name__}.Child", {"gamma": 0.5}), costs=3, decision="argmax")
     assert (one.gamma, one.costs, one.decision) == (0.5, 3, "argmax")
 
@@ -63,10 +60,8 @@ def test_a_missing_class_is_told_from_a_missing_library(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize(("encoder", "key"), [({"name": "a"}, "router.reads"), ({"name": "b"}, "dataset.encoder")])
 def test_an_encoder_is_blamed_where_it_was_given(encoder: dict[str, str], key: str) -> None:
-    experiment: Any = SimpleNamespace(
-        dataset=SimpleNamespace(key="dataset", name="t", target="l2d.T"),
-        plain={"dataset": {"encoder": encoder}, "router": {"reads": {"name": "a"}}},
-    )
+    experiment: Any = SimpleNamespace(dataset=SimpleNamespace(key="dataset", name="t", target="l2d.T"))
+    experiment.plain = {"dataset": {"encoder": encoder}, "router": {"reads": {"name": "a"}}}
     with pytest.raises(ParameterError) as caught, blaming_dataset(experiment):
         raise ParameterError("encoder.max_length", "is too small", 1)
     assert caught.value.parameter == f"{key}.max_length"

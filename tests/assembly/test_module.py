@@ -21,6 +21,9 @@ from l2d.lightning.learner import make_scheduler
 from l2d.methods.cross_entropy import CrossEntropy
 from l2d.utils.errors import L2DError
 
+QUIET: dict[str, Any] = {"accelerator": "cpu", "log_every_n_steps": 1, "logger": False, "enable_checkpointing": False}
+QUIET |= {"enable_progress_bar": False, "enable_model_summary": False}
+
 
 class Losses(pl.Callback):
     def __init__(self) -> None:
@@ -35,16 +38,7 @@ class Losses(pl.Callback):
 def fit(cfg: DictConfig, steps: int) -> tuple[Losses, RouterModule]:
     data, router = build(cfg)
     losses = Losses()
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_steps=steps,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        callbacks=[losses],
-        log_every_n_steps=1,
-    )
+    trainer = pl.Trainer(max_steps=steps, callbacks=[losses], **QUIET)
     trainer.fit(router, datamodule=data)
     return losses, router
 
@@ -74,9 +68,8 @@ def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch:
         return replace(arrays, train_inputs=arrays.train_inputs.roll((4, 4), dims=(1, 2)))
 
     monkeypatch.setattr(Digits, "load", rolled)
-    losses, _ = fit(
-        tiny(f"method={method}", "router.stem=3x3", "recipe.batch_size=64", "cost=error_plus_cost"), steps=4
-    )
+    given = (f"method={method}", "router.stem=3x3", "recipe.batch_size=64", "cost=error_plus_cost")
+    losses, _ = fit(tiny(*given), steps=4)
     assert losses.values == pytest.approx(GOLDEN[method], rel=1e-5)
 
 
@@ -131,18 +124,6 @@ class Weights(pl.Callback):
 
 
 @dataclass
-class Repeated:
-    batch: Batch
-    times: int
-
-    def __len__(self) -> int:
-        return self.times
-
-    def __iter__(self) -> Iterator[Batch]:
-        return iter([self.batch] * self.times)
-
-
-@dataclass
 class Parts:
     batches: list[Batch]
 
@@ -167,15 +148,8 @@ def small(ema: float) -> tuple[Losses, Weights, RouterModule, pl.Trainer, Batch]
         ema=ema,
     )
     losses, weights, batch = Losses(), Weights(), (inputs, costs, torch.full((16,), -1))
-    quiet = {
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-    }
-    options = {"max_epochs": 1, "num_sanity_val_steps": 0, "log_every_n_steps": 1, **quiet}
-    trainer = pl.Trainer(accelerator="cpu", callbacks=[losses, weights], **options)  # type: ignore[arg-type]
-    trainer.fit(router, train_dataloaders=Repeated(batch, 3), val_dataloaders=Repeated(batch, 1))
+    trainer = pl.Trainer(max_epochs=1, num_sanity_val_steps=0, callbacks=[losses, weights], **QUIET)
+    trainer.fit(router, train_dataloaders=Parts([batch] * 3), val_dataloaders=Parts([batch]))
     return losses, weights, router, trainer, batch
 
 
@@ -249,8 +223,7 @@ def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> N
     """val/deferral_loss is the mean cost of what `decide` chooses on the validation rows, whichever decision that is."""
     for decision in ("argmax", "posterior"):
         data, router = build(tiny(f"decision={decision}", "method.rho.values=[0.2,1,1,3,3]"))
-        trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
-        (logged,) = trainer.validate(router, dataloaders=data.val_dataloader(), verbose=False)
+        (logged,) = pl.Trainer(**QUIET).validate(router, dataloaders=data.val_dataloader(), verbose=False)
         with torch.no_grad():
             chosen = router.method.decide(router.eval()(data.splits.validation.inputs))
         paid = data.splits.validation.costs.gather(1, chosen[:, None]).mean()

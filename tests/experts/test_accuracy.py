@@ -10,19 +10,12 @@ LABELS = torch.tensor([0, 0, 1, 2])
 
 
 def test_on_its_own_classes_and_on_the_others() -> None:
-    """Expert 1 knows class 0, expert 2 classes 1 and 2."""
+    """Expert 1 knows class 0, expert 2 classes 1 and 2. A share of no rows is None."""
     knows = torch.tensor([[True, False, False], [False, True, True]])
     first, second = accuracy_by_expert(Answers(ERRORS), LABELS, knows)
     assert first == ExpertAccuracy(own=1.0, others=0.0, overall=0.5)
     assert second == ExpertAccuracy(own=0.5, others=0.5, overall=0.5)
-
-
-def test_without_classes_of_their_own_only_overall() -> None:
     first, _ = accuracy_by_expert(Answers(ERRORS), LABELS, None)
     assert first == ExpertAccuracy(own=None, others=None, overall=0.5)
-
-
-def test_no_row_of_a_kind() -> None:
-    everything = torch.ones(2, 3, dtype=torch.bool)
-    first, _ = accuracy_by_expert(Answers(ERRORS), LABELS, everything)
+    first, _ = accuracy_by_expert(Answers(ERRORS), LABELS, torch.ones_like(knows))
     assert first == ExpertAccuracy(own=0.5, others=None, overall=0.5)

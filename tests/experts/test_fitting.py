@@ -162,9 +162,8 @@ def test_validation_rows_teach_nothing(tmp_path: Path) -> None:
     images, labels = arrays.train_inputs.clone(), arrays.train_labels.clone()
     images[held_out], labels[held_out] = 7, 9
     other_arrays = dataclasses.replace(arrays, train_inputs=images, train_labels=labels)
-    other = experts().panel(
-        dataclasses.replace(ask, arrays=other_arrays, cache=Cache(tmp_path / "other", "x", {"seed": 0}))
-    )
+    cache = Cache(tmp_path / "other", "x", {"seed": 0})
+    other = experts().panel(dataclasses.replace(ask, arrays=other_arrays, cache=cache))
     assert one.train.predictions is not None
     assert other.train.predictions is not None
     assert torch.equal(one.train.predictions[ask.train], other.train.predictions[ask.train])

@@ -24,15 +24,12 @@ def test_always_right_at_home(seed: int) -> None:
         assert all(0 <= guess < 10 for guess in row)
 
 
-def test_uniform_elsewhere() -> None:
+def test_uniform_and_independent_elsewhere() -> None:
     """Off its classes an expert is right 1 time in 10: the guess runs over all classes, its own too. 5 σ on 45,000 draws."""
     labels = torch.full((45_000,), 9)
     guesses = synthetic_predictions(labels, class_owners([0.9, 0.1], 10), stream(0))[:, 0]
     counts = torch.bincount(guesses, minlength=10)
     assert ((counts - 4500).abs() < 5 * (45_000 * 0.1 * 0.9) ** 0.5).all()
-
-
-def test_experts_guess_independently() -> None:
     predictions = synthetic_predictions(torch.full((5000,), 9), class_owners([0.5, 0.4, 0.1], 10), stream(0))
     agree = float((predictions[:, 0] == predictions[:, 1]).double().mean())
     assert 0.07 < agree < 0.13

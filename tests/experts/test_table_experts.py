@@ -30,8 +30,5 @@ def test_they_are_handed_on(tmp_path: Path) -> None:
     assert ask(tmp_path, panel) is panel
     with pytest.raises(L2DError, match=r"^coverage: .* setup=own"):
         ask(tmp_path, panel, [0.5, 0.5])
-
-
-def test_other_datasets_have_none() -> None:
     with pytest.raises(L2DError, match=r"^experts=table: needs dataset=table"):
         make_splits(check(compose(["experts=table"])))

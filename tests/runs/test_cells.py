@@ -122,32 +122,25 @@ def test_combinations_that_are_no_grid() -> None:
     assert compose_all([], Counting()) == {}
 
 
-def test_what_is_said_of_the_method() -> None:
+def test_overrides_of_the_method_and_of_the_seed() -> None:
     given = ["a=1", "method=ce", "methods=3", "method.x=1", "+method.y=2", "~method.z", "++method.w=1", "b.method=2"]
     rest, method = split_method(given)
     assert rest == ("a=1", "methods=3", "b.method=2")
     assert method == ("method=ce", "method.x=1", "+method.y=2", "~method.z", "++method.w=1")
+    given = ["seed=0", "seed=12", "seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1"]
+    assert without_seed(given) == ("seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1")
 
 
 def test_cells_know_where_they_live(tmp_path: Path) -> None:
     grid = [[f"setup={setup}", f"seed={seed}", "recipe.epochs=7"] for setup in ("I", "III") for seed in (0, 3)]
     cells = make_cells(grid, compose_in(tmp_path))
-    assert [(cell.names["setup"], cell.seed, cell.epochs) for cell in cells] == [
-        ("I", 0, 7),
-        ("I", 3, 7),
-        ("III", 0, 7),
-        ("III", 3, 7),
-    ]
+    found = [(cell.names["setup"], cell.seed, cell.epochs) for cell in cells]
+    assert found == [("I", 0, 7), ("I", 3, 7), ("III", 0, 7), ("III", 3, 7)]
     for cell, overrides in zip(cells, grid, strict=True):
         assert cell.overrides == tuple(overrides)
         assert cell.run == RunFolder.of(check(compose_in(tmp_path)(overrides)).plain)
         assert cell.problem == ""
     assert cells[0].title == "digits I synthetic error mild seed=0"
-
-
-def test_a_seed_that_may_be_refused_is_composed() -> None:
-    given = ["seed=0", "seed=12", "seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1"]
-    assert without_seed(given) == ("seed=01", "seed=1234567890", "seed=1.5", "experts.seed=1")
 
 
 def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
@@ -157,9 +150,6 @@ def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
     counting = Counting()
     cells = make_cells([[f"seed={seed}", f"runs_dir={tmp_path}"] for seed in range(50)], counting)
     assert (len(cells), len(counting.asked)) == (50, 1)  # seeds share a config
-
-
-def test_prices_by_name_and_by_place_are_one_run(tmp_path: Path) -> None:
     prices = ["[1,0.5,0.1]", "{expert 3: 0.1, expert 1: 1.0, expert 2: 0.5}", "[1,0.1,0.5]"]
     grid = [["setup=I", "cost=error_plus_cost", f"cost.prices={one}"] for one in prices]
     assert len(make_cells(grid, compose_in(tmp_path))) == 2
@@ -202,28 +192,18 @@ def test_listing_and_results(tmp_path: Path) -> None:
         (cell.run.checkpoints / "last.ckpt").touch()
     cells[3].run.pause(2)
     cells[3] = replace(cells[3], stop_after=2)
-    assert [cell.standing for cell in cells] == [
-        Standing(one) for one in ("finished",) * 2 + ("begun", "paused", "missing")
-    ]
+    standings = ["finished", "finished", "begun", "paused", "missing"]
+    assert [cell.standing for cell in cells] == [Standing(one) for one in standings]
     assert [cell.done for cell in cells] == [True, True, False, True, False]
     text = listing(cells)
-    assert re.findall(r"\d (?:finished|paused|begun|missing)", text) == [
-        "2 finished",
-        "1 paused",
-        "1 begun",
-        "1 missing",
-    ]
+    counts = re.findall(r"\d (?:finished|paused|begun|missing)", text)
+    assert counts == ["2 finished", "1 paused", "1 begun", "1 missing"]
     assert "5 min" in text  # three runs of 100 s
     assert [line.rpartition("  ")[2] for line in text.splitlines()[4:7]] == ["100 s"] * 3
     assert "8 min" in listing(cells, force=True)
     header, rows = results_table(cells)
-    assert dict(zip(header, rows[0], strict=True)) == {
-        **cells[0].names,
-        "variant": tmp_path.name,
-        "seeds": "2/5",
-        "deferral loss": "0.3000",
-        "std": "0.1414",
-    }
+    expected = {"variant": tmp_path.name, "seeds": "2/5", "deferral loss": "0.3000", "std": "0.1414"}
+    assert dict(zip(header, rows[0], strict=True)) == {**cells[0].names, **expected}
     guarded = replace(example_metrics().guarded, deferral_loss=0.3)
     write_json(cells[1].run.path / "metrics.json", example_metrics(0.4, guarded=guarded).as_json())
     header, rows = results_table(cells)
@@ -260,11 +240,8 @@ def test_one_damaged_file_does_not_cost_the_table(tmp_path: Path, capsys: pytest
 
 def test_variants_of_one_name_are_told_apart() -> None:
     """Two noises and two rules of ρ: four cells, four texts, in the listing and in the results."""
-    grid = [
-        [f"method.rho.rule={rule}", f"cost.noise={noise}", "seed=0"]
-        for rule in ("theory", "uniform")
-        for noise in (0, 0.2)
-    ]
+    values = [(rule, noise) for rule in ("theory", "uniform") for noise in (0, 0.2)]
+    grid = [[f"method.rho.rule={rule}", f"cost.noise={noise}", "seed=0"] for rule, noise in values]
     cells = make_cells(grid, compose)
     texts = [names[-1] for names in named(cells).values()]
     assert len(set(texts)) == 4
@@ -313,10 +290,9 @@ def test_experiments_pin_rho(experiment: str) -> None:
 
 def test_controls_have_the_mean_of_milds_rho() -> None:
     costs = torch.rand(50, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rho = {}
-    for name in ("mild", "mild_cheapest", "mild_uniform", "tdef_uniform"):
-        method = make(check(compose([f"method={name}"])).method, costs=costs, num_classes=4, decision="argmax")
-        rho[name] = method.rho
+    given: dict[str, Any] = {"costs": costs, "num_classes": 4, "decision": "argmax"}
+    names = ("mild", "mild_cheapest", "mild_uniform", "tdef_uniform")
+    rho = {name: make(check(compose([f"method={name}"])).method, **given).rho for name in names}
     assert rho["mild"].std() > 0
     assert rho["mild_cheapest"].std() > rho["mild"].std()
     for name in ("mild_uniform", "tdef_uniform"):

@@ -28,12 +28,6 @@ def test_path() -> None:
     assert RunFolder.of(plain | {"runs_dir": "~/mine"}).path == at_home
 
 
-def test_the_scale_of_prices_is_another_run() -> None:
-    priced = config("cost=error_plus_cost")
-    assert variant(config("cost=error_plus_cost", "cost.scale=1")) == variant(priced)
-    assert variant(config("cost=error_plus_cost", "cost.scale=0.5")) != variant(priced)
-
-
 def test_what_has_no_effect_is_no_other_run() -> None:
     """Prices that the setup brings are those of the cost; a weight of nothing weighs nothing. The others do change something."""
     now = config("setup=llama", "dataset=mmlu", "cost=llm")
@@ -42,16 +36,17 @@ def test_what_has_no_effect_is_no_other_run() -> None:
     others = [now | {"recipe": now["recipe"] | found} for found in ({"ema": 0.9}, {"ema": 0.8}, {"patience": 3})]
     others += [now | {"aux": "label", "aux_weight": weight} for weight in (1.0, 2.0)] + [now | {"aux": "experts"}]
     assert len({variant(found) for found in (now, *others)}) == 7
+    priced = config("cost=error_plus_cost")
+    assert variant(config("cost=error_plus_cost", "cost.scale=1")) == variant(priced)
+    assert variant(config("cost=error_plus_cost", "cost.scale=0.5")) != variant(priced)
 
 
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    with pytest.raises(ValueError, match="JSON"):
-        run.finish({"deferral_loss": 0.1}, {"scores": np.zeros(3)}, {"seconds": float("nan")})
-    assert not run.finished
-    with pytest.raises(ValueError, match="JSON"):
-        run.finish({"deferral_loss": float("nan")}, {"scores": np.zeros(3)}, {"seconds": 1.0})
-    assert not run.finished
+    for loss, seconds in ((0.1, float("nan")), (float("nan"), 1.0)):
+        with pytest.raises(ValueError, match="JSON"):
+            run.finish({"deferral_loss": loss}, {"scores": np.zeros(3)}, {"seconds": seconds})
+        assert not run.finished
     run.finish({"deferral_loss": 0.1}, {"scores": np.zeros(3)}, {"seconds": 1.0})
     assert run.finished
     assert json.loads((tmp_path / "metrics.json").read_text()) == {"deferral_loss": 0.1}
@@ -77,6 +72,8 @@ def test_unwritable_folder_names_the_key(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(L2DError, match=r"^runs_dir: .*file"), RunFolder(tmp_path / "file" / "cell").locked():
         pass
+    with pytest.raises(L2DError, match=r"^runs_dir: .*too long"):
+        _ = RunFolder(tmp_path / ("x" * 300)).finished
 
 
 def test_clear_keeps_the_lock(tmp_path: Path) -> None:
@@ -148,11 +145,6 @@ def test_numbers_that_cannot_be_read_are_the_first_ones(tmp_path: Path) -> None:
         assert run.batch_parts == parts
     (tmp_path / "paused.txt").write_text("half")
     assert run.paused_after == 0
-
-
-def test_a_folder_that_cannot_be_looked_into_names_the_key(tmp_path: Path) -> None:
-    with pytest.raises(L2DError, match=r"^runs_dir: .*too long"):
-        _ = RunFolder(tmp_path / ("x" * 300)).finished
 
 
 def test_asking_who_holds_a_folder_leaves_nothing_in_it(tmp_path: Path) -> None:

@@ -93,9 +93,6 @@ def test_it_is_said_that_ones_own_code_changed(
         out = capsys.readouterr().out
         assert (str(loss) in out) is warned
         assert "$2" in out
-
-
-def test_modules_of_ones_own() -> None:
     found = experiment()
     assert found.own_modules == set()
     assert replace(found, method=replace(found.method, target="mine.losses.Mine")).own_modules == {"mine.losses"}

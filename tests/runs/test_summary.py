@@ -10,30 +10,19 @@ import torch
 from matplotlib.patches import Rectangle
 from tests.metrics_example import example_metrics
 
+from l2d.core import results
 from l2d.core.metrics import routing_metrics
 from l2d.core.prices import Prices
-from l2d.core.results import (
-    CategoryScore,
-    Estimate,
-    ExpertAlone,
-    ExtremeShares,
-    GuardedScore,
-    GuardEvidence,
-    LoggedOutcomes,
-    OffPolicyValue,
-    RowCounts,
-    RunMetrics,
-    Score,
-)
+from l2d.core.results import CategoryScore, GuardedScore, GuardEvidence, RowCounts, RunMetrics
 from l2d.runs.summary import format_line, format_table, run_figure
 
 ROUTER = [0, 0, 1, 0]
 CATEGORY = CategoryScore(rows=10, deferral_loss=0.3, best_single=0.5, oracle=0.1)
-HALF = Estimate(0.5, 0.1)
-VALUE = OffPolicyValue(direct=HALF, snips=None, doubly_robust=HALF)
-LOG = LoggedOutcomes([0.5, 0.5], "given", policy=HALF, router=VALUE, guarded=VALUE, best_single=VALUE)
+HALF = results.Estimate(0.5, 0.1)
+VALUE = results.OffPolicyValue(direct=HALF, snips=None, doubly_robust=HALF)
+LOG = results.LoggedOutcomes([0.5, 0.5], "given", policy=HALF, router=VALUE, guarded=VALUE, best_single=VALUE)
 # The score of always asking expert 2, the best single expert, on the test rows below.
-SECOND = Score(deferral_loss=0.5, error_rate=0.5, mean_price=0.0, ratios=[0.0, 1.0], standard_error=0.125)
+SECOND = results.Score(deferral_loss=0.5, error_rate=0.5, mean_price=0.0, ratios=[0.0, 1.0], standard_error=0.125)
 
 
 def metrics(decisions: list[int], **changes: Any) -> RunMetrics:
@@ -76,7 +65,7 @@ def test_table() -> None:
 )
 def test_a_row_for_each_single_expert(p: int, shown: list[int], hidden: int | None) -> None:
     """The first expert is the best single one; of the others the last is the cheapest. Of many, the three cheapest are shown."""
-    experts = [ExpertAlone(f"m{k}", 0.5 - 0.03125 * k, 0.25, 0.0625) for k in range(p)]
+    experts = [results.ExpertAlone(f"m{k}", 0.5 - 0.03125 * k, 0.25, 0.0625) for k in range(p)]
     lines = format_table(example_metrics(p=p, experts=experts)).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("best single expert"))
     found = [line.split() for line in lines[start + 1 :] if line.startswith("always m")]
@@ -103,20 +92,16 @@ def test_in_dollars() -> None:
     assert line_of(text, "a  ").split() == ["a", "10", "$0.006000", "$0.010000", "$0.002000", "+$0.004000"]
     assert dollars(format_line(found, Prices(error_price=0.02))) == ["$0.012500", "$0.010000", "$0.005000"]
     assert dollars(format_table(found)) == []
+    # A price that contains latency says so above its column and in a line of its own.
+    priced = [Prices(error_price=0.02, latency_price=price) for price in (0.0, 0.001)]
+    plain, late = (format_table(metrics(ROUTER), one) for one in priced)
+    assert "latency" not in plain
+    assert "latency" in late.splitlines()[0]
+    assert dollars(line_of(late, "prices contain latency")) == ["$0.001"]
 
 
 def dollars(text: str) -> list[str]:
     return re.findall(r"[+-]?\$[\d.]*\d", text)
-
-
-def test_latency_is_not_called_money() -> None:
-    """A price that contains latency says so above its column and in a line of its own."""
-    plain, late = (
-        format_table(metrics(ROUTER), Prices(error_price=0.02, latency_price=price)) for price in (0.0, 0.001)
-    )
-    assert "latency" not in plain
-    assert "latency" in late.splitlines()[0]
-    assert dollars(line_of(late, "prices contain latency")) == ["$0.001"]
 
 
 @pytest.mark.parametrize(
@@ -136,10 +121,7 @@ def test_line() -> None:
 def test_categories_by_gain() -> None:
     """Eight of them: the three where the router gains most on the best single expert, the three where it loses most."""
     gains = {"a": 0.0, "b": 0.3, "c": -0.2, "d": 0.1, "e": 0.2, "f": -0.1, "g": -0.3, "h": 0.01}
-    parts = {
-        name: CategoryScore(rows=10, deferral_loss=0.5 - gain, best_single=0.5, oracle=0.1)
-        for name, gain in gains.items()
-    }
+    parts = {name: replace(CATEGORY, deferral_loss=0.5 - gain) for name, gain in gains.items()}
     lines = format_table(metrics(ROUTER, by_category=parts)).splitlines()[-9:]
     assert [line.split()[0] for line in lines] == ["category", lines[1], "b", "e", "d", "(2", "f", "c", "g"]
     assert lines[2].split() == ["b", "10", "0.2000", "0.5000", "0.1000", "+0.3000"]
@@ -151,7 +133,7 @@ def test_categories_by_gain() -> None:
 
 
 def test_extreme_prices_are_said() -> None:
-    found = ExtremeShares("big", [0.0, 1.0, 0.3], target=0.95, share_train=0.94, share_test=0.967)
+    found = results.ExtremeShares("big", [0.0, 1.0, 0.3], target=0.95, share_train=0.94, share_test=0.967)
     line = line_of(format_table(metrics(ROUTER, extreme=found)), "cost=extreme: prices 0, 1, 0.3;")
     assert re.findall(r"[\d.]+%", line) == ["94.0%", "95%", "96.7%"]
     assert "big" in line
@@ -211,10 +193,8 @@ def test_a_guarded_row_only_where_it_differs() -> None:
         assert lines[5].startswith("oracle")
     constant = metrics([1, 1, 1, 1])
     same = guarded(0.0, 0.25, constant="expert 2", **{name: getattr(constant, name) for name in vars(SECOND)})
-    for text in (
-        format_table(metrics(ROUTER, guarded=guarded(0.1156, 0.0382))),
-        format_table(replace(constant, guarded=same)),
-    ):
+    for unchanged in (metrics(ROUTER, guarded=guarded(0.1156, 0.0382)), replace(constant, guarded=same)):
+        text = format_table(unchanged)
         assert text.splitlines()[3] == text.splitlines()[1]
         assert "guarded" not in text
 

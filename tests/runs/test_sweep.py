@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,19 +25,7 @@ from l2d.config import compose, launchers
 from l2d.runs import sweep as sweeping
 from l2d.runs.cells import Cell, make_cells
 from l2d.runs.folder import RunFolder
-from l2d.runs.sweep import (
-    ATTEMPTS,
-    Progress,
-    State,
-    Workshop,
-    first_progress,
-    list_only,
-    refuse_if_none_can_run,
-    run_cells,
-    step,
-    without_places,
-)
-from l2d.runs.sweep import sweep as run_sweep
+from l2d.runs.sweep import ATTEMPTS, Progress, State, first_progress, list_only, refuse_if_none_can_run, run_cells, step
 from l2d.utils.errors import L2DError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -58,13 +47,6 @@ def hold(cell: Cell) -> filelock.BaseFileLock:
     return lock
 
 
-def damage_data(cell: Cell) -> Cell:
-    """Its folder was run on other data."""
-    finish(cell)
-    (cell.run.path / "data.txt").write_text("aaaa\n")
-    return replace(cell, data="bbbb")
-
-
 def test_first_a_cell_is_done_or_to_do(cell: Cell) -> None:
     """A wrong value makes it fail unless it is finished already."""
     wrong = replace(cell, problem="key=3: too large")
@@ -79,7 +61,9 @@ def test_first_a_cell_is_done_or_to_do(cell: Cell) -> None:
 
 
 def test_a_result_of_other_data_is_a_failure(cell: Cell) -> None:
-    other = damage_data(cell)
+    finish(cell)
+    (cell.run.path / "data.txt").write_text("aaaa\n")
+    other = replace(cell, data="bbbb")
     found = first_progress(other, force=False)
     assert found.state is State.FAILED
     assert "other data" in found.reason
@@ -104,7 +88,9 @@ def test_step_to_failed_by_an_error(cell: Cell, tmp_path: Path, before: Progress
     """An error counts, whatever else is in the folder."""
     (tmp_path / "7.started").touch()
     (tmp_path / "7.error").write_text("key=3: too large\n\nTraceback")
+    (tmp_path / "8.error").touch()  # no room for the reason
     finish(cell)
+    assert step(cell, before, tmp_path, 8).state is State.FAILED
     assert step(cell, before, tmp_path, 7) == replace(before, state=State.FAILED, reason="key=3: too large")
     assert step(cell, before, tmp_path, 6).state is State.DONE  # the error was another's
     assert step(cell, before, tmp_path, None).state is State.DONE
@@ -207,7 +193,7 @@ def test_the_end_of_a_sweep(number: int, tmp_path: Path, capsys: pytest.CaptureF
     shop = SimpleNamespace(config=compose(["dry_run=false"]), grid=[], cells=lambda _: cells, open=lambda: tmp_path)
     shop.run = lambda *_: failed
     with pytest.raises(L2DError, match=f"{number} of 3") if failed else nullcontext():
-        run_sweep(cast(Any, shop))
+        sweeping.sweep(cast(Any, shop))
     out = capsys.readouterr().out
     assert "1/3" in out
     assert (f"l2d report '{tmp_path}/my runs'\n" in out) == (number < 3)
@@ -218,14 +204,14 @@ def test_the_end_of_a_sweep(number: int, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
-    """A run that failed is not; nor is one whose values are wrong."""
+    """A run that failed is not, nor one whose values are wrong. The second round has numbers, and so errors, of its own."""
     times: list[int] = []
 
     def behave(cell: Cell, number: int) -> None:
         times.append(cell.seed)
-        if cell.seed == 0 or (cell.seed == 1 and times.count(1) > 1):
+        if cell.seed == 3 or (cell.seed == 1 and times.count(1) > 1):
             finish(cell)
-        if cell.seed == 3:
+        if cell.seed == 0:
             (tmp_path / f"{number}.error").write_text("key=3: too large\n\nTraceback …")
 
     launcher = Launcher(behave, tmp_path)
@@ -234,23 +220,7 @@ def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
     assert launcher.rounds == [[0, 1, 2, 3], [1, 2]]
     reasons = {cell.seed: reason for cell, reason in failed.items()}
     assert f"{ATTEMPTS} times" in reasons.pop(2)
-    assert reasons == {3: "key=3: too large", 4: "key=4: too large"}
-
-
-def test_an_error_is_not_taken_for_that_of_a_run_tried_again(tmp_path: Path) -> None:
-    """The second round has numbers of its own."""
-    killed: list[int] = []
-
-    def behave(cell: Cell, number: int) -> None:
-        if cell.seed == 0:
-            (tmp_path / f"{number}.error").write_text("key=3: too large")
-        elif killed:
-            finish(cell)
-        else:
-            killed.append(cell.seed)
-
-    failed = run_cells(some_cells(tmp_path, 2), Launcher(behave, tmp_path), tmp_path)
-    assert [cell.seed for cell in failed] == [0]
+    assert reasons == {0: "key=3: too large", 4: "key=4: too large"}
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -268,7 +238,7 @@ def test_what_a_worker_is_told(force: bool, tmp_path: Path) -> None:
 
     config = OmegaConf.create({"force": force, "hydra": {"sweep": {"dir": str(tmp_path / "now")}}})
     loader, launcher = cast(Any, None), cast(Any, SimpleNamespace(launch=launch))
-    shop = Workshop(config, loader, launcher, [])
+    shop = sweeping.Workshop(config, loader, launcher, [])
     assert shop.run([cell], tmp_path) == {}
     assert told == [([["seed=0", "runs_dir='/a'", f"hydra.sweep.dir='{tmp_path}'"]], 0)]
     assert config.hydra.sweep.dir == str(tmp_path)
@@ -282,7 +252,7 @@ def test_a_list_counts_what_would_be_run_again(
     for cell in cells:
         finish(cell)
     config = OmegaConf.create({"force": force, "dry_run": True})
-    run_sweep(cast(Any, SimpleNamespace(config=config, grid=[], cells=lambda _: cells)))
+    sweeping.sweep(cast(Any, SimpleNamespace(config=config, grid=[], cells=lambda _: cells)))
     assert estimate in capsys.readouterr().out
 
 
@@ -299,22 +269,6 @@ def test_a_run_that_kills_its_worker_does_not_take_the_others_along(
     failed = run_cells(some_cells(tmp_path, 4), Launcher(behave, tmp_path), tmp_path)
     assert [cell.seed for cell in failed] == [0]
     assert "RuntimeError: killed" in capsys.readouterr().out
-
-
-def test_forced_runs_that_fail_are_failed(tmp_path: Path) -> None:
-    """An old result is not taken for the new one."""
-    cells = some_cells(tmp_path, 2)
-    for cell in cells:
-        finish(cell)
-
-    def behave(cell: Cell, number: int) -> None:
-        if cell.seed == 0:
-            (tmp_path / f"{number}.error").touch()  # no room for the reason
-        else:
-            os.utime(cell.run.path / "metrics.json", ns=(1, 1))
-
-    failed = run_cells(cells, Launcher(behave, tmp_path), tmp_path, force=True)
-    assert [cell.seed for cell in failed] == [0]
 
 
 class Elsewhere:
@@ -381,7 +335,7 @@ def test_a_launcher_that_starts_nothing_is_given_up_though_another_process_works
     assert cells[0].run.finished
 
 
-def test_the_folder_of_a_sweep_is_known_from_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_and_the_places_of_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweeping, "split_grid", lambda *_: [])
@@ -391,13 +345,8 @@ def test_the_folder_of_a_sweep_is_known_from_everywhere(tmp_path: Path, monkeypa
         assert sweeping.Workshop(config, nobody, nobody, ["experiment=noise", "seed=0,1"]).place == tmp_path / place
         with pytest.raises(L2DError, match="experiment=noise,table4: "):
             sweeping.Workshop(config, nobody, nobody, ["experiment=noise,table4"])
-
-
-def test_what_workers_are_told_beside_is_not_shown() -> None:
-    assert without_places(["seed=1", "runs_dir='/a'", "experts.models=['/b']", "method.rho=1"]) == [
-        "seed=1",
-        "method.rho=1",
-    ]
+    given = ["seed=1", "runs_dir='/a'", "experts.models=['/b']", "method.rho=1"]
+    assert sweeping.without_places(given) == ["seed=1", "method.rho=1"]
 
 
 def finished(folder: Path) -> dict[str, bytes]:
@@ -438,12 +387,8 @@ def cells_in(folder: Path, grid: Sequence[Sequence[str]]) -> list[Cell]:
 
 @pytest.mark.slow
 def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    grid = [
-        (f"recipe.epochs={epochs}", f"trainer.devices={devices}", f"seed={seed}", "dry_run=true")
-        for epochs in (0, 3)
-        for devices in (1, 2, 0)
-        for seed in (0, 1, 2**32)
-    ]
+    values = product((0, 3), (1, 2, 0), (0, 1, 2**32))
+    grid = [(f"recipe.epochs={e}", f"trainer.devices={d}", f"seed={s}", "dry_run=true") for e, d, s in values]
     with pytest.raises(L2DError, match="11 "):
         list_only(cells_in(tmp_path, grid), force=False)
     out = capsys.readouterr().out
@@ -452,7 +397,12 @@ def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [out.count(key) for key in keys] == [6, 2, 1, 2]
 
 
-def test_what_is_finished_would_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A finished run would not fail."""
+    some = cells_in(tmp_path, [(f"recipe.epochs={epochs}",) for epochs in (0, -1, 3)])
+    refuse_if_none_can_run(some, force=False)
+    with pytest.raises(L2DError, match=r"^recipe\.epochs=0: "):
+        refuse_if_none_can_run(some[:2], force=False)
     cells = cells_in(tmp_path, [("recipe.epochs=0", f"seed={seed}") for seed in (0, 1)])
     finish(cells[0])
     refuse_if_none_can_run(cells, force=False)
@@ -464,13 +414,6 @@ def test_what_is_finished_would_not_fail(tmp_path: Path, capsys: pytest.CaptureF
     finish(cells[1])
     list_only(cells, force=False)
     assert "2 finished" in capsys.readouterr().out
-
-
-def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path) -> None:
-    cells = cells_in(tmp_path, [(f"recipe.epochs={epochs}",) for epochs in (0, -1, 3)])
-    refuse_if_none_can_run(cells, force=False)
-    with pytest.raises(L2DError, match=r"^recipe\.epochs=0: "):
-        refuse_if_none_can_run(cells[:2], force=False)
 
 
 @pytest.mark.slow
@@ -501,10 +444,8 @@ def test_full_disk(command: Command, tmp_path: Path) -> None:
     """Said clearly, nothing that looks finished; with space again the sweep goes on."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", str(disk)], capture_output=True, check=False
-    )
-    if mounted.returncode:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("no tmpfs can be mounted here")
     try:
         sweep = ["-m", "seed=0,1", f"runs_dir={disk}", "router.width=8", "recipe.epochs=1"]
@@ -522,16 +463,9 @@ def test_full_disk(command: Command, tmp_path: Path) -> None:
 
 def launch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """With launchers of their own processes a fork is of no use."""
-    given = ["-m", *TINY, "recipe.epochs=1", *arguments]
-    return subprocess.run(
-        [sys.executable, "-m", "l2d.train", *given],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    given = [sys.executable, "-m", "l2d.train", "-m", *TINY, "recipe.epochs=1", *arguments]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "timeout": 300, "check": False}
+    return subprocess.run(given, cwd=tmp_path, env=environment(), **options)
 
 
 @pytest.mark.slow
@@ -557,10 +491,9 @@ def test_submitit_on_this_machine(tmp_path: Path) -> None:
 def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     """A worker dies by SIGKILL; the sweep finishes all the same."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    given = ["-m", *TINY, "recipe.epochs=15", "hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
-    sweep = subprocess.Popen(
-        [sys.executable, "-m", "l2d.train", *given], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True
-    )
+    given = [sys.executable, "-m", "l2d.train", "-m", *TINY, "recipe.epochs=15"]
+    given += ["hydra/launcher=cpus", "hydra.launcher.n_jobs=2"]
+    sweep = subprocess.Popen(given, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 120
     while not list(tmp_path.glob("runs/**/history.csv")):
         time.sleep(0.1)

@@ -131,14 +131,8 @@ def test_a_run_goes_offline_where_online_was_not_asked_for(info: RunInfo, capsys
     assert "ConnectionError: no route to host" in capsys.readouterr().err
     online, offline = wandb.begun
     assert offline == {**online, "mode": "offline"}
-    known: dict[str, Any] = {
-        "project": "p",
-        "entity": "e",
-        "group": "digits/III",
-        "name": "seed=0",
-        "tags": ["digits", "III"],
-    }
-    known |= {"config": {"seed": 0}, "dir": str(info.folder), "resume": "allow"}
+    known: dict[str, Any] = {"project": "p", "entity": "e", "group": "digits/III", "name": "seed=0"}
+    known |= {"tags": ["digits", "III"], "config": {"seed": 0}, "dir": str(info.folder), "resume": "allow"}
     assert {key: online[key] for key in known} == known
     assert online["id"] == (info.folder / "wandb_id.txt").read_text()
     tracker._start("offline")
@@ -207,13 +201,8 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
         assert offline.name.endswith(ids[-1])
         (record,) = offline.glob("*.wandb")
         content = record.read_bytes()
-        for text in (
-            "digits/III/synthetic/error/mild/",
-            "val/deferral_loss",
-            "test/table",
-            "test/deferral_ratios",
-            "test/confusion",
-        ):
+        names = ("val/deferral_loss", "test/table", "test/deferral_ratios", "test/confusion")
+        for text in ("digits/III/synthetic/error/mild/", *names):
             assert text.encode() in content, text
         tables = [json.loads(file.read_text()) for file in offline.rglob("*.table.json")]
         assert any("deferral loss" in table["columns"] for table in tables)

@@ -62,28 +62,21 @@ def test_what_is_kept_for_other_prices_holds_none() -> None:
     errors, prices = torch.tensor([[0.0, 1.0], [1.0, 1.0]]), torch.tensor([0.5, 0.25])
     splits: Any = SimpleNamespace(prices=prices)
     rows = routed_rows(costs=errors + prices, prices=prices, expected_errors=torch.tensor([[0.1, 0.9]]))
-    method: Any = SimpleNamespace(
-        expected_errors=lambda outputs: outputs[:, :2], expected_prices=lambda outputs: outputs[:, 2:]
-    )
+    method: Any = SimpleNamespace(expected_errors=lambda out: out[:, :2], expected_prices=lambda out: out[:, 2:])
     kept = held_out(method, rows, splits, chosen_on=errors[:1] + prices)
     assert kept["errors"].tolist() == errors.tolist()
     assert kept["mean_errors"].tolist() == [0, 1]
     assert {*kept} == {"errors", "expected", "mean_errors"}
     scores = torch.tensor([[0.25, 0.5, 3.0, 4.0]])
-    learned = tuple(
-        LearnedRows(torch.tensor([1]), torch.tensor([[e, 0.5]]), torch.tensor([[e, 4]])) for e in (0.25, 0.75)
-    )
+    values = [(torch.tensor([[error, 0.5]]), torch.tensor([[error, 4]])) for error in (0.25, 0.75)]
+    learned = tuple(LearnedRows(torch.tensor([1]), *pair) for pair in values)
     own = torch.tensor([[0.5, 0.25], [0.0, 0.75]])
     rows = routed_rows(costs=errors + own, prices=own, expected_errors=torch.tensor([[0.1, 0.9]]), scores=scores)
     by_row = held_out(method, rows, SimpleNamespace(prices=None), errors, learned)  # type: ignore[arg-type]
-    assert by_row["errors"].tolist() == errors.tolist()
-    assert by_row["mean_errors"].tolist() == [0.5, 1]
-    assert by_row["prices"].tolist() == own.tolist()
-    assert by_row["mean_prices"].tolist() == [0.25, 0.5]
-    assert by_row["expected_prices"].tolist() == [[3, 4]]
-    assert by_row["learned"].tolist() == [1]
-    assert [by_row[name].tolist() for name in ("deployed", "seen")] == [[[0.25, 0.5]], [[0.75, 0.5]]]
-    assert [by_row[f"{name}_prices"].tolist() for name in ("deployed", "seen")] == [[[0.25, 4]], [[0.75, 4]]]
+    wanted = {"errors": errors.tolist(), "mean_errors": [0.5, 1], "prices": own.tolist(), "mean_prices": [0.25, 0.5]}
+    wanted |= {"expected_prices": [[3, 4]], "learned": [1], "deployed": [[0.25, 0.5]], "seen": [[0.75, 0.5]]}
+    wanted |= {"deployed_prices": [[0.25, 4]], "seen_prices": [[0.75, 4]]}
+    assert {name: by_row[name].tolist() for name in wanted} == wanted
 
 
 def test_estimated_errors_are_held_against_errors_not_costs() -> None:
@@ -91,9 +84,8 @@ def test_estimated_errors_are_held_against_errors_not_costs() -> None:
     prices = torch.tensor([0.5, 0.25])
     costs = torch.tensor([[0.0, 1.0], [1.0, 1.0]]) + prices
     expected = torch.tensor([[0.15, 0.85], [0.15, 0.85]])
-    method: Any = SimpleNamespace()
     rows = routed_rows(costs=costs, prices=prices, expected_errors=expected)
-    found = torch.tensor(calibration_on(method, rows))
+    found = torch.tensor(calibration_on(SimpleNamespace(), rows))  # type: ignore[arg-type]
     torch.testing.assert_close(found, torch.tensor([[0.5, 0.15, 0.25], [0.5, 0.85, 0.75]]))
 
 
@@ -151,18 +143,9 @@ def test_a_method_without_a_posterior_has_nothing_that_follows_from_one(tiny: Ca
 def test_estimated_errors_are_kept_without_prices() -> None:
     outputs, prices = torch.tensor([[0.25, 0.5]]), torch.tensor([0.5, 0.25])
     split: Any = SimpleNamespace(logged=None, costs=torch.tensor([[1.5, 0.25]]), prices=prices)
-    method: Any = SimpleNamespace(
-        has_posterior=False,
-        expected_errors=lambda given: 2 * given,
-        utilities=lambda given: -given,
-        decide=lambda given: given.argmax(dim=1),
-    )
+    method: Any = SimpleNamespace(has_posterior=False, expected_errors=lambda given: 2 * given)
+    method.utilities, method.decide = lambda given: -given, lambda given: given.argmax(dim=1)
     kept = RoutedRows.of(method, split, outputs).arrays()
-    assert {name: value.tolist() for name, value in kept.items()} == {
-        "scores": [[0.25, 0.5]],
-        "utilities": [[-0.25, -0.5]],
-        "costs": [[1.5, 0.25]],
-        "prices": [0.5, 0.25],
-        "decisions": [1],
-        "expected_errors": [[0.5, 1.0]],
-    }
+    expected = {"scores": [[0.25, 0.5]], "utilities": [[-0.25, -0.5]], "costs": [[1.5, 0.25]], "prices": [0.5, 0.25]}
+    expected |= {"decisions": [1], "expected_errors": [[0.5, 1.0]]}
+    assert {name: value.tolist() for name, value in kept.items()} == expected

@@ -1,7 +1,5 @@
 """What the walk hands to Lightning and to the tracker. Whole walks are in tests/commands/test_train.py."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 import filelock
 import pytest
 import torch
-from tests.conftest import TINY, environment
 from tests.metrics_example import example_metrics
 
 from l2d.config import Experiment, check, compose
@@ -27,7 +24,6 @@ from l2d.training.fitted import Fitted
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.files import write_json
 
-ROOT = Path(__file__).resolve().parents[2]
 HISTORY: Any = ["history"]
 DATA: Any = SimpleNamespace(parts=2, train_dataloader=lambda: range(7))
 
@@ -75,13 +71,11 @@ def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """What was there is cleared before the data are compared with it; without force they are refused."""
     made_anew = check(compose(["force=true"]))
     goes_on = replace(made_anew, settings=replace(made_anew.settings, force=False))
-    router: Any = SimpleNamespace(
-        network=MLP(width=2, depth=0, dropout=0, mean=[0], std=[1], num_outputs=2, head="linear"), method=None
-    )
+    network = MLP(width=2, depth=0, dropout=0, mean=[0], std=[1], num_outputs=2, head="linear")
+    router: Any = SimpleNamespace(network=network, method=None)
     (tmp_path / "data.txt").write_text("old\n")
-    splits: Any = SimpleNamespace(
-        panel=SimpleNamespace(names=[]), train=range(1234), validation=range(99), test=range(1)
-    )
+    splits: Any = SimpleNamespace(train=range(1234), validation=range(99), test=range(1))
+    splits.panel = SimpleNamespace(names=[])
     said: list[str] = []
     monkeypatch.setattr(walk, "data_fingerprint", lambda _: "new")
     monkeypatch.setattr(walk, "switched_off", lambda _: "recipe.compile=false")
@@ -160,13 +154,6 @@ def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypa
     assert steps.told == {**wanted, "timing": {"rows": 1234, "batch_parts": 2}}
 
 
-def test_a_forced_run_tries_whole_batches_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = Walk(tmp_path, monkeypatch, "force=true")
-    steps.run.divide_batches(2)
-    steps.go()
-    assert steps.told["data"] == 1
-
-
 @pytest.mark.parametrize(
     ("devices", "size", "parts", "said"),
     [
@@ -240,7 +227,9 @@ def test_a_run_goes_on_after_its_last_whole_epoch(tmp_path: Path) -> None:
     assert [given["ckpt_path"] for given in fitted] == [None, run.checkpoints / "last.ckpt"]
 
 
-def test_after_running_out_of_memory_a_forced_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forced_run_tries_whole_batches_and_goes_on_after_running_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With force it would begin anew, and run out of memory again."""
     forced: list[bool] = []
 
@@ -252,6 +241,10 @@ def test_after_running_out_of_memory_a_forced_run_goes_on(tmp_path: Path, monkey
     monkeypatch.setattr(walk, "attempt", attempt)
     walk.train(check(compose(["force=true"])), RunFolder(tmp_path))
     assert forced == [True, False, False]
+    steps = Walk(tmp_path, monkeypatch, "force=true")
+    steps.run.divide_batches(2)
+    steps.go()
+    assert steps.told["data"] == 1
 
 
 @pytest.mark.parametrize("text", [None, "prompt"])
@@ -260,9 +253,8 @@ def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
     experiment = check(compose(["dataset=table", "dataset.path=a.csv"]))
     guard = Guard(offsets=None, constant=1, best=1, gain=-0.5, error=0.25)
     seen = Seen(text=text, features=("x", "y"))
-    source = torch.zeros(9, 8, 6)
     splits: Any = SimpleNamespace(panel=SimpleNamespace(names=("a", "b")), prices=torch.tensor([0.5, 0.25]), seen=seen)
-    splits.num_classes, splits.train = 3, SimpleNamespace(source=source)
+    splits.num_classes, splits.train = 3, SimpleNamespace(source=torch.zeros(9, 8, 6))
     found = walk.describe(experiment, splits, guard)
     assert (found.experts, found.prices, found.num_classes, found.shape) == (("a", "b"), (0.5, 0.25), 3, (8, 6))
     assert (found.seen, found.guard) == (seen, guard)
@@ -271,40 +263,3 @@ def test_what_a_router_is_told_of_its_training(text: str | None) -> None:
     assert found.encoder == (None if text is None else encoder)
     splits.prices = None
     assert walk.describe(experiment, splits, guard).prices is None
-
-
-TRACED = """
-import sys
-from tests.test_layering import PACKAGE, ROOMS
-from l2d.commands import train
-climbs, files = set(), set()
-def place(frame):
-    name = frame.f_code.co_filename.removeprefix(f"{PACKAGE}/")
-    return (ROOMS.index(name.split("/")[0]), name) if name.split("/")[0] in ROOMS else None
-def follow(frame, event, _):
-    kinds = {type(value).__name__ for value in frame.f_locals.values()} if event == "call" and place(frame) else set()
-    if not kinds & {"Experiment", "DictConfig", "Settings", "Recipe", "Component"}:
-        return
-    caller = frame.f_back
-    while caller is not None and place(caller) is None:
-        caller = caller.f_back
-    files.add(place(frame)[1])
-    if caller is not None and place(caller)[0] < place(frame)[0]:
-        climbs.add((place(caller)[1], place(frame)[1]))
-sys.setprofile(follow)
-train.main(sys.argv[1:])
-sys.setprofile(None)
-print(climbs)
-print(len(files))
-"""
-
-
-@pytest.mark.slow
-def test_the_config_goes_down(tmp_path: Path) -> None:
-    """From room to room, each call that holds a config or a part of it goes to the same room or to a lower one. The exception is
-    Hydra's adapter, which calls the function of the command."""
-    program = [sys.executable, "-c", TRACED, *TINY, f"runs_dir={tmp_path}"]
-    ran = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=True, env=environment())
-    *_, climbs, files = ran.stdout.splitlines()
-    assert climbs == "{('config/hydra_adapter.py', 'commands/hydra_command.py')}"
-    assert int(files) <= 15

@@ -60,10 +60,15 @@ def rho_of(settings: Mapping[str, Any]) -> list[float]:
 
 
 def test_the_papers_grid_keeps_positive_rho_only() -> None:
+    """And tries settings that are the same once."""
     asked = follow(begin_search(options(), space()), lambda _: 0.0)
-    assert [ask.settings for ask in asked] == [
-        {"method.rho.total": 1.0, "method.rho.offset": offset} for offset in range(6)
-    ]
+    wanted = [{"method.rho.total": 1.0, "method.rho.offset": offset} for offset in range(6)]
+    assert [ask.settings for ask in asked] == wanted
+    for rho in (RULE, 1.0):
+        assert Space(rho, [0.5, 0.5]).at(-0.5) is None  # a ρ of exactly 0 is not positive
+        assert Space(rho, [0.5, 0.5]).at(-0.25) is not None
+    twice = follow(begin_search(options(offsets=[1.0, 2.0, 1.0]), space(1.0)), lambda _: 0.0)
+    assert [ask.settings["method.rho"] for ask in twice] == [1.333, 2.333]
 
 
 @pytest.mark.parametrize("total", [3.0, 10.0, 30.0])
@@ -74,31 +79,22 @@ def test_negative_offsets_where_the_total_allows_them(total: float) -> None:
     assert [ask.settings["method.rho.offset"] for ask in asked] == [k for k in range(-5, 6) if least + k > 0]
 
 
-def test_a_rho_of_exactly_0_is_not_positive() -> None:
-    for rho in (RULE, 1.0):
-        assert Space(rho, [0.5, 0.5]).at(-0.5) is None
-        assert Space(rho, [0.5, 0.5]).at(-0.25) is not None
-
-
-def test_a_grid_over_the_rule_drops_the_values_there_are() -> None:
+def test_grids_over_the_rule_and_over_own_values() -> None:
     """Which would win over total and offset: all trials would be one."""
     [asked] = begin_search(options(offsets=[2.0]), space({**RULE, "values": [1.0, 2.0, 3.0]}))
     wanted = {"method.rho.total": 1.0, "method.rho.offset": 2.0, "method.rho.values": None}
     assert [ask.settings for ask in asked] == [wanted]
+    own = options(values={"method.scale": [10, 30], "method.max_margin": [0.1, 0.5]})
+    asked = follow(begin_search(own, None), lambda _: 0.0)
+    assert [tuple(ask.settings.values()) for ask in asked] == [(10, 0.1), (10, 0.5), (30, 0.1), (30, 0.5)]
 
 
 def test_a_temperature_is_searched_over_the_same_sizes() -> None:
     """TDEF at total/p + offset: as many trials as MILD, and the mean of MILD's ρ in each."""
     mild = follow(begin_search(options(), space()), lambda _: 0.0)
     tdef = follow(begin_search(options(), space(1.0)), lambda _: 0.0)
-    assert [ask.settings["method.rho"] for ask in tdef] == [
-        pytest.approx(sum(rho_of(ask.settings)) / 3, abs=1e-3) for ask in mild
-    ]
-
-
-def test_settings_that_are_the_same_are_tried_once() -> None:
-    asked = follow(begin_search(options(offsets=[1.0, 2.0, 1.0]), space(1.0)), lambda _: 0.0)
-    assert [ask.settings["method.rho"] for ask in asked] == [1.333, 2.333]
+    means = [sum(rho_of(ask.settings)) / 3 for ask in mild]
+    assert [ask.settings["method.rho"] for ask in tdef] == pytest.approx(means, abs=1e-3)
 
 
 def test_optuna_starts_where_the_method_is_and_asks_the_same_again() -> None:
@@ -115,13 +111,8 @@ def test_optuna_starts_where_the_method_is_and_asks_the_same_again() -> None:
 
 def test_optuna_starts_within_its_ranges() -> None:
     """Sizes from 0.1 to 100, and ratios to it from one half to 2, each of its own expert."""
-    assert start_of([1.0, 1.0, 4.0, 10.0]) == {
-        "size": 4.0,
-        "ratio 1": 0.5,
-        "ratio 2": 0.5,
-        "ratio 3": 1.0,
-        "ratio 4": 2.0,
-    }
+    ratios = {"ratio 1": 0.5, "ratio 2": 0.5, "ratio 3": 1.0, "ratio 4": 2.0}
+    assert start_of([1.0, 1.0, 4.0, 10.0]) == {"size": 4.0, **ratios}
     assert [start_of([rho]) for rho in (0.01, 3.0, 1000.0)] == [{"size": 0.1}, {"size": 3.0}, {"size": 100.0}]
 
 
@@ -174,31 +165,18 @@ def test_optuna_over_recipe_values_and_failures() -> None:
         assert 1e-5 <= ask.settings["recipe.optimizer.weight_decay"] <= 1e-2
     assert {ask.settings["method.tau"] for ask in asked} == {0.5, 1.0}
     assert sum(ask.settings["recipe.optimizer.lr"] < 1e-3 for ask in asked) >= 3  # even by their logarithm
-
-
-def test_optuna_over_the_recipe_alone() -> None:
-    """For a method without ρ that is enough to search."""
+    # For a method without ρ, the recipe is enough to search.
     [first, *_] = follow(begin_search(options(search="optuna", trials=2, recipe=True), None), lambda _: 1.0)
     assert list(first.settings) == ["recipe.optimizer.lr", "recipe.optimizer.weight_decay"]
 
 
-def test_optuna_asks_on_where_all_trials_of_a_round_failed() -> None:
-    own = options(search="optuna", trials=3, parallel=1, rungs=[0.5])
-    assert [ask.until for ask in follow(begin_search(own, space()), lambda _: math.inf)] == [0.5] * 3
-
-
-def test_optuna_stops_where_all_values_were_asked_for() -> None:
+def test_optuna_stops_where_all_values_were_asked_for_and_not_where_all_trials_failed() -> None:
     own = options(search="optuna", values={"method.tau": [0.5, 1.0]})
     asked = follow(begin_search(own, None), lambda _: 1.0)
     assert {ask.settings["method.tau"] for ask in asked} == {0.5, 1.0}
     assert len(asked) < own.trials
-
-
-def test_own_values_are_a_grid() -> None:
-    asked = follow(
-        begin_search(options(values={"method.scale": [10, 30], "method.max_margin": [0.1, 0.5]}), None), lambda _: 0.0
-    )
-    assert [tuple(ask.settings.values()) for ask in asked] == [(10, 0.1), (10, 0.5), (30, 0.1), (30, 0.5)]
+    own = options(search="optuna", trials=3, parallel=1, rungs=[0.5])
+    assert [ask.until for ask in follow(begin_search(own, space()), lambda _: math.inf)] == [0.5] * 3
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=4))

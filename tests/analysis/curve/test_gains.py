@@ -21,11 +21,7 @@ def test_aiq_by_hand() -> None:
     assert aiq(points, ENDS) == pytest.approx((0.65 + 0.9) / 2)
     assert aiq([], ENDS) == pytest.approx((0.4 + 0.8) / 2)
     assert aiq([(0.3, 0.3)], ((0.5, 0.4), (0.5, 0.2))) is None
-
-
-def test_aiq_of_points_outside_the_range() -> None:
-    """A point that is cheaper than the cheapest model counts from that model's price on; one that is dearer than all counts up to
-    the price of the dearest, on the line to it."""
+    # Points outside the range: one that is cheaper than all models counts from the cheapest price on, one that is dearer up to the dearest.
     assert aiq([(0.0, 0.1)], ((0.5, 0.6), (1.0, 0.2))) == pytest.approx(0.9)
     assert aiq([(1.0, 0.0)], ((0.0, 0.4), (0.5, 0.4))) == pytest.approx((0.6 + 0.8) / 2)
 
@@ -69,9 +65,8 @@ def test_gain_by_hand() -> None:
     assert gain_at_budget(points, models, 1.0) == pytest.approx(0.1)
     assert gain_at_budget(points, models, 0.25) is None  # all points are dearer
     assert gain_at_budget([(0.0, 0.3)], [MEDIUM, DEAR], 0.25) is None  # all models are dearer
-    assert gain_at_budget([(0.1 + 0.2, 0.3)], [(0.3, 0.4)], 0.3) == pytest.approx(
-        0.1
-    )  # .1 + .2 is a little more than .3
+    # .1 + .2 is a little more than .3
+    assert gain_at_budget([(0.1 + 0.2, 0.3)], [(0.3, 0.4)], 0.3) == pytest.approx(0.1)
 
 
 @given(curves, values)
@@ -87,21 +82,16 @@ def test_the_best_model_alone_gains_nothing(points: list[Point], budget: float) 
         assert better == pytest.approx(found + 0.125)
 
 
-def test_share_of_the_oracles_gap() -> None:
-    assert gap_closed(0.03, 0.12) == pytest.approx(0.25)
-    assert gap_closed(-0.03, 0.12) == pytest.approx(-0.25)
-    assert gap_closed(0.0, 0.0) is None
-    assert gap_closed(None, 0.1) is None
-    assert gap_closed(0.1, None) is None
-
-
-def test_price_saved_by_hand() -> None:
+def test_price_saved_and_share_of_the_oracles_gap_by_hand() -> None:
     """From (.2, .6) to (.6, .1) the error .2 is reached after four fifths, at .52. The strong model costs .8: 35 % are saved."""
     points = [(0.2, 0.6), (0.6, 0.1)]
     assert price_saved(points, (0.8, 0.2)) == pytest.approx(0.35)
     assert price_saved(points, (0.4, 0.2)) == pytest.approx(-0.3)
     assert price_saved(points, (0.8, 0.05)) is None
     assert price_saved(points, (0.0, 0.2)) is None
+    assert gap_closed(0.03, 0.12) == pytest.approx(0.25)
+    assert gap_closed(-0.03, 0.12) == pytest.approx(-0.25)
+    assert [gap_closed(0.0, 0.0), gap_closed(None, 0.1), gap_closed(0.1, None)] == [None] * 3
 
 
 @given(curves)

@@ -8,21 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from l2d.analysis.curve import points as pt
 from l2d.analysis.curve.points import (
     Floats,
     Point,
     apgr,
     area,
-    cascade_decisions,
-    chances_of,
-    ends_of,
-    guarded_decisions,
     least_decisions,
     multipliers,
     point,
     price_to_reach,
     singles,
-    strong_of,
 )
 from l2d.analysis.report.averages import lower_hull
 
@@ -36,13 +32,10 @@ def test_points_by_hand() -> None:
     assert point(np.array([0, 1, 0, 1]), ERRORS, PRICES) == pytest.approx((0.6, 0))
     models = singles(ERRORS, PRICES)
     assert models == [(1.0, 0.25), (0.2, 0.5)]
-    assert strong_of(models) == 0
-    assert ends_of(models) == ((0.2, 0.5), (1.0, 0.25))
-    assert ends_of([(1.0, 0.3), (1.0, 0.2), (0.1, 0.9), (0.1, 0.8)]) == ((0.1, 0.8), (1.0, 0.2))
-    assert strong_of([(1.0, 0.2), (0.5, 0.2), (0.5, 0.2)]) == 1
-
-
-def test_prices_of_rows() -> None:
+    assert pt.strong_of(models) == 0
+    assert pt.ends_of(models) == ((0.2, 0.5), (1.0, 0.25))
+    assert pt.ends_of([(1.0, 0.3), (1.0, 0.2), (0.1, 0.9), (0.1, 0.8)]) == ((0.1, 0.8), (1.0, 0.2))
+    assert pt.strong_of([(1.0, 0.2), (0.5, 0.2), (0.5, 0.2)]) == 1
     prices = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 8.0], [0.0, 0.0]])
     assert point(np.array([0, 0, 1, 1]), ERRORS, prices) == (3.0, 0.25)
 
@@ -74,10 +67,8 @@ def test_no_routing_is_below_the_oracle(shape: tuple[int, int, int], multiplier:
     for _ in range(5):
         other = point(rng.integers(0, shape[1], shape[0]), errors, prices)
         assert error + multiplier * price <= other[1] + multiplier * other[0] + 1e-9
-    least = sum(
-        min(errors[i, k] + multiplier * np.broadcast_to(prices, errors.shape)[i, k] for k in range(shape[1]))
-        for i in range(shape[0])
-    )
+    costs = (errors + multiplier * np.broadcast_to(prices, errors.shape)).tolist()
+    least = sum(min(row) for row in costs)
     assert error + multiplier * price == pytest.approx(least / shape[0])
 
 
@@ -97,12 +88,12 @@ def test_the_oracles_hull_is_below_every_routing(shape: tuple[int, int, int]) ->
 def test_cascade_by_hand() -> None:
     """The cheapest model, the second, that is sure enough; where none is, the surest."""
     chances = np.array([[0.9, 0.7], [0.9, 0.4], [0.5, 0.3], [0.2, 0.2]])
-    assert cascade_decisions(chances, PRICES, 0.0).tolist() == [1, 1, 1, 1]
-    assert cascade_decisions(chances, PRICES, 0.6).tolist() == [1, 0, 0, 1]  # ties to the last, as routers decide
-    assert cascade_decisions(chances, PRICES, 0.7).tolist() == [1, 0, 0, 1]
-    assert cascade_decisions(chances, PRICES, 1.0).tolist() == [0, 0, 0, 1]
+    assert pt.cascade_decisions(chances, PRICES, 0.0).tolist() == [1, 1, 1, 1]
+    assert pt.cascade_decisions(chances, PRICES, 0.6).tolist() == [1, 0, 0, 1]  # ties to the last, as routers decide
+    assert pt.cascade_decisions(chances, PRICES, 0.7).tolist() == [1, 0, 0, 1]
+    assert pt.cascade_decisions(chances, PRICES, 1.0).tolist() == [0, 0, 0, 1]
     many = np.arange(1.0, 51.0) % 2
-    assert cascade_decisions(np.ones((1, 50)), many, 0.5).tolist() == [1]  # the first of equal prices
+    assert pt.cascade_decisions(np.ones((1, 50)), many, 0.5).tolist() == [1]  # the first of equal prices
 
 
 @given(worlds, st.floats(0, 1))
@@ -110,7 +101,7 @@ def test_cascade_against_loops(shape: tuple[int, int, int], threshold: float) ->
     _, prices, rng = world(*shape)
     chances = rng.random(shape[:2])
     means = np.broadcast_to(prices, chances.shape).mean(axis=0)
-    for row, chosen in zip(chances, cascade_decisions(chances, prices, threshold), strict=True):
+    for row, chosen in zip(chances, pt.cascade_decisions(chances, prices, threshold), strict=True):
         sure = [k for k in range(shape[1]) if row[k] >= threshold]
         best = min(sure, key=lambda k: (round(means[k], 9), k)) if sure else int(row.argmax())
         assert round(means[chosen], 9) == round(means[best], 9) if sure else chosen == best
@@ -119,10 +110,10 @@ def test_cascade_against_loops(shape: tuple[int, int, int], threshold: float) ->
 def test_chances_undo_scale_and_prices() -> None:
     """E[c] = 2·(1 − σ(f)) with costs up to 2; σ(0) = 1/2: c = 1, of which .6 is the price: wrong with .4."""
     scores = np.array([[0.0, math.log(3)], [1e6, -1e6]])
-    found = chances_of(scores, 2.0, np.array([0.6, 0.1]))
+    found = pt.chances_of(scores, 2.0, np.array([0.6, 0.1]))
     assert found[0].tolist() == pytest.approx([0.6, 1 - (0.5 - 0.1)])
     assert found[1].tolist() == [1, 0]
-    assert chances_of(scores, 1.0, np.zeros(2))[0].tolist() == pytest.approx([0.5, 0.75])
+    assert pt.chances_of(scores, 1.0, np.zeros(2))[0].tolist() == pytest.approx([0.5, 0.75])
 
 
 ENDS = ((0.2, 0.5), (1.0, 0.25))
@@ -221,9 +212,7 @@ def test_apgr_is_a_half_at_random_and_most_for_the_perfect_ranking(n: int, seed:
     weak, strong = rng.integers(0, 2, n) / 1.0, rng.integers(0, 2, n) / 1.0
     if strong.sum() >= weak.sum():
         return
-    best = apgr(weak - strong, weak, strong)
-    worst = apgr(strong - weak, weak, strong)
-    any_order = apgr(rng.random(n), weak, strong)
+    best, worst, any_order = (apgr(order, weak, strong) for order in (weak - strong, strong - weak, rng.random(n)))
     assert best is not None
     assert worst is not None
     assert any_order is not None
@@ -237,6 +226,6 @@ def test_the_guard_of_a_log_wants_more() -> None:
     """The gain over the first model is ¼ ± ¼."""
     costs = np.array([[0.0, 1.0]] * 3 + [[1.0, 0.0]])
     router = np.array([0, 0, 0, 1])
-    assert guarded_decisions(router, router, costs, 0, needed=0.0).tolist() == [0, 0, 0, 1]
-    assert guarded_decisions(router, router, costs, 0, needed=1.0).tolist() == [0] * 4
-    assert guarded_decisions(router, router[:1], costs[:1], 0, needed=0.0).tolist() == [0] * 4  # a row says nothing
+    assert pt.guarded_decisions(router, router, costs, 0, needed=0.0).tolist() == [0, 0, 0, 1]
+    assert pt.guarded_decisions(router, router, costs, 0, needed=1.0).tolist() == [0] * 4
+    assert pt.guarded_decisions(router, router[:1], costs[:1], 0, needed=0.0).tolist() == [0] * 4  # a row says nothing

@@ -16,15 +16,12 @@ def runs(tmp_path: Path) -> Path:
 
 
 def test_unfinished_and_damaged_runs_are_left_out(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (runs / "svhn/I/synthetic/error/mild/bbbb/seed=5").mkdir()
-    bad = runs / "svhn/I/synthetic/error/mild/bbbb/seed=6"
-    bad.mkdir()
+    unfinished, bad, nan, odd = (runs / "svhn/I/synthetic/error/mild/bbbb" / f"seed={seed}" for seed in (5, 6, 7, 8))
+    for folder in (unfinished, bad, nan, odd):
+        folder.mkdir()
     (bad / "metrics.json").write_text('{"deferral_loss": ')
-    nan = runs / "svhn/I/synthetic/error/mild/bbbb/seed=7"
-    nan.mkdir()
     (nan / "metrics.json").write_text('{"deferral_loss": NaN}')
-    odd = runs / "svhn/I/synthetic/error/mild/bbbb/seed=8"
-    (odd / "metrics.json").mkdir(parents=True)
+    (odd / "metrics.json").mkdir()
     (runs / ".sweeps" / "x").mkdir(parents=True)
     assert {cell.method: sorted(cell.runs) for cell in read_cells(runs)} == {"tdef": [0, 1, 2], "mild": [0, 1]}
     warnings = capsys.readouterr().err.splitlines()
@@ -44,6 +41,7 @@ def test_cells_whose_config_cannot_be_read_are_left_out(content: bytes | None, r
 def test_hidden_folders_are_skipped_and_brackets_are_no_pattern(tmp_path: Path) -> None:
     write_small_table(tmp_path / "a[1]")
     write_run(tmp_path / "a[1]", ".old/I/synthetic/error/mild/bbbb", 0, 0.9)
+    write_run(tmp_path / "a[1]", "bench/1234567/svhn/I/synthetic/error/mild/bbbb", 0, 0.9)  # too deep
     assert [cell.names[0] for cell in read_cells(tmp_path / "a[1]")] == ["svhn", "svhn"]
 
 
@@ -70,23 +68,14 @@ def test_any_folder_of_runs(
     assert all(cell.config["method"]["name"] == cell.method for cell in here)
 
 
-def test_a_runs_folder_is_no_setting(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_among_settings(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(runs / "svhn/I/synthetic/error/mild/bbbb")
     assert folder_among(["seed=1", "seed=7"]) == (Path("seed=1"), ["seed=7"])
-
-
-def test_a_key_of_hydra_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs").mkdir()
+    monkeypatch.chdir(runs)
+    (runs / "runs").mkdir()
     assert folder_among(["hydra/launcher=joblib"]) == (Path("runs"), ["hydra/launcher=joblib"])
     with pytest.raises(L2DError, match=r"^b: .*a "):
         folder_among(["a", "b"])
-
-
-def test_folders_that_are_too_deep_are_other_peoples(runs: Path) -> None:
-    """runs/bench/<commit>/ has runs of its own."""
-    write_run(runs, "bench/1234567/svhn/I/synthetic/error/mild/bbbb", 0, 0.9)
-    assert len(read_cells(runs)) == 2
 
 
 def test_the_folder_above_runs(tmp_path: Path) -> None:

@@ -39,29 +39,21 @@ def test_summary_by_hand(runs: Path) -> None:
     assert (mild["mean"], mild["seeds"], mild["few"], tdef["few"]) == (pytest.approx(0.03), 2, True, False)
     assert mild["paper"] == {"mean": 0.0254, "std": 0.0016, "ratios": pytest.approx([0.8033, 0.1339, 0.0628])}
     assert mild["off_by_std"] == pytest.approx((0.03 - 0.0254) / 0.0016)
-    mean, low, high = mild["against_reference"]  # differences -.03 and -.02: t(.975, 1) = 12.706, s = .0070711
-    assert (mean, low, high) == (
-        pytest.approx(-0.025),
-        pytest.approx(-0.0885, abs=1e-4),
-        pytest.approx(0.0385, abs=1e-4),
-    )
+    # differences -.03 and -.02: t(.975, 1) = 12.706, s = .0070711
+    assert mild["against_reference"] == pytest.approx((-0.025, -0.0885, 0.0385), abs=1e-4)
     assert "against_reference" not in tdef
     assert mild["reference"] == "tdef"
     # less the best single expert's .4: differences -.38 and -.36, -.35, -.34 and -.33
     assert mild["against_single"] == pytest.approx((-0.37, -0.4971, -0.2429), abs=1e-4)
     assert tdef["against_single"] == pytest.approx((-0.34, -0.3648, -0.3152), abs=1e-4)
-    assert (mild["of_gap"], tdef["of_gap"]) == (
-        pytest.approx(0.37 / 0.4),
-        pytest.approx(0.34 / 0.4),
-    )  # the oracle's is 0
+    assert [mild["of_gap"], tdef["of_gap"]] == pytest.approx([0.37 / 0.4, 0.34 / 0.4])  # the oracle's is 0
     assert entry(entries, "oracle")["mean"] == 0
     assert entry(entries, "best single expert")["mean"] == pytest.approx(0.4)
-    assert {one["label"] for one in entries if one["kind"] == "baseline"} == {
-        "oracle",
-        "best single expert",
-        "random expert",
-        "majority expert",
-    }
+    baselines = {"oracle", "best single expert", "random expert", "majority expert"}
+    assert {one["label"] for one in entries if one["kind"] == "baseline"} == baselines
+    write_run(runs, "svhn/I/synthetic/error/mild/eeee", 0, 0.01, {}, evaluation="cross_validate")
+    costs = [one["cost"] for one in summarise(read_cells(runs)) if one["label"] == "oracle"]
+    assert costs == ["error (evaluation=holdout)", "error (evaluation=cross_validate)"]
 
 
 def test_pairs_need_common_seeds() -> None:
@@ -75,9 +67,8 @@ def test_intervals_are_those_of_scipy_stats(n: int) -> None:
 
     ours, theirs = ({seed: ((seed * factor) % 7) / 10 for seed in range(n)} for factor in (3, 5))
     found = stats.ttest_rel(list(ours.values()), list(theirs.values())).confidence_interval()
-    assert paired_interval(ours, theirs) == pytest.approx(
-        (statistics.fmean([ours[s] - theirs[s] for s in ours]), *found)
-    )
+    mean = statistics.fmean([ours[s] - theirs[s] for s in ours])
+    assert paired_interval(ours, theirs) == pytest.approx((mean, *found))
 
 
 def test_the_papers_file_is_the_papers() -> None:
@@ -150,18 +141,14 @@ def test_baselines_are_those_of_clean_costs(tmp_path: Path) -> None:
     [
         ([{"prices": [0.1, 0, 0]}], [""]),
         ([{"prices": [0.1, 0, 0]}, {"prices": [0.3, 0, 0]}], [" (prices=[0.1, 0, 0])", " (prices=[0.3, 0, 0])"]),
-        (
-            [{"prices": {"small": price, "large": 1}} for price in (0.1, 0.3)],
-            [" (prices.large=1 prices.small=0.1)", " (prices.large=1 prices.small=0.3)"],
-        ),
-        (
-            [{"prices": "coverage", "scale": scale} for scale in (0.5, 1.0)],
-            [" (prices=coverage scale=0.5)", " (prices=coverage)"],
-        ),
+        ([{"prices": {"small": price, "large": 1}} for price in (0.1, 0.3)],
+         [" (prices.large=1 prices.small=0.1)", " (prices.large=1 prices.small=0.3)"]),
+        ([{"prices": "coverage", "scale": scale} for scale in (0.5, 1.0)],
+         [" (prices=coverage scale=0.5)", " (prices=coverage)"]),
         ([{"scale": 1.0, "latency_price": 0.1}], [" (latency_price=0.1)"]),  # always: it is no money
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_other_prices_are_another_block(costs: list[dict[str, Any]], named: list[str], tmp_path: Path) -> None:
     """Their oracle and best single expert are others. The only prices of their name need not be named."""
     for place, cost in enumerate(costs):
@@ -170,12 +157,6 @@ def test_other_prices_are_another_block(costs: list[dict[str, Any]], named: list
     assert [one["cost"] for one in entries if one["label"] == "oracle"] == [f"error_plus_cost{text}" for text in named]
     if "scale" in named[0]:  # the paper's prices are those of scale 1
         assert [one["paper"] is None for one in entries if one["kind"] == "router"] == [True, False]
-
-
-def test_runs_that_were_judged_on_other_rows_are_not_compared(runs: Path) -> None:
-    write_run(runs, "svhn/I/synthetic/error/mild/eeee", 0, 0.01, {}, evaluation="cross_validate")
-    costs = [one["cost"] for one in summarise(read_cells(runs)) if one["label"] == "oracle"]
-    assert costs == ["error (evaluation=holdout)", "error (evaluation=cross_validate)"]
 
 
 def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
@@ -234,24 +215,12 @@ def test_the_guard_is_averaged_where_it_changes_something(tmp_path: Path) -> Non
     assert entry(summarise(read_cells(tmp_path)), "mild")["guarded"] is None
     write_run(tmp_path, cell, 1, 0.4, guarded=fallback)
     entries = summarise(read_cells(tmp_path))
-    assert entry(entries, "mild")["guarded"] == {
-        "mean": pytest.approx(0.35),
-        "std": pytest.approx(0.3 / 2**0.5),
-        "constant": 1,
-    }
+    guarded = {"mean": pytest.approx(0.35), "std": pytest.approx(0.3 / 2**0.5), "constant": 1}
+    assert entry(entries, "mild")["guarded"] == guarded
     assert "| 0.3500 ± 0.2121 (in 1 of 2 seeds " in markdown_tables(entries, {})
 
 
-def test_every_method_has_a_guarded_loss_if_one_has(tmp_path: Path) -> None:
-    """Or the methods could not be compared by it. Where the guard changes nothing it is the loss itself."""
-    write_guarded(tmp_path)
-    entries = summarise(read_cells(tmp_path))
-    for method, loss, constant in (("plugin", 0.2, 0), ("mild", 0.3, 2)):
-        assert entry(entries, method)["guarded"] == {"mean": pytest.approx(loss), "std": 0, "constant": constant}
-
-
 def write_guarded(runs: Path) -> None:
-    """mild has .1, guarded .3; plugin and ce, which the guard leaves as they are, .2 and .25."""
     fallback = dataclasses.replace(example_metrics(0.3, p=3).guarded, constant="expert 1")
     for seed in range(2):
         write_run(runs, "svhn/I/synthetic/error/mild/aaaa", seed, 0.1, guarded=fallback)
@@ -259,8 +228,13 @@ def write_guarded(runs: Path) -> None:
         write_run(runs, "svhn/I/synthetic/error/ce/aaaa", seed, 0.25)
 
 
-def test_the_summary_says_if_the_guard_changes_the_order(tmp_path: Path) -> None:
+def test_the_guard_may_change_the_order(tmp_path: Path) -> None:
+    """mild has .1, guarded .3; plugin and ce, which the guard leaves as they are, .2 and .25. Every method has a guarded loss if
+    one has; where the guard changes nothing it is the loss itself."""
     write_guarded(tmp_path)
+    entries = summarise(read_cells(tmp_path))
+    for method, loss, constant in (("plugin", 0.2, 0), ("mild", 0.3, 2)):
+        assert entry(entries, method)["guarded"] == {"mean": pytest.approx(loss), "std": 0, "constant": constant}
     [found] = findings_of(read_cells(tmp_path))
     assert found.best == "mild"
     assert [found.mean, found.guarded] == pytest.approx([0.1, 0.3])
@@ -270,13 +244,10 @@ def test_the_summary_says_if_the_guard_changes_the_order(tmp_path: Path) -> None
         assert "plugin is the best: 0.2000" in text
     behind = dataclasses.replace(found, guarded_order=(("mild", 0.1), ("ce", 0.2), ("plugin", 0.3)))
     assert "mild 0.1000, ce 0.2000, plugin 0.3000" in behind.guard_words
-
-
-def test_methods_that_the_guard_makes_equal_keep_their_order(tmp_path: Path) -> None:
     fallback = dataclasses.replace(example_metrics(0.3, p=3).guarded, constant="expert 1")
     for method, loss in (("mild", 0.5), ("ce", 0.4), ("tdef", 0.6)):
-        write_run(tmp_path, f"svhn/I/synthetic/error/{method}/aaaa", 0, loss, guarded=fallback)
-    [found] = findings_of(read_cells(tmp_path))
+        write_run(tmp_path / "equal", f"svhn/I/synthetic/error/{method}/aaaa", 0, loss, guarded=fallback)
+    [found] = findings_of(read_cells(tmp_path / "equal"))  # methods that the guard makes equal keep their order
     assert (found.best, found.guarded_order) == ("ce", ())
 
 
@@ -299,16 +270,12 @@ def test_no_change_has_no_sign(mean: float, said: str, runs: Path) -> None:
     assert dataclasses.replace(found, mean=mean).change == said
 
 
-def write_findings(runs: Path) -> None:
-    """Of five methods: tied (level) within a hair of best, significantly worse, once with one seed only."""
+def test_findings(tmp_path: Path) -> None:
+    """tied (level) within a hair of best, significantly worse, once with one seed only."""
     losses = {"best": [0.1, 0.1, 0.1], "tied": [0.09, 0.11, 0.13], "worse": [0.2, 0.21, 0.2], "once": [0.9]}
     for method, values in losses.items():
         for seed, loss in enumerate(values):
-            write_run(runs, f"svhn/I/synthetic/error/{method}/aaaa", seed, loss)
-
-
-def test_findings(tmp_path: Path) -> None:
-    write_findings(tmp_path)
+            write_run(tmp_path, f"svhn/I/synthetic/error/{method}/aaaa", seed, loss)
     write_run(tmp_path, "svhn/II/synthetic/error/mild/aaaa", 0, 0.5)
     first, second = findings_of(read_cells(tmp_path))
     assert (first.dataset, first.setup, first.experts, first.cost) == ("svhn", "I", "synthetic", "error")

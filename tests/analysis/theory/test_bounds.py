@@ -45,12 +45,9 @@ def exact_rademacher(features: torch.Tensor, weights: torch.Tensor, rho: torch.T
     return total / 2 ** (m * p) / m
 
 
-def test_margins_by_hand() -> None:
-    assert bounds.score_margins(f64([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0]])).tolist() == [[1, -2, -1], [0, 0, -1]]
-
-
-def test_margin_loss_by_hand() -> None:
+def test_margins_and_their_loss_by_hand() -> None:
     """Margins (2, −2), ρ = (4, 1): Φ = 1 − 2/4 = .5 and 1; weights .8 and .1 give .5. The zero-one loss counts expert 2 alone."""
+    assert bounds.score_margins(f64([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0]])).tolist() == [[1, -2, -1], [0, 0, -1]]
     scores, weights = f64([[2.0, 0.0]]), f64([[0.8, 0.1]])
     np.testing.assert_allclose(bounds.weighted_margin_loss(scores, weights, f64([4.0, 1.0])), [0.5])
     np.testing.assert_allclose(bounds.weighted_zero_one_loss(scores, weights), [0.1])
@@ -96,10 +93,8 @@ def test_both_forms_are_above_the_complexity(seed: int, shape: tuple[int, int], 
 def test_forms_by_hand() -> None:
     """m_j = (3, 1), X_j = (1, 2), ρ = (1, .5), F = 2, m = 4, p = 2: Σ = 3 + 16 = 19, with X = 2: 12 + 16 = 28."""
     counts, norms, rho = f64([3.0, 1.0]), f64([1.0, 2.0]), f64([1.0, 0.5])
-    assert bounds.rademacher_bound(counts, norms, rho, 2.0, 4) == pytest.approx(math.sqrt(2) / 2 * math.sqrt(19))
-    assert bounds.rademacher_bound_one_norm(counts, norms, rho, 2.0, 4) == pytest.approx(
-        math.sqrt(2) / 2 * math.sqrt(28)
-    )
+    for form, inside in ((bounds.rademacher_bound, 19), (bounds.rademacher_bound_one_norm, 28)):
+        assert form(counts, norms, rho, 2.0, 4) == pytest.approx(math.sqrt(2) / 2 * math.sqrt(inside))
 
 
 def test_a_labelled_sample_is_nearly_tight() -> None:
@@ -120,9 +115,8 @@ def test_monte_carlo_finds_the_complexity(seed: int) -> None:
 
 def test_the_standard_error_of_the_random_signs() -> None:
     """Two points, one score: |ε_1 + ε_2|/2 is 0 or 1, so the mean is ½ and its error with 400 draws ½/20."""
-    estimate, error = bounds.rademacher_monte_carlo(
-        f64([[1.0], [1.0]]), f64([[1.0]] * 2), f64([1.0]), 1.0, draws=400, seed=0
-    )
+    ones = f64([[1.0]] * 2)
+    estimate, error = bounds.rademacher_monte_carlo(ones, ones, f64([1.0]), 1.0, draws=400, seed=0)
     assert estimate == pytest.approx(0.5, abs=0.1)
     assert error == pytest.approx(0.025, rel=0.05)
 
@@ -152,10 +146,8 @@ def test_lipschitz_constant(seed: int, p: int, rho: float) -> None:
 def test_lipschitz_constant_is_attained() -> None:
     """From (0, 0) to (h, −h), ρ = 1: the loss falls by 2h, the distance is √2·h."""
     h, label, rho = 0.25, f64([[1.0, 0.0]]), f64([1.0, 1.0])
-    change = bounds.weighted_margin_loss(f64([[0.0, 0.0]]), label, rho) - bounds.weighted_margin_loss(
-        f64([[h, -h]]), label, rho
-    )
-    assert float(change) / (math.sqrt(2) * h) == pytest.approx(math.sqrt(2))
+    one, other = (bounds.weighted_margin_loss(f64([scores]), label, rho) for scores in ([0.0, 0.0], [h, -h]))
+    assert float(one - other) / (math.sqrt(2) * h) == pytest.approx(math.sqrt(2))
 
 
 @given(st.integers(0, 9999), st.sampled_from([(2, 2), (3, 2), (2, 3)]))
@@ -193,6 +185,8 @@ def test_bound_by_hand() -> None:
     assert first.confidence == pytest.approx(math.sqrt(math.log(20) / 400))
     assert not fixed.vacuous
     assert bounds.margin_bound(0.92, 0.01, rho, 200, delta=0.05, constants=PAPER).vacuous
+    with pytest.raises(ValueError, match=r"\(0, 1\.0\]"):  # ρ above the ceiling
+        bounds.margin_bound(0.1, 0.01, f64([1.5, 1.0]), 10, delta=0.05, constants=PAPER, ceiling=1.0)
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=4), st.sampled_from([1.0, 4.0]))
@@ -204,11 +198,6 @@ def test_rounding_of_the_uniform_bound(values: list[float], ceiling: float) -> N
         assert n >= 1
         assert rho / 2 * (1 - 1e-9) <= ceiling * 2.0**-n < rho * (1 + 1e-9)
         assert n <= math.log2(2 * ceiling / rho) + 1e-9
-
-
-def test_rho_above_the_ceiling_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(0, 1\.0\]"):
-        bounds.margin_bound(0.1, 0.01, f64([1.5, 1.0]), 10, delta=0.05, constants=PAPER, ceiling=1.0)
 
 
 @given(st.integers(0, 9999), st.integers(1, 50))

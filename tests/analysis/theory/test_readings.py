@@ -1,5 +1,7 @@
 """The two readings of m_k at the exact minimum of MILD's loss."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -32,9 +34,8 @@ def test_by_hand() -> None:
     mass, first = readings([0.5, 0.5], 2, offsets=[1.0], train=[1, 3], test=[1, 1])
     assert mass.shares.tolist() == pytest.approx([0.25, 0.75])
     assert first.shares.tolist() == pytest.approx([0.25 + 0.75 / 2, 0.75 / 2])
-    assert first.rho.tolist() == pytest.approx(
-        (rho_shares(torch.tensor([0.625, 0.375], dtype=torch.float64)) + 1).tolist()
-    )
+    shares = rho_shares(torch.tensor([0.625, 0.375], dtype=torch.float64))
+    assert first.rho.tolist() == pytest.approx((shares + 1).tolist())
     assert first.decisions.tolist() == [0, 1]
     assert (first.deferral_loss, first.offset) == (0, 1)
 
@@ -49,15 +50,9 @@ def test_against_a_simulation() -> None:
     prices = torch.tensor([0.3, 0.1, 0.2, 0.0], dtype=torch.float64)
     costs = (drawn != labels[:, None]).double() + prices
     counts = {"reward_mass": reward_mass(sum_others(costs)), "cheapest": cheapest_counts(costs)}
-    found = readings(
-        coverage, 10, train=frequencies, test=frequencies, prices=prices.tolist(), total=3, offsets=[0.0, 1.0]
-    )
-    assert [(one.counts, one.offset) for one in found] == [
-        ("reward_mass", 0.0),
-        ("reward_mass", 1.0),
-        ("cheapest", 0.0),
-        ("cheapest", 1.0),
-    ]
+    rule: dict[str, Any] = {"prices": prices.tolist(), "total": 3, "offsets": [0.0, 1.0]}
+    found = readings(coverage, 10, train=frequencies, test=frequencies, **rule)
+    assert [(one.counts, one.offset) for one in found] == [(name, offset) for name in counts for offset in (0.0, 1.0)]
     errors, chances = outcomes(owners)
     expected = chances @ (errors + prices)
     rewards = sum_others(expected)

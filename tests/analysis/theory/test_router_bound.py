@@ -69,11 +69,9 @@ def test_bound_of_a_router_done_by_hand() -> None:
     rademacher, confidence = math.sqrt(37.5) / 10, 3 * math.sqrt(math.log(40) / 120)
     union = math.log(40) + 2 * math.log(math.pi**2 / 6) + 2 * math.log(2 * 3)
     uniform = 3 * math.sqrt(union / 120) - confidence
-    for title, complexity, extra in (
-        ("ρ fixed", 8 * rademacher, 0.0),
-        ("uniform in ρ", 16 * rademacher, uniform),
-        ("uniform in ρ, constant 4", 8 * rademacher, uniform),
-    ):
+    parts = {"ρ fixed": (8 * rademacher, 0.0), "uniform in ρ": (16 * rademacher, uniform)}
+    parts["uniform in ρ, constant 4"] = (8 * rademacher, uniform)
+    for title, (complexity, extra) in parts.items():
         for form in ("X_j", "X"):
             bound = report.rows[f"Corollary 4.2, {form}"][title]
             found = [bound.empirical, bound.complexity, bound.confidence, bound.uniform]
@@ -115,41 +113,31 @@ def test_a_bound_below_1_is_shown_as_a_deferral_loss() -> None:
     assert "NEXT TO VACUOUS" in bound_text(replace(report, worst=report.least.total), small())
 
 
-def test_a_router_that_is_always_wrong_is_not_helped_by_more_points() -> None:
+def test_what_the_text_warns_of() -> None:
     right = small()
-    report = report_of(LinearRouter(right.features, -right.head, right.costs, right.method))
+    report = report_of(replace(right, head=-right.head))
     assert report.error == report.rows["Theorem 4.1"]["ρ fixed"].empirical == 1
     assert "More points would not help" in bound_text(report, right)
-
-
-def test_complement_rewards() -> None:
-    """Costs above 1 are divided. Costs 0 and ½ have rewards 1 and ½, so weights ⅔ and ⅓: at worst only the less rewarded expert is
-    taken."""
-    right = small()
-    dear, cheap = (
-        LinearRouter(right.features, right.head, costs, right.method) for costs in (right.costs + 0.5, right.costs / 2)
-    )
-    assert report_of(dear, rewards="complement").sample.unit == 1.5
-    assert report_of(cheap, rewards="complement").worst == pytest.approx(2 / 3)
-
-
-def test_caveats_of_posterior_decisions_and_logs() -> None:
     router = small(decision="posterior")
     assert "agree on 100.00%" in bound_text(report_of(router), router)
     assert "From a log" not in bound_text(report_of(router), router)
     assert "From a log" in bound_text(report_of(router), replace(router, from_log=True))
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"ceiling": 1.5}, "^ceiling=1.5: .*2"), ({"rho": [1.0, 2.0, 3.0]}, r"^rho=\[1.0, 2.0, 3.0\]: 3 values for 2")],
-)
-def test_bad_options_of_the_bound(options: dict[str, object], words: str) -> None:
-    with pytest.raises(ParameterError, match=words):
-        report_of(small(), **options)
+def test_complement_rewards() -> None:
+    """Costs above 1 are divided. Costs 0 and ½ have rewards 1 and ½, so weights ⅔ and ⅓: at worst only the less rewarded expert is
+    taken."""
+    right = small()
+    dear, cheap = (replace(right, costs=costs) for costs in (right.costs + 0.5, right.costs / 2))
+    assert report_of(dear, rewards="complement").sample.unit == 1.5
+    assert report_of(cheap, rewards="complement").worst == pytest.approx(2 / 3)
 
 
-def test_methods_without_margins_need_them() -> None:
+def test_bad_options_and_methods_without_margins() -> None:
+    with pytest.raises(ParameterError, match=r"^ceiling=1\.5: .*2"):
+        report_of(small(), ceiling=1.5)
+    with pytest.raises(ParameterError, match=r"^rho=\[1\.0, 2\.0, 3\.0\]: 3 .* 2"):
+        report_of(small(), rho=[1.0, 2.0, 3.0])
     router = small("method=ce")
     with pytest.raises(ParameterError, match=r"^rewards: CrossEntropy .* sum_others"):
         report_of(router)

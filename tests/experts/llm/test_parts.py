@@ -23,9 +23,7 @@ def test_written_and_read(tmp_path: Path) -> None:
     assert parts.read(1, [3, 1]) is None
     assert parts.read(0, [1, 3]) is None  # of other rows: removed
     assert parts.read(0, [3, 1]) is None
-
-
-def test_without_a_folder_nothing_is_kept() -> None:
+    # Without a folder, nothing is kept.
     PartFiles(None).write(0, [1], {"answers": np.array([2])})
     assert PartFiles(None).read(0, [1]) is None
 
@@ -58,8 +56,9 @@ def flip_a_bit(file: Path) -> None:
 def test_a_damaged_part_is_noticed(
     model: Any, tmp_path: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    options: dict[str, Any] = {"batch_size": 5, "progress": False}
     run = functools.partial(
-        score_letters, tokenizer=make_tokenizer(), prompts=questions(12), letters=LETTERS, batch_size=5, progress=False
+        score_letters, tokenizer=make_tokenizer(), prompts=questions(12), letters=LETTERS, **options
     )
     whole = run(model, parts=tmp_path)
     damage(sorted(tmp_path.iterdir())[1])

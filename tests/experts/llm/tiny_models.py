@@ -60,16 +60,9 @@ def make_tokenizer(chat: bool = False, size: int = 290) -> Any:
 def make_model(seed: int) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    config = Qwen2Config(
-        vocab_size=300,
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=512,
-        initializer_range=0.4,  # else all letters are equally likely
-    )
+    sizes = {"vocab_size": 300, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 512}
+    layers = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = Qwen2Config(**sizes, **layers, initializer_range=0.4)  # else all letters are equally likely
     torch.manual_seed(seed)
     return Qwen2ForCausalLM(config).eval()
 

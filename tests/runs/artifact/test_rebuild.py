@@ -24,7 +24,5 @@ def test_a_run_of_another_version_is_to_be_trained_again(tmp_path: Path) -> None
     del router["reads"]["start_share"]
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({**config, "router": router}), encoding="utf-8")
     (tmp_path / "metrics.json").touch()
-    with pytest.raises(
-        L2DError, match=r"start_share: is missing; another version of l2d trained it; train the run again"
-    ):
+    with pytest.raises(L2DError, match=r"start_share: .*another version"):
         rebuild_run(tmp_path)
