@@ -35,8 +35,10 @@ class Prices:
         """The prices of a run, from its resolved config. One price per expert contains no latency."""
         cost = config["cost"]
         latency = 0.0 if listed is not None else cost.get("latency_price", 0.0)
-        scale = None if cost.get("scale") is None else float(cost["scale"])
-        return cls(listed, scale, factor, cost.get("error_price"), latency)
+        scale = cost.get("scale")  # of a cost of the user's own it may be anything
+        return cls(
+            listed, float(scale) if isinstance(scale, int | float) else None, factor, cost.get("error_price"), latency
+        )
 
     @property
     def counted(self) -> bool:
@@ -110,10 +112,8 @@ class Prices:
         """Lines that explain printed amounts."""
         if self.error_price is None:
             return self.latency_notes
-        dollars = (
-            f"losses and prices are dollars a query; a wrong answer costs ${self.error_price:g} (cost.error_price)"
-        )
-        return [dollars, *self.latency_notes]
+        wrong = f"a wrong answer costs ${self.error_price:g} (cost.error_price)"
+        return [f"losses and prices are dollars a query; {wrong}", *self.latency_notes]
 
     @property
     def latency_notes(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from l2d.data.arrays import Seen
-from l2d.logs.databases import connect, without_password
+from l2d.logs.databases import SqliteDatabase, connect, without_password
 from l2d.utils.errors import L2DError
 
 JOINED = """
@@ -19,6 +19,7 @@ SELECT d.id, d.text, d.features, coalesce(d.served, d.expert) AS expert, d.route
        CASE WHEN d.served IS NULL OR d.served = d.expert THEN d.propensity END AS propensity, d.time, d.run, r.about
 FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS r ON r.name = d.run ORDER BY d.number
 """
+WITHOUT_RUNS = JOINED.replace("r.about", "NULL AS about").replace("LEFT JOIN runs AS r ON r.name = d.run ", "")
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
 SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
 NO_SCALE = (0, 1)  # prices that do not count, or that are in units of one error already
@@ -86,7 +87,7 @@ def read_long_form(address: Path | str, run: str | None = None, every: bool = Fa
     return LongForm(
         {
             "id": [row["id"] for row in kept],
-            **inputs_of_rows(file, kept, [*runs.values()]),
+            **inputs_of_rows(file, kept, runs),
             "expert": [row["expert"] for row in kept],
             **known_columns(kept, ("router_choice",)),
             **outcomes_of_rows(kept),
@@ -104,11 +105,11 @@ def read_joined(address: Path | str) -> list[Any]:
         raise L2DError(f"{address}: no such file; give the log of l2d serve")
     database = connect(address)
     try:
-        return database.rows(JOINED)
+        # The first version kept nothing of its runs. A reader must not migrate: it may have no right to write.
+        first = isinstance(database, SqliteDatabase) and database.version() == 1
+        return database.rows(WITHOUT_RUNS if first else JOINED)
     except database.errors as error:
-        raise L2DError(
-            f"{database.name}: not a log, or one of an earlier version, which l2d serve updates ({error})"
-        ) from error
+        raise L2DError(f"{database.name}: not a log of l2d serve ({error})") from error
     finally:
         database.close()
 
@@ -143,9 +144,10 @@ def outcomes_of_rows(rows: Sequence[Any]) -> dict[str, list[float]]:
     return {"loss": [row["loss"] if row["correct"] is None else 1 - row["correct"] for row in rows]}
 
 
-def inputs_of_rows(file: str, rows: Sequence[Any], about: Sequence[RunInputs]) -> dict[str, Any]:
-    """The column prompt, or the numbers that the router saw; empty in rows of which nothing was kept. about: of the runs that
-    decided."""
+def inputs_of_rows(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, Any]:
+    """The column prompt, or the numbers that the router saw; empty in rows of which nothing was kept. runs: those that decided, as
+    far as the log knows them; the first version kept none."""
+    about = [*runs.values()]
     seen = [row["features"] for row in rows if row["features"] is not None]
     if all(row["text"] is None for row in rows) and not seen:
         return {}
@@ -153,6 +155,7 @@ def inputs_of_rows(file: str, rows: Sequence[Any], about: Sequence[RunInputs]) -
         any(row["text"] is not None for row in rows)
         or len({len(one) for one in seen}) > 1
         or not all(one.are_like(about[0]) for one in about)
+        or (runs and any(row["run"] not in runs for row in rows if row["features"] is not None))
     ):
         raise L2DError(f"{file}: its rows have different inputs; {ONE_RUN}")
     if not seen:

@@ -1,9 +1,11 @@
 """Adds an expert to a simple router, from some rows on which it was asked; what the router knows of the others stays."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,15 +14,15 @@ from l2d.data.arrays import same_name
 from l2d.data.given import as_array, read_amounts
 from l2d.methods.simple import SimpleRouter
 from l2d.networks.estimators.network import EstimatorNetwork
-from l2d.router.trained import TrainedRouter, has_budget
+from l2d.router.trained import TrainedRouter, has_budget, inputs_of
 from l2d.utils.errors import ParameterError
 
 R = TypeVar("R", bound=TrainedRouter)
 LEAST = 10  # rows, as for every expert of a log
 
 
-def with_expert(router: R, name: str, inputs: Tensor, errors: Any, price: float | None) -> R:
-    """See Router.with_expert. inputs: the queries as the network takes them."""
+def with_expert(router: R, name: str, queries: Sequence[Any] | np.ndarray, errors: Any, price: float | None) -> R:
+    """See Router.with_expert."""
     method, network, known = router.method, router.network, router.description
     if not isinstance(method, SimpleRouter) or not isinstance(network, EstimatorNetwork):
         problem = "this router would have to be trained again; knn, clusters, linear, category_table and mix take another expert"
@@ -34,7 +36,8 @@ def with_expert(router: R, name: str, inputs: Tensor, errors: Any, price: float 
     if price is None and (by_row or any(known.prices or ())):
         raise ParameterError("price", "missing; the other experts have prices")
     paid = 0.0 if price is None else router.prices.in_costs(float(read_amounts("price", [[price]])))
-    wrong = read_errors(errors, len(inputs), float(method.most))
+    wrong = read_errors(errors, len(queries), float(method.most))
+    inputs = inputs_of(router, queries)
     network, method = copy.deepcopy(network).cpu(), copy.deepcopy(method).cpu()
     with torch.no_grad():
         try:

@@ -57,8 +57,8 @@ class Router(TrainedRouter):
         are built, so a folder from somebody else cannot run code.
         """
         folder = Path(run).expanduser()
-        validation, point = read_saved(folder)
         router = cls.of(rebuild_run(folder, trust), device)
+        validation, point = read_saved(folder)
         return replace(router, validation=validation, operating_point=point, raw=raw)
 
     def save(self, folder: str | Path) -> None:
@@ -132,7 +132,7 @@ class Router(TrainedRouter):
             A router without a guard, since there are no rows to compare the new expert with the others. It takes no other prices
             and no budget; train with the new rows in the log for these. Methods: knn, clusters, linear, category_table, mix.
         """
-        return with_expert(self, name, inputs_of(self, queries), errors, price)
+        return with_expert(self, name, queries, errors, price)
 
     def route(self, queries: Sequence[Any] | np.ndarray | Tensor) -> list[Choice]:
         """queries: texts; rows, as mappings by column or as numbers in the columns' order; or images, as paths or as uint8

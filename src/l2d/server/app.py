@@ -34,8 +34,10 @@ def make_app(service: RouterService) -> Boundary:
     @asynccontextmanager
     async def running(_: FastAPI) -> AsyncIterator[None]:
         async with service.running():
-            yield
-            await gateway.close()
+            try:
+                yield
+            finally:
+                await gateway.close()
 
     app = FastAPI(title="l2d", version=own_version(), docs_url=None, redoc_url=None, lifespan=running)
     add_answers_to_mistakes(app, service)

@@ -65,10 +65,12 @@ class RouterService:
         self.batcher.start()
         await self.try_to_follow()  # a worker that replaces another one begins with the run that the others serve
         following = asyncio.create_task(self.keep_following())
-        yield
-        following.cancel()
-        await self.batcher.stop()
-        await asyncio.to_thread(self.log.close)  # here: after SIGTERM uvicorn does not come back
+        try:
+            yield
+        finally:
+            following.cancel()
+            await self.batcher.stop()
+            await asyncio.to_thread(self.log.close)  # here: after SIGTERM uvicorn does not come back
 
     async def decide_for(self, body: RouteBody) -> list[Decision]:
         """Answer /v1/route. Raises L2DError, Overloaded, LogUnavailable."""

@@ -61,16 +61,9 @@ class RouterDescription:
         return " and ".join([*columns, *text]) or f"rows of {self.shape[0]} numbers"
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": own_version(),
-            "experts": self.experts,
-            "prices": self.prices,
-            "num_classes": self.num_classes,
-            "input": {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder},
-            "guard": self.guard.as_dict(),
-            "factor": self.factor,
-        }
+        own = {name: getattr(self, name) for name in ("experts", "prices", "num_classes", "factor")}
+        seen = {"shape": self.shape, **asdict(self.seen), "encoder": self.encoder}
+        return {"format": FORMAT, "version": own_version(), **own, "input": seen, "guard": self.guard.as_dict()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "RouterDescription":
@@ -89,9 +82,8 @@ class RouterDescription:
 
 
 def write_weights(file: Path, weights: Mapping[str, Tensor], description: RouterDescription) -> None:
-    tensors = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in weights.items()
-    }
+    whole = torch.contiguous_format
+    tensors = {name: tensor.detach().cpu().clone(memory_format=whole) for name, tensor in weights.items()}
     header = json.dumps({**description.as_dict(), "sha256": tensors_digest(tensors)}, sort_keys=True)
     write_atomically(file, lambda path: save_file(tensors, path, metadata={HEADER: header}))
 

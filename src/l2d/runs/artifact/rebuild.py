@@ -22,6 +22,8 @@ from l2d.runs.artifact.exported import FILE, HELD_OUT, RETRAIN, RouterDescriptio
 from l2d.runs.folder import RunFolder
 from l2d.utils.errors import L2DError, ParameterError
 
+Tensors = Mapping[str, Tensor]
+
 
 @dataclass(frozen=True)
 class RebuiltRun:
@@ -47,11 +49,7 @@ def rebuild_run(folder: Path, trust: Sequence[str] = ()) -> RebuiltRun:
         raise L2DError(f"{folder}: {error}; another version of l2d trained it; {RETRAIN}") from error
     weights, description = read_weights(folder / FILE)
     kept = find(expect(experiment.router, Network, "a network")).kept_arguments(folder)
-    try:
-        return rebuild(experiment, weights, description, kept, trust)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
-        raise L2DError(f"{folder / FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
+    return rebuild(experiment, weights, description, kept, trust)
 
 
 def rebuild(
@@ -62,44 +60,36 @@ def rebuild(
     trust: Sequence[str] | None,
 ) -> RebuiltRun:
     """kept: the arguments that the network takes from its own files. trust: None if the user composed the config."""
-    with torch.random.fork_rng(
-        devices=[]
-    ):  # the initial weights are replaced anyway: leave the caller's random state as it is
-        method = rebuild_method(
-            experiment.method, part_of(weights, "method"), description, experiment.settings.decision
-        )
+    own, decision = part_of(weights, "method"), experiment.settings.decision
+    with torch.random.fork_rng(devices=[]):  # the initial weights are replaced anyway: keep the caller's random state
+        method = rebuild_method(experiment.method, own, description, decision)
         network = rebuild_network(with_arguments(experiment.router, kept), method, description)
     prices = part_of(weights, "network.price_model")
     if "weight" in prices:
         features, experts = prices["weight"].shape
         network.price_model = PriceModel(features - 1, experts)
-    method.load_state_dict(part_of(weights, "method"))
-    network.load_state_dict(part_of(weights, "network"))
+    try:
+        method.load_state_dict(own)
+        network.load_state_dict(part_of(weights, "network"))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise L2DError(f"{FILE}: does not fit the router of config.yaml ({reason}); {RETRAIN}") from error
     held_out, summary = part_of(weights, HELD_OUT), part_of(weights, TRAINING_INPUTS)
     return RebuiltRun(
-        config=experiment.plain,
-        method=method,
-        network=network,
-        description=description,
+        *(experiment.plain, method, network, description),
         encoder=rebuild_encoder(description.encoder, kept, trust),
         held_out=HeldOut(**held_out, needed=description.guard.needed) if held_out else None,
         training_inputs=InputSummary(**summary) if summary else None,
     )
 
 
-def rebuild_method(
-    component: Component, buffers: Mapping[str, Tensor], seen: RouterDescription, decision: str
-) -> Method:
+def rebuild_method(component: Component, buffers: Tensors, seen: RouterDescription, decision: str) -> Method:
     """An argument that became a buffer of the same name, such as a rule for ρ, is replaced by that buffer: the training costs,
     which the rule needs, are not there."""
     known = {name: buffers[name].tolist() for name in component.arguments if name in buffers}
-    p = len(seen.experts)
-    method: Method = make(
-        with_arguments(expect(component, Method, "a method"), known),
-        costs=1 - torch.eye(p, dtype=torch.float64),
-        num_classes=seen.num_classes,
-        decision=decision,
-    )
+    costs = 1 - torch.eye(len(seen.experts), dtype=torch.float64)
+    whole = with_arguments(expect(component, Method, "a method"), known)
+    method: Method = make(whole, costs=costs, num_classes=seen.num_classes, decision=decision)
     return method
 
 
