@@ -11,7 +11,6 @@ Finished runs are not trained again. DATA_DIR says where embeddings are kept (de
 import math
 import os
 import statistics
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -31,7 +30,7 @@ from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
 from provenance import about
-from records import DOCS, Results, Row, markdown, parser_of, put, trained
+from records import DOCS, Results, Row, grouped, markdown, parser_of, put, trained
 
 RESULTS = Results(
     "benchmarks",
@@ -45,13 +44,8 @@ TRIOS = {
     "llama": ("0.3 0.15 0", "0.4 0.2 0", "0 0 0", "0.1 0.05 0", "0.6 0.3 0"),
     "mixtral": ("0.2 0.1 0", "0.3 0.15 0"),
 }
-SIMPLE = {
-    "category_table": [],
-    "knn": [],
-    "clusters": [],
-    "linear": [],
-    "linear_plugin": [],
-    "mix": [],
+SIMPLE: dict[str, list[str]] = {
+    **{name: [] for name in ("category_table", "knn", "clusters", "linear", "linear_plugin", "mix")},
     "mix, by label": ["method=mix", "method.by_label=true"],
 }
 # Others' accuracies on RouterDC's test rows, in percent, mean over its five tasks.
@@ -99,9 +93,8 @@ def on_its_split(benchmark: str, table: Path, runs_dir: Path) -> Iterator[Row]:
     sheet = read_sheet(table, ["split"])
     test = [split == "test" for split in sheet.words("split")]
     topic = "task" if "task" in sheet.columns else ""
-    tasks = (
-        [task for task, kept in zip(sheet.words("task"), test, strict=True) if kept] if topic else ["all"] * sum(test)
-    )
+    named = sheet.words("task") if topic else ["all"] * len(test)
+    tasks = [task for task, kept in zip(named, test, strict=True) if kept]
     needs_topic = ("category_table", "linear_plugin", "mix, by label", "plugin", "label_regression")
     for method in [*SIMPLE, *LEARNED]:
         if not topic and method in needs_topic:
@@ -129,14 +122,8 @@ def judged_run(words: Sequence[str], tasks: Sequence[str]) -> Judged:
     run, metrics = trained(words)
     with np.load(run.path / "test.npz") as saved:
         costs, decisions, guarded = (torch.from_numpy(saved[name]) for name in ("costs", "decisions", "guarded"))
-    return Judged(
-        costs.double(),
-        decisions,
-        guarded,
-        metrics.guarded.constant is not None,
-        tasks,
-        metrics.validation.deferral_loss,
-    )
+    fell_back, validation = metrics.guarded.constant is not None, metrics.validation.deferral_loss
+    return Judged(costs.double(), decisions, guarded, fell_back, tasks, validation)
 
 
 def on_mmlu(table: Path, runs_dir: Path) -> Iterator[Row]:
@@ -154,9 +141,8 @@ def on_mmlu(table: Path, runs_dir: Path) -> Iterator[Row]:
                 errors = torch.from_numpy(saved["costs"] - saved["prices"]).double()
                 expected = torch.from_numpy(saved["expected_errors"]).double()
         for prices in levels:
-            found = at_prices(
-                errors, expected, torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
-            )
+            beta = torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
+            found = at_prices(errors, expected, beta)
             yield figures(found, f"mmlu, {setup}", prices, method, seed, words)
 
 
@@ -200,12 +186,8 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
     costs, tasks = found.costs, found.tasks
     best = min(range(costs.shape[1]), key=lambda k: over_tasks(costs[:, k], tasks)[0])
     loss, single = paid(costs, found.decisions), costs[:, best]
-    told = {
-        "benchmark": benchmark,
-        "prices": prices,
-        "method": method,
-        "seed": str(seed),
-        "n": str(len(costs)),
+    told = {"benchmark": benchmark, "prices": prices, "method": method, "seed": str(seed), "n": str(len(costs))}
+    told |= {
         "tasks": str(len({*tasks})),
         "validation": "" if found.validation is None else f"{found.validation:.6f}",
         "loss": f"{over_tasks(loss, tasks)[0]:.6f}",
@@ -223,10 +205,7 @@ def figures(found: Judged, benchmark: str, prices: str, method: str, seed: int, 
 
 
 def rows_by_task(tasks: Sequence[str]) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = defaultdict(list)
-    for row, task in enumerate(tasks):
-        rows[task].append(row)
-    return dict(sorted(rows.items()))
+    return dict(sorted(grouped(range(len(tasks)), tasks.__getitem__).items()))
 
 
 def over_tasks(values: Tensor, tasks: Sequence[str]) -> tuple[float, float]:
@@ -252,9 +231,7 @@ def split_table(rows: Sequence[Row], published: Mapping[str, str]) -> str:
     lines = [[title, accuracy, "", "", *("" for _ in named)] for title, accuracy in published.items()]
     for title, column in (("best single model on these rows", "single"), ("oracle", "oracle")):
         lines.append([f"*{title}*", percent([rows[0]], column), "", "", *("" for _ in named)])
-    by_method: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_method[row["method"]].append(row)
+    by_method = grouped(rows, lambda row: row["method"])
     for method, found in sorted(by_method.items(), key=lambda item: mean_of(item[1], "loss")):
         gain = f"{100 * mean_of(found, 'gain'):+.2f} ± {100 * Z * mean_of(found, 'error'):.2f}"
         by_task = [f"{100 - 100 * statistics.fmean(task_losses(row)[task] for row in found):.2f}" for task in named]
@@ -312,9 +289,8 @@ def main() -> None:
         runs = (given.table, given.runs_dir)
         found = on_mmlu(*runs) if given.what == "mmlu" else on_its_split(given.what, *runs)
     for row in found:
-        print(
-            " ".join(f"{key}={row[key]}" for key in (*RESULTS.fields[:4], "loss", "gain", "guarded_gain")), flush=True
-        )
+        shown = (*RESULTS.fields[:4], "loss", "gain", "guarded_gain")
+        print(" ".join(f"{key}={row[key]}" for key in shown), flush=True)
         RESULTS.add([row])  # at once: the next run may take long
     for mark, table in tables(RESULTS.read()).items():
         put(DOCS / "benchmarks.md", mark, table)

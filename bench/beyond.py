@@ -31,26 +31,14 @@ Kind = tuple[str, str, str]  # method, aux, ema
 MILD: Kind = ("mild_uniform", "none", "0")
 PLUGIN: Kind = ("plugin", "none", "0")
 # Which method to start with
-FIRST: list[Kind] = [
-    PLUGIN,
-    ("label_regression", "none", "0"),
-    ("cost_regression", "none", "0"),
-    ("mild_uniform", "label", "0"),
-]
+REGRESSIONS: list[Kind] = [("cost_regression", "none", "0"), ("label_regression", "none", "0")]
+FIRST: list[Kind] = [PLUGIN, *reversed(REGRESSIONS), ("mild_uniform", "label", "0")]
 TUNED = "mild_uniform, ρ chosen on validation"
 # In the order of the table
 ROWS: list[Kind] = [
-    ("tdef", "none", "0"),
-    MILD,
-    (TUNED, "none", "0"),
-    ("tdef", "label", "0"),
-    ("mild_uniform", "label", "0"),
-    ("tdef", "experts", "0"),
-    ("mild_uniform", "experts", "0"),
-    PLUGIN,
-    ("plugin", "none", "0.99"),
-    ("cost_regression", "none", "0"),
-    ("label_regression", "none", "0"),
+    *(("tdef", "none", "0"), MILD, (TUNED, "none", "0")),
+    *((method, aux, "0") for aux in ("label", "experts") for method in ("tdef", "mild_uniform")),
+    *(PLUGIN, ("plugin", "none", "0.99"), *REGRESSIONS),
 ]
 # tdef and mild_uniform in why_mild.csv: (rewards, shares, total, offset)
 SETTINGS: dict[tuple[str, ...], str] = {
@@ -86,9 +74,7 @@ def ours(config: Mapping[str, Any]) -> bool:
 def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
     """From why_mild.csv (measured): tdef and mild where `rows` lack them, and mild with the ρ that is best on validation."""
     have = {(cell(row), row["method"], row["seed"]) for row in rows if (row["aux"], row["ema"]) == ("none", "0")}
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in measured:
-        found[cell(row)].append(row)
+    found = records.grouped(measured, cell)
     plain = [
         taken(row, method, "argmax")
         for members in found.values()
@@ -109,10 +95,7 @@ def setting(row: Row) -> tuple[str, ...]:
 def tuned(members: Sequence[Row]) -> list[Row]:
     """A cell's runs with sum_others, at the ρ and the decision of least mean validation loss. Empty if there are fewer than three
     settings with three seeds: too few to choose from."""
-    tried: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in members:
-        if row["rewards"] == "sum_others":
-            tried[setting(row)].append(row)
+    tried = records.grouped((row for row in members if row["rewards"] == "sum_others"), setting)
     full = [rows for rows in tried.values() if len(rows) >= 3]
     if len(full) < 3:
         return []
@@ -151,12 +134,8 @@ def tally_table(rows: Sequence[Row]) -> str:
 
 def tally(here: Sequence[Sequence[Row]], kind: Kind, other: Kind) -> list[str]:
     found = against(here, kind, other)
-    counts = [
-        sum(mean < 0 for mean, _, _ in found),
-        sum(high < 0 for _, _, high in found),
-        sum(mean > 0 for mean, _, _ in found),
-        sum(low > 0 for _, low, _ in found),
-    ]
+    counts = [sum(mean < 0 for mean, _, _ in found), sum(high < 0 for _, _, high in found)]
+    counts += [sum(mean > 0 for mean, _, _ in found), sum(low > 0 for _, low, _ in found)]
     return [f"{100 * statistics.fmean(mean for mean, _, _ in found):+.1f} %" if found else "", *map(str, counts)]
 
 
@@ -198,9 +177,7 @@ def same_experts(ours: Sequence[Row], theirs: Sequence[Row]) -> bool:
 
 def cells(rows: Sequence[Row]) -> list[tuple[tuple[str, ...], list[Row]]]:
     """The cells that have a run of this benchmark, in order."""
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        found[cell(row)].append(row)
+    found = records.grouped(rows, cell)
     theirs = {("tdef", "none"), ("mild_uniform", "none"), (TUNED, "none")}
     ours = [where for where, members in found.items() if {(row["method"], row["aux"]) for row in members} - theirs]
     return [(where, found[where]) for where in sorted(ours, key=order)]
@@ -216,12 +193,8 @@ def figure(rows: Sequence[Row]) -> Figure:
         label = named(kind)
         for line, (_, members) in enumerate(here):
             mild = records.by_seed(picked(members, MILD), "test").values()
-            losses = [
-                loss / statistics.fmean(mild)
-                for loss in records.by_seed(picked(members, kind), "test").values()
-                if mild
-            ]
-            if losses:
+            own = records.by_seed(picked(members, kind), "test").values()
+            if losses := [loss / statistics.fmean(mild) for loss in own if mild]:
                 at = line + (number - (len(drawn) - 1) / 2) * 0.8 / len(drawn)
                 axes.plot(losses, [at] * len(losses), ".", color=f"C{number}", alpha=0.5)
                 axes.plot(statistics.fmean(losses), at, "o", color=f"C{number}", label=label)

@@ -23,7 +23,7 @@ from l2d.router.router import Router
 from l2d.router.trained import decide_inputs, inputs_of
 from l2d.utils.errors import ParameterError
 from provenance import ROOT, about
-from records import DOCS, Results, Row, parser_of, put, trained
+from records import DOCS, MADE, Results, Row, parser_of, put, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 import make_log
@@ -32,9 +32,7 @@ METHODS, BUDGETS, CONFIDENCES = ("linear", "knn", "mix"), (0.001, 0.0015, 0.002,
 LOGS, FRESH = 12, 5_000
 ESTIMATES = ("folds, and what the final router spends more", "folds alone")
 HEAD = "| method | confidence | spend told as | told/true | true spend below its interval | above | budget exceeded | points |"
-POINTS = Results(
-    "budget", "method log budget confidence estimate", "spend low high true routed n command commit machine versions"
-)
+POINTS = Results("budget", "method log budget confidence estimate", f"spend low high true routed n {MADE}")
 
 
 def folds_alone(run: Path) -> Router:

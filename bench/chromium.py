@@ -15,14 +15,8 @@ from pathlib import Path
 from typing import Any
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--remote-debugging-pipe",
-    "--hide-scrollbars",
-)
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars")
+PIPE = "--remote-debugging-pipe"  # commands and answers go through it
 SECONDS = 60.0  # that an answer may take
 
 
@@ -36,7 +30,7 @@ class Chromium:
         high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (theirs_in, theirs_out)]
         nowhere = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
         ends = [(os.POSIX_SPAWN_DUP2, end, number) for end, number in zip(high, (3, 4), strict=True)]
-        command = [BROWSER, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
+        command = [BROWSER, *FLAGS, PIPE, f"--user-data-dir={profile}", "about:blank"]
         self._process = os.posix_spawn(BROWSER, command, os.environ, file_actions=[*nowhere, *ends], setsid=True)
         for end in (theirs_in, theirs_out, *high):
             os.close(end)
@@ -64,9 +58,8 @@ class Chromium:
         """The size of the window, at two pixels per point below 500; and which colours the user prefers."""
         small = width < 500
         scale = 2 if small else 1
-        self.tell(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=small
-        )
+        about = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": small}
+        self.tell("Emulation.setDeviceMetricsOverride", **about)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.tell("Emulation.setEmulatedMedia", features=[scheme])
 

@@ -26,9 +26,8 @@ RESULTS = ROOT / "bench" / "results" / "digits.csv"
 def main() -> None:
     code = commit()  # now: the tree may change while this runs
     known = {row["method"]: row for row in (read() if sys.argv[1:] else [])}
-    rows = [
-        known[method] if method in known and method not in sys.argv[1:] else measure(method, code) for method in METHODS
-    ]
+    again = {*METHODS} - known.keys() | {*sys.argv[1:]}
+    rows = [measure(method, code) if method in again else known[method] for method in METHODS]
     save(RESULTS, list(rows[0]), rows)
     text = table(rows)
     put(DOCS / "digits.md", "bench-digits", text)
@@ -62,18 +61,10 @@ def measure(method: str, code: str) -> dict[str, Any]:
         timing = run.timing()
         if len(timing["epoch_seconds"]) == metrics.epochs:  # not resumed
             seconds.append(timing["last_step_at"] - timing["first_step_at"])
-    return {
-        "method": method,
-        "mean": round(statistics.mean(losses), 4),
-        "std": round(statistics.stdev(losses), 4),
-        "best_single": round(statistics.mean(singles), 4),
-        "seeds": len(losses),
-        "test_rows": metrics.rows.test,
-        "fit_seconds": round(statistics.median(seconds), 1),
-        "commit": code,
-        "machine": machine(),
-        "versions": versions(),
-    }
+    row = {"method": method, "mean": round(statistics.mean(losses), 4), "std": round(statistics.stdev(losses), 4)}
+    row |= {"best_single": round(statistics.mean(singles), 4), "seeds": len(losses), "test_rows": metrics.rows.test}
+    row |= {"fit_seconds": round(statistics.median(seconds), 1)}
+    return row | {"commit": code, "machine": machine(), "versions": versions()}
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -19,13 +19,13 @@ from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, with_offsets
 from provenance import about
-from records import DOCS, Results, Row, markdown, parser_of, put
+from records import DOCS, MADE, Results, Row, markdown, parser_of, put
 
 PEOPLE, DRAWS, TOPICS = 100_000, 300, 20
 GAINS = (-0.03, -0.01, -0.003, 0.003, 0.01, 0.02, 0.04, 0.08)
 ROWS = (100, 400, 1_600, 6_400)
 RULES = (0.0, 0.5, 1.0, 2.0)  # standard errors by which the router must be cheaper
-DRAWN = Results("guard", "gain rows rule", "falls_back lost draws command commit machine versions")
+DRAWN = Results("guard", "gain rows rule", f"falls_back lost draws {MADE}")
 
 
 class Population:
@@ -90,19 +90,18 @@ def table(rows: Sequence[Row]) -> str:
     by_cell = {(float(row["gain"]), int(row["rows"]), float(row["rule"])): row for row in rows}
     sizes, rules = sorted({key[1] for key in by_cell}), sorted({key[2] for key in by_cell})
     gains = sorted({key[0] for key in by_cell})
-    falls = [
-        [f"{gain:+.3f}", *(f"{float(by_cell[gain, n, rules[0]]['falls_back']):.0%}" for n in sizes)] for gain in gains
-    ]
-    lost = [
-        [
-            "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard error{'s' * (rule > 1)}",
-            *(f"{max(float(by_cell[gain, n, rule]['lost']) for gain in gains):.4f}" for n in sizes),
-        ]
-        for rule in rules
-    ]
-    heads = ("the router's true gain; falls back with", "must be cheaper by; most that is lost with")
+    falls, lost = [], []
+    for gain in gains:
+        shares = (float(by_cell[gain, n, rules[0]]["falls_back"]) for n in sizes)
+        falls.append([f"{gain:+.3f}", *(f"{share:.0%}" for share in shares)])
+    for rule in rules:
+        name = "anything (the guard's rule)" if rule == 0 else f"{rule:g} standard error{'s' * (rule > 1)}"
+        most = (max(float(by_cell[gain, n, rule]["lost"]) for gain in gains) for n in sizes)
+        lost.append([name, *(f"{loss:.4f}" for loss in most)])
+    columns = [f"{n:,} rows" for n in sizes]
     tables = [
-        markdown((head, *(f"{n:,} rows" for n in sizes)), rows) for head, rows in zip(heads, (falls, lost), strict=True)
+        markdown(("the router's true gain; falls back with", *columns), falls),
+        markdown(("must be cheaper by; most that is lost with", *columns), lost),
     ]
     first = rows[0]
     made = f"{first['draws']} draws each; {first['machine']}, commit {first['commit']}"

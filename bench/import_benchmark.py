@@ -42,12 +42,11 @@ dataset counts.""",
 def make_parser() -> argparse.ArgumentParser:
     parser = OneLineParser(prog="import_benchmark.py", description=__doc__)
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    parsers = {
-        name: sources.add_parser(name, help=about.split(":")[0], description=about) for name, about in SOURCES.items()
-    }
-    for one in parsers.values():
-        one.add_argument("files", nargs="+", type=user_path, metavar="FILE")
-        add_out(one)
+    parsers = {}
+    for name, about in SOURCES.items():
+        parsers[name] = sources.add_parser(name, help=about.split(":")[0], description=about)
+        parsers[name].add_argument("files", nargs="+", type=user_path, metavar="FILE")
+        add_out(parsers[name])
     help_ = "tasks in which any score above 0 is right"
     parsers["routerdc"].add_argument("--probability", nargs="+", default=[], metavar="TASK", help=help_)
     parsers["llmrouter"].add_argument("--models", type=user_path, metavar="FILE", help="default_llm.json, for prices")
@@ -56,17 +55,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def imported(options: argparse.Namespace) -> RecordedOutcomes:
     files: list[Path] = options.files
-    match options.source:
-        case "routerdc":
-            return routerdc_outcomes(files, options.probability)
-        case "llmrouter":
-            return llmrouter_outcomes(files, options.models)
-        case "routerbench":
-            return routerbench_outcomes(files)
-        case "llmrouterbench":
-            return llmrouterbench_outcomes(files)
-        case _:
-            return routellm_outcomes(files)
+    if options.source == "routerdc":
+        return routerdc_outcomes(files, options.probability)
+    if options.source == "llmrouter":
+        return llmrouter_outcomes(files, options.models)
+    plain = {"routerbench": routerbench_outcomes, "llmrouterbench": llmrouterbench_outcomes}
+    return plain.get(options.source, routellm_outcomes)(files)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

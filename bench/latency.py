@@ -24,11 +24,8 @@ from provenance import about
 from records import DOCS, Results, markdown, parser_of, put, trained
 
 BATCHES = (1, 8, 64, 512)
-CALLS = Results(
-    "latency",
-    "router dataset batch",
-    "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions",
-)
+FIGURES = "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions"
+CALLS = Results("latency", "router dataset batch", FIGURES)
 ROUTERS = {
     "mlp": ["dataset=mmlu_sim", "dataset.questions=1600"],
     "minilm": ["dataset=mmlu_sim", "dataset.questions=1600", "router=minilm"],
@@ -64,16 +61,8 @@ def measure(path: Path, queries: Any, seconds: float) -> list[Row]:
             router.route(queries[start : start + batch])
             times.append(time.perf_counter() - begun)
         middle = 1000 * statistics.median(times)
-        rows.append(
-            {
-                "batch": batch,
-                "n": len(times),
-                "ms_per_call": round(middle, 3),
-                "ms_per_query": round(middle / batch, 4),
-                "ms_slowest": round(1000 * max(times), 3),
-                "load_seconds": round(load_seconds, 2),
-            }
-        )
+        row = {"batch": batch, "n": len(times), "ms_per_call": round(middle, 3), "load_seconds": round(load_seconds, 2)}
+        rows.append(row | {"ms_per_query": round(middle / batch, 4), "ms_slowest": round(1000 * max(times), 3)})
     return rows
 
 
@@ -91,9 +80,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path, queries = prepared(ROUTERS[name], Path(folder))
             dataset = ROUTERS[name][0].removeprefix("dataset=")
-            rows += [
-                {"router": name, "dataset": dataset, **row, **made} for row in measure(path, queries, arguments.seconds)
-            ]
+            found = measure(path, queries, arguments.seconds)
+            rows += [{"router": name, "dataset": dataset, **row, **made} for row in found]
     for row in rows:
         print(" ".join(f"{key}={row[key]}" for key in CALLS.fields[:-3]))
     CALLS.add(rows)
@@ -103,9 +91,9 @@ def main() -> None:
 def read() -> list[Row]:
     """The rows by router, the smallest batch first."""
     whole, broken = ("batch", "n", "threads"), ("ms_per_call", "ms_per_query", "ms_slowest", "load_seconds")
-    rows: list[Row] = [
-        row | {key: int(row[key]) for key in whole} | {key: float(row[key]) for key in broken} for row in CALLS.read()
-    ]
+    rows: list[Row] = []
+    for row in CALLS.read():
+        rows.append({**row, **{key: int(row[key]) for key in whole}, **{key: float(row[key]) for key in broken}})
     return sorted(rows, key=lambda row: (list(ROUTERS).index(row["router"]), row["batch"]))
 
 

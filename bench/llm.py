@@ -6,7 +6,6 @@ python bench/llm.py curves RUNS_DIR                    # the table of docs/verdi
 python bench/llm.py docs                               # the tables of docs/verdicts.md and docs/beyond.md from the CSVs
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -32,9 +31,8 @@ RUNS = Results(
     "validation test guarded constant single oracle ratios n machine torch commit",
     compared="validation test guarded torch",
 )
-DATA = Results(
-    "llm_data", "label setup prices", "n single subject_table oracle strong_error oracle_error guessing_error"
-)
+FACTS = "n single subject_table oracle strong_error oracle_error guessing_error"
+DATA = Results("llm_data", "label setup prices", FACTS)
 LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
 METHODS = ("tdef", "mild_uniform", "cwce", "cost_regression", "plugin", "label_regression")
 TRIOS = {"llama": "llama-3-70b, llama-2-13b, llama-2-7b", "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b"}
@@ -67,12 +65,8 @@ def collected(runs_dir: Path) -> list[Row]:
 
 def ours(config: Mapping[str, Any], tuned: bool) -> bool:
     """True if a run of all questions differs only in the keys from the commands in the documents."""
-    said = [
-        "dataset=mmlu",
-        "dataset.only=null",
-        f"dataset.label={config['dataset']['label']}",
-        f"checkpoint={config['checkpoint']}",
-    ]
+    said = ["dataset=mmlu", "dataset.only=null", f"dataset.label={config['dataset']['label']}"]
+    said += [f"checkpoint={config['checkpoint']}"]
     said += [f"setup={config['setup']['name']}", f"router={'minilm_tuned' if tuned else 'minilm'}"]
     return records.usual(config, said, free=["cost", "method"])
 
@@ -97,18 +91,11 @@ def facts(outcomes: Path, cells: Iterable[tuple[str, str, str]]) -> list[Row]:
         data = loaded[label, setup]
         beta = torch.tensor([float(price) for price in prices.split()], dtype=torch.float64)
         train, test = data.train.answers.errors + beta, data.test.answers.errors + beta
-        rows.append(
-            {
-                "label": label,
-                "setup": setup,
-                "prices": prices,
-                "n": str(len(test)),
-                "single": f"{float(test[:, int(train.mean(dim=0).argmin())].mean()):.6f}",
-                "subject_table": f"{subject_table(data, train, test):.6f}" if label == "subject" else "",
-                "oracle": f"{float(paid(test, cheapest(test)).mean()):.6f}",
-                **guessing(data.test.answers.errors),
-            }
-        )
+        row = {"label": label, "setup": setup, "prices": prices, "n": str(len(test))}
+        row["single"] = f"{float(test[:, int(train.mean(dim=0).argmin())].mean()):.6f}"
+        row["subject_table"] = f"{subject_table(data, train, test):.6f}" if label == "subject" else ""
+        row["oracle"] = f"{float(paid(test, cheapest(test)).mean()):.6f}"
+        rows.append(row | guessing(data.test.answers.errors))
     return rows
 
 
@@ -139,22 +126,13 @@ def tally_table(rows: Sequence[Row]) -> str:
     for checkpoint, method in product(("best", "best_loss"), METHODS):
         here = [row for row in used if (row["method"], row["checkpoint"]) == (method, checkpoint)]
         lines += [tally(here, method, checkpoint, column) for column in ("test", "guarded") if here]
-    head = (
-        "method",
-        "",
-        "loss minus the best single model's, mean",
-        "worse in",
-        "significantly",
-        "better in",
-        "significantly",
-    )
+    counted = ("worse in", "significantly", "better in", "significantly")
+    head = ("method", "", "loss minus the best single model's, mean", *counted)
     return f"{records.markdown(head, lines)}\n\n{len(used)} runs; {records.made(used)}."
 
 
 def tally(rows: Sequence[Row], method: str, checkpoint: str, column: str) -> list[str]:
-    by_cell: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        by_cell[row["setup"], row["prices"]].append(row)
+    by_cell = records.grouped(rows, lambda row: (row["setup"], row["prices"]))
     found = [more_than_single(cell, column) for cell in by_cell.values()]
     first = column == "test"
     return [

@@ -26,16 +26,14 @@ from l2d.data.split import Split
 from l2d.logs.model import fit_log_model
 from logs import POLICIES, Questions, told
 from provenance import about
-from records import Results, Row, markdown, parser_of
+from records import MADE, Results, Row, markdown, parser_of
 
 TRIOS = ("llama", "mixtral")
 PRICES = ((0.1, 0.05, 0.0), (0.2, 0.1, 0.0), (0.3, 0.15, 0.0), (0.4, 0.2, 0.0))
 SIZES, SEEDS = (2_000, 14_015), 12
 NEIGHBOURS, PRIOR = 600, 5  # a third of the neighbours, or a tenth, was asked; the prior counts as so many answers
 RULES = (0.0, 0.5, 1.0, 1.5, 2.0, float("inf"))  # standard errors by which the router must be cheaper
-RESULTS = Results(
-    "log_guard", "policy rows rule", "kept losing_kept gain worst routers n command commit machine versions"
-)
+RESULTS = Results("log_guard", "policy rows rule", f"kept losing_kept gain worst routers n {MADE}")
 
 
 @dataclass(frozen=True)
@@ -138,16 +136,12 @@ def row_of(cell: tuple[str, int], rule: float, members: list[Deployed]) -> Row:
         kinds = len(members) // (len(TRIOS) * SEEDS)
         trio, price = place // (kinds * SEEDS), place % kinds // (kinds // len(PRICES))
         by_price[trio * len(PRICES) + price].append(one.gain(rule))
-    return {
-        "policy": policy,
-        "rows": str(size),
-        "rule": f"{rule:g}",
+    names = {"policy": policy, "rows": str(size), "rule": f"{rule:g}", "routers": str(len(members)), "n": str(size)}
+    return names | {
         "kept": f"{statistics.fmean(one.kept(rule) for one in members):.4f}",
         "losing_kept": f"{statistics.fmean(one.kept(rule) for one in losing):.4f}",
         "gain": f"{statistics.fmean(one.gain(rule) for one in members):.6f}",
         "worst": f"{min(map(statistics.fmean, by_price.values())):.6f}",
-        "routers": str(len(members)),
-        "n": str(size),
     }
 
 

@@ -27,28 +27,21 @@ from l2d.data.split import Split
 from l2d.logs.model import LogModel, fit_log_model
 from l2d.utils.text import Z
 from provenance import about
-from records import DOCS, Results, Row, markdown, parser_of, put, trained
+from records import DOCS, MADE, Results, Row, markdown, parser_of, put, trained
 
 PAGE, COMMAND = DOCS / "llm_routing.md", "python bench/logs.py OUTCOMES.parquet"
 SETUP, PRICES = "llama", (0.3, 0.15, 0.0)
 POLICIES = {"all asked": None, "uniform": (1 / 3, 1 / 3, 1 / 3), "80 % to the best": 0.8}
-METHODS = {
-    "knn": [],
-    "clusters": [],
-    "linear": [],
-    "linear_plugin": [],
-    "plugin": [],
-    "cost_regression": [],
+METHODS: dict[str, list[str]] = {
+    **{name: [] for name in ("knn", "clusters", "linear", "linear_plugin", "plugin", "cost_regression")},
     "tdef": ["missing=direct"],
     "mild": ["missing=direct"],
     "mild, ips": ["method=mild", "missing=ips"],
     "mild, dr": ["method=mild", "missing=dr"],
 }
 FIGURES = ("gain", "error", "guarded", "guarded_error", "estimated", "estimated_error", "true")
-GAINS = Results("logs", "policy method", f"{' '.join(FIGURES)} n command commit machine versions")
-COVERAGE = Results(
-    "coverage", "policy propensities estimator", "covered bias error repetitions n command commit machine versions"
-)
+GAINS = Results("logs", "policy method", f"{' '.join(FIGURES)} n {MADE}")
+COVERAGE = Results("coverage", "policy propensities estimator", f"covered bias error repetitions n {MADE}")
 REPETITIONS, LEARNED, JUDGED = 100, 2_000, 2_000
 FORMS = {"covered": ".0%", "bias": "+.4f", "error": ".4f"}
 KNOWN, ESTIMATES = ("given", "estimated"), ("doubly robust", "SNIPS", "direct", "log's own")
@@ -59,14 +52,8 @@ class Questions:
     """All questions: embeddings, errors and costs [n, 3], subjects."""
 
     def __init__(self, outcomes: Path, data_dir: str, setup: str = SETUP) -> None:
-        said = [
-            "dataset=mmlu",
-            f"dataset.path={outcomes}",
-            "dataset.only=null",
-            f"setup={setup}",
-            "dataset.label=subject",
-        ]
-        arrays, _ = load_rows(check(compose([*said, f"data_dir={data_dir}"])))
+        said = ["dataset=mmlu", "dataset.only=null", "dataset.label=subject", f"dataset.path={outcomes}"]
+        arrays, _ = load_rows(check(compose([*said, f"setup={setup}", f"data_dir={data_dir}"])))
         assert arrays.panel is not None
         self.names = arrays.panel.names
         self.inputs = torch.cat([arrays.train_inputs, arrays.test_inputs])
@@ -111,21 +98,18 @@ def measure_gains(questions: Questions, work: Path) -> None:
     for number, (policy, asked) in enumerate(POLICIES.items()):
         path = questions.table(work / f"log{number}.parquet", asked)
         given = ["dataset=table", f"dataset.path={path}", f"dataset.name=log{number}", f"runs_dir={work / 'runs'}"]
-        given += ["cost=error_plus_cost", prices]
+        given += ["cost=error_plus_cost", prices, "dataset.label=subject", "progress=false"]
         for method, more in METHODS.items():
             if asked is None and more and method not in ("tdef", "mild"):
                 continue
-            run, metrics = trained(
-                [*given, "dataset.label=subject", f"method={method.split(',')[0]}", *more, "progress=false"]
-            )
+            run, metrics = trained([*given, f"method={method.split(',')[0]}", *more])
             with np.load(run.path / "test.npz") as arrays:
                 places = torch.from_numpy(arrays["ids"].astype(np.int64))
                 decisions, guarded = (torch.from_numpy(arrays[name]) for name in ("decisions", "guarded"))
             costs = questions.costs[places]
             alone = costs[:, questions.best]
             row = dict(zip(("gain", "error"), paired(alone - paid(costs, decisions)), strict=True))
-            row |= dict(zip(("guarded_gain", "guarded_error"), paired(alone - paid(costs, guarded)), strict=True))
-            row["guarded"] = row.pop("guarded_gain")
+            row |= dict(zip(("guarded", "guarded_error"), paired(alone - paid(costs, guarded)), strict=True))
             if metrics.log is not None:
                 value = metrics.log.router.doubly_robust
                 row |= {"estimated": value.value, "estimated_error": value.standard_error}
@@ -148,26 +132,18 @@ def coverage(questions: Questions) -> list[Row]:
         if asked is None:
             continue
         chances = questions.chances(asked)
-        values = {
-            known: [one_log(questions, rest, asked, decisions, n, known) for n in range(REPETITIONS)] for known in KNOWN
-        }
+        values: dict[str, list[dict[str, tuple[float, float]]]] = {}
+        for known in KNOWN:
+            values[known] = [one_log(questions, rest, asked, decisions, n, known) for n in range(REPETITIONS)]
         paid_by_log = float((questions.costs[rest] @ chances).mean())
         for known, name in product(KNOWN, ESTIMATES):
             found = np.array([value[name] for value in values[known]])
             aim = paid_by_log if name == "log's own" else truth
-            rows.append(
-                {
-                    "policy": policy,
-                    "propensities": known,
-                    "estimator": name,
-                    "covered": f"{float((abs(found[:, 0] - aim) < 1.96 * found[:, 1]).mean()):.4f}",
-                    "bias": f"{float(found[:, 0].mean() - aim):.6f}",
-                    "error": f"{float(found[:, 0].std(ddof=1)):.6f}",
-                    "repetitions": str(REPETITIONS),
-                    "n": str(JUDGED),
-                    **about(COMMAND),
-                }
-            )
+            row = {"policy": policy, "propensities": known, "estimator": name, "repetitions": str(REPETITIONS)}
+            row["covered"] = f"{float((abs(found[:, 0] - aim) < 1.96 * found[:, 1]).mean()):.4f}"
+            row["bias"] = f"{float(found[:, 0].mean() - aim):.6f}"
+            row["error"] = f"{float(found[:, 0].std(ddof=1)):.6f}"
+            rows.append({**row, "n": str(JUDGED), **about(COMMAND)})
         print(policy, "done", flush=True)
     return rows
 

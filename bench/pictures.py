@@ -83,13 +83,8 @@ def _draw_log(axes: Axes) -> None:
     columns = (5.4, 7.3, 9.3)
     for x, name in zip(columns, ("small", "medium", "large"), strict=True):
         axes.text(x, 5.4, name, ha="center", fontsize=9.5)
-    rows = [
-        ("tell me a story", "✓✓✓"),
-        ("sort this list", "✗✓✓"),
-        ("solve x² = 7", "✗✗✓"),
-        ("a film for tonight", "✓✓✗"),
-    ]
-    for line, (query, marks) in enumerate(rows):
+    right = {"tell me a story": "✓✓✓", "sort this list": "✗✓✓", "solve x² = 7": "✗✗✓", "a film for tonight": "✓✓✗"}
+    for line, (query, marks) in enumerate(right.items()):
         y = 4.5 - 0.85 * line
         axes.text(0, y, query, fontsize=9.5, va="center")
         for x, mark in zip(columns, marks, strict=True):
@@ -120,10 +115,8 @@ def _draw_router(axes: Axes) -> None:
 def collapse(rows: Sequence[Row]) -> Figure:
     """Shares of the oracle, of a router that collapsed, and of MILD. rows: of bench/results/why_mild.csv."""
     here = [row for row in rows if tuple(row[key] for key in WHERE) == CELL]
-    bare, default = (
-        [row for row in here if setting(row) == wanted and int(row["seed"]) in SEEDS]
-        for wanted in (UNEQUAL, DEFAULT_MILD)
-    )
+    drawn = [row for row in here if int(row["seed"]) in SEEDS]
+    bare, default = ([row for row in drawn if setting(row) == wanted] for wanted in (UNEQUAL, DEFAULT_MILD))
     panels = [
         ("oracle", mean_shares(bare, "oracle"), None, GREEN),
         ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
@@ -265,10 +258,8 @@ def badges() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     tested = workflow["jobs"]["check"]["strategy"]["matrix"]["python"]
-    return {
-        "license.svg": badge("license", project["license"], GREEN),
-        "python.svg": badge("python", " | ".join(tested), BLUE),
-    }
+    found = {"license.svg": badge("license", project["license"], GREEN)}
+    return found | {"python.svg": badge("python", " | ".join(tested), BLUE)}
 
 
 def badge(left: str, right: str, colour: str) -> str:

@@ -5,17 +5,17 @@ import csv
 import json
 import os
 import re
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from l2d.analysis.report.averages import paired_interval
+from l2d.analysis.report.averages import mean_std, paired_interval
+from l2d.analysis.report.tables import interval_text, with_std
 from l2d.config import check, compose, titles
 from l2d.config.identity import variant
 from l2d.core.results import RunMetrics, Score, read_metrics
@@ -23,7 +23,10 @@ from l2d.runs.folder import RunFolder
 from provenance import ROOT, commit
 
 DOCS = ROOT / "docs"
+RAN, MADE = "n machine torch commit", "command commit machine versions"  # columns of files of runs, and of measurements
 Row = dict[str, str]
+T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -199,22 +202,26 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
 
 
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """The items by their keys, in the order of the first of each."""
+    found: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        found[key(item)].append(item)
+    return dict(found)
+
+
 def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
     return {int(row["seed"]): float(row[column]) for row in rows}
 
 
 def shown(values: Sequence[float]) -> str:
     """Mean ± std; with the number of values if there are fewer than three."""
-    if not values:
-        return "missing"
-    spread = f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.4f}{spread}" + (f" ({len(values)})" if len(values) < 3 else "")
+    return with_std(*mean_std(values)) + (f" ({len(values)})" if len(values) < 3 else "") if values else "missing"
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> str:
     """The mean difference over common seeds, with its 95 % interval."""
-    found = paired_interval(ours, theirs)
-    return f"{found[0]:+.4f} [{found[1]:+.4f}, {found[2]:+.4f}]" if found else ""
+    return interval_text(paired_interval(ours, theirs))
 
 
 def foot(rows: Sequence[Row]) -> str:
@@ -224,13 +231,11 @@ def foot(rows: Sequence[Row]) -> str:
 
 def made(rows: Sequence[Row]) -> str:
     """Numbers of test rows, machines, versions and commits."""
-    n = ", ".join(
-        f"{title_of(d)} {int(k):,}" for d, k in sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
-    )
-    commits: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for machine, torch, code in sorted({(row["machine"], row["torch"], row["commit"]) for row in rows}):
-        commits[machine, torch].append(code)
-    by = "; ".join(f"{machine}, torch {torch}, commit {', '.join(all_)}" for (machine, torch), all_ in commits.items())
+    numbers = sorted({(row.get("dataset", "MMLU"), row["n"]) for row in rows})
+    n = ", ".join(f"{title_of(dataset)} {int(k):,}" for dataset, k in numbers)
+    codes = sorted({(row["machine"], row["torch"], row["commit"]) for row in rows})
+    commits = grouped(codes, lambda code: code[:2]).items()
+    by = "; ".join(f"{where[0]}, torch {where[1]}, commit {', '.join(c for *_, c in some)}" for where, some in commits)
     return f"test rows: {n}; {by}"
 
 

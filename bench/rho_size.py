@@ -10,15 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import records
-from records import DOCS, Results, Row
+from records import DOCS, RAN, Results, Row
 
 FIGURES = ("validation", "test")
-SIZES = Results(
-    "rho_size",
-    "dataset experts total offset seed",
-    "rho validation test n machine torch commit",
-    compared="validation test",
-)
+KEYS = "dataset experts total offset seed"
+SIZES = Results("rho_size", KEYS, f"rho validation test {RAN}", compared="validation test")
 # The mark of each kind of experts' table.
 MARKS = {"synthetic": "mass", "trained": "mass-trained"}
 
@@ -33,18 +29,15 @@ def collected(runs_dir: Path) -> list[Row]:
         names = [f"{group}={cell[group]}" for group in ("dataset", "experts")]
         if not records.usual(config, [*names, "setup=III", "cost=error", *size]):
             continue
-        rows.append(
-            records.row_of(config, metrics, timing) | {name: f"{float(rho[name]):g}" for name in ("total", "offset")}
-        )
+        numbers = {name: f"{float(rho[name]):g}" for name in ("total", "offset")}
+        rows.append(records.row_of(config, metrics, timing) | numbers)
     return rows
 
 
 def table(rows: Sequence[Row], experts: str) -> str:
     """Validation and test loss by size, over the seeds that all sizes have; the mean over datasets last."""
     by_size: dict[float, dict[tuple[str, str], Row]] = defaultdict(dict)
-    for row in rows:
-        if row["experts"] != experts:
-            continue
+    for row in (row for row in rows if row["experts"] == experts):
         mean = statistics.fmean(map(float, row["rho"].split()))
         by_size[float(f"{mean:.2g}")][row["dataset"], row["seed"]] = row
     common = sorted(set.intersection(*({*members} for members in by_size.values())))

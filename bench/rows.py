@@ -57,9 +57,8 @@ def write_numbers(file: Path) -> None:
 def write_texts(file: Path, n: int) -> None:
     """Texts of 12 to 40 words, drawn like natural words: few are frequent. The first word says who is right."""
     rng = np.random.default_rng(0)
-    vocabulary = np.array(
-        ["".join(chr(97 + c) for c in rng.integers(0, 26, rng.integers(2, 11))) for _ in range(WORDS)]
-    )
+    letters = [rng.integers(0, 26, rng.integers(2, 11)) for _ in range(WORDS)]
+    vocabulary = np.array(["".join(chr(97 + c) for c in word) for word in letters])
     words = np.minimum(rng.zipf(1.3, size=(n, 40)) - 1, WORDS - 1)
     lengths = rng.integers(12, 41, n)
     texts = [" ".join(vocabulary[row[:length]]) for row, length in zip(words, lengths, strict=True)]
@@ -116,11 +115,10 @@ def small() -> list[dict[str, Any]]:
 def large(n: int, batch: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         write_texts(file := Path(folder) / "texts.parquet", n)
-        overrides = [f"dataset.path={file}", "dataset.text=query", f"runs_dir={folder}/runs", "recipe.epochs=2"]
-        overrides += [f"recipe.batch_size={batch}"]
-        subprocess.run(
-            [sys.executable, "-m", "l2d", "train", *PLAIN, *overrides], check=True, stdout=subprocess.DEVNULL
-        )
+        overrides = [f"dataset.path={file}", "dataset.text=query", f"runs_dir={folder}/runs"]
+        overrides += ["recipe.epochs=2", f"recipe.batch_size={batch}"]
+        command = [sys.executable, "-m", "l2d", "train", *PLAIN, *overrides]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         [found] = Path(folder, "runs").rglob("timing.json")
         timing = json.loads(found.read_text())
     trained, features = int(n * 0.72), 512

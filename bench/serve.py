@@ -26,9 +26,8 @@ from latency import ROUTERS, prepared
 from provenance import about
 from records import DOCS, Results, Row, markdown, parser_of, put
 
-RESULTS = Results(
-    "serve", "what router clients", "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
-)
+FIGURES = "n p50_ms p99_ms per_second mb_before mb_after load commit machine versions command"
+RESULTS = Results("serve", "what router clients", FIGURES)
 PARTS = ["mlp", "minilm", "gateway", "memory"]
 RATE = 200  # requests per second, in the first measurement
 COMMAND = "python bench/serve.py"
@@ -186,9 +185,8 @@ def measure_gateway(run: Path, texts: Sequence[str], folder: Path, seconds: floa
         asyncio.run(ready(port))
         with server(run, folder, "--upstreams=upstreams.yaml") as (gateway, _):
             places = {"upstream, directly": port, "upstream, through the gateway": gateway}
-            return [
-                asked(what, "mlp", 1, place, bodies, seconds, "/v1/chat/completions") for what, place in places.items()
-            ]
+            path = "/v1/chat/completions"
+            return [asked(what, "mlp", 1, place, bodies, seconds, path) for what, place in places.items()]
     finally:
         upstream.terminate()
         upstream.wait()

@@ -9,6 +9,7 @@ import secrets
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -62,18 +63,17 @@ def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
     experts = [rng.choice(MODELS) if one else name for one, name in zip(drawn, preferred, strict=True)]
     ago = np.sort(3600 * rng.beta(1.3, 1.2, size=HOUR))
     log = OutcomeLog(folder / "log.sqlite")
-    decisions = [
-        Decision(
-            id=f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}",
-            run=str(run),
-            expert=str(expert),
-            router_choice=choice,
-            decided_by="explore" if explored else "router",
-            propensity=None,
-            price=PRICES[MODELS.index(expert)],
-        )
-        for seconds, expert, choice, explored in zip(ago, experts, preferred, drawn, strict=True)
-    ]
+    decisions = []
+    for seconds, expert, choice, explored in zip(ago, experts, preferred, drawn, strict=True):
+        name, by = f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}", "explore" if explored else "router"
+        made: dict[str, Any] = {
+            "id": name,
+            "run": str(run),
+            "expert": str(expert),
+            "router_choice": choice,
+            "decided_by": by,
+        }
+        decisions.append(Decision(**made, propensity=None, price=PRICES[MODELS.index(expert)]))
     log.add_decisions(decisions).result()
     judged = [
         ReportedOutcome(one.id, float(row[MODELS.index(one.expert)]), None)

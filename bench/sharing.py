@@ -73,18 +73,16 @@ def rates(workers: list[Span], epochs: list[tuple[float, float, int]]) -> dict[i
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
-    parser.add_argument(
-        "--runs-dir", required=True, help="a new folder: finished runs would be skipped and not measured"
-    )
+    new = "a new folder: finished runs would be skipped and not measured"
+    parser.add_argument("--runs-dir", required=True, help=new)
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "sharing.csv")
     arguments = parser.parse_args()
     if Path(arguments.runs_dir).exists() and any(Path(arguments.runs_dir).iterdir()):
         parser.error(f"--runs-dir {arguments.runs_dir}: is not empty")
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(len(LISTS))
-    workers = [
-        context.Process(target=work, args=(cells, arguments.data_dir, arguments.runs_dir, ready)) for cells in LISTS
-    ]
+    given = (arguments.data_dir, arguments.runs_dir, ready)
+    workers = [context.Process(target=work, args=(cells, *given)) for cells in LISTS]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -25,20 +25,15 @@ def needed(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
         found.add(one)
         for text in distribution(one[0]).requires or []:
             wanted = Requirement(text)
-            applies = wanted.marker is None or any(
-                wanted.marker.evaluate({"extra": extra}) for extra in (one[1] or {""})
-            )
-            if applies and _is_installed(wanted.name):
+            marker, chosen = wanted.marker, one[1] or {""}
+            applies = marker is None or any(marker.evaluate({"extra": extra}) for extra in chosen)
+            if applies and any(True for _ in Distribution.discover(name=wanted.name)):
                 open_ends.append((canonicalize_name(wanted.name), frozenset(wanted.extras)))
     return {str(name) for name, _ in found}
 
 
 def megabytes(names: set[str]) -> float:
     return sum(_size(distribution(name)) for name in names) / 1e6
-
-
-def _is_installed(name: str) -> bool:
-    return any(True for _ in Distribution.discover(name=name))
 
 
 def _size(one: Distribution) -> int:
@@ -51,9 +46,8 @@ def main() -> None:
     from records import put
 
     base = needed("l2d")
-    extras = [
-        str(extra) for extra in distribution("l2d").metadata.get_all("Provides-Extra") or [] if extra not in LEFT_OUT
-    ]
+    provided = distribution("l2d").metadata.get_all("Provides-Extra") or []
+    extras = [str(extra) for extra in provided if extra not in LEFT_OUT]
     lines = ["| | packages | MB |", "|---|---|---|", f"| `l2d` | {len(base)} | {megabytes(base):,.0f} |"]
     for extra in sorted(extras):
         more = needed("l2d", frozenset({extra})) - base

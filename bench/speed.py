@@ -42,15 +42,11 @@ from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
 from l2d.data.sets.prepared import is_prepared
 from provenance import about
-from records import Results, parser_of
+from records import MADE, Results, parser_of
 
 BATCH, EPOCHS = 1024, 6
-RESULTS = Results(
-    "speed",
-    "what",
-    "dataset data n images_per_second tflops start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"
-    " command commit machine versions",
-)
+FIGURES = "images_per_second tflops start_seconds steps_seconds gpu_memory_gib host_memory_gib epochs"
+RESULTS = Results("speed", "what", f"dataset data n {FIGURES} {MADE}")
 SHAPES = {
     "svhn": (73_257, 26_032, 32, 10),
     "cifar10": (50_000, 10_000, 32, 10),
@@ -67,9 +63,8 @@ def l2d(data_dir: str, dataset: str, *overrides: str) -> list[Row]:
         arguments = [f"dataset={dataset}", *overrides]
         where = [f"data_dir={data_dir}", f"runs_dir={folder}", "progress=false"]
         launched = time.time()
-        subprocess.run(
-            [sys.executable, "-m", "l2d", "train", *arguments, *where], check=True, stdout=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-m", "l2d", "train", *arguments, *where]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         [file] = Path(folder).rglob("timing.json")
         timing, metrics = json.loads(file.read_text()), read_metrics(file.parent / "metrics.json")
     row = {key: timing[key] for key in RESULTS.fields if key in timing}
@@ -232,9 +227,7 @@ def measure(arguments: argparse.Namespace) -> None:
     for what in arguments.only:
         known = {"what": what, "dataset": what if what in SHAPES else "svhn", "data": "real"}
         rows = [dict.fromkeys(RESULTS.fields, "") | about("") | known | row for row in MEASUREMENTS[what](arguments)]
-        RESULTS.add(
-            {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()} for row in rows
-        )
+        RESULTS.add({key: round(x, 4) if isinstance(x, float) else x for key, x in row.items()} for row in rows)
         print(", ".join(f"{row['what']}: {row['images_per_second']} images/s" for row in rows), flush=True)
 
 

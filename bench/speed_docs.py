@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from l2d.networks.vision import ResNet18
 from provenance import ROOT
-from records import DOCS, Row, markdown, put, read
+from records import DOCS, Row, grouped, markdown, put, read
 
 RESULTS = ROOT / "bench" / "results"
 # Table 1 (a), setup III, MILD, 200 epochs, mean of 5
@@ -60,10 +60,8 @@ def speed(by: dict[str, list[Row]]) -> str:
 
 def reached(_: dict[str, list[Row]]) -> str:
     """The loss of recipe=fast, mean over seeds, and the time until it passes the paper's number."""
-    cells: dict[tuple[str, str], list[Row]] = {}
-    for row in read(RESULTS / "sweep_runs.csv"):
-        if row["setup"] == "III" and row["what"] != "anew":
-            cells.setdefault((row["dataset"], row["method"]), []).append(row)
+    runs = [row for row in read(RESULTS / "sweep_runs.csv") if row["setup"] == "III" and row["what"] != "anew"]
+    cells = grouped(runs, lambda row: (row["dataset"], row["method"]))
     lines = []
     for (dataset, method), rows in cells.items():
         losses = [float(row["deferral_loss"]) for row in rows]
@@ -92,10 +90,8 @@ def seconds_to(row: Row, loss: float) -> float | None:
 
 def sweeps(_: dict[str, list[Row]]) -> str:
     """The share of training in a sweep."""
-    names = {
-        "cifar100": "default",
-        "anew": "two runs; compiled code is not kept in memory, only the compiler's cache on disk",
-    }
+    anew = "two runs; compiled code is not kept in memory, only the compiler's cache on disk"
+    names = {"cifar100": "default", "anew": anew}
     rows = {row["what"]: row for row in read(RESULTS / "sweeps.csv")}
     lines = []
     for what, name in names.items():
@@ -173,21 +169,12 @@ def sharing() -> str:
     return markdown(head, lines) + f"\n\n{text}"
 
 
-PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {
-    "speed": speed,
-    "reached": reached,
-    "sweeps": sweeps,
-    "start": start,
-    "memory": memory,
-    "small": small,
-    "large": large,
-}
+PARTS: dict[str, Callable[[dict[str, list[Row]]], str]] = {"speed": speed, "reached": reached, "sweeps": sweeps}
+PARTS |= {"start": start, "memory": memory, "small": small, "large": large}
 
 
 def main() -> None:
-    by: dict[str, list[Row]] = {}
-    for row in read(RESULTS / "speed.csv"):
-        by.setdefault(row["what"], []).append(row)
+    by = grouped(read(RESULTS / "speed.csv"), lambda row: row["what"])
     parts = {name: part(by) for name, part in PARTS.items()}  # all of them, before any is written
     put(DOCS / "scaling.md", "sharing", sharing())
     for name, text in parts.items():

@@ -16,25 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from provenance import about
-from records import Results, parser_of, read
+from records import MADE, Results, parser_of, read
 
 SWEEPS = {
     "cifar100": ["dataset=cifar100", "setup=I,III", "method=mild_uniform,plugin", "seed=0,1,2"],
     "anew": ["dataset=cifar100", "setup=III", "method=mild_uniform,plugin"],
     "reached": ["dataset=svhn,cifar10", "setup=III", "method=mild_uniform", "seed=0,1,2"],
 }
-SWEPT = Results(
-    "sweeps",
-    "what",
-    "runs wall_seconds steps_seconds start_seconds between_seconds gpu_memory_first gpu_memory_last"
-    " command commit machine versions",
-)
-RUNS = Results(
-    "sweep_runs",
-    "what dataset setup method seed",
-    "epochs n validation_deferral_loss deferral_loss steps_seconds images_per_second validation_by_epoch seconds_by_epoch"
-    " command commit machine versions",
-)
+TIMES = "runs wall_seconds steps_seconds start_seconds between_seconds gpu_memory_first gpu_memory_last"
+SWEPT = Results("sweeps", "what", f"{TIMES} {MADE}")
+LOSSES = "validation_deferral_loss deferral_loss steps_seconds images_per_second validation_by_epoch seconds_by_epoch"
+RUNS = Results("sweep_runs", "what dataset setup method seed", f"epochs n {LOSSES} {MADE}")
 # Runs the command with a compiler that forgets everything in memory before each run.
 ANEW = """
 from l2d.commands.main import console
@@ -77,11 +69,8 @@ def read_run(folder: Path) -> dict[str, Any]:
     values = [row["val/deferral_loss"] for row in read(folder / "history.csv")]
     dataset, setup, _, _, method, _, seed = folder.parts[-7:]
     since = [at - timing["first_step_at"] for at in timing["epochs_end_at"]]
-    return {
-        "dataset": dataset,
-        "setup": setup,
-        "method": method,
-        "seed": seed.removeprefix("seed="),
+    names = {"dataset": dataset, "setup": setup, "method": method, "seed": seed.removeprefix("seed=")}
+    return names | {
         "epochs": len(timing["epoch_seconds"]),
         "n": metrics["rows"]["train"],
         "validation_deferral_loss": round(metrics["validation"]["deferral_loss"], 4),

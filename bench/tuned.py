@@ -12,12 +12,10 @@ from typing import Any
 
 import records
 from provenance import commit
-from records import DOCS, Results, Row
+from records import DOCS, RAN, Results, Row
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
-TUNED = Results(
-    "tuned", f"{' '.join(NAMES)} seed", "chosen trials validation test n machine torch commit", compared="test"
-)
+TUNED = Results("tuned", f"{' '.join(NAMES)} seed", f"chosen trials validation test {RAN}", compared="test")
 HEAD = ("setup III", "method", "untuned", "chosen of six", "tuned", "tuned − untuned, 95 %", "tuned: mild − tdef, 95 %")
 
 
@@ -30,20 +28,10 @@ def collected(runs_dir: Path) -> list[Row]:
         for seed, loss in found["test_deferral_loss"]["tuned"].items():
             run = file.parent / found["winner"] / f"seed={seed}"
             timing, metrics = (load(run / f"{name}.json") for name in ("timing", "metrics"))
-            rows.append(
-                {
-                    **names,
-                    "seed": seed,
-                    "chosen": chosen,
-                    "trials": str(found["trials"]),
-                    "validation": f"{found['validation_deferral_loss']:.6f}",
-                    "test": f"{loss:.6f}",
-                    "n": str(metrics["rows"]["test"]),
-                    "machine": records.where(timing),
-                    "torch": timing["torch"],
-                    "commit": commit(),
-                }
-            )
+            row = {**names, "seed": seed, "chosen": chosen, "trials": str(found["trials"]), "test": f"{loss:.6f}"}
+            row |= {"validation": f"{found['validation_deferral_loss']:.6f}", "n": str(metrics["rows"]["test"])}
+            made = {"machine": records.where(timing), "torch": timing["torch"], "commit": commit()}
+            rows.append(row | made)
     return rows
 
 

@@ -18,19 +18,13 @@ from l2d.analysis.report.paper import paper_blocks, paper_claims
 from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.verdicts import VERDICTS, Measured, PaperVerdict, verdicts
 from l2d.config.identity import settings_of
-from records import DOCS, Results, Row
+from records import DOCS, RAN, Results, Row
 
 NAMES = ("dataset", "setup", "experts", "cost", "method")
-RUNS = Results(
-    "paper_runs",
-    f"{' '.join(NAMES)} recipe precision seed",
-    "validation test guarded ratios rho steps_seconds n machine torch commit",
-    compared="validation test guarded",
-)
-HEAD = (
-    *("cell", "cost", "recipe", "tdef, paper", "tdef, ours", "mild, paper", "mild, ours", "mild − tdef, 95 %"),
-    "best method",
-)
+KEYS, LOSSES = f"{' '.join(NAMES)} recipe precision seed", "validation test guarded"
+RUNS = Results("paper_runs", KEYS, f"{LOSSES} ratios rho steps_seconds {RAN}", compared=LOSSES)
+PAIRS = ("tdef, paper", "tdef, ours", "mild, paper", "mild, ours", "mild − tdef, 95 %")
+HEAD = ("cell", "cost", "recipe", *PAIRS, "best method")
 Names = tuple[str, ...]
 
 
@@ -41,13 +35,12 @@ def collected(runs_dir: Path) -> list[Row]:
         if tuple(config[group]["name"] for group in NAMES[:4]) in paper_blocks()
     ]
     recipes = papers_recipes((tuple(row[name] for name in NAMES), settings_of(config)) for row, config, _ in found)
-    return [
-        row
-        | {"recipe": recipe, "precision": str(config["recipe"]["precision"])}
-        | {"steps_seconds": f"{timing['steps_seconds']:.1f}"}
-        for (row, config, timing), recipe in zip(found, recipes, strict=True)
-        if recipe is not None
-    ]
+    rows = []
+    for (row, config, timing), recipe in zip(found, recipes, strict=True):
+        if recipe is not None:
+            row |= {"recipe": recipe, "precision": str(config["recipe"]["precision"])}
+            rows.append(row | {"steps_seconds": f"{timing['steps_seconds']:.1f}"})
+    return rows
 
 
 def measured(rows: Sequence[Row]) -> list[Measured]:

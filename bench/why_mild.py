@@ -6,7 +6,6 @@ python bench/why_mild.py docs                # rewrites tables of docs/why_mild.
 """
 
 import statistics
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,9 +56,8 @@ def collected(runs_dir: Path) -> list[Row]:
         }
         with np.load(folder / "test.npz") as saved:
             costs, *values = (torch.from_numpy(saved[name]) for name in ("costs", "scores", "posterior"))
-        for decision, shares, value in zip(
-            ("argmax", "posterior"), ("ratios", "posterior_ratios"), values, strict=True
-        ):
+        decisions = {"argmax": "ratios", "posterior": "posterior_ratios"}
+        for (decision, shares), value in zip(decisions.items(), values, strict=True):
             chosen = argmax_last(value)
             row[decision] = f"{float(paid(costs.double(), chosen).mean()):.6f}"
             row[shares] = records.spaced((torch.bincount(chosen, minlength=costs.shape[1]) / len(costs)).tolist())
@@ -93,10 +91,8 @@ def title(cell: tuple[str, ...]) -> str:
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in sorted(rows, key=lambda row: [row[key] for key in RUNS.keys.split()]):
-        found[tuple(row[key] for key in CELL)].append(row)
-    return found
+    in_order = sorted(rows, key=lambda row: [row[key] for key in RUNS.keys.split()])
+    return records.grouped(in_order, lambda row: tuple(row[key] for key in CELL))
 
 
 def step_rows(rows: Sequence[Row], step: tuple[str, str, str, float | None, float]) -> list[Row]:
@@ -117,10 +113,8 @@ def steps_table(rows: Sequence[Row]) -> str:
         before: dict[int, float] = {}
         for step in STEPS:
             ours = records.by_seed(step_rows(members, step), "argmax")
-            apart = records.difference(ours, before)
-            lines[-1].append(
-                f"{records.shown(list(ours.values()))}; {apart}" if apart else records.shown(list(ours.values()))
-            )
+            apart, loss = records.difference(ours, before), records.shown(list(ours.values()))
+            lines[-1].append(f"{loss}; {apart}" if apart else loss)
             before = ours
     return records.markdown(["cell", *(name for name, *_ in STEPS)], lines)
 
@@ -167,9 +161,7 @@ def curve_table(rows: Sequence[Row]) -> str:
             lines.append([title(cell), f"{there:g}"])
             for rewards, shares in LINES:
                 here = [r for r in members if (r["rewards"], r["shares"]) == (rewards, shares) and size(r) == there]
-                both = [
-                    records.shown(list(records.by_seed(here, column).values())) for column in ("argmax", "posterior")
-                ]
+                both = [records.shown([*records.by_seed(here, way).values()]) for way in ("argmax", "posterior")]
                 lines[-1].append(both[0] if shares == "uniform" else " → ".join(both))
     return records.markdown(["cell", "mean ρ", *(f"{rewards}, {shares}" for rewards, shares in LINES)], lines)
 

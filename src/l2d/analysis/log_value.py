@@ -57,9 +57,7 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
     if not file.is_file():
         return rows, 0
     with np.load(file, allow_pickle=False) as found:
-        trained = (
-            np.isin(rows.ids, found["train_ids"].astype(str)) if "train_ids" in found else np.zeros(len(rows), bool)
-        )
+        trained = np.isin(rows.ids, found["train_ids"].astype(str) if "train_ids" in found else [])
     if trained.all():
         said = "l2d train printed its value by cross-validation; here it needs later rows"
         raise L2DError(f"{rows.file}: all its ids are those of rows that trained this router; {said}")
@@ -79,9 +77,7 @@ def not_explored(rows: LoggedRows, router: Router) -> L2DError:
     choices = ", ".join(f"{name} {share:.0%}" for name, share in zip(router.experts, shares.tolist(), strict=True))
     why = "no row was explored (l2d serve --explore), so the experts cannot be compared"
     told = f"on these {counted(len(rows), 'row')} the router chooses {choices}"
-    return L2DError(
-        f"{rows.file}: {why}; {told}; the experts that answered have a mean error of {rows.errors.mean():.4f}"
-    )
+    return L2DError(f"{rows.file}: {why}; {told}; the mean error of the answers is {rows.errors.mean():.4f}")
 
 
 def rows_with_prices(rows: LoggedRows, router: Router, own_prices: bool = False) -> tuple[LoggedRows, int]:
@@ -145,16 +141,16 @@ def inputs_of_log(rows: LoggedRows, router: Router) -> Tensor:
     """As the router's network takes them. Raises L2DError if the log has something else."""
     about = router.description
     if rows.texts is not None:
-        if router.description.kind != "text":
-            raise L2DError(f"{rows.file}: it has texts, but this router sees {router.description.sees}")
+        if about.kind != "text":
+            raise L2DError(f"{rows.file}: it has texts, but this router sees {about.sees}")
         return inputs_of(router, rows.texts.tolist())
     assert rows.features is not None
     same = rows.about is None or rows.about.encoder == about.encoder
     if not same or (rows.features.shape[1], rows.seen.features) != (math.prod(about.shape), about.seen.features):
         said = "but the log has numbers that another router saw; serve with --keep text"
-        raise L2DError(f"{rows.file}: this router sees {router.description.sees}, {said}")
+        raise L2DError(f"{rows.file}: this router sees {about.sees}, {said}")
     inputs = torch.from_numpy(rows.features).reshape(-1, *about.shape)
-    return inputs.to(torch.uint8) if router.description.kind == "image" else inputs
+    return inputs.to(torch.uint8) if about.kind == "image" else inputs
 
 
 def spread_costs(rows: LoggedRows, router: Router, own_prices: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:

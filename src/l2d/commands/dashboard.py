@@ -32,22 +32,9 @@ def build_workspace(entity: str, project: str) -> Any:
         return spaces.Section(name=name, panels=drawn, is_open=True)
 
     tables = spaces.Section(name="Tables", panels=[panels.WeavePanelSummaryTable(table_name=name) for name in TABLES])
-    return spaces.Workspace(
-        entity=entity,
-        project=project,
-        name="l2d",
-        sections=[*(section(name, metrics) for name, metrics in SECTIONS.items()), tables],
-        runset_settings=spaces.RunsetSettings(groupby=[spaces.Config(f"{group}.name") for group in CELL]),
-    )
-
-
-def save_workspace(workspace: Any) -> str:
-    """Send it to Weights & Biases; returns its address."""
-    try:
-        return str(workspace.save().url)
-    except Exception as error:  # W&B raises many kinds: not logged in, no network, no such entity
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise L2DError(f"Weights & Biases refused the workspace ({reason})") from error
+    sections = [*(section(name, metrics) for name, metrics in SECTIONS.items()), tables]
+    runs = spaces.RunsetSettings(groupby=[spaces.Config(f"{group}.name") for group in CELL])
+    return spaces.Workspace(entity=entity, project=project, name="l2d", sections=sections, runset_settings=runs)
 
 
 def main(arguments: list[str]) -> None:
@@ -60,4 +47,9 @@ def main(arguments: list[str]) -> None:
         parser.add_argument("--entity", required=True, help="your W&B user or team")
         parser.add_argument("--project", default="l2d", help="the project, as in logger.project (default: %(default)s)")
         options = parser.parse_args(arguments)
-        print(save_workspace(build_workspace(options.entity, options.project)))
+        workspace = build_workspace(options.entity, options.project)
+        try:
+            print(workspace.save().url)
+        except Exception as error:  # W&B raises many kinds: not logged in, no network, no such entity
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise L2DError(f"Weights & Biases refused the workspace ({reason})") from error

@@ -47,9 +47,8 @@ def make_evaluate_parser() -> argparse.ArgumentParser:
     parser.add_argument("run", metavar="RUN", type=Path, help="the folder of a finished run, runs/.../seed=<s>")
     kinds = "the log of l2d serve: its file or its URL; or what l2d log export wrote"
     parser.add_argument("--log", required=True, help=kinds)
-    parser.add_argument(
-        "--run", dest="decided_by", metavar="NAME", help="only decisions of this run, named as the server named it"
-    )
+    named = "only decisions of this run, named as the server named it"
+    parser.add_argument("--run", dest="decided_by", metavar="NAME", help=named)
     add_decision_flags(parser)
     return parser
 
@@ -73,8 +72,10 @@ def main(arguments: Sequence[str]) -> None:
         tell_how_it_decides(router)
         found = log_value(router, rows, own_prices=own)
         budget = None if router.operating_point is None else router.operating_point.budget  # a saved router has its own
-        said = [*notes(found), *price_notes(found, router.prices, budget), verdict(found, router.prices)]
-        say("\n".join([value_table(found, router.prices), *said]))
+        unknown = [f"not known: {listed(found.unknown)}, hardly asked in these rows"] if found.unknown else []
+        said = [*unknown, *price_notes(found, router.prices, budget), verdict(found, router.prices)]
+        policies = (found.router, found.ran, *found.singles)
+        say("\n".join([aligned(HEADER, [row_of(one, router.prices) for one in policies]), *said]))
 
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
@@ -97,18 +98,9 @@ def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices
     return found
 
 
-def value_table(found: "LogValue", prices: Prices) -> str:
-    return aligned(HEADER, [row_of(one, prices) for one in (found.router, found.ran, *found.singles)])
-
-
 def row_of(one: "PolicyValue", prices: Prices) -> list[str]:
-    return [
-        one.name,
-        *value_and_interval(one.doubly_robust, prices),
-        *value_and_interval(one.snips, prices),
-        *value_and_interval(one.gain, prices, "+"),
-        f"{one.asked:,}",
-    ]
+    robust, snips = (value_and_interval(found, prices) for found in (one.doubly_robust, one.snips))
+    return [one.name, *robust, *snips, *value_and_interval(one.gain, prices, "+"), f"{one.asked:,}"]
 
 
 def value_and_interval(estimate: Estimate | None, prices: Prices, sign: str = "") -> tuple[str, str]:
@@ -120,12 +112,6 @@ def value_and_interval(estimate: Estimate | None, prices: Prices, sign: str = ""
         return prices.show(value, sign), ""
     low, high = value - Z * error, value + Z * error
     return prices.show(value, sign), f"{prices.show(low, sign)} to {prices.show(high, sign)}"
-
-
-def notes(found: "LogValue") -> list[str]:
-    if not found.unknown:
-        return []
-    return [f"not known: {listed(found.unknown)}, hardly asked in these rows"]
 
 
 def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list[str]:

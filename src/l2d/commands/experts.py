@@ -10,7 +10,6 @@ from l2d.utils.text import aligned
 
 if TYPE_CHECKING:
     from l2d.assembly.assemble import Splits
-    from l2d.experts.accuracy import ExpertAccuracy
 
 COMMAND = HydraCommand(
     name="experts",
@@ -36,16 +35,11 @@ def accuracy_table(splits: "Splits") -> str:
         split = getattr(splits, name)
         found[name] = accuracy_by_expert(split.answers, split.labels, splits.panel.knows)
     header = ["right answers", *(f"{name}: {column}" for name in SPLITS for column in COLUMNS)]
-    rows = [
-        [title, *(shown(found[name][k], column) for name in SPLITS for column in COLUMNS)]
-        for k, title in enumerate(splits.panel.names)
-    ]
+    rows = []
+    for k, title in enumerate(splits.panel.names):
+        values = [getattr(found[name][k], column) for name in SPLITS for column in COLUMNS]
+        rows.append([title, *("-" if value is None else f"{value:.2%}" for value in values)])
     return aligned(header, rows)
-
-
-def shown(accuracy: "ExpertAccuracy", column: str) -> str:
-    value = getattr(accuracy, column)
-    return "-" if value is None else f"{value:.2%}"
 
 
 def made(splits: "Splits") -> list[str]:

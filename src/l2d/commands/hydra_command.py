@@ -35,32 +35,21 @@ def help_text(command: HydraCommand) -> str:
     """The groups, each choice with the first line of its file, then the keys with their meaning."""
     defaults = compose(name=command.config, with_hydra=True)
     chosen = chosen_groups(defaults)
-    lines = [
-        command.description,
-        "",
-        f"usage: l2d {command.name} [group=choice ...] [key=value ...]",
-        "",
-        "groups, and their choices:",
-    ]
+    usage = f"usage: l2d {command.name} [group=choice ...] [key=value ...]"
+    lines = [command.description, "", usage, "", "groups, and their choices:"]
     for group, options in groups().items():
         if group in chosen:
             lines += [f"  {group}", *(f"    {choice:<17} {meaning}" for choice, meaning in options.items())]
     lines += ["", "hydra/launcher, how the runs of a sweep are spread (docs/scaling.md):"]
     lines += [f"    {choice:<17} {meaning}" for choice, meaning in launchers().items()]
     chosen_by_default = " ".join(f"{group}={choice}" for group, choice in chosen.items() if choice is not None)
-    lines += [
-        "",
-        f"defaults: {chosen_by_default} (image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table)",
-    ]
+    for_data = "image sets: router=resnet18 recipe=fast; tables: router=mlp recipe=table"
+    lines += ["", f"defaults: {chosen_by_default} ({for_data})"]
     lines += ["", "keys:", *key_lines(Settings, defaults)]
     if command.name == "tune":
         lines += ["", "keys of the search:", *key_lines(SearchSettings, defaults.tune, "tune.")]
+    lines += ["", "examples:", *(f"  {line}" for line in command.examples), "", "(flags such as -m come first)"]
     lines += [
-        "",
-        "examples:",
-        *(f"  {line}" for line in command.examples),
-        "",
-        "(flags such as -m come first)",
         f"  l2d {command.name} --cfg job                     print the composed config and run nothing",
         f"  l2d {command.name} --config-dir my_conf ...      use your own yaml files too (docs/extending.md)",
         f"  l2d {command.name} --hydra-help                  Hydra's own flags",

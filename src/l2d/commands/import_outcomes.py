@@ -46,23 +46,18 @@ def write_outcomes(out: Path, outcomes: RecordedOutcomes) -> None:
 
 def summary_of(out: Path, columns: Columns) -> str:
     """Show how often each model is right, and the command that trains a router."""
-    known = {
-        name: [cell for cell in cells if cell is not None]
-        for name, cells in columns.items()
-        if name.startswith("correct_")
-    }
-    shares = {name.removeprefix("correct_"): sum(cells) / max(1, len(cells)) for name, cells in known.items()}
-    right = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    shares = []
+    for name in (name for name in columns if name.startswith("correct_")):
+        known = [cell for cell in columns[name] if cell is not None]
+        shares.append(f"{name.removeprefix('correct_')} {sum(known) / max(1, len(known)):.1%}")
     words = ["l2d train dataset=table", quote(f"dataset.path={given_to_hydra(str(out))}"), "dataset.text=prompt"]
     words += [f"dataset.category={name}" for name in ("subject", "task") if name in columns]
     words += ["dataset.split=split"] if len({*columns.get("split", [])}) > 1 else []
     words.append("method=mix")  # no epochs, and prices may change after training
-    lines = [f"{out}: {len(columns['id']):,} questions; right: {right}"]
+    lines = [f"{out}: {len(columns['id']):,} questions; right: {', '.join(shares)}"]
     if any(name.startswith("price_") for name in columns):
         words.append("cost=columns cost.error_price=1")
-        lines.append(
-            "prices are in dollars: cost.error_price=1 says that a wrong answer costs $1; put in what it costs you"
-        )
+        lines.append("prices are in dollars: cost.error_price=1 means that a wrong answer costs $1; put in your own")
     return "\n".join([*lines, " ".join(words)])
 
 
@@ -78,9 +73,8 @@ def import_parser() -> argparse.ArgumentParser:
 
 
 def add_out(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out", required=True, type=user_path, metavar="TABLE", help="the .csv or .parquet file to write"
-    )
+    written = "the .csv or .parquet file to write"
+    parser.add_argument("--out", required=True, type=user_path, metavar="TABLE", help=written)
 
 
 def given_to_hydra(path: str) -> str:

@@ -45,9 +45,8 @@ def main(arguments: Sequence[str]) -> None:
         found = read_long_form(log_address(options.log), options.run, options.every)
         write_sheet(options.out, found.columns)
         if found.left_out:
-            print(
-                f"left out: {counted(found.left_out, 'row')} without a propensity (--all keeps them)", file=sys.stderr
-            )
+            rows = counted(found.left_out, "row")
+            print(f"left out: {rows} without a propensity (--all keeps them)", file=sys.stderr)
         if not any(name.startswith((TEXT, NUMBER)) for name in found.columns):
             print("the log kept no inputs (--keep none), so nothing can be trained from it", file=sys.stderr)
         print(f"{options.out}: {counted(len(found.columns['id']), 'row')}")

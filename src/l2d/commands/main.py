@@ -27,21 +27,18 @@ COMMANDS = {
 }
 
 
+USAGE = """Two-stage learning to defer: train a router over fixed experts.
+
+usage: l2d COMMAND [ARGUMENTS ...]
+       l2d COMMAND --help
+       l2d --version
+
+commands:"""
+
+
 def overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {meaning}" for name, (_, meaning) in COMMANDS.items()]
-    return "\n".join(
-        [
-            "Two-stage learning to defer: train a router over fixed experts.",
-            "",
-            "usage: l2d COMMAND [ARGUMENTS ...]",
-            "       l2d COMMAND --help",
-            "       l2d --version",
-            "",
-            "commands:",
-            *lines,
-        ]
-    )
+    return "\n".join([USAGE, *(f"  {name:<{width}}  {meaning}" for name, (_, meaning) in COMMANDS.items())])
 
 
 def console(*before: str) -> None:

@@ -56,60 +56,33 @@ def make_route_parser() -> argparse.ArgumentParser:
     group = parser.add_argument_group("queries (one of these)")
     queries = group.add_mutually_exclusive_group(required=True)
     queries.add_argument("--text", action="append", help="a query, for routers that see one text; repeat it for more")
-    queries.add_argument(
-        "--file",
-        type=user_path,
-        help="a CSV, Parquet or JSONL file with a row per query and the columns that the router was trained on; it sees no others,"
-        " but all come back in the CSV",
-    )
-    queries.add_argument(
-        "--image",
-        metavar="FILE",
-        nargs="+",
-        action="extend",
-        help="images, for routers that see one; they are resized to the size that the router was trained on",
-    )
+    file = """a CSV, Parquet or JSONL file with a row per query and the columns that the router was trained on; it sees no
+        others, but all come back in the CSV"""
+    queries.add_argument("--file", type=user_path, help=file)
+    image = "images, for routers that see one; they are resized to the size that the router was trained on"
+    queries.add_argument("--image", metavar="FILE", nargs="+", action="extend", help=image)
     add_decision_flags(parser)
-    parser.add_argument(
-        "--out", metavar="CHOICES", type=user_path, help="write the CSV to this file (default: print it)"
-    )
+    written = "write the CSV to this file (default: print it)"
+    parser.add_argument("--out", metavar="CHOICES", type=user_path, help=written)
     return parser
 
 
 def add_decision_flags(parser: argparse.ArgumentParser) -> None:
-    """How to decide: prices, a budget, with or without the guard."""
-    decisions = parser.add_argument_group("decisions")
-    decisions.add_argument(
-        "--prices",
-        type=read_prices,
-        help="decide by other prices than those of training, in the unit of the prices in training, before cost.scale:"
-        " small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
-        " (method=cost_regression, label_regression, plugin or a simple router such as knn)."
-        " The guard is fitted to them. A saved router within a budget keeps that budget",
-    )
-    decisions.add_argument(
-        "--budget",
-        type=float,
-        help="keep the mean price per query within this, in the unit of --prices: prices are multiplied by the least factor that"
-        " does so (methods as for --prices)",
-    )
-    decisions.add_argument(
-        "--confidence",
-        type=float,
-        help="within a budget: the chance that it is kept, such as 0.95 (default: about one half, where the budget binds)",
-    )
-    decisions.add_argument(
-        "--raw",
-        action="store_true",
-        help="decide without the guard, which may shift scores or send every query to one expert; not with a budget",
-    )
-    decisions.add_argument(
-        "--trust",
-        metavar="MODULE",
-        action="append",
-        default=[],
-        help="build classes of this module too, if the run uses them",
-    )
+    """Add the flags for prices, a budget and the guard. argparse wraps the help texts itself."""
+    add = parser.add_argument_group("decisions").add_argument
+    prices = """decide by other prices than those of training, in the unit of the prices in training, before cost.scale:
+        small=0.1,large=0.3, or 0.1,0.3 in the experts' order (method=cost_regression, label_regression, plugin or a simple router
+        such as knn). The guard is fitted to them. A saved router within a budget keeps that budget"""
+    add("--prices", type=read_prices, help=prices)
+    budget = """keep the mean price per query within this, in the unit of --prices: prices are multiplied by the least factor that
+        does so (methods as for --prices)"""
+    add("--budget", type=float, help=budget)
+    chance = "within a budget: the chance that it is kept, such as 0.95 (default: about 0.5, where the budget binds)"
+    add("--confidence", type=float, help=chance)
+    raw = "decide without the guard, which may shift scores or send every query to one expert; not with a budget"
+    add("--raw", action="store_true", help=raw)
+    trust = "build classes of this module too, if the run uses them"
+    add("--trust", metavar="MODULE", action="append", default=[], help=trust)
 
 
 def read_prices(text: str) -> list[float] | dict[str, float]:
@@ -122,8 +95,7 @@ def read_prices(text: str) -> list[float] | dict[str, float]:
     except ValueError:
         named = {}
     if len(named) != len(parts):
-        problem = "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order"
-        raise ParameterError("--prices", problem, text)
+        raise ParameterError("--prices", "must be such as small=0.1,large=0.3, or 0.1,0.3 in the experts' order", text)
     return named
 
 
@@ -152,11 +124,12 @@ def refuse_overwriting(out: Path, read: Sequence[Path]) -> None:
 
 def check_out(out: Path | None, file: Path | None) -> None:
     """Before the work, not after it."""
-    if out is not None and file is not None:
-        refuse_overwriting(out, [file])
-    if out is not None and out.is_dir():
+    if out is None:
+        return
+    refuse_overwriting(out, [] if file is None else [file])
+    if out.is_dir():
         raise ParameterError("--out", "is a folder", out)
-    if out is not None and not out.parent.is_dir():
+    if not out.parent.is_dir():
         raise ParameterError("--out", f"no such folder: {out.parent}", out)
 
 
@@ -197,10 +170,8 @@ def columns_of(file: Path) -> dict[str, list[str]]:
     """The cells of a CSV file as they are written there, of a Parquet file as text."""
     from l2d.data.sheet import read_header, read_sheet
 
-    sheet = read_sheet(file, read_header(file).names)
-    return {
-        name: ["" if cell is None else str(cell) for cell in cells.to_pylist()] for name, cells in sheet.columns.items()
-    }
+    columns = read_sheet(file, read_header(file).names).columns
+    return {name: ["" if cell is None else str(cell) for cell in found.to_pylist()] for name, found in columns.items()}
 
 
 def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Mapping[str, Sequence[str]]) -> str:
@@ -208,9 +179,8 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
     expert of a log becomes given_expert; others that are called as a column of the choices are left out."""
     content = io.StringIO()
     writer = csv.writer(content, lineterminator="\n")
-    estimated = {"posterior": [choice.posterior for choice in choices]}
-    estimated["expected_cost"] = [choice.expected_costs for choice in choices]
-    estimated = {kind: found for kind, found in estimated.items() if any(found)}
+    posteriors, costs = [choice.posterior for choice in choices], [choice.expected_costs for choice in choices]
+    estimated = {kind: found for kind, found in (("posterior", posteriors), ("expected_cost", costs)) if any(found)}
     names = [f"{kind}_{name}" for kind in estimated for name in experts]
     chosen = {"expected_price": chosen_prices(choices), "expected_error": chosen_errors(choices)}
     chosen = {name: values for name, values in chosen.items() if values}

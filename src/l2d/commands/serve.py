@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,16 +19,12 @@ if TYPE_CHECKING:  # they import torch
     from l2d.server.served import ServedRun
     from l2d.server.service import RouterService
 
-MANY = (("threads", 1, 1024), ("workers", 1, 1024))
+LIMITS = (("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), ("threads", 1, 1024), ("workers", 1, 1024))
 ARGUMENTS, SWAPS = "L2D_SERVE_ARGUMENTS", "L2D_SERVE_SWAPS"  # in the environment of worker processes
-UVICORN = {
-    "log_level": "warning",
-    "access_log": False,
-    "timeout_graceful_shutdown": 30,
-    "lifespan": "on",
-    "server_header": False,
-}
+UVICORN = {"log_level": "warning", "access_log": False, "timeout_graceful_shutdown": 30, "lifespan": "on"}
+UVICORN |= {"server_header": False}
 ADMIN, API = "L2D_ADMIN_TOKEN", "L2D_API_TOKEN"
+Tokens = dict[str, str | None]
 DESCRIPTION = """Serve the router of a finished run over HTTP: POST /v1/route decides, POST /v1/outcomes tells how it went. With
 --upstreams it is also a gateway for OpenAI clients: POST /v1/chat/completions with the model l2d.
 docs/serving.md describes every endpoint, header and metric."""
@@ -59,9 +55,8 @@ def make_serve_parser() -> argparse.ArgumentParser:
     steps = parser.add_argument_group("safe steps")
     drawn = "draw the expert of this share of queries at random, and log propensities"
     steps.add_argument("--explore", metavar="SHARE", type=float, default=0.0, help=drawn)
-    steps.add_argument(
-        "--shadow", metavar="EXPERT", help="answer with this expert; log what the router would have done"
-    )
+    shadow = "answer with this expert; log what the router would have done"
+    steps.add_argument("--shadow", metavar="EXPERT", help=shadow)
     far = "if more than this share of the last inputs is far from the training rows, the guard's expert answers"
     steps.add_argument("--drift-limit", metavar="SHARE", type=float, help=far)
     add_decision_flags(parser)
@@ -74,7 +69,7 @@ def make_serve_parser() -> argparse.ArgumentParser:
 
 
 def check_numbers_given(options: argparse.Namespace) -> None:
-    for name, least, most in (("explore", 0, 1), ("drift_limit", 0, 1), ("port", 0, 65535), *MANY):
+    for name, least, most in LIMITS:
         value = getattr(options, name)
         if value is not None and not least <= value <= most:
             raise ParameterError(f"--{name.replace('_', '-')}", f"must be from {least} to {most}", value)
@@ -99,12 +94,12 @@ def served_run(options: argparse.Namespace) -> "ServedRun":
     return ServedRun(warmed_up(load_router(options)), str(options.run))
 
 
-def read_tokens() -> dict[str, str | None]:
+def read_tokens() -> Tokens:
     return {"api_token": read_token(API), "admin_token": read_token(ADMIN)}
 
 
 def make_service(
-    options: argparse.Namespace, swaps: int | None = None, tokens: Mapping[str, str | None] | None = None
+    options: argparse.Namespace, swaps: int | None = None, tokens: Tokens | None = None
 ) -> "RouterService":
     """swaps: see RouterService. tokens: None: those of the environment."""
     tokens = read_tokens() if tokens is None else tokens
@@ -116,16 +111,8 @@ def make_service(
     from l2d.server.upstreams import read_upstreams
 
     upstreams = {} if options.upstreams is None else read_upstreams(options.upstreams, run.router.experts)
-    settings = ServeSettings(
-        keep=options.keep,
-        explore=options.explore,
-        shadow=options.shadow,
-        drift_limit=options.drift_limit,
-        upstreams=upstreams,
-        largest_body=int(options.body_limit * 1e6),
-        batch=options.batch,
-        **tokens,
-    )
+    chosen = {name: getattr(options, name) for name in ("keep", "explore", "shadow", "drift_limit", "batch")} | tokens
+    settings = ServeSettings(upstreams=upstreams, largest_body=int(options.body_limit * 1e6), **chosen)
     with given_as_flags():
         check_settings(settings, run.router)
 
@@ -155,9 +142,7 @@ def serve_options(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def make_app_of(
-    options: argparse.Namespace, swaps: int | None = None, tokens: Mapping[str, str | None] | None = None
-) -> Any:
+def make_app_of(options: argparse.Namespace, swaps: int | None = None, tokens: Tokens | None = None) -> Any:
     """The app of one process."""
     import torch
 
@@ -222,11 +207,8 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     said += ["anybody may ask"] if service.settings.api_token is None else []
     router, last = service.current.router, service.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
-    deaf = (
-        f"model l2d cannot be asked: this router sees {router.description.sees}"
-        if options.upstreams and router.description.kind != "text"
-        else None
-    )
+    mute = options.upstreams and router.description.kind != "text"
+    deaf = f"model l2d cannot be asked: this router sees {router.description.sees}" if mute else None
     for about in (router.guard_note, router.operating_point, other, deaf):
         if about is not None:
             print(about, file=sys.stderr)

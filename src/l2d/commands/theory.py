@@ -14,14 +14,8 @@ from l2d.utils.user_errors import OneLineParser, answering, given_as_flags
 
 P, RHO = [0.55, 0.45], [1.0, 0.3]
 # The values that each flag may have.
-KINDS: dict[str, Any] = {
-    "rho": list[Positive],
-    "p": list[Positive],
-    "delta": ProperShare,
-    "ceiling": Positive,
-    "draws": Annotated[int, Ge(2)],
-    "seed": Seed,
-}
+KINDS: dict[str, Any] = {"rho": list[Positive], "p": list[Positive], "delta": ProperShare, "ceiling": Positive}
+KINDS |= {"draws": Annotated[int, Ge(2)], "seed": Seed}
 
 
 def make_theory_parser() -> argparse.ArgumentParser:
@@ -60,16 +54,11 @@ def _add_bound(commands: Any) -> None:
 
 def _add_consistency(commands: Any) -> None:
     about = "decisions of the surrogate's minimiser for p(k|x) and rho, by argmax and by posterior, and their regret"
-    parser = commands.add_parser(
-        "consistency",
-        help=about,
-        description=f"{about.capitalize()}.",
-        epilog="example:\n  l2d theory consistency --p 0.55 0.45 --rho 1 0.3",
-    )
-    listed = f"conditional rewards, positive, with sum 1 (default: {_listed(P)})"
-    parser.add_argument("--p", type=float, nargs="+", default=P, help=listed)
-    margins = f"margins, one per expert (default: {_listed(RHO)})"
-    parser.add_argument("--rho", type=float, nargs="+", default=RHO, help=margins)
+    example = "example:\n  l2d theory consistency --p 0.55 0.45 --rho 1 0.3"
+    parser = commands.add_parser("consistency", help=about, description=f"{about.capitalize()}.", epilog=example)
+    rewards, margins = "conditional rewards, positive, with sum 1", "margins, one per expert"
+    parser.add_argument("--p", type=float, nargs="+", default=P, help=f"{rewards} (default: {_listed(P)})")
+    parser.add_argument("--rho", type=float, nargs="+", default=RHO, help=f"{margins} (default: {_listed(RHO)})")
     parser.set_defaults(does=show_consistency)
 
 
@@ -90,7 +79,11 @@ def show_bound(options: argparse.Namespace) -> None:
 
 def show_consistency(options: argparse.Namespace) -> None:
     """One expert per column; the last column is the excess deferral loss in units of C(x)."""
-    check_distribution(options.p, len(options.rho))
+    if abs(sum(options.p) - 1) > 1e-6:
+        raise ParameterError("--p", f"the sum is {sum(options.p):g}, not 1", _listed(options.p))
+    if len(options.p) != len(options.rho):
+        problem = f"{len(options.p)} values for {len(options.rho)} margins in --rho"
+        raise ParameterError("--p", problem, _listed(options.p))
     import torch
 
     from l2d.analysis.theory.consistency import judge, worst_regret
@@ -110,13 +103,6 @@ def show_consistency(options: argparse.Namespace) -> None:
     shown = [[name, str(int(chosen) + 1), f"{float(lost):.4f}"] for name, (chosen, lost) in decisions.items()]
     print(aligned(["decision", "expert", "regret/C(x)"], shown))
     print(f"largest regret of argmax f over all p: {worst_regret(rho):.4f}·C(x)")
-
-
-def check_distribution(p: Sequence[float], experts: int) -> None:
-    if abs(sum(p) - 1) > 1e-6:
-        raise ParameterError("--p", f"the sum is {sum(p):g}, not 1", _listed(p))
-    if len(p) != experts:
-        raise ParameterError("--p", f"{len(p)} values for {experts} margins in --rho", _listed(p))
 
 
 def _listed(values: Sequence[float]) -> str:

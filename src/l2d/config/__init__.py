@@ -4,22 +4,5 @@ from l2d.config.checking import check, check_search
 from l2d.config.composing import CONF, chosen_groups, compose, groups, launchers, sweep_axes, titles, to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
 
-__all__ = [
-    "CONF",
-    "Component",
-    "Experiment",
-    "Recipe",
-    "SearchSettings",
-    "Settings",
-    "Setup",
-    "Trainer",
-    "check",
-    "check_search",
-    "chosen_groups",
-    "compose",
-    "groups",
-    "launchers",
-    "sweep_axes",
-    "titles",
-    "to_plain",
-]
+__all__ = ["CONF", "Component", "Experiment", "Recipe", "SearchSettings", "Settings", "Setup", "Trainer", "check"]
+__all__ += ["check_search", "chosen_groups", "compose", "groups", "launchers", "sweep_axes", "titles", "to_plain"]

@@ -26,9 +26,8 @@ ADDED = {
     "optimizer": ("params",),
 }
 # Classes that a config from a file may name: those of these rooms, the log, and our own optimizer.
-OWN_CLASSES = re.compile(
-    r"l2d\.((costs|data|experts|methods|networks|runs)\.[\w.]+|logs\.dataset\.ServerLog|lightning\.muon\.Muon)"
-)
+ROOMS = r"(costs|data|experts|methods|networks|runs)\.[\w.]+"
+OWN_CLASSES = re.compile(rf"l2d\.({ROOMS}|logs\.dataset\.ServerLog|lightning\.muon\.Muon)")
 # Classes that run folders of earlier versions know by another path.
 MOVED = {
     "l2d.learning.muon.Muon": "l2d.lightning.muon.Muon",
@@ -115,14 +114,15 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
         raise ParameterError(f"{key}._target_", "no such class", target)
     signature = _configurable(key, target) if trusted else None
     arguments = {
-        name: _argument(f"{key}.{name}", value, (signature or {}).get(name), trust)
+        name: _nested(f"{key}.{name}", value, trust, (signature or {}).get(name))
         for name, value in node.items()
         if name not in DIRECTIVES and (name not in METADATA or name in (signature or {}))
     }
     if signature is not None:
         with under(key):
             # The values as written, so that a class is refused where a number belongs.
-            check_arguments({n: _as_written(value, node[n]) for n, value in arguments.items()}, signature)
+            callables = {n for n, one in arguments.items() if isinstance(one, Component) and one.partial}
+            check_arguments({n: Component if n in callables else node[n] for n in arguments}, signature)
             for name, one in signature.items():
                 if one.required and name not in arguments and not partial:
                     raise ParameterError(name, "is missing")
@@ -131,8 +131,7 @@ def read_component(key: str, node: Any, trust: Sequence[str] | None, *, partial:
 
 def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
     """The parameters of a class that the config may set; None if they cannot be read."""
-    signature = read_signature(target)
-    added = ADDED.get(key.rpartition(".")[2], ())
+    signature, added = read_signature(target), ADDED.get(key.rpartition(".")[2], ())
     if signature is None:
         return None
     found = {name: one for name, one in signature.items() if name not in added}
@@ -141,18 +140,10 @@ def _configurable(key: str, target: str) -> dict[str, Parameter] | None:
     return found
 
 
-def _as_written(value: Any, written: Any) -> Any:
-    return Component if isinstance(value, Component) and value.partial else written  # a partial counts as a callable
-
-
-def _argument(key: str, value: Any, parameter: Parameter | None, trust: Sequence[str] | None) -> Any:
+def _nested(key: str, value: Any, trust: Sequence[str] | None, parameter: Parameter | None = None) -> Any:
+    """A value, with the components inside it read."""
     if parameter is not None and parameter.kind is Recipe:
         return read_recipe(key, value, trust)
-    return _nested(key, value, trust)
-
-
-def _nested(key: str, value: Any, trust: Sequence[str] | None) -> Any:
-    """A value, with the components inside it read."""
     if isinstance(value, Mapping) and "_target_" in value:
         return read_component(key, value, trust, partial=bool(value.get("_partial_")))
     if isinstance(value, Mapping):
@@ -216,21 +207,16 @@ def check_search(values: Any) -> SearchSettings:
                 raise ParameterError(key, "must be a list of different seeds, such as [0,1,2]", seeds)
         if list(options.rungs) != sorted({*options.rungs}):
             raise ParameterError("rungs", "must be increasing shares of the epochs, such as [0.3,0.6]", options.rungs)
-        if options.values is not None:
-            _check_grid(options)
+        if options.values is not None and not options.values:
+            raise ParameterError("values", "must be a mapping such as '{method.tau: [0.5, 1]}'", options.values)
+        for key, grid in (options.values or {}).items():
+            if not grid:
+                raise ParameterError("values", f"{key} must have a list of values")
+            if key in SET_BY_SEARCH:
+                raise ParameterError("values", f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
         for key, search in USED_BY.items():
             own_grid = options.values is not None and key != "recipe"
             if getattr(options, key) and (options.search != search or own_grid):
                 used = f"tune.search={options.search}{' with tune.values' if own_grid else ''}"
                 raise ParameterError(key, f"is not used by {used}; remove it")
     return options
-
-
-def _check_grid(options: SearchSettings) -> None:
-    if not options.values:
-        raise ParameterError("values", "must be a mapping such as '{method.tau: [0.5, 1]}'", options.values)
-    for key, grid in options.values.items():
-        if not grid:
-            raise ParameterError("values", f"{key} must have a list of values")
-        if key in SET_BY_SEARCH:
-            raise ParameterError("values", f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")

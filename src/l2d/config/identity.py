@@ -22,10 +22,7 @@ IRRELEVANT_IN = {"setup": ("prices",), "cost": ("error_price",), "experts": ("ta
 # Models that may be folders; the path to the folder does not matter.
 MODELS = ("experts.models", "router.model", "router.reads.model", "dataset.encoder.model")
 # Keys that hold paths. Workers get absolute ones, since they may start in another folder. dataset.encoder follows router.reads.
-PLACES = (
-    *("runs_dir", "data_dir", "dataset.path", "experts.table"),
-    *("experts.models", "router.model", "router.reads.model"),
-)
+PLACES = ("runs_dir", "data_dir", "dataset.path", "experts.table", *MODELS[:3])
 
 
 def variant(config: Mapping[str, Any]) -> str:
@@ -127,10 +124,8 @@ def apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The values in which each of several settings differs from the others, as "key=value key=value"."""
     keys = sorted({key for one in settings for key in one})
     differ = [key for key in keys if len({repr(one.get(key)) for one in settings}) > 1]
-    return [
-        " ".join(f"{key.removeprefix('method.')}={one[key]}" for key in differ if one.get(key) is not None)
-        for one in settings
-    ]
+    said = [{key.removeprefix("method."): one[key] for key in differ if one.get(key) is not None} for one in settings]
+    return [" ".join(f"{key}={value}" for key, value in one.items()) for one in said]
 
 
 def choices(config: Mapping[str, Any]) -> dict[str, str]:

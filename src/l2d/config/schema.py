@@ -78,9 +78,7 @@ class Settings:
     decision: Literal["argmax", "posterior"] = _key(
         "argmax of the scores (the paper's), or posterior: argmax of the conditional reward recovered from them"
     )
-    validation_fraction: ProperShare = _key(
-        "share of the training rows to hold out for validation; drawn by seed, stratified"
-    )
+    validation_fraction: ProperShare = _key("share of the training rows to hold out, drawn by seed, stratified")
     fold: str | None = _key("2/5: hold out the second of five folds instead of that share")
     evaluation: Literal["auto", "holdout", "cross_validate"] = _key(
         "holdout: judge the router on the test rows; cross_validate: judge every row by a router that did not see it (five folds),"
@@ -93,9 +91,7 @@ class Settings:
         "how methods that need every cost learn from a log: direct: from expected costs where an expert was not asked; ips, dr:"
         " from costs by inverse propensity, or doubly robust; others learn from the experts that were asked"
     )
-    aux: Literal["none", "label", "experts"] = _key(
-        "label, experts: an auxiliary task on the same features, dropped after training"
-    )
+    aux: Literal["none", "label", "experts"] = _key("an auxiliary task on the same features, dropped after training")
     aux_weight: NonNegative = _key("weight of the aux loss")
     checkpoint: Literal["last", "best", "best_loss"] = _key(
         "which epoch is scored: the last (the paper's), that of the least validation deferral loss, or of the least validation loss"
@@ -105,9 +101,7 @@ class Settings:
     progress: bool = _key("progress bars, on a terminal")
     force: bool = _key("true: re-run even if finished")
     dry_run: bool = _key("true: say what is finished and what is left to do, run nothing")
-    stop_after: Count | None = _key(
-        "stop after this epoch; the same command without it resumes and gives the same result"
-    )
+    stop_after: Count | None = _key("stop after this epoch; the same command without it resumes, with the same result")
 
 
 @dataclass(frozen=True)

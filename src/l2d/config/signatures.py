@@ -53,9 +53,8 @@ def read_signature(target: str) -> Mapping[str, Parameter] | None:
             return _parameters(node.args)
     if definition.decorator_list:  # a decorator may make a constructor
         return None
-    inherited = [
-        read_signature(_home(module, base.id)) if isinstance(base, ast.Name) else None for base in definition.bases
-    ]
+    names = [base.id if isinstance(base, ast.Name) else None for base in definition.bases]
+    inherited = [None if base is None else read_signature(_home(module, base)) for base in names]
     return next((found for found in inherited if found != {}), {})
 
 

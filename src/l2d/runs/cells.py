@@ -17,7 +17,7 @@ from l2d.config.identity import apart, choices, places, settings_of
 from l2d.runs.folder import RunFolder
 from l2d.runs.standing import Standing, standing_of
 from l2d.utils.errors import L2DError
-from l2d.utils.text import aligned
+from l2d.utils.text import aligned, counted
 
 Compose = Callable[[list[str]], Any]
 
@@ -90,19 +90,8 @@ def draft(config: dict[str, Any]) -> Cell:
     except L2DError as error:
         problem = str(error)
     run = RunFolder.of(plain)
-    return Cell(
-        (),
-        run,
-        choices(plain),
-        plain["seed"],
-        epochs,
-        data,
-        places(plain),
-        settings_of(plain),
-        stop_after,
-        problem,
-        own_modules,
-    )
+    about = (places(plain), settings_of(plain), stop_after, problem, own_modules)
+    return Cell((), run, choices(plain), plain["seed"], epochs, data, *about)
 
 
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
@@ -128,12 +117,10 @@ def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tup
         along, across = whole.get((rest, first_method)), whole.get((first_rest, method))
         if along is None or across is None or frame in (along, across):
             found[frame] = direct(frame)
-        elif separable(direct(along), direct(across), direct(frames[0])) and not (
-            interpolated[along] or interpolated[across]
-        ):
-            found[frame] = {**direct(along), "method": direct(across)["method"]}
-        else:
-            found[frame] = direct(frame)
+            continue
+        alike = separable(direct(along), direct(across), direct(frames[0]))
+        mixed = {**direct(along), "method": direct(across)["method"]}
+        found[frame] = mixed if alike and not (interpolated[along] or interpolated[across]) else direct(frame)
     return found
 
 
@@ -172,11 +159,8 @@ def named(cells: Sequence[Cell]) -> dict[Cell, list[str]]:
         texts = apart([cell.settings for cell in variants.values()]) if len(variants) > 1 else [""]
         for variant, text in zip(variants, texts, strict=True):
             said[names, variant] = f" ({text})" if text else ""
-    found = {}
-    for cell in cells:
-        *others, method = cell.names.values()
-        found[cell] = [*others, method + said[tuple(cell.names.values()), cell.variant]]
-    return found
+    names_of = {cell: [*cell.names.values()] for cell in cells}
+    return {c: [*names[:-1], names[-1] + said[tuple(names), c.variant]] for c, names in names_of.items()}
 
 
 def results_table(cells: Sequence[Cell]) -> tuple[list[str], list[list[str]]]:
@@ -236,7 +220,7 @@ def listing(cells: Sequence[Cell], force: bool = False) -> str:
     if unknown:
         estimate += f"; {unknown} without a finished run of the same dataset and epochs"
     header = [*(cells[0].names if cells else []), "seed", "state", "still takes"]
-    return f"{aligned(header, rows)}\n\n{len(cells)} {'run' if len(cells) == 1 else 'runs'}: {text}; left to do: {estimate}"
+    return f"{aligned(header, rows)}\n\n{counted(len(cells), 'run')}: {text}; left to do: {estimate}"
 
 
 def duration(seconds: float) -> str:

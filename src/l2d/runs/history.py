@@ -38,9 +38,7 @@ class HistoryLogger(Logger):
         epoch = int(metrics["epoch"]) + 1
         row = self.rows.get(epoch, {})
         self.rows = {e: kept for e, kept in self.rows.items() if e < epoch}
-        self.rows[epoch] = (
-            row | {key: value for key, value in metrics.items() if key != "epoch"} | {"epoch": epoch, "step": step}
-        )
+        self.rows[epoch] = {**row, **metrics, "epoch": epoch, "step": step}
         write_atomically(self.file, self._write)
 
     def _write(self, path: Path) -> None:

@@ -36,21 +36,16 @@ def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str
     }
     judged = "every row, held out once" if cross_validated(metrics) else "test split"
     header = [judged, "deferral loss", SURE.strip("()"), "error rate", prices.mean_price]
-    return [*header, *(expert.name for expert in metrics.experts)], [
-        [
-            name,
-            prices.show(row.deferral_loss),
-            prices.plus_minus(row.standard_error).strip(),
-            f"{row.error_rate:.4f}",
-            prices.show(row.mean_price),
-            *(f"{ratio:.1%}" for ratio in row.ratios),
-        ]
-        for name, row in scores.items()
-    ]
+    rows = []
+    for name, row in scores.items():
+        loss, spread = prices.show(row.deferral_loss), prices.plus_minus(row.standard_error).strip()
+        shares = (f"{ratio:.1%}" for ratio in row.ratios)
+        rows.append([name, loss, spread, f"{row.error_rate:.4f}", prices.show(row.mean_price), *shares])
+    return [*header, *(expert.name for expert in metrics.experts)], rows
 
 
 def other_experts(metrics: RunMetrics) -> dict[str, Score]:
-    """What always asking each expert but the best single one comes to, the cheapest first; of many only the first few."""
+    """The scores of always asking each expert, cheapest first, without the best single one; of many only the first few."""
     best = metrics.baselines.best_single.ratios.index(1.0)
     found = {k: always_asking(metrics.experts, k) for k in range(len(metrics.experts)) if k != best}
     cheapest = sorted(found, key=lambda k: found[k].deferral_loss)
@@ -95,9 +90,8 @@ def format_table(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
     lines.insert(4 if shows_guarded(metrics) else 3, lines[1])
     if (hidden := len(metrics.experts) - 1 - len(other_experts(metrics))) > 0:
         lines.append(f"not shown: {counted(hidden, 'expert')} that would cost more alone")
-    kept, epochs = metrics.kept_epoch, metrics.epochs
     lines += prices.notes
-    if kept != epochs:
+    if (kept := metrics.kept_epoch) != (epochs := metrics.epochs):
         lines.append(f"checkpoint={metrics.checkpoint}: the weights are those of epoch {kept} of {epochs}")
     if metrics.rho:
         lines.append(f"ρ: {', '.join(f'{value:.4g}' for value in metrics.rho)}")
@@ -136,11 +130,8 @@ def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     if log is None:
         return []
     asked = ", ".join(f"{expert.name} {share:.0%}" for expert, share in zip(metrics.experts, log.asked, strict=True))
-    known = (
-        "given"
-        if log.propensities == "given"
-        else "estimated from the inputs, since the log does not give them for these rows and experts"
-    )
+    guessed = "estimated from the inputs, since the log does not give them for these rows and experts"
+    known = "given" if log.propensities == "given" else guessed
     estimates = {"doubly robust": log.router.doubly_robust, "SNIPS": log.router.snips, "direct": log.router.direct}
     values = [f"{name} {_estimated(found, prices)}" for name, found in estimates.items()]
     return [
@@ -188,15 +179,11 @@ def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
     seen, router = guarded.validation, "the router" if guarded.offsets is None else "the router with offsets"
     if seen.standard_error is None:
         return "there are too few rows to tell"
+    spread = _plus_minus(seen, prices)
     if seen.gain > 0:  # of a log, whose estimates are noisy
-        return (
-            f"the gain of {router}, {prices.show(seen.gain, '+')}{_plus_minus(seen, prices)} per input, may be chance"
-        )
-    return (
-        f"{router} costs {prices.show(-seen.gain)}{_plus_minus(seen, prices)} more per input"
-        if seen.gain < 0
-        else f"{router} costs no less"
-    )
+        return f"the gain of {router}, {prices.show(seen.gain, '+')}{spread} per input, may be chance"
+    more = f"{prices.show(-seen.gain)}{spread} more per input"
+    return f"{router} costs {more if seen.gain < 0 else 'no less'}"
 
 
 def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
@@ -210,11 +197,8 @@ def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
         return f"verdict: unclear. Too few rows to tell: {tested}, and at least {ENOUGH} are needed."
     first, then = ("held-out rows", "held-out rows") if cross_validated(metrics) else ("validation", "the test split")
     if guarded.constant is not None:
-        more = (
-            " More validation rows might show one (validation_fraction)."
-            if first == "validation" and guarded.validation.gain > 0
-            else ""
-        )
+        hopeful = first == "validation" and guarded.validation.gain > 0
+        more = " More validation rows might show one (validation_fraction)." if hopeful else ""
         return f"verdict: use {guarded.constant} alone. No gain from routing could be shown on {first}.{more}"
     gain = f"{prices.show(abs(seen.gain))}{_plus_minus(seen, prices)}"
     found = f"On {then} it costs {gain} {{}} per input than {seen.best_constant} alone"
@@ -239,16 +223,10 @@ def category_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
     if len(found) < 2:
         return []
     gains = {name: row.best_single - row.deferral_loss for name, row in found.items()}
-    rows = [
-        [
-            name,
-            str(row.rows),
-            *map(prices.show, (row.deferral_loss, row.best_single)),
-            *([] if row.oracle is None else [prices.show(row.oracle)]),
-            prices.show(gains[name], "+"),
-        ]
-        for name, row in sorted(found.items(), key=lambda item: -gains[item[0]])
-    ]
+    rows = []
+    for name, row in sorted(found.items(), key=lambda item: -gains[item[0]]):
+        losses = (row.deferral_loss, row.best_single, *(() if row.oracle is None else (row.oracle,)))
+        rows.append([name, str(row.rows), *map(prices.show, losses), prices.show(gains[name], "+")])
     if len(rows) > 2 * FEW:
         rows[FEW:-FEW] = [[f"({len(rows) - 2 * FEW} others)", *[""] * (len(rows[0]) - 1)]]
     oracle = [] if metrics.baselines.oracle is None else ["oracle"]

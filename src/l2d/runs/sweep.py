@@ -20,7 +20,7 @@ from l2d.config.identity import PLACES, quoted
 from l2d.runs.cells import Cell, listing, make_cells, results_table, without_seed
 from l2d.utils.errors import L2DError
 from l2d.utils.own_modules import changed_since
-from l2d.utils.text import aligned, say
+from l2d.utils.text import aligned, counted, say
 
 # A run that ends without a result and without an error was killed. After this many attempts it is not retried.
 ATTEMPTS = 2
@@ -81,7 +81,10 @@ def sweep(shop: Workshop) -> None:
         narrowest = os.path.commonpath([cell.run.path.parent for cell in cells]) or "."
         print(f"\nnext:\n  # make a page of tables and plots\n  l2d report {shlex.quote(narrowest)}")
     if failed:
-        print("\nfailed:\n" + "\n".join(failure_lines(failed)) + f"\n(tracebacks: {folder}/*.error)")
+        print("\nfailed:")
+        for cell, reason in failed.items():
+            print(f"  {cell.title}: {reason}" + (f"\n    {cell.run.path}" if cell.run.path.exists() else ""))
+        print(f"(tracebacks: {folder}/*.error)")
     report_table(shop.config.logger, folder, header, rows)
     if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
@@ -95,13 +98,6 @@ def refuse_if_none_can_run(cells: Sequence[Cell], force: bool) -> None:
 def would_fail(cell: Cell, force: bool) -> bool:
     """Because its config is invalid. A cell that is done is not run, so it does not fail."""
     return bool(cell.problem) and (force or not cell.done)
-
-
-def failure_lines(failed: dict[Cell, str]) -> list[str]:
-    lines = []
-    for cell, reason in failed.items():
-        lines += [f"  {cell.title}: {reason}", *([f"    {cell.run.path}"] if cell.run.path.exists() else [])]
-    return lines
 
 
 def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[str]]) -> None:
@@ -158,10 +154,6 @@ def first_progress(cell: Cell, force: bool) -> Progress:
     return Progress(State.FAILED if cell.problem else State.TO_DO, stamp, reason=cell.problem)
 
 
-def is_done(cell: Cell, stamp: int) -> bool:
-    return cell.done and not (stamp and cell.run.stamp == stamp)
-
-
 def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble: str = "") -> Progress:
     """The new progress of a cell. number: the launch number, if it was launched. trouble: the launcher's own error.
 
@@ -170,7 +162,7 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
     """
     if number is not None and (error := read_error(folder, number)) is not None:
         return replace(before, state=State.FAILED, reason=error)
-    if is_done(cell, before.stamp):
+    if cell.done and not (before.stamp and cell.run.stamp == before.stamp):
         return replace(before, state=State.DONE)
     if cell.run.held:
         return replace(before, state=State.HELD)
@@ -196,11 +188,9 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
     launch(todo, number): runs these cells; the first gets this launch number.
     """
     progress = {cell: first_progress(cell, force) for cell in cells}
-    done = sum(one.state is State.DONE for one in progress.values())
-    print(f"{len(cells)} {'run' if len(cells) == 1 else 'runs'}, {done} of them finished already")
-    for file in sorted(
-        {file for cell, one in progress.items() if one.state is State.DONE for file in changed_code(cell)}
-    ):
+    kept = [cell for cell, one in progress.items() if one.state is State.DONE]
+    print(f"{counted(len(cells), 'run')}, {len(kept)} of them finished already")
+    for file in sorted({file for cell in kept for file in changed_code(cell)}):
         say(f"WARNING: {file} was changed after some runs were finished; force=true trains them with the new code")
     number, idle_rounds, told = 0, 0, False
     while left := [cell for cell, one in progress.items() if one.state in (State.TO_DO, State.HELD)]:
@@ -215,9 +205,7 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
         number += len(todo)
         for cell in left:
             progress[cell] = step(cell, progress[cell], folder, numbers.get(cell), trouble)
-        moved = any(
-            was_started(folder, one) or progress[cell].state is not State.TO_DO for cell, one in numbers.items()
-        )
+        moved = any(was_started(folder, numbers[cell]) or progress[cell].state is not State.TO_DO for cell in todo)
         idle_rounds = 0 if moved or not todo else idle_rounds + 1
         if idle_rounds >= ATTEMPTS:
             reason = f"never started ({trouble or 'the launcher did nothing'})"

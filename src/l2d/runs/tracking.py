@@ -93,24 +93,13 @@ class WandbTracker(CsvTracker):
         if self.wandb.login(prompt=False, verify=False):
             return "online"
         if wanted == "online":
-            raise L2DError(
-                "logger.mode=online: not logged in to Weights & Biases; run `wandb login`, or use logger.mode=offline"
-            )
+            raise L2DError("logger.mode=online: not logged in to Weights & Biases; run `wandb login`, or use offline")
         return "offline"
 
     def _start(self, mode: str) -> Any:
-        arguments: dict[str, Any] = {
-            "project": self.project,
-            "entity": self.entity,
-            "group": self.info.group,
-            "name": self.info.name,
-            "tags": self.info.tags,
-            "config": self.info.config,
-            "dir": str(self.info.folder),
-            "id": self._id(),
-            "resume": "allow",
-            "mode": mode,
-        }
+        about = {"group": self.info.group, "name": self.info.name, "tags": self.info.tags, "config": self.info.config}
+        where = {"project": self.project, "entity": self.entity, "dir": str(self.info.folder)}
+        arguments: dict[str, Any] = {**about, **where, "id": self._id(), "resume": "allow", "mode": mode}
         settings = self.wandb.Settings(init_timeout=30, silent=True)
         try:
             return self.wandb.init(**arguments, settings=settings)
@@ -138,33 +127,16 @@ class WandbTracker(CsvTracker):
         experts = [f"expert {k + 1}" for k in range(len(metrics.ratios))]
         oracle, confusion = metrics.baselines.oracle, metrics.confusion
         told = {"router": metrics.ratios, **({} if oracle is None else {"oracle": oracle.ratios})}
-        shares = [
-            [f"{expert} {who}", 100 * ratios[k]] for k, expert in enumerate(experts) for who, ratios in told.items()
-        ]
+        shares = [[f"{name} {who}", 100 * ratios[k]] for k, name in enumerate(experts) for who, ratios in told.items()]
         pairs = [(i, j) for i, row in enumerate(confusion or []) for j, count in enumerate(row) for _ in range(count)]
-        wandb = self.wandb
-        self.run.log(
-            {
-                "test/table": wandb.Table(columns=header, data=rows),
-                "test/deferral_ratios": wandb.plot.bar(
-                    wandb.Table(columns=["expert", "share (%)"], data=shares),
-                    "expert",
-                    "share (%)",
-                    title="Inputs sent to each expert",
-                ),
-            }
-        )
+        wandb, columns = self.wandb, ["expert", "share (%)"]
+        table = wandb.Table(columns=columns, data=shares)
+        bars = wandb.plot.bar(table, *columns, title="Inputs sent to each expert")
+        self.run.log({"test/table": wandb.Table(columns=header, data=rows), "test/deferral_ratios": bars})
         if pairs:  # a log has no oracle
-            self.run.log(
-                {
-                    "test/confusion": wandb.plot.confusion_matrix(
-                        y_true=[i for i, _ in pairs],
-                        preds=[j for _, j in pairs],
-                        class_names=experts,
-                        title="Oracle's expert (actual) and router's (predicted)",
-                    )
-                }
-            )
+            oracles, routers = ([pair[side] for pair in pairs] for side in (0, 1))
+            about = {"class_names": experts, "title": "Oracle's expert (actual) and router's (predicted)"}
+            self.run.log({"test/confusion": wandb.plot.confusion_matrix(y_true=oracles, preds=routers, **about)})
         for key in ("deferral_loss", "error_rate", "mean_price"):
             self.run.summary[f"test/{key}"] = getattr(metrics, key)
         for warning in collapse_warning(metrics):
@@ -173,10 +145,8 @@ class WandbTracker(CsvTracker):
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
         self.run.finish(exit_code=0 if kind is None else 1)
         if self.run.settings.mode == "offline":
-            print(
-                f"Weights & Biases: logged offline; `wandb sync {self.info.folder}/wandb/offline-run-*` uploads it",
-                file=sys.stderr,
-            )
+            upload = f"wandb sync {self.info.folder}/wandb/offline-run-*"
+            print(f"Weights & Biases: logged offline; `{upload}` uploads it", file=sys.stderr)
 
     @classmethod
     def report_sweep(cls, arguments: Mapping[str, Any], folder: Path, header: list[str], rows: list[list[str]]) -> None:

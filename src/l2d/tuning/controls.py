@@ -7,14 +7,8 @@ from typing import Any
 from l2d.tuning.show import Trial
 from l2d.tuning.strategies import Ask, rounded
 
-CONTROLS = (
-    "uniform",
-    "theory",
-    "tuned, one ρ for all",
-    "tuned, complement rewards",
-    "tuned, one ρ for all, complement rewards",
-    "tdef",
-)
+ONE, COMPLEMENT = "tuned, one ρ for all", "complement rewards"
+CONTROLS = ("uniform", "theory", ONE, f"tuned, {COMPLEMENT}", f"{ONE}, {COMPLEMENT}", "tdef")
 
 
 def controls(config: Mapping[str, Any], winner: Trial) -> dict[str, Ask]:

@@ -4,7 +4,7 @@ With experiment=table1_error, one search for each of its datasets, setups and me
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from l2d.config import SearchSettings, check_search
@@ -14,6 +14,8 @@ from l2d.runs.sweep import Workshop
 from l2d.tuning.strategies import NothingToSearch
 from l2d.tuning.study import Study, build_study
 from l2d.utils.errors import L2DError
+
+Combinations = dict[tuple[str, ...], list[int]]  # overrides of a search, and the seeds of its winner
 
 
 def tune(shop: Workshop) -> None:
@@ -40,9 +42,9 @@ def tune(shop: Workshop) -> None:
         raise L2DError(f"{len(failed)} of {len(studies)} searches failed: {', '.join(failed)}")
 
 
-def searched(grid: Sequence[Sequence[str]]) -> dict[tuple[str, ...], list[int]]:
+def searched(grid: Sequence[Sequence[str]]) -> Combinations:
     """The combinations to search, and the seeds of each winner if an experiment has seeds; else none."""
-    found: dict[tuple[str, ...], list[int]] = {}
+    found: Combinations = {}
     for overrides in grid:
         by_experiment = any(text.startswith("experiment=") for text in overrides)
         others = without_seed(overrides) if by_experiment else tuple(overrides)
@@ -51,30 +53,24 @@ def searched(grid: Sequence[Sequence[str]]) -> dict[tuple[str, ...], list[int]]:
     return found
 
 
-def check_combinations(shop: Workshop, combinations: Mapping[tuple[str, ...], list[int]]) -> None:
+def check_combinations(shop: Workshop, combinations: Combinations) -> None:
     given = {text for overrides in combinations for text in overrides}
     for key in SET_BY_SEARCH.keys() & {text.split("=")[0].lstrip("+~") for text in given}:
         raise L2DError(f"{key}: a search sets it itself; use {SET_BY_SEARCH[key]}")
     if {"evaluation=auto", "evaluation=cross_validate"} & given:
-        raise L2DError(
-            "evaluation: a search judges trials on validation rows; use holdout, or cross-validate by tune.folds"
-        )
+        raise L2DError("evaluation: a search judges trials on validation rows; use holdout, or tune.folds")
     if shop.config.force:
         raise L2DError("force=true: a search reuses finished runs; remove those that you want to re-run")
 
 
-def build_studies(
-    shop: Workshop, combinations: Mapping[tuple[str, ...], list[int]], options: SearchSettings
-) -> list[Study]:
+def build_studies(shop: Workshop, combinations: Combinations, options: SearchSettings) -> list[Study]:
     """An experiment may have methods without ρ: they are left out, unless there are no others."""
     studies, left_out = list[Study](), dict[str, NothingToSearch]()
     for overrides, seeds in combinations.items():
         given, own = list(overrides), options
         if seeds and not any(text.startswith("tune.final_seeds=") for text in overrides):
-            given, own = (
-                [*given, f"tune.final_seeds=[{','.join(map(str, seeds))}]"],
-                replace(options, final_seeds=seeds),
-            )
+            given.append(f"tune.final_seeds=[{','.join(map(str, seeds))}]")
+            own = replace(options, final_seeds=seeds)
         try:
             studies.append(build_study(shop, given, own))
         except NothingToSearch as error:

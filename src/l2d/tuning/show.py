@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from l2d.analysis.report.averages import mean_std, paired_interval
 from l2d.analysis.report.paper import paper_rho
-from l2d.analysis.report.tables import with_std
+from l2d.analysis.report.tables import interval_text, with_std
 from l2d.runs.cells import Cell
 from l2d.tuning.strategies import Ask
 
@@ -50,16 +50,10 @@ def ordered(trials: Sequence[Trial], last_wins: bool) -> list[Trial]:
 
 def trial_rows(trials: Sequence[Trial]) -> tuple[list[str], list[list[str]]]:
     """Header and a row per trial."""
-    rows = [
-        [
-            trial.name,
-            f"{trial.value:.4f}" if math.isfinite(trial.value) else "-",
-            " ".join(f"{value:.4g}" for value in trial.rho),
-            str(trial.runs),
-            trial.state,
-        ]
-        for trial in trials
-    ]
+    rows = []
+    for trial in trials:
+        value = f"{trial.value:.4f}" if math.isfinite(trial.value) else "-"
+        rows.append([trial.name, value, " ".join(f"{rho:.4g}" for rho in trial.rho), str(trial.runs), trial.state])
     return ["trial", "validation deferral loss", "ρ", "runs", "state"], rows
 
 
@@ -89,7 +83,7 @@ def ablation_table(
         row += [with_std(paper["mean"], paper["std"]) if paper else ""]
         if reference:
             interval = None if name == reference else paired_interval(found, losses[reference])
-            row += [f"{interval[0]:+.4f} [{interval[1]:+.4f}, {interval[2]:+.4f}]" if interval else ""]
+            row += [interval_text(interval)]
         rho = runs[0].rho if runs else []
         row += [" ".join(f"{value:.3g}" for value in rho)]
         columns = zip(*(run.ratios for run in runs), strict=True)

@@ -201,11 +201,10 @@ class Study:
             if known is None or not known.whole:  # a finished trial that is asked for again stays finished
                 self.trials[ask.overrides] = trial
             best = min((other.value for other in self.trials.values() if other.whole), default=math.inf)
-            print(
-                f"trial {len(self.trials)}: {trial.name}: {trial.reason or f'after epoch {trial.epoch} of {trial.epochs}'},"
-                f" validation deferral loss {trial.value:.4f}"
-                + (f" (best so far {best:.4f})" if math.isfinite(best) else "")
-            )
+            state = trial.reason or f"after epoch {trial.epoch} of {trial.epochs}"
+            least = f" (best so far {best:.4f})" if math.isfinite(best) else ""
+            loss = f"validation deferral loss {trial.value:.4f}{least}"
+            print(f"trial {len(self.trials)}: {trial.name}: {state}, {loss}")
         return values
 
     def train_winner(self, winner: Trial) -> None:
@@ -215,16 +214,12 @@ class Study:
         """
         config, seeds = self.experiment.plain, self.options.final_seeds
         rows = {"tuned": Ask(winner.settings)} | (controls(config, winner) if self.options.ablation else {})
-        cells = {
-            name: self.shop.cells([[*self.overrides, *ask.overrides, f"seed={seed}"] for seed in seeds])
-            for name, ask in rows.items()
-        }
+        grids = {name: [[*self.overrides, *ask.overrides, f"seed={s}"] for s in seeds] for name, ask in rows.items()}
+        cells = {name: self.shop.cells(grid) for name, grid in grids.items()}
         print(f"\ntraining {', '.join(rows)} on {len(seeds)} seeds")
         failed = self.run_cells([cell for some in cells.values() for cell in some])
-        losses = {
-            name: {cell.seed: cell.run.metrics().deferral_loss for cell in some if cell.run.finished}
-            for name, some in cells.items()
-        }
+        finished = {name: [cell for cell in some if cell.run.finished] for name, some in cells.items()}
+        losses = {name: {c.seed: c.run.metrics().deferral_loss for c in some} for name, some in finished.items()}
         text = ablation_table(losses, cells, tuple(choices(config).values())[:4], "tdef" if len(rows) > 1 else None)
         command = shlex.join(["l2d", "tune", *self.overrides])
         foot = f"`{command}`; chosen by validation deferral loss among {len(self.trials)} trials"
@@ -242,9 +237,7 @@ class Study:
             "overrides": list(Ask(winner.settings).overrides),
             "validation_deferral_loss": winner.value,
             "trials": len(self.trials),
-            "test_deferral_loss": {
-                name: {str(seed): loss for seed, loss in found.items()} for name, found in losses.items()
-            },
+            "test_deferral_loss": {name: {str(seed): one[seed] for seed in one} for name, one in losses.items()},
         }
         write_json(self.folder / "result.json", result)
 

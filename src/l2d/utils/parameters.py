@@ -43,9 +43,8 @@ class ByForm:
     mapping: Any
 
     def form(self, value: object) -> str:
-        return (
-            "~mapping" if isinstance(value, Mapping) else "~several" if isinstance(value, list | tuple) else "~single"
-        )
+        several = isinstance(value, list | tuple)
+        return "~mapping" if isinstance(value, Mapping) else "~several" if several else "~single"
 
     def __get_pydantic_core_schema__(self, _: object, handler: Any) -> Any:
         from pydantic import Discriminator, Tag
@@ -130,18 +129,16 @@ class Problem(NamedTuple):
 def clearest_problem(errors: Sequence[Any]) -> Problem:
     """The most telling one of a ValidationError's errors, in plain words."""
     found = max(errors, key=lambda error: len(error["loc"]))  # in a union: the branch that fits best
-    sentence = SENTENCES.get(found["type"])
+    sentence, bounds = SENTENCES.get(found["type"]), found.get("ctx", {})
+    bounds = {
+        k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()
+    }  # 0.0 is printed as 0
     return Problem(
         path=tuple(part for part in found["loc"] if not _is_branch(part)),
-        sentence=sentence.format(**_whole_numbers(found.get("ctx", {}))) if sentence else found["msg"],
+        sentence=sentence.format(**bounds) if sentence else found["msg"],
         kind=found["type"],
         value=NO_VALUE if found["type"] in ("missing", "extra_forbidden") else found["input"],
     )
-
-
-def _whole_numbers(bounds: Mapping[str, Any]) -> dict[str, Any]:
-    """0.0 is printed as 0."""
-    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in bounds.items()}
 
 
 def _is_branch(part: object) -> bool:
@@ -156,32 +153,6 @@ def _adapter(kind: Any) -> Any:
     return TypeAdapter(kind, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
-__all__ = [
-    "Annotated",
-    "Any",
-    "ByForm",
-    "Count",
-    "EvenWidth",
-    "Factory",
-    "Ge",
-    "Gt",
-    "Le",
-    "Letters",
-    "Literal",
-    "Lt",
-    "Mapping",
-    "Name",
-    "Names",
-    "NonNegative",
-    "NonNegativeInt",
-    "Positive",
-    "ProperShare",
-    "Rewards",
-    "Rho",
-    "RhoRule",
-    "Seed",
-    "Sequence",
-    "Share",
-    "ShareBelowOne",
-    "check_value",
-]
+__all__ = ["Annotated", "Any", "ByForm", "Count", "EvenWidth", "Factory", "Ge", "Gt", "Le", "Letters", "Literal", "Lt"]
+__all__ += ["Mapping", "Name", "Names", "NonNegative", "NonNegativeInt", "Positive", "ProperShare", "Rewards", "Rho"]
+__all__ += ["RhoRule", "Seed", "Sequence", "Share", "ShareBelowOne", "check_value"]

@@ -20,12 +20,8 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table: the first column left-aligned, the others right-aligned, a line below the header."""
     lines = [list(header), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        )
-        for line in lines
-    ]
+    padded = [[cell.rjust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    shown = ["  ".join([line[0].ljust(widths[0]), *cells[1:]]) for line, cells in zip(lines, padded, strict=True)]
     return "\n".join([shown[0], "-" * len(shown[0]), *shown[1:]])
 
 

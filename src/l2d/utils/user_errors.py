@@ -85,7 +85,9 @@ def one_line(error: BaseException) -> str:
     """The message for the user. For errors of Hydra and OmegaConf: the wrong key or choice, and the closest known one."""
     cause = error.__cause__ or error
     if isinstance(error, MissingConfigException) and error.missing_cfg_file:
-        return unknown_choice(error.missing_cfg_file, list(error.options or ()))
+        group, _, choice = error.missing_cfg_file.rpartition("/")  # such as method/mildd
+        options, file = list(error.options or ()), error.missing_cfg_file
+        return f"{group}={choice}: {unknown('choice', choice, options)}" if options else f"{file}: no such config"
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
         return f"{cause.full_key}: {unknown('key', str(cause.key), keys_beside(cause))}"
     if isinstance(error, OverrideParseException):
@@ -130,12 +132,6 @@ def _is_readable(override: str) -> bool:
     except HydraException:
         return False
     return True
-
-
-def unknown_choice(file: str, options: list[str]) -> str:
-    """file: a config that conf/ does not have, such as method/mildd."""
-    group, _, choice = file.rpartition("/")
-    return f"{group}={choice}: {unknown('choice', choice, options)}" if options else f"{file}: no such config"
 
 
 def keys_beside(error: ConfigAttributeError | ConfigKeyError) -> list[str]:

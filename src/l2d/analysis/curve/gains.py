@@ -11,8 +11,10 @@ import numpy as np
 from l2d.analysis.curve.points import DIGITS, Point, line, price_to_reach, strong_of
 from l2d.analysis.report.averages import lower_hull
 
+Ends = tuple[Point, Point]  # the cheapest and the dearest model
 
-def aiq(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
+
+def aiq(points: Iterable[Point], ends: Ends) -> float | None:
     """RouterBench's average improvement in quality (Hu et al. 2024): the mean accuracy over prices from the cheapest to the dearest
     model, on the non-decreasing convex hull of the points and both ends. None if all prices are equal.
 
@@ -50,9 +52,7 @@ def price_saved(points: Iterable[Point], strong: Point) -> float | None:
     return None if reached is None or strong[0] <= 0 else 1 - reached / strong[0]
 
 
-def benchmark_figures(
-    drawn: Mapping[str, Sequence[Point]], models: Sequence[Point], ends: tuple[Point, Point]
-) -> dict[str, Any]:
+def benchmark_figures(drawn: Mapping[str, Sequence[Point]], models: Sequence[Point], ends: Ends) -> dict[str, Any]:
     """The figures of each curve in `drawn`, by name; the budget is the price of the most accurate model."""
     strong = models[strong_of(models)]
     curves = {name: found for name, found in drawn.items() if found}

@@ -63,8 +63,6 @@ def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) ->
 
 def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> list[FinishedCell]:
     """The cells with the group's data, router and recipe; those trained without prices come first."""
-    wanted = of.settings_but(*OF_THE_DECISION)
-    usable = [
-        cell for cell in cells if cell.names[:3] == of.names[:3] and cell.settings_but(*OF_THE_DECISION) == wanted
-    ]
+    same = [cell for cell in cells if cell.names[:3] == of.names[:3]]
+    usable = [cell for cell in same if cell.settings_but(*OF_THE_DECISION) == of.settings_but(*OF_THE_DECISION)]
     return sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != of.names[:4], cell.names))

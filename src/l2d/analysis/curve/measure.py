@@ -123,18 +123,9 @@ def read_run(cell: FinishedCell, seed: int) -> MeasuredRun:
     told = None if prices.ndim == 1 or expected is None else arrays["scores"][:, -prices.shape[1] :]
     preference = arrays[decided_by] if expected is None else -(expected + (prices if told is None else told))
     errors = np.round(arrays["costs"] - prices, 12) + 0.0  # without rounding errors, and no negative zero
-    decisions, guarded = arrays["decisions"].astype(np.int64), arrays.get("guarded")
-    return MeasuredRun(
-        errors,
-        prices,
-        decisions,
-        arrays["scores"],
-        None if guarded is None else guarded.astype(np.int64),
-        expected,
-        told,
-        preference,
-        metrics,
-    )
+    decisions = arrays["decisions"].astype(np.int64)
+    guarded = arrays["guarded"].astype(np.int64) if "guarded" in arrays else None
+    return MeasuredRun(errors, prices, decisions, arrays["scores"], guarded, expected, told, preference, metrics)
 
 
 def chances_by_seed(cell: FinishedCell, prices: Floats) -> Estimates:
@@ -147,13 +138,12 @@ def chances_by_seed(cell: FinishedCell, prices: Floats) -> Estimates:
 
 
 def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
-    """prices: the list's. If they differ between rows, a run decides by those that it expects.
-    One that expects none is left out."""
-    found = {}
+    """prices: the list's. If they differ between rows, a run decides by those that it expects; without any it is left out."""
+    found, scale = {}, scale_in(cell)
     for seed, run in read_runs(cell).items():
         if run.expected is not None and prices.ndim == 1:
             found[seed] = Estimated(run.expected, run.errors, prices, prices)
-        elif run.expected is not None and run.told is not None and (scale := scale_in(cell)):
+        elif run.expected is not None and run.told is not None and scale:
             found[seed] = Estimated(run.expected, run.errors, run.told / scale, run.prices / scale)
     return found
 

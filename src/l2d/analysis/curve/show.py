@@ -63,8 +63,7 @@ def curve_text(curve: Curve) -> str:
         *gains_lines(found),
     ]
     for name, run in found["repriced"].items():
-        own = run in found["runs"].values()
-        where = "its points are in curve.csv" if own else run
+        where = "its points are in curve.csv" if run in found["runs"].values() else run
         lines.append(f"{curve_label(name)}: {where}{guard_said(curve, name)}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
 
@@ -110,19 +109,15 @@ def reached_line(curve: Curve) -> str:
 def gains_lines(found: Mapping[str, Any]) -> list[str]:
     """The figures of public benchmarks. Random mixtures gain nothing, so they are compared by AIQ alone."""
     strong, shown = found["strong"], [kind for kind in found["gain_at_budget"] if kind != "mixture"]
-    told = {
-        name: {kind: found[name][kind] for kind in shown} for name in ("gain_at_budget", "gap_closed", "price_saved")
-    }
     gains = "; ".join(
         f"{curve_label(kind)} {round(gain, 4) + 0.0:+.4f}"
-        + ("" if (share := told["gap_closed"][kind]) is None else f" ({share:.0%} of the oracle's)")
-        for kind, gain in told["gain_at_budget"].items()
-        if gain is not None
+        + ("" if (share := found["gap_closed"][kind]) is None else f" ({share:.0%} of the oracle's)")
+        for kind in shown
+        if (gain := found["gain_at_budget"][kind]) is not None
     )
-    saved = "; ".join(
-        f"{curve_label(kind)} {'never as accurate' if share is None else f'{share:.0%}'}"
-        for kind, share in told["price_saved"].items()
-    )
+    shares = {kind: found["price_saved"][kind] for kind in shown}
+    words = {kind: "never as accurate" if share is None else f"{share:.0%}" for kind, share in shares.items()}
+    saved = "; ".join(f"{curve_label(kind)} {word}" for kind, word in words.items())
     areas = "; ".join(f"{curve_label(kind)} {value:.4f}" for kind, value in found["aiq"].items() if value is not None)
     lines = [f"AIQ, mean accuracy on the hull of the points: {areas or 'none, all prices are equal'}"]
     if not shown:
@@ -143,18 +138,13 @@ def gains_table(summaries: Sequence[Mapping[str, Any]]) -> str:
         for kind, gain in found.get("gain_at_budget", {}).items():
             area, share, saved = (found[name][kind] for name in ("aiq", "gap_closed", "price_saved"))
             told = [(area, ".4f"), (gain, "+.4f"), (share, ".0%"), (saved, ".0%")]
-            cells = [
-                *(found[key] for key in NAMED),
-                curve_label(kind),
-                *("" if x is None else f"{x:{form}}" for x, form in told),
-            ]
-            lines.append(f"| {' | '.join(cells)} |")
+            numbers = ["" if x is None else f"{x:{form}}" for x, form in told]
+            lines.append(f"| {' | '.join([*(found[key] for key in NAMED), curve_label(kind), *numbers])} |")
     if not lines:
         return ""
     about = "The budget is the price of the most accurate model. The gain is in accuracy, over the best model within the budget."
-    return "\n".join(
-        ["### Error against price", "", about, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines, ""]
-    )
+    table = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *lines]
+    return "\n".join(["### Error against price", "", about, "", *table, ""])
 
 
 def curve_figure(curve: Curve) -> "Figure":
@@ -177,9 +167,8 @@ def curve_figure(curve: Curve) -> "Figure":
     seeds = sorted({mark.seeds for mark in curve.of("router")})
     many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {many}"
-    axes.set(ylabel="error (%)", title=title)
-    prices = curve_prices(curve.summary)
-    axes.set(xlabel=f"{prices.mean_price} per query{', $' if prices.sign else ''}")
+    prices = curve_prices(summary)
+    axes.set(xlabel=f"{prices.mean_price} per query{', $' if prices.sign else ''}", ylabel="error (%)", title=title)
     axes.legend()
     return picture
 

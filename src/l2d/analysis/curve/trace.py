@@ -58,7 +58,8 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
     by_model = zip(measured.models, zip(*by_seed, strict=True), strict=True)
     models = [mean_mark("single", name, None, found) for name, found in by_model]
     hull = lower_hull(mark.point for mark in models)
-    known = {seed: Estimated(errors, errors, prices, prices) for seed, errors in measured.errors.items()}
+    truth = {} if measured.from_log else measured.errors
+    known = {seed: Estimated(errors, errors, prices, prices) for seed, errors in truth.items()}
     marks = [
         *(router_mark(measured, scale) for scale in measured.runs),
         *guarded_router(measured),
@@ -67,9 +68,7 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
         *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances),
         *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
         *(mark for method in measured.expected for mark in guarded_marks(measured, method)),
-        *estimated(
-            "oracle", "", points.multipliers(prices), points.least_decisions, {} if measured.from_log else known
-        ),
+        *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known),
     ]
     return Curve(marks, summarise_curve(group, measured, marks))
 
@@ -102,10 +101,8 @@ def with_validation(marks: Sequence[Mark], there: Sequence[Mark]) -> list[Mark]:
     """there: the same marks on validation rows, if there are some."""
     if not there:
         return list(marks)
-    return [
-        replace(mark, validation_price=other.price, validation_error=other.error)
-        for mark, other in zip(marks, there, strict=True)
-    ]
+    pairs = zip(marks, there, strict=True)
+    return [replace(mark, validation_price=one.price, validation_error=one.error) for mark, one in pairs]
 
 
 def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
@@ -117,13 +114,10 @@ def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     grid = points.multipliers(measured.prices).tolist()
     needed = ESTIMATED if measured.from_log else KNOWN
 
-    def marks(of: Mapping[int, Estimated]) -> list[Mark]:
-        return [
-            mean_mark("guarded", method, at, [guarded_point(of[seed], held[seed], at, needed) for seed in of])
-            for at in grid
-        ]
+    def mark(of: Mapping[int, Estimated], at: float) -> Mark:
+        return mean_mark("guarded", method, at, [guarded_point(of[seed], held[seed], at, needed) for seed in of])
 
-    return with_validation(marks(known), marks(held))
+    return with_validation([mark(known, at) for at in grid], [mark(held, at) for at in grid])
 
 
 def guarded_point(rows: Estimated, kept: Kept, multiplier: float, needed: float) -> Point:
@@ -189,17 +183,14 @@ def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
     found: dict[str, list[Point]] = {"router": [], "mixture": [], "cascade": []}
     for mark in marks:
         if mark.kind != "single":
-            found.setdefault(curve_key(mark), []).append(mark.point)
+            guarded = f"{mark.name or 'router'}{GUARDED}"
+            found.setdefault(guarded if mark.kind == "guarded" else mark.name or mark.kind, []).append(mark.point)
     for name in [name for name in found if name.endswith(GUARDED)]:
         if found[name] == found[name.removesuffix(GUARDED)]:
             del found[name]
     if len(found["router"]) == 1:  # a single point is no curve
         found = {name: own for name, own in found.items() if name.removesuffix(GUARDED) != "router"}
     return found
-
-
-def curve_key(mark: Mark) -> str:
-    return f"{mark.name or 'router'}{GUARDED}" if mark.kind == "guarded" else mark.name or mark.kind
 
 
 def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[Mark]) -> dict[str, Any]:

@@ -33,15 +33,15 @@ def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> t
 def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
     """The means over runs in a router's entry."""
     by_expert = list(zip(*(run.experts for run in runs), strict=True))
+    guarded, spread = mean_std([run.guarded.deferral_loss for run in runs])
+    constant = sum(run.guarded.constant is not None for run in runs)  # in so many seeds the guard chose one expert
+    confusions = [run.confusion for run in runs if run.confusion]
     return mean_scores(runs) | {
-        "guarded": mean_guarded(runs),
+        "guarded": {"mean": guarded, "std": spread, "constant": constant},
         "of_gap": mean_of_gap(runs),
         "oracle_ratios": mean_columns(run.baselines.oracle.ratios for run in runs if run.baselines.oracle) or None,
         "collapsed": sum(run.collapsed_expert is not None for run in runs),
-        "confusion": [
-            mean_columns(rows) for rows in zip(*(run.confusion for run in runs if run.confusion), strict=True)
-        ]
-        or None,
+        "confusion": [mean_columns(rows) for rows in zip(*confusions, strict=True)] or None,
         "prices": runs[0].prices,
         "experts_alone": [
             {key: statistics.fmean(getattr(expert, key) for expert in experts) for key in ("error_rate", "price")}
@@ -65,12 +65,6 @@ def mean_scores(scores: Sequence[Score]) -> dict[str, Any]:
 
 def mean_columns(rows: Iterable[Sequence[float]]) -> list[float]:
     return [statistics.fmean(column) for column in zip(*rows, strict=True)]
-
-
-def mean_guarded(runs: Sequence[RunMetrics]) -> dict[str, Any]:
-    """Deferral loss with the guard, and in how many seeds it sent everything to one expert."""
-    mean, std = mean_std([run.guarded.deferral_loss for run in runs])
-    return {"mean": mean, "std": std, "constant": sum(run.guarded.constant is not None for run in runs)}
 
 
 def mean_of_gap(runs: Sequence[RunMetrics]) -> float | None:
@@ -100,9 +94,10 @@ def lower_hull(points: Iterable[tuple[float, float]]) -> list[tuple[float, float
     for x, y in sorted(set(points)):
         if hull and y >= hull[-1][1]:
             continue  # dearer and no better
-        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) >= (y - hull[-2][1]) * (
-            hull[-1][0] - hull[-2][0]
-        ):
+        while len(hull) > 1:
+            (x0, y0), (x1, y1) = hull[-2:]
+            if (y1 - y0) * (x - x0) < (y - y0) * (x1 - x0):
+                break
             hull.pop()
         hull.append((x, y))
     return hull

@@ -139,11 +139,8 @@ def papers_losses(cells: Sequence[FinishedCell]) -> dict[FinishedCell, Entry]:
     """The paper's number of each cell that is the paper's experiment."""
     wanted = [cell for cell in cells if cell.names[:5] in paper_results() and not cell.tuned]
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    return {
-        cell: paper_results()[cell.names[:5]]
-        for cell, recipe in zip(wanted, recipes, strict=True)
-        if recipe is not None
-    }
+    pairs = zip(wanted, recipes, strict=True)
+    return {cell: paper_results()[cell.names[:5]] for cell, recipe in pairs if recipe is not None}
 
 
 def router_entry(
@@ -153,17 +150,11 @@ def router_entry(
     papers: Mapping[FinishedCell, Entry],
 ) -> Entry:
     paper = papers.get(cell)
-    entry: Entry = {
-        "kind": "router",
-        "method": cell.method,
-        "variant": cell.names[5],
-        "folder": str(cell.folder),
-        "seeds": len(cell.runs),
-        "wanted": len(cell.wanted) or None,
-        "few": len(cell.runs) < max(FEW, len(cell.wanted)),
-        "paper": paper,
-        "chosen": " ".join(text.removeprefix("method.") for text in cell.tuned.chosen) if cell.tuned else "",
-    }
+    seeds, wanted = len(cell.runs), len(cell.wanted)
+    chosen = " ".join(text.removeprefix("method.") for text in cell.tuned.chosen) if cell.tuned else ""
+    entry: Entry = {"kind": "router", "method": cell.method, "variant": cell.names[5], "folder": str(cell.folder)}
+    entry |= {"seeds": seeds, "wanted": wanted or None, "few": seeds < max(FEW, wanted)}
+    entry |= {"paper": paper, "chosen": chosen}
     if not cell.runs:
         return entry | {"mean": None}
     entry |= mean_metrics(list(cell.runs.values()))

@@ -67,23 +67,19 @@ def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
 
 
 def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: Mapping[FinishedCell, str]) -> Finding:
-    losses = {cell: losses_of(cell) for cell in finished}
-    best = min(finished, key=lambda cell: statistics.fmean(losses[cell].values()))
-    singles = singles_of(best)
     ranked = sorted(finished, key=mean_loss)
-    verdicts = {labels[cell]: is_below(losses[best], losses[cell]) for cell in ranked if cell is not best}
-    beaten, level, untold = (
-        tuple(label for label, verdict in verdicts.items() if verdict is kind) for kind in (True, False, None)
-    )
+    best, singles = ranked[0], singles_of(ranked[0])
+    verdicts = {labels[cell]: is_below(losses_of(best), losses_of(cell)) for cell in ranked if cell is not best}
+    beaten, level, untold = (tuple(one for one in verdicts if verdicts[one] is kind) for kind in (True, False, None))
     guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
     reranked = sorted(ranked, key=guarded.__getitem__)  # stable: where the guard makes two equal, their order stays
     return Finding(
         **dict(zip(BLOCK, block, strict=True)),
         best=labels[best],
-        mean=statistics.fmean(losses[best].values()),
+        mean=mean_loss(best),
         seeds=len(best.runs),
         single=statistics.fmean(singles.values()),
-        pays=is_below(losses[best], singles),
+        pays=is_below(losses_of(best), singles),
         beaten=beaten,
         level=level,
         untold=untold,
@@ -107,10 +103,6 @@ def sentence(finding: Finding) -> str:
         *([f"with the guard, {finding.guard_words}"] if finding.guard_words else []),
         f"best single expert {finding.single:.4f} ({finding.change})",
     ]
-    for words, names in (
-        ("beats", finding.beaten),
-        ("level with", finding.level),
-        ("too few seeds to compare with", finding.untold),
-    ):
-        parts += [f"{words} {listed(names, NAMES)}"] if names else []
+    others = {"beats": finding.beaten, "level with": finding.level, "too few seeds to compare with": finding.untold}
+    parts += [f"{words} {listed(names, NAMES)}" for words, names in others.items() if names]
     return f"{finding.dataset} {finding.setup} {finding.experts} {finding.cost}: {'; '.join(parts)}"

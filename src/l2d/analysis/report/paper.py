@@ -48,9 +48,7 @@ def paper_blocks() -> set[tuple[str, ...]]:
     """The (dataset, setup, experts, cost) with numbers in the paper. Those with trained experts are also run with synthetic ones:
     Table 4 cannot have been made with trained ones, so it is tried both ways."""
     printed = {number.names[:4] for number in paper_numbers()}
-    return printed | {
-        (dataset, setup, "synthetic", cost) for dataset, setup, kind, cost in printed if kind == "trained"
-    }
+    return printed | {(*names[:2], "synthetic", names[3]) for names in printed if names[2] == "trained"}
 
 
 def paper_claims() -> list[Claim]:

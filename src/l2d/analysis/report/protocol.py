@@ -17,6 +17,7 @@ TABLES = {
     ("trained", "error"): "table2_error",
     ("trained", "error_plus_cost"): "table2_cost",
 }
+_composed = cache(compose)
 # How a step is computed, not what is learned.
 FAST = ("recipe.precision", "recipe.channels_last", "recipe.compile", "recipe.fused")
 SPEED = (*FAST, *(f"experts.{key}" for key in FAST), "trainer.")
@@ -35,11 +36,6 @@ def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str 
             if names in expected and all(expected[names].get(key) == value for key, value in said.items()):
                 found[number] = recipe
     return found
-
-
-@cache
-def _composed(overrides: tuple[str, ...]) -> Any:
-    return compose(overrides)
 
 
 def _expected(wanted: Iterable[Names], recipe: str) -> dict[Names, dict[str, Any]]:

@@ -29,9 +29,7 @@ NOISE = (
     "A method beats another (significantly) if the 95 % interval of their paired difference over common seeds does not contain 0."
     " Otherwise the two are level. Intervals are not corrected for multiple comparisons, nor for choosing the best on these seeds."
 )
-TEX = str.maketrans(
-    {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", **{sign: f"\\{sign}" for sign in "_%&#{}$"}}
-)
+TEX = str.maketrans({"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}"} | {sign: f"\\{sign}" for sign in "_%&#{}$"})
 
 
 def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
@@ -41,16 +39,9 @@ def markdown_findings(findings: Sequence[Finding], titles: Titles) -> str:
     lines = ["### Summary", "", f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for one in findings:
         sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[one.pays]
-        cells = [
-            *(titled(titles, group, getattr(one, group)) for group in BLOCK),
-            f"**{one.best}**",
-            f"{one.mean:.4f}",
-            *([guard_cell(one)] if guards else []),
-            f"{one.single:.4f}",
-            f"{one.change}{sure}",
-            listed(one.beaten, NAMES),
-            level_cell(one),
-        ]
+        cells = [titled(titles, group, getattr(one, group)) for group in BLOCK]
+        cells += [f"**{one.best}**", f"{one.mean:.4f}", *([guard_cell(one)] if guards else []), f"{one.single:.4f}"]
+        cells += [f"{one.change}{sure}", listed(one.beaten, NAMES), level_cell(one)]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", NOISE, ""])
 
@@ -163,14 +154,11 @@ def html_page(
     entries: Sequence[Row], findings: Sequence[Finding], cells: Sequence[FinishedCell], title: str, titles: Titles
 ) -> str:
     curves = {str(cell.folder): cell.learning_curve() for cell in cells}
-    data = {
-        "title": title,
-        "runs": sum(len(cell.runs) for cell in cells),
+    data = {"title": title, "runs": sum(len(cell.runs) for cell in cells), "noise": NOISE, "names": titles}
+    data |= {
         "entries": [{**entry, "curve": curves.get(entry.get("folder", ""), [])} for entry in entries],
         "findings": [{**asdict(one), **summary_texts(one)} for one in findings],
-        "noise": NOISE,
         "hulls": hulls_by_block(entries),
-        "names": titles,
     }
     rounded = json.loads(json.dumps(data, allow_nan=False), parse_float=lambda text: round(float(text), DIGITS))
     # A "<" could end the script element that the data stand in.
@@ -180,22 +168,16 @@ def html_page(
 
 def summary_texts(one: Finding) -> dict[str, str]:
     """The texts of the page's summary, which are those of the Markdown."""
-    return {
-        "change": one.change,
-        "with_guard": guard_cell(one),
-        "beats": listed(one.beaten, NAMES),
-        "level_with": level_cell(one),
-    }
+    texts = {"change": one.change, "with_guard": guard_cell(one), "beats": listed(one.beaten, NAMES)}
+    return texts | {"level_with": level_cell(one)}
 
 
 def hulls_by_block(entries: Sequence[Row]) -> dict[str, list[tuple[float, float]]]:
     """The hull of mixtures of single experts by block, as (price, error), from the first entry with the most seeds."""
     routers = [entry for entry in reversed(entries) if entry.get("experts_alone")]
     most = {"/".join(entry[key] for key in BLOCK): entry for entry in sorted(routers, key=lambda entry: entry["seeds"])}
-    return {
-        block: lower_hull((expert["price"], expert["error_rate"]) for expert in entry["experts_alone"])
-        for block, entry in most.items()
-    }
+    alone = {block: [(one["price"], one["error_rate"]) for one in row["experts_alone"]] for block, row in most.items()}
+    return {block: lower_hull(points) for block, points in alone.items()}
 
 
 def titled(titles: Titles, group: str, name: str) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from l2d.analysis.report.averages import paired_interval
+from l2d.analysis.report.averages import mean_std, paired_interval
 from l2d.analysis.report.compare import FEW, losses_of
 from l2d.analysis.report.paper import Claim, PaperNumber, paper_blocks, paper_claims, paper_numbers
 from l2d.analysis.report.protocol import papers_recipes
 from l2d.analysis.report.read import FinishedCell
-from l2d.analysis.report.tables import titled
+from l2d.analysis.report.tables import interval_text, titled, with_std
 from l2d.utils.text import counted
 
 PAPER_RUNS = 5  # "mean ± standard deviation over five runs"
@@ -91,10 +91,9 @@ def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:
     for one in sorted(measured, key=lambda one: len(one.test)):  # if runs differ in speed alone, the most seeds count
         by_names[one.names][one.recipe] = one
         by_cell[one.names[:4]].append(one)
-    return [
-        PaperVerdict(number, by_names.get(number.names, {}), _best(by_cell.get(number.names[:4], ())))
-        for number in paper_numbers()
-    ]
+    numbers = [(number, number.names) for number in paper_numbers()]
+    found = ((number, by_names.get(names, {}), by_cell.get(names[:4], ())) for number, names in numbers)
+    return [PaperVerdict(number, by_recipe, _best(rivals)) for number, by_recipe, rivals in found]
 
 
 def _best(rivals: Iterable[Measured]) -> Measured | None:
@@ -154,12 +153,12 @@ def _against_tdef(measured: Sequence[Measured], titles: Mapping[str, Mapping[str
         interval = paired_interval(mild.test, tdef.test)
         assert interval is not None
         differences.append(interval)
-        less, low, high = interval
+        _, low, high = interval
         says = "MILD is better" if high < 0 else "TDEF is better" if low > 0 else "no significant difference"
         theirs = [printed[names] for names in (mild.names, tdef.names) if names in printed]
         row = [titled(titles, "dataset", block[0]), block[1], block[2], block[3].replace("_", " "), recipe]
         row += [f"{theirs[0] - theirs[1]:+.4f}" if len(theirs) == 2 else "", f"{tdef.mean:.4f}", f"{mild.mean:.4f}"]
-        row += [f"{less:+.4f} [{low:+.4f}, {high:+.4f}]", says]
+        row += [interval_text(interval), says]
         row.append(_named(_best(one for one in measured if (one.names[:4], one.recipe) == (block, recipe))))
         lines.append(f"| {' | '.join(row)} |")
     if not differences:
@@ -184,7 +183,4 @@ def _claims(claims: Sequence[Claim]) -> str:
 
 
 def _shown(one: Measured | None) -> str:
-    if one is None:
-        return ""
-    spread = f" ± {one.std:.4f}" if len(one.test) > 1 else ""
-    return f"{one.mean:.4f}{spread} ({len(one.test)})"
+    return "" if one is None else f"{with_std(*mean_std([*one.test.values()]))} ({len(one.test)})"

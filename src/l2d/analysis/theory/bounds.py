@@ -109,7 +109,7 @@ class MarginBound:
 
 
 def first_margin_bound(
-    empirical: float, rademacher: float, p: int, m: int, *, delta: float, constants: str
+    empirical: float, rademacher: float, p: int, m: int, delta: float, constants: str
 ) -> MarginBound:
     """The first inequality of Theorem 4.1, for a ρ fixed before S was seen. rademacher: R_m, the mean of R̂ over samples."""
     return MarginBound(empirical, contraction(p, constants) * rademacher, math.sqrt(math.log(1 / delta) / (2 * m)), 0.0)

@@ -97,22 +97,10 @@ def judge(p: Tensor, rho: Tensor) -> Verdict:
     scores = surrogate_minimiser(p, rho)
     posterior = comp_sum_posterior(scores, rho)
     argmax, by_posterior = argmax_last(scores), argmax_last(posterior)
-    best = p.amax(dim=-1)
-
-    def regret(decisions: Tensor) -> Tensor:
-        return best - p.gather(1, decisions[:, None]).squeeze(1)
-
-    return Verdict(
-        scores=scores,
-        posterior=posterior,
-        optimal=argmax_last(p),
-        argmax=argmax,
-        by_posterior=by_posterior,
-        argmax_regret=regret(argmax),
-        posterior_regret=regret(by_posterior),
-        surrogate=comp_sum_loss(scores, p, rho),
-        gradient=surrogate_gradient(scores, p, rho).abs().amax(dim=-1),
-    )
+    regret, other = (p.amax(dim=-1) - p.gather(1, chosen[:, None]).squeeze(1) for chosen in (argmax, by_posterior))
+    surrogate = comp_sum_loss(scores, p, rho)
+    gradient = surrogate_gradient(scores, p, rho).abs().amax(dim=-1)
+    return Verdict(scores, posterior, argmax_last(p), argmax, by_posterior, regret, other, surrogate, gradient)
 
 
 def worst_regret(rho: Tensor) -> float:

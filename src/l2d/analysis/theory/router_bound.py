@@ -108,17 +108,17 @@ def bound_report(
     }
     empirical = float(bounds.weighted_margin_loss(router.scores, weights, margins).mean())
     best = margins.sum() * rho_shares(counts, norms) if float(counts.min()) > 0 else margins
-    rows = {form: _bounds(empirical, value, margins, m, delta, ceiling) for form, value in rademacher.items()}
+    assumed = {"ρ fixed": (PAPER, None), "uniform in ρ": (PAPER, ceiling), "uniform in ρ, constant 4": (OURS, ceiling)}
+    rows = {
+        form: {
+            title: bounds.margin_bound(empirical, value, margins, m, delta=delta, constants=constants, ceiling=top)
+            for title, (constants, top) in assumed.items()
+        }
+        for form, value in rademacher.items()
+    }
     first = bounds.first_margin_bound(empirical, estimate, costs.shape[1], m, delta=delta, constants=PAPER)
     return BoundReport(
-        sample=sample,
-        rho=margins,
-        rewards=kind,
-        counts=counts,
-        norms=norms,
-        norm_bound=norm_bound,
-        rademacher=rademacher,
-        rademacher_error=error,
+        *(sample, margins, kind, counts, norms, norm_bound, rademacher, error),
         rows={FIRST: {"ρ fixed": first}, **rows},
         error=float(bounds.weighted_zero_one_loss(router.scores, weights).mean()),
         worst=float((weights.sum(dim=1) - weights.amin(dim=1)).mean()),
@@ -148,16 +148,6 @@ def given_rho(values: Sequence[float], p: int) -> Tensor:
     if len(values) not in (1, p):
         raise ParameterError("rho", f"{len(values)} values for {p} experts; give one value, or one per expert", values)
     return torch.tensor(values, dtype=torch.float64).expand(p)
-
-
-def _bounds(
-    empirical: float, rademacher: float, rho: Tensor, m: int, delta: float, ceiling: float
-) -> dict[str, MarginBound]:
-    assumed = {"ρ fixed": (PAPER, None), "uniform in ρ": (PAPER, ceiling), "uniform in ρ, constant 4": (OURS, ceiling)}
-    return {
-        title: bounds.margin_bound(empirical, rademacher, rho, m, delta=delta, constants=constants, ceiling=top)
-        for title, (constants, top) in assumed.items()
-    }
 
 
 def bound_text(report: BoundReport, router: LinearRouter) -> str:
@@ -234,9 +224,7 @@ def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
         "Not covered: features and F that were learned from S. For a trained network the numbers are diagnostics, not guarantees.",
     ]
     if router.from_log:
-        lines.append(
-            "From a log: costs of experts that were not asked are estimates, and nothing is proven about these."
-        )
+        lines.append("From a log: costs of experts that were not asked are estimates; nothing is proven about these.")
     if float(report.rho.max() - report.rho.min()) > 0:
         lines.append(
             f"ρ is unequal: argmax may lose up to {worst_regret(report.rho):.4f}·C(x) at surrogate regret 0"
@@ -244,9 +232,7 @@ def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
         )
     if router.method.decision == "posterior":
         agree = float((router.method.decide(router.scores.float()) == argmax_last(router.scores)).double().mean())
-        lines.append(
-            f"The run decides by the posterior, but the bound is about argmax f. They agree on {agree:.2%} of S."
-        )
+        lines.append(f"The run decides by the posterior; the bound is about argmax f. They agree on {agree:.2%} of S.")
     return lines
 
 
