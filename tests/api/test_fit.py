@@ -403,9 +403,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "method": ({"method": "mildd"}, "^method=mildd: .*mild"),
     "option": ({"options": {"recipe.epohcs": 3}}, r"^recipe\.epohcs: .*epochs"),
     "option of nothing": ({"options": {"recipes.epochs": 3}}, r"^recipes\.epochs: "),
-    "choice": ({"options": {"router": "mpl"}}, "^router=mpl: .*mlp"),
     "choice of a command": ({"options": {"experts": "trained"}}, "^experts=trained: .*l2d train"),
-    "epochs": ({"options": {"recipe.epochs": 0}}, r"^recipe\.epochs=0"),
     "an argument that moved": ({"epochs": 3}, r"^epochs: .*options=\{'recipe\.epochs': 3\}"),
     "an argument that never was": ({"metod": "ce"}, "^metod: .*method"),
     "labels": ({"labels": [1, 2]}, "^labels: .*240"),
@@ -443,8 +441,8 @@ def test_every_option_reaches_the_training(rows: Rows) -> None:
     def made(kind: str = "rows", **options: Any) -> Experiment:
         return make_experiment(kind, "mild", {"name": "error"}, {k.replace("__", "."): v for k, v in options.items()})
 
-    numbers = {"recipe__epochs": np.int64(7), "recipe__batch_size": 11, "recipe__optimizer__lr": np.float64(0.25)}
-    others = {"trainer__accelerator": "cpu", "progress": False, "method__rho__values": (1, np.float32(2), 3)}
+    numbers: Any = {"recipe__epochs": np.int64(7), "recipe__batch_size": 11, "recipe__optimizer__lr": np.float64(0.25)}
+    others: Any = {"trainer__accelerator": "cpu", "progress": False, "method__rho__values": (1, np.float32(2), 3)}
     found = made(validation_fraction=0.3, seed=5, data_dir=Path("there"), **numbers, **others)
     recipe, settings = found.recipe, found.settings
     assert (found.method.name, found.trainer.accelerator, settings.progress) == ("mild", "cpu", False)

@@ -25,5 +25,5 @@ def test_by_hand() -> None:
     # Ties go to the last, as routers decide.
     metric = l2d.DeferralLoss(num_experts=3)
     metric.update(torch.tensor([[1.0, 1.0, 0.0]]), torch.tensor([[9.0, 0.5, 9.0]]))
-    assert (metric.compute(), metric.shares().tolist()) == (0.5, [0.0, 1.0, 0.0])
+    assert (float(metric.compute()), metric.shares().tolist()) == (0.5, [0.0, 1.0, 0.0])
     assert not metric.higher_is_better

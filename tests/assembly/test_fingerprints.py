@@ -112,8 +112,8 @@ class Named(SyntheticExperts):
 def test_the_class_of_the_experts_says_their_names(setup: str) -> None:
     def listed(prices: str) -> object:
         cfg = compose([f"setup={setup}", "cost=error_plus_cost", f"cost.prices={prices}"])
-        cfg.experts = {"name": "named", "_target_": f"{__name__}.Named", "called": ["b", "a"]}
-        cfg.experts.about = {"title": "Named"}
+        known = {"name": "named", "called": ["b", "a"], "about": {"title": "Named"}}
+        cfg.experts = {**known, "_target_": f"{__name__}.Named"}
         return with_listed_prices(check(cfg)).plain
 
     assert listed("{a: 1, b: 2}") == listed("[2,1]")

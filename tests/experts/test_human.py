@@ -134,13 +134,6 @@ def test_seed_and_learning_are_the_machines(data_dir: Path, monkeypatch: pytest.
     assert ask(data_dir).learned
 
 
-def test_the_machines_cache_is_the_one_that_it_has_alone() -> None:
-    machine = {"name": "trained", "width": 2}
-    known = {"experts": {"name": "human_trained", "people": 1, "machine": machine}, "seed": 3}
-    alone = Cache(Path("runs"), "cifar10-III-trained", {"experts": machine, "seed": 3})
-    assert machine_cache(Cache(Path("runs"), "cifar10-III-human_trained", known)) == alone
-
-
 @pytest.mark.slow
 @pytest.mark.measured
 @pytest.mark.parametrize("router", [[], ["router=resnet18_slim", "recipe=paper"]])

@@ -248,7 +248,6 @@ def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["method=ce"], "method=ce: has no ρ"),
         (["method=tdef", "method.rho=[1,2,3,4,5]"], r"method\.rho=\[1, 2, 3, 4, 5\]"),
         (["method=tdef", "tune.ablation=true"], r"tune\.ablation=true.*method=tdef"),
-        (["method=hinge", "tune.ablation=true"], r"tune\.ablation=true.*method=hinge"),
     ],
     ids=str,
 )

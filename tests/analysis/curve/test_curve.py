@@ -500,7 +500,7 @@ def test_in_dollars(tmp_path: Path) -> None:
     assert ["always model 0", "$1.0000", "0.1667", "$1.3333", "-", "1"] in lines
     assert re.search(r"random mixtures \$0\.\d{4}; ", text)
     assert "latency" not in text
-    prices = {"error_price": 2.0, "latency_price": 0.1}  # latency is not called money
+    prices: dict[str, Any] = {"error_price": 2.0, "latency_price": 0.1}  # latency is not called money
     write_run(tmp_path / "late", 0.5, [0, 1, 2] * 2, method="cost_regression", expected=ERRORS, **prices)
     curve = curves(tmp_path / "late")["cost_regression"]
     assert "cost.latency_price" in curve_text(curve)

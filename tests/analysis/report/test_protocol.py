@@ -26,7 +26,6 @@ def recipe_of(*overrides: str) -> str | None:
         (["trainer.accelerator=cpu", "trainer.deterministic=true"], "fast"),
         (["experts=trained", "experts.recipe.precision=32-true"], "fast"),
         (["method.rho=5"], None),
-        (["method=tdef", "method.rho=5"], None),
         (["router=resnet18_slim"], None),
         (["recipe=paper", "recipe.epochs=2"], None),
         (["cost=error_plus_cost", "cost.prices=[1,1,1,1,1]"], None),
@@ -34,7 +33,6 @@ def recipe_of(*overrides: str) -> str | None:
         (["cost.noise=0.2"], None),
         (["experts=trained", "experts.cross_fit=3"], None),
         (["decision=posterior"], None),
-        (["validation_fraction=0.2"], None),
     ],
     ids=str,
 )

@@ -25,7 +25,11 @@ def write_search(
     """It began with the variant bbbb, tried cccc and dddd with seed 0, and trained the winner on seeds 0 and 1."""
     folder = runs / BLOCK / method / name
     folder.mkdir(parents=True)
-    result = {"start": "../bbbb", "winner": f"../{winner}", "trial_runs": ["../cccc/seed=0", "../dddd/seed=0"]}
+    result: dict[str, Any] = {
+        "start": "../bbbb",
+        "winner": f"../{winner}",
+        "trial_runs": ["../cccc/seed=0", "../dddd/seed=0"],
+    }
     result |= {"overrides": ["method.rho=2"], "trials": 2, "test_deferral_loss": {"tuned": {"0": 0.01, "1": 0.03}}}
     write_json(folder / "result.json", result | changes)
     return folder

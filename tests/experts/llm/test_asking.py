@@ -1,10 +1,7 @@
 """Each model is asked once; its answers are kept, and written to a table if wanted."""
 
-import json
 import re
 import shutil
-import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -102,31 +99,6 @@ def test_a_killed_panel_goes_on(
     monkeypatch.setattr(scoring, "log_likelihoods", count(99))
     assert predictions(experts(folders[:1]).panel(request(tmp_path, data, renew=renew))) == predictions(whole)
     assert sizes == [4, 1, 4, 1, *asked]
-
-
-@pytest.mark.slow
-def test_two_at_once_ask_once(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data, loaded = arrays(questions(14)), []
-
-    def slow(*arguments: Any, **options: Any) -> Any:
-        loaded.append(arguments)
-        time.sleep(0.3)
-        return load_language_model(*arguments, **options)
-
-    monkeypatch.setattr(asking, "load_language_model", slow)
-    found: list[Panel] = []
-
-    def ask() -> None:
-        found.append(experts(folders[:1]).panel(request(tmp_path, data)))
-
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(loaded) == 1
-    assert len(found) == 3
-    assert len({json.dumps(predictions(panel)) for panel in found}) == 1
 
 
 def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from l2d.data.text.pretrained import loading
 from l2d.experts.llm import models
 from l2d.experts.llm.asking import fingerprint_of_texts
 from l2d.experts.llm.models import load_language_model, model_fingerprint, parse_model_name
@@ -65,20 +64,6 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("l2d.data.text.pretrained._sha256", fail)
     with pytest.raises(ParameterError, match=rf"^models={tmp_path}: {tmp_path}/config.json .*Permission denied"):
         model_fingerprint(tmp_path)
-
-
-def test_bars_of_loading_only_on_a_terminal(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[bool] = []
-
-    def noted(*given: Any, bars: bool, **options: Any) -> Any:
-        shown.append(bars)
-        return loading(*given, bars=False, **options)
-
-    monkeypatch.setattr(models, "loading", noted)
-    for progress, terminal in ((True, True), (True, False), (False, True)):
-        monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
-        load_language_model(parse_model_name(str(folders[0])), "float32", torch.device("cpu"), progress=progress)
-    assert shown == [True, False, False]
 
 
 def test_tokenizer_and_model_are_of_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,10 +56,8 @@ def flip_a_bit(file: Path) -> None:
 def test_a_damaged_part_is_noticed(
     model: Any, tmp_path: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options: dict[str, Any] = {"batch_size": 5, "progress": False}
-    run = functools.partial(
-        score_letters, tokenizer=make_tokenizer(), prompts=questions(12), letters=LETTERS, **options
-    )
+    given: Any = {"tokenizer": make_tokenizer(), "letters": LETTERS, "batch_size": 5, "progress": False}
+    run: Any = functools.partial(score_letters, prompts=questions(12), **given)
     whole = run(model, parts=tmp_path)
     damage(sorted(tmp_path.iterdir())[1])
     again: list[int] = []

@@ -265,10 +265,8 @@ def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> N
             raise KeyboardInterrupt
         batches.append(size)
 
-    options: dict[str, Any] = {"batch_size": 3, "progress": False}
-    run = functools.partial(
-        score_letters, tokenizer=make_tokenizer(), prompts=questions(23), letters=LETTERS, **options
-    )
+    given: Any = {"tokenizer": make_tokenizer(), "letters": LETTERS, "batch_size": 3, "progress": False}
+    run: Any = functools.partial(score_letters, prompts=questions(23), **given)
     unbroken = run(model)
     with pytest.raises(KeyboardInterrupt):
         run(Wrapped(model, before), parts=tmp_path)
@@ -341,10 +339,8 @@ def test_a_bar_only_on_a_terminal(
 @pytest.mark.usefixtures("small_parts")
 def test_a_smaller_batch_is_kept_over_a_kill(model: Any, tmp_path: Path) -> None:
     """The longest 5 need batches of 2; broken off after them, the others get batches of 2 as well, as if unbroken."""
-    options: dict[str, Any] = {"batch_size": 5, "progress": False}
-    run = functools.partial(
-        score_letters, tokenizer=make_tokenizer(), prompts=questions(20), letters=LETTERS, **options
-    )
+    given: Any = {"tokenizer": make_tokenizer(), "letters": LETTERS, "batch_size": 5, "progress": False}
+    run: Any = functools.partial(score_letters, prompts=questions(20), **given)
 
     def memory(least: int, stop: int) -> tuple[Callable[[int], None], list[int]]:
         sizes: list[int] = []
