@@ -13,28 +13,22 @@ from l2d.data.sheet import read_sheet, write_sheet
 Bench = Callable[[str], ModuleType]
 
 
-def test_means_over_tasks(bench: Bench) -> None:
-    """Task a: mean 2, s² = 2, so s²/n = 1. Task b: mean 10, nothing varies. Over tasks: 6 ± √1/2."""
-    mean, error = bench("benchmarks").over_tasks(torch.tensor([1.0, 10.0, 3.0, 10.0, 10.0]).double(), list("ababb"))
-    assert (mean, error) == (pytest.approx(6), pytest.approx(0.5))
-
-
 def test_figures(bench: Bench) -> None:
     """Two tasks of one and three rows. Alone, model 0 costs (0 + 2/3)/2 and model 1 (1 + 1/3)/2; the router pays for the first row
     and for the last one. The guarded router is model 0."""
     module = bench("benchmarks")
     costs = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]).double()
-    found = module.Judged(
-        costs, torch.tensor([1, 1, 1, 1]), torch.zeros(4, dtype=torch.long), True, ["a", "b", "b", "b"]
-    )
+    found = module.Judged(costs, torch.ones(4).long(), torch.zeros(4).long(), True, ["a", "b", "b", "b"])
     row = module.figures(found, "x", "", "knn", 0, ["method=knn", "dataset.path=/somewhere"])
-    assert [float(row[key]) for key in ("loss", "single", "oracle", "guarded")] == pytest.approx(
-        [2 / 3, 1 / 3, 0, 1 / 3], abs=1e-6
-    )
+    shown = [float(row[key]) for key in ("loss", "single", "oracle", "guarded")]
+    assert shown == pytest.approx([2 / 3, 1 / 3, 0, 1 / 3], abs=1e-6)
     assert [float(row[key]) for key in ("gain", "guarded_gain")] == pytest.approx([-1 / 3, 0], abs=1e-6)
     assert (row["by_task"], row["tasks"], row["fell_back"]) == ("a:1.0000 b:0.3333", "2", "1")
     assert row["command"] == "l2d train method=knn"
     assert {*row} == {*module.RESULTS.fields}
+    # Task a: mean 2, s² = 2, so s²/n = 1. Task b: mean 10, nothing varies. Over tasks: 6 ± √1/2.
+    mean, error = bench("benchmarks").over_tasks(torch.tensor([1.0, 10.0, 3.0, 10.0, 10.0]).double(), list("ababb"))
+    assert (mean, error) == (pytest.approx(6), pytest.approx(0.5))
 
 
 @pytest.mark.parametrize(("price", "falls_back"), [(0.0, False), (0.9, True)])
@@ -56,9 +50,8 @@ def test_the_guard_leaves_the_routers_own_decisions(bench: Bench, monkeypatch: p
     module = bench("benchmarks")
     fitted = iter([Guard(None, None, 0, 0.1, 0.1), *[Guard(None, 0, 0, -0.1, 0.1)] * 5])
     monkeypatch.setattr(module, "fit_guard", lambda *_: next(fitted))
-    found = module.at_prices(
-        torch.zeros(10, 2).double(), torch.tensor([[1.0, 0.0]] * 10).double(), torch.zeros(2).double()
-    )
+    expected, free = torch.tensor([[1.0, 0.0]] * 10).double(), torch.zeros(2).double()
+    found = module.at_prices(torch.zeros(10, 2).double(), expected, free)
     assert (found.decisions.tolist(), found.guarded.tolist()) == ([1] * 10, [0] * 10)
 
 

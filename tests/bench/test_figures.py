@@ -19,14 +19,11 @@ def test_a_process_is_measured(bench: Bench, tmp_path: Path) -> None:
         startup.run(startup.Case("", ("raise SystemExit(3)",), program="python"), tmp_path)
 
 
-def test_imports_are_read_off_importtime(bench: Bench) -> None:
+def test_startup(bench: Bench) -> None:
     text = "import time: self [us] | cumulative | imported package\nimport time:        50 |         50 |   torch._C\n"
     imported = bench("startup").imported
     assert not imported("torch", text)
     assert imported("torch", f"{text}import time:       120 |        170 | torch\n")
-
-
-def test_startup_table(bench: Bench) -> None:
     known = {"n": "3", "machine": "M", "versions": "V", "commit": "C"}
     row = {"what": "help", "command": "l2d --help", "seconds": "0.11", "torch": "no", **known}
     row |= {"cpu_seconds": "0.10", "memory_mib": "14"}
@@ -35,15 +32,12 @@ def test_startup_table(bench: Bench) -> None:
     assert table.endswith("n = 3 fresh processes each; M; V; commit C.")
 
 
-def test_images_per_second_by_the_number_of_workers(bench: Bench) -> None:
+def test_sharing(bench: Bench) -> None:
     """Two workers, 0 to 10 s and 0 to 4 s. One trains on 100 images in its first 5 s and 50 in its last, the other on 40 in all.
     While both are at work: 80 + 40 images in 4 s. Alone: 20 + 50 in 6 s."""
     rates = bench("sharing").rates([(0.0, 10.0), (0.0, 4.0)], [(0.0, 5.0, 100), (5.0, 10.0, 50), (0.0, 4.0, 40)])
     assert rates == {1: pytest.approx((70 / 6, 6.0)), 2: pytest.approx((30.0, 4.0))}
-
-
-def test_epochs_of_a_run(bench: Bench) -> None:
-    """Steps from 10 to 20 s; the second and third epoch took 3 and 4 s, so 3 s are left for three pauses and the first."""
+    # Steps from 10 to 20 s; the second and third epoch took 3 and 4 s, so 3 s are left for three pauses and the first.
     timing = {"epoch_seconds": [9.0, 3.0, 4.0], "first_step_at": 10.0, "last_step_at": 20.0}
     assert bench("sharing").epochs_of(timing, 7) == [(10.0, 11.0, 7), (12.0, 15.0, 7), (16.0, 20.0, 7)]
 
@@ -68,7 +62,6 @@ def test_tuned_rho_is_chosen_on_validation(bench: Bench) -> None:
 
     rows = [row(offset, seed, loss, loss - 0.1) for offset, loss in ((0, 0.5), (1, 0.3), (2, 0.4)) for seed in range(3)]
     found = bench("beyond").tuned(rows)
-    assert [(one["test"], one["ratios"], one["seed"]) for one in found] == [
-        ("11", "0 1", str(seed)) for seed in range(3)
-    ]
+    expected = [("11", "0 1", str(seed)) for seed in range(3)]
+    assert [(one["test"], one["ratios"], one["seed"]) for one in found] == expected
     assert bench("beyond").tuned(rows[:6]) == []

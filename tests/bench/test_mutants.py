@@ -24,14 +24,9 @@ def test_verdicts(tmp_path: Path) -> None:
         (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "tree" / name).write_text(text)
     with (tmp_path / "list.csv").open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [
-                ("what", "file", "before", "after"),
-                ("sign", "core/add.py", "a + b", "a - b"),
-                ("comment", "core/add.py", "plus", "minus"),
-                ("gone", "core/add.py", "a * b", "a"),
-            ]
-        )
+        rows = [("sign", "core/add.py", "a + b", "a - b"), ("comment", "core/add.py", "plus", "minus")]
+        rows += [("gone", "core/add.py", "a * b", "a")]
+        csv.writer(file).writerows([("what", "file", "before", "after"), *rows])
     options = ["--list", str(tmp_path / "list.csv"), "--root", str(tmp_path / "tree")]
     quickly = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     command = [sys.executable, "-c", RUN, *options]

@@ -36,9 +36,6 @@ def test_rows_are_written_sorted_and_read_back(bench: Bench, tmp_path: Path) -> 
     again = ROWS[0] | {"test": "0.3"}
     records.write(file, FIELDS, ["dataset", "seed"], [*ROWS, again])
     assert records.read(file) == [ROWS[1], again]
-
-
-def test_a_row_that_says_the_same_keeps_the_commit_that_ran_it(bench: Bench) -> None:
     same, other = (ROWS[0] | {"test": test, "commit": "later"} for test in ("0.2", "0.25"))
     merged = bench("records").merged
     assert merged(ROWS, [same], ["seed"], ["test"]) == ROWS
@@ -55,9 +52,6 @@ def test_figures(bench: Bench) -> None:
     assert records.by_seed(ROWS, "test") == {1: 0.2, 0: 0.1}
     assert records.difference({0: 0.2, 1: 0.5, 2: 9.0}, {0: 0.1, 1: 0.2}) == "+0.2000 [-1.0706, +1.4706]"
     assert records.difference({0: 0.2}, {1: 0.2}) == ""
-
-
-def test_foot_names_rows_machine_versions_and_commits(bench: Bench) -> None:
     foot = bench("records").foot(ROWS)
     for part in ("2 runs", "SVHN 1,000", "M, torch 2.0", "commit a, b"):
         assert part in foot
@@ -73,12 +67,8 @@ def test_finished_runs_are_read_off_their_folders(bench: Bench, tmp_path: Path) 
     (folder / "metrics.json").write_text(json.dumps(example_metrics(loss=0.25).as_json()))
     [(found, read, metrics, timing)] = bench("records").finished(tmp_path)
     assert (found, read["seed"], timing["device"]) == (folder, 1, "cpu")
-    assert bench("records").scores_of(metrics) == {
-        "validation": "0.375000",
-        "test": "0.250000",
-        "guarded": "0.250000",
-        "constant": "",
-    }
+    scores = {"validation": "0.375000", "test": "0.250000", "guarded": "0.250000", "constant": ""}
+    assert bench("records").scores_of(metrics) == scores
     assert bench("records").cell_of(read)["setup"] == "III"
 
 

@@ -52,10 +52,7 @@ def test_there_must_be_rows_and_they_may_cost_nothing() -> None:
     check_costs(torch.zeros(1, 2))
 
 
-def test_cheapest_takes_the_first_of_equals() -> None:
+def test_cheapest_and_paid() -> None:
     assert cheapest(torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 1.0, 0.5]])).tolist() == [1, 0, 2]
-
-
-def test_paid_is_the_cost_of_the_expert_that_was_chosen() -> None:
     costs = torch.tensor([[0.7, 1.2, 0.0], [1.7, 0.2, 1.0]])
     assert paid(costs, torch.tensor([1, 0])).tolist() == pytest.approx([1.2, 1.7])

@@ -103,10 +103,7 @@ def test_offsets_by_hand() -> None:
     # beyond all rows: by the spread of what they need, and half of 1
     assert best_offset(BIASED, torch.tensor([[1.0, 0.0]] * 4).double(), 0) == pytest.approx(-0.4 - (1 + 0.3) / 2)
     assert best_offset(BIASED, torch.tensor([[0.0, 1.0]] * 4).double(), 0) == pytest.approx(-0.1 + (1 + 0.3) / 2)
-
-
-def test_rows_that_need_the_same_lift_come_together() -> None:
-    """Three rows of one difference: expert 1 saves 1 on the first and loses 0.4 on each of the others; all three or none."""
+    # Three rows of one difference: expert 1 saves 1 on the first and loses 0.4 on each of the others; all three or none.
     utilities = torch.tensor([[0.0, 0.5]] * 3, dtype=torch.float64)
     costs = torch.tensor([[0.0, 1.0], [0.4, 0.0], [0.4, 0.0]], dtype=torch.float64)
     assert with_offsets(utilities, fit_offsets(utilities, costs)).tolist() == [0, 0, 0]
@@ -141,16 +138,13 @@ def test_gain_and_standard_error_by_hand() -> None:
         assert (found.gain, found.error) == pytest.approx((gain, 0.06**0.5))
 
 
-def test_any_gain_is_enough() -> None:
+def test_what_gain_is_enough() -> None:
     """Differences 0, 0, 0, 1: mean ¼, variance ¼, standard error ½/2. Differences 0, 0, 1, −1: no gain."""
     costs = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
     assert fitted(None, torch.tensor([0, 0, 0, 1]), costs) == Guard(None, None, 0, 0.25, 0.25)
     found = fitted(None, torch.tensor([0, 0, 1, 1]), costs)
     assert (found.constant, found.gain) == (0, 0.0)
-
-
-def test_by_the_costs_of_a_log_more_than_a_standard_error_is_needed() -> None:
-    """Differences 0, 0, 0, 1: mean ¼ ± ¼ is not enough. 0, 0, 0, 1, 1: .4 ± √.06 is."""
+    # Differences 0, 0, 0, 1: mean ¼ ± ¼ is not enough. 0, 0, 0, 1, 1: .4 ± √.06 is.
     costs = torch.tensor([[0, 1]] * 3 + [[1, 0]], dtype=torch.float64)
     router = torch.tensor([0, 0, 0, 1])
     assert fit_guard(None, router, costs, 0, needed=ESTIMATED) == Guard(None, 0, 0, 0.25, 0.25, ESTIMATED)
@@ -158,16 +152,13 @@ def test_by_the_costs_of_a_log_more_than_a_standard_error_is_needed() -> None:
     assert fit_guard(None, torch.tensor([0, 0, 0, 1, 1]), more, 0, needed=ESTIMATED).constant is None
 
 
-def test_ties() -> None:
+def test_one_row_and_ties() -> None:
     """Experts of one cost: the first, with nothing to gain. A router that always takes the best is that expert."""
     equal = torch.ones(6, 3)
     assert fitted(torch.zeros(6, 3), torch.full((6,), 2), equal) == Guard(None, 0, 0, 0.0, 0.0)
     costs = torch.tensor([[1.0, 0.0]] * 6)
     assert fitted(-costs, torch.ones(6, dtype=torch.long), costs) == Guard(None, 1, 1, 0.0, 0.0)
-
-
-def test_one_row_says_nothing() -> None:
-    """Not even a gain of 1; and what is written stays readable as JSON."""
+    # Not even a gain of 1; and what is written stays readable as JSON.
     costs = torch.tensor([[1.0, 0.0]])
     for utilities in (None, torch.tensor([[0.2, 0.1]])):
         found = fitted(utilities, torch.tensor([0]), costs)

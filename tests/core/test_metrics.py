@@ -48,6 +48,12 @@ def test_baselines_by_hand() -> None:
     assert rows.random.mean_price == pytest.approx(0.45)
     assert rows.random.error_rate == pytest.approx(2 / 6)
     assert rows.random.standard_error == pytest.approx(0.5 / 3)  # of .95, .95, .45
+    costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+    result = routing_metrics(torch.tensor([1, 1]), costs, costs, torch.zeros(2), ["a", "b"])
+    assert result.collapsed_expert == 2
+    assert result.deferral_loss == 0.5
+    assert result.confusion == [[0, 1], [0, 1]]
+    assert result.experts == [ExpertAlone(name, error_rate=0.5, price=0.0, standard_error=0.5) for name in "ab"]
 
 
 def test_a_log_has_no_oracle() -> None:
@@ -96,15 +102,6 @@ def test_against_loops_and_bounds(n: int, p: int, seed: int) -> None:
 )
 def test_collapse(ratios: list[float], oracle: list[float], expected: int | None) -> None:
     assert metrics.collapsed_expert(ratios, oracle) == expected
-
-
-def test_experts_are_numbered_from_one() -> None:
-    costs = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    result = routing_metrics(torch.tensor([1, 1]), costs, costs, torch.zeros(2), ["a", "b"])
-    assert result.collapsed_expert == 2
-    assert result.deferral_loss == 0.5
-    assert result.confusion == [[0, 1], [0, 1]]
-    assert result.experts == [ExpertAlone(name, error_rate=0.5, price=0.0, standard_error=0.5) for name in "ab"]
 
 
 def test_prices_that_differ_between_rows() -> None:

@@ -38,9 +38,6 @@ def test_by_hand() -> None:
     policy = policy_value(KNOWN)
     assert policy.value == pytest.approx(0.5)
     assert policy.standard_error == pytest.approx(0.5 / math.sqrt(3))
-
-
-def test_an_expert_that_the_log_never_asked() -> None:
     weights = torch.tensor([[2.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
     logged = Logged(EXPECTED[:2], weights)
     robust = doubly_robust(torch.tensor([[1.0, NAN], [0.0, NAN]], dtype=torch.float64), logged)

@@ -34,15 +34,10 @@ def test_units_of_one_error() -> None:
 def test_costs_without_prices() -> None:
     """cost=error has no scale; with cost.scale=0 prices are left out until some are given."""
     none, left_out = Prices.of(config(), listed=(0.0, 0.0)), Prices.of(config(scale=0.0), listed=(0.0, 0.0))
-    assert (none.counted, none.in_costs(1.0), none.amount_of(0), none.currency, none.per_training_price) == (
-        *(False, 1.0, None, None, 1.0),
-    )
-    assert (left_out.counted, left_out.in_costs(1.0), left_out.in_errors(1.0), left_out.per_training_price) == (
-        False,
-        0,
-        1,
-        0,
-    )
+    assert (none.counted, none.in_costs(1.0), none.amount_of(0)) == (False, 1.0, None)
+    assert (none.currency, none.per_training_price) == (None, 1.0)
+    assert (left_out.counted, left_out.in_costs(1.0)) == (False, 0)
+    assert (left_out.in_errors(1.0), left_out.per_training_price) == (1, 0)
     later = left_out.with_list((0.5, 0.1))
     assert (later.counted, later.in_costs(1.0), later.amount_of(0)) == (True, 1.0, 0.5)
 

@@ -19,11 +19,14 @@ def test_complement_by_hand() -> None:
     scale = complement_scale(COSTS)
     assert scale == COSTS.max()
     torch.testing.assert_close(complement(torch.tensor([0.0, 0.85, 1.7, 3.4]), scale), torch.tensor([1, 0.5, 0, 0]))
-
-
-def test_scale_is_one_for_plain_errors() -> None:
     assert complement_scale(torch.tensor([[0.0, 0.5]])) == 1.0
     assert complement(torch.tensor([0.0, 1.0])).tolist() == [1.0, 0.0]
+    # 20 % noise makes one of ten thousand costs nearly twice as large; by that scale all rewards would be above .4.
+    costs = torch.tensor([[0.0, 1.0], [1.9, 0.3]], dtype=torch.float64)
+    assert complement_scale(costs) == 1.9
+    assert complement_scale(costs, 1.0) == 1.0
+    assert complement_scale(costs, 1.4) == 1.4
+    assert complement_scale(costs, 0.5) == 1.0
 
 
 @given(st.lists(st.lists(st.floats(0, 1e6, width=32), min_size=3, max_size=3), min_size=1, max_size=5))
@@ -36,12 +39,3 @@ def test_properties(rows: list[list[float]]) -> None:
             assert (r[c.argmin()] >= r - 1e-6 * r.abs().max()).all()
     # Σ_k c̄_k = (p − 1) Σ_k c_k
     torch.testing.assert_close(sum_others(costs.double()).sum(1), 2 * costs.double().sum(1))
-
-
-def test_the_scale_of_noisy_costs_is_that_of_the_clean_ones() -> None:
-    """20 % noise makes one of ten thousand costs nearly twice as large; by that scale all rewards would be above .4."""
-    costs = torch.tensor([[0.0, 1.0], [1.9, 0.3]], dtype=torch.float64)
-    assert complement_scale(costs) == 1.9
-    assert complement_scale(costs, 1.0) == 1.0
-    assert complement_scale(costs, 1.4) == 1.4
-    assert complement_scale(costs, 0.5) == 1.0

@@ -16,12 +16,9 @@ COSTS = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 1.0], [1.0, 0.0, 1.0]])
 RULE = {"rule": "theory", "total": 1.0, "offset": 5.0, "counts": "cheapest", "groups": None, "values": None}
 
 
-def test_counts_by_hand() -> None:
+def test_counts_and_reward_mass_by_hand() -> None:
     assert cheapest_counts(COSTS).tolist() == [2, 1, 1]
-
-
-def test_reward_mass_by_hand() -> None:
-    """sum_others: (2,1,1)/4, (1,1,0)/2, (1,2,1)/4, and nothing from a row of zeros: m = 1.25, 1.25, .5 lifted to 1."""
+    # sum_others: (2,1,1)/4, (1,1,0)/2, (1,2,1)/4, and nothing from a row of zeros: m = 1.25, 1.25, .5 lifted to 1.
     costs = torch.cat([COSTS, torch.zeros(1, 3)])
     assert reward_mass(sum_others(costs)).tolist() == [1.25, 1.25, 1.0]
     assert reward_mass(sum_others(torch.cat([COSTS, COSTS]))).tolist() == [2.5, 2.5, 1.0]
@@ -43,11 +40,14 @@ def test_shares_minimise_the_bound(counts: list[float], seed: int) -> None:
     assert (np.sum(m / np.maximum(others, 1e-12) ** 2, axis=1) >= ours * (1 - 1e-9)).all()
 
 
-def test_rules() -> None:
+def test_rules_numbers_and_lists() -> None:
     """theory: ρ̄·share + offset, larger for the expert that is cheapest more often. uniform: ρ̄/p + offset."""
     counts = torch.tensor([8.0, 1.0, 27.0], dtype=torch.float64)
     np.testing.assert_allclose(rho_by_rule("theory", 6.0, 0.5, counts), [2.5, 1.5, 3.5])
     np.testing.assert_allclose(rho_by_rule("uniform", 6.0, 0.5, counts), [2.5, 2.5, 2.5])
+    assert build_rho(5.2, COSTS, COSTS).tolist() == [5.2] * 3
+    assert build_rho([1, 2, 3.5], COSTS, COSTS).tolist() == [1, 2, 3.5]
+    assert build_rho({**RULE, "values": [1, 2, 3.5]}, COSTS, COSTS).tolist() == [1, 2, 3.5]
 
 
 def test_each_expert_gets_its_own_rho() -> None:
@@ -71,12 +71,6 @@ def test_bad_groups(groups: list[list[int]]) -> None:
     with pytest.raises(ParameterError) as caught:
         tie_groups(torch.ones(3) / 3, groups)
     assert (caught.value.parameter, caught.value.value) == ("rho.groups", groups)
-
-
-def test_numbers_and_lists() -> None:
-    assert build_rho(5.2, COSTS, COSTS).tolist() == [5.2] * 3
-    assert build_rho([1, 2, 3.5], COSTS, COSTS).tolist() == [1, 2, 3.5]
-    assert build_rho({**RULE, "values": [1, 2, 3.5]}, COSTS, COSTS).tolist() == [1, 2, 3.5]
 
 
 @pytest.mark.parametrize(

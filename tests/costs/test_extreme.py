@@ -68,7 +68,7 @@ def test_only_training_rows_count() -> None:
 def test_needs_right_or_wrong_and_few() -> None:
     with pytest.raises(ParameterError, match=r"b .*0\.5"):
         extreme_prices(torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 0.5]]), NAMES)
-    with pytest.raises(ParameterError, match="4 experts, not 5"):
+    with pytest.raises(ParameterError, match="4 experts"):
         extreme_prices(torch.zeros(3, 5), NAMES)
 
 

@@ -57,13 +57,10 @@ def test_dollars_need_the_price_of_an_error() -> None:
     cost().check_panel(replace(panel(losses, losses), dollars=True))
 
 
-def test_the_price_of_an_expert_is_the_mean_over_the_training_data() -> None:
+def test_data_without_price_columns_and_mean_prices() -> None:
     experts = panel(ROWS, answers([[0, 0]], prices=[[9, 9]]))
     assert cost(2).prices(experts, every_row(experts)).tolist() == [3.0, 0.5]
     assert cost(2).prices(experts, torch.tensor([0])).tolist() == [3.0, 0.5]  # with the rows held out for validation
-
-
-def test_data_without_price_columns() -> None:
     without = panel(answers([[0, 1]]), answers([[0, 1]]))
     with pytest.raises(ParameterError, match=rf"price_{without.names[0]}, price_{without.names[1]}"):
         cost().check_panel(without)

@@ -10,6 +10,7 @@ from l2d.data import arrays
 from l2d.data.arrays import Answers, Seen, channel_statistics
 
 NAN = float("nan")
+Rows = list[list[float]]
 
 
 @given(st.data(), st.integers(1, 40), st.integers(1, 7))
@@ -66,22 +67,22 @@ def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
 def test_inputs_and_labels_of_both_sides_are_part_of_the_fingerprint() -> None:
     labels, inputs = torch.tensor([0, 1]), torch.zeros(2, 1)
     known = arrays.Arrays(inputs, labels, inputs, labels, 2)
-    others = [
-        replace(known, train_inputs=inputs + 1),
-        replace(known, train_labels=labels + 1),
-        replace(known, test_inputs=inputs + 1),
-        replace(known, test_labels=labels + 1),
-    ]
+    others = [replace(known, train_inputs=inputs + 1), replace(known, train_labels=labels + 1)]
+    others += [replace(known, test_inputs=inputs + 1), replace(known, test_labels=labels + 1)]
     assert len({arrays.content_of(one) for one in (known, *others)}) == 5
     assert arrays.content_of(replace(known, train_labels=labels.clone())) == arrays.content_of(known)
 
 
-def test_statistics_are_of_each_channel_and_a_constant_can_be_divided_by() -> None:
+def test_statistics_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images of 1 × 2 pixels: red is 0, 2, 4, 6, green always 5."""
     images = torch.tensor([[[[0, 5], [2, 5]]], [[[4, 5], [6, 5]]]], dtype=torch.uint8)
     mean, std = channel_statistics(images, torch.arange(2))
     assert mean == [3, 5]
     assert std == [pytest.approx(5**0.5), 1e-6]
+    # Six rows of two values, four values at most: rows 0 and 3 of the rows that are given.
+    source = torch.tensor([[9.0, 9], [0, 5], [7, 7], [7, 7], [2, 5], [7, 7], [7, 7]])
+    monkeypatch.setattr(arrays, "SAMPLED", 4)
+    assert channel_statistics(source, torch.arange(1, 7)) == ([1, 5], [1, pytest.approx(1e-6)])
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40), st.sampled_from((1, 3)))
@@ -93,18 +94,9 @@ def test_bytes_and_numbers_have_the_same_statistics(seed: int, n: int, channels:
         assert bytes_ == pytest.approx(numbers, abs=1e-9)
 
 
-def test_statistics_of_many_rows_are_those_of_evenly_spaced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six rows of two values, four values at most: rows 0 and 3 of the rows that are given."""
-    source = torch.tensor([[9.0, 9], [0, 5], [7, 7], [7, 7], [2, 5], [7, 7], [7, 7]])
-    monkeypatch.setattr(arrays, "SAMPLED", 4)
-    assert channel_statistics(source, torch.arange(1, 7)) == ([1, 5], [1, pytest.approx(1e-6)])
-
-
 ALONE, BOTH = [[0, NAN], [NAN, 1]], [[0, NAN], [0, 1]]  # outcomes of one expert per row, and of both on one
-EVERY, OWN = (
-    [[0.2, 0.3], [0.3, 0.1]],
-    [[0.2, NAN], [NAN, 0.1]],
-)  # propensities of every expert, and of those that were asked
+# Propensities of every expert, and of those that were asked.
+EVERY, OWN = [[0.2, 0.3], [0.3, 0.1]], [[0.2, NAN], [NAN, 0.1]]
 
 
 @pytest.mark.parametrize(
@@ -113,20 +105,15 @@ EVERY, OWN = (
         (ALONE, EVERY, True, False, [[0.4, 0.6], [0.75, 0.25]], ""),  # given that one of the two was asked
         (ALONE, EVERY, False, False, [[0.4, 0.6], [0.75, 0.25]], ""),
         (ALONE, OWN, False, False, OWN, ""),
-        (ALONE, OWN, True, True, None, "experts that are left out were asked too"),
-        (BOTH, EVERY, False, False, None, "on a row without an outcome perhaps none was"),
+        (ALONE, OWN, True, True, None, "left out"),
+        (BOTH, EVERY, False, False, None, "without an outcome"),
         (BOTH, EVERY, False, True, EVERY, ""),
-        (BOTH, EVERY, True, True, None, "experts that are left out were asked too"),
+        (BOTH, EVERY, True, True, None, "left out"),
         (ALONE, None, True, False, None, ""),
     ],
 )
 def test_propensities_among_rows_that_are_kept(
-    errors: list[list[float]],
-    chances: list[list[float]] | None,
-    others: bool,
-    each_asked: bool,
-    expected: list[list[float]] | None,
-    said: str,
+    errors: Rows, chances: Rows | None, others: bool, each_asked: bool, expected: Rows | None, said: str
 ) -> None:
     """By hand: p/(p + q), as they are, or not known."""
     given_ones = None if chances is None else torch.tensor(chances).double()
@@ -138,6 +125,5 @@ def test_propensities_among_rows_that_are_kept(
         assert found.propensities is None
     else:
         assert found.propensities is not None
-        torch.testing.assert_close(
-            found.propensities, torch.tensor(expected).double(), equal_nan=True, atol=1e-6, rtol=0
-        )
+        wanted = torch.tensor(expected).double()
+        torch.testing.assert_close(found.propensities, wanted, equal_nan=True, atol=1e-6, rtol=0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from l2d.data import batches as module
 from l2d.data.augment import crop_flip, draw_augmentation
-from l2d.data.batches import EVAL_BATCH, EVAL_TEXTS, MULTIPLE, Batches, Inputs, eval_batch, eval_parts, place, width_of
+from l2d.data.batches import EVAL_BATCH, MULTIPLE, Batches, Inputs, eval_parts, place, width_of
 from l2d.data.text.tokens import PADDING, lengths_of
 from l2d.utils.seeding import derive_seed
 
@@ -118,17 +118,14 @@ def test_a_row_is_augmented_the_same_on_any_number_of_devices() -> None:
     assert seen(1) == seen(2) == seen(3)
 
 
-def test_a_set_lies_on_a_gpu_if_it_takes_less_than_half_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_set_lies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1000, 9000))
     monkeypatch.setattr(module, "Inputs", lambda *_, resident: SimpleNamespace(resident=resident))
     gpu = torch.device("cuda")
     placed = [place(torch.zeros(n, dtype=torch.uint8), gpu, "auto").resident for n in (499, 500)]
     assert placed == [True, False]
     assert [place(torch.zeros(900), gpu, asked).resident for asked in ("true", "false")] == [True, False]
-
-
-def test_a_set_is_not_copied_to_the_cpu_unless_asked() -> None:
-    """It is there already. Other devices than CUDA's do not tell their free memory."""
+    # It is there already. Other devices than CUDA's do not tell their free memory.
     resident = {asked: place(torch.zeros(10), CPU, asked).resident for asked in ("auto", "true", "false")}
     assert resident == {"auto": False, "true": True, "false": False}
     assert place(torch.zeros(10), torch.device("meta"), "auto").resident
@@ -196,12 +193,6 @@ def test_texts_of_a_batch_are_of_like_length_and_batches_in_no_order() -> None:
     plain = [width_of(lengths_of(part)) for part in tokens.split(20)]
     assert sum(plain) / len(plain) > 180
     assert abs(torch.tensor([widths, range(100)], dtype=torch.float64).corrcoef()[0, 1]) < 0.3
-
-
-def test_fewer_texts_at_a_time_than_other_rows() -> None:
-    assert eval_batch(texts(3, 8)) == EVAL_TEXTS
-    assert eval_batch(torch.zeros(3, 8)) == eval_batch(torch.zeros(3, 8, 8, 3, dtype=torch.uint8)) == EVAL_BATCH
-    assert EVAL_TEXTS < EVAL_BATCH
 
 
 def test_what_is_routed_is_cut_like_what_is_evaluated() -> None:

@@ -52,13 +52,10 @@ def test_rows_without_any_outcome(capsys: pytest.CaptureFixture[str]) -> None:
         make_arrays(inputs, Seen(), groups, ("a", "b"), answers, ["x", "y"])
 
 
-def test_a_frame_of_costs_is_put_into_the_experts_order() -> None:
+def test_outcomes_and_prices() -> None:
     costs = pd.DataFrame({"b": [1.0, 2.0], "a": [3.0, 4.0]})
     assert read_outcomes(costs, None, None, ["a", "b"])[0].tolist() == [[3, 1], [4, 2]]
     assert read_outcomes(costs, None, None, ["c", "d"])[0].tolist() == [[1, 3], [2, 4]]
-
-
-def test_prices_of_experts_or_of_rows() -> None:
     for prices in ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]]):
         _, found = read_outcomes(None, np.zeros((2, 2)), prices)
         assert found is not None
@@ -84,21 +81,12 @@ def test_labels_are_numbered_in_their_order() -> None:
     assert (numbers.tolist(), classes) == ([-1, -1], 0)
 
 
-def test_true_and_false_are_numbers() -> None:
+def test_what_inputs_may_be() -> None:
     flags = np.array([[True, False], [False, False]])
     for X in (flags, pd.DataFrame(flags, columns=["a", "b"])):
         inputs, _, _ = read_inputs(X, None, None)
         assert inputs.dtype == torch.float32
         assert inputs.tolist() == [[1, 0], [0, 0]]
-
-
-@pytest.mark.parametrize("X", ["text", b"text", {"text": 1}])
-def test_a_single_input_is_refused(X: Any) -> None:
-    with pytest.raises(ParameterError, match=r"^X: must be a list of inputs"):
-        read_inputs(X, None, embed)
-
-
-def test_images_have_one_channel_or_three() -> None:
     for shape in ((2, 4, 5), (2, 4, 5, 1), (2, 4, 5, 3)):
         inputs, _, _ = read_inputs(np.zeros(shape, np.uint8), None, None)
         assert inputs.shape == (2, 4, 5, shape[3] if len(shape) == 4 else 1)
@@ -106,6 +94,12 @@ def test_images_have_one_channel_or_three() -> None:
         read_inputs(np.zeros((2, 4, 5, 4), np.uint8), None, None)
     with pytest.raises(ParameterError, match=r"^X: .*float64 \[2, 4, 5\]$"):
         read_inputs(np.zeros((2, 4, 5)), None, None)
+
+
+@pytest.mark.parametrize("X", ["text", b"text", {"text": 1}])
+def test_a_single_input_is_refused(X: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^X: must be a list of inputs"):
+        read_inputs(X, None, embed)
 
 
 def test_the_columns_of_a_frame_come_before_its_text() -> None:

@@ -4,19 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-LIGHT = [
-    "l2d.data.arrays",
-    "l2d.data.importers.harness",
-    "l2d.data.sheet",
-    "l2d.data.sets.digits",
-    "l2d.data.sets.images",
-    "l2d.data.sets.mmlu",
-    "l2d.data.sets.mmlu_sim",
-    "l2d.data.sets.table",
-    "l2d.data.text.encoders",
-    "l2d.data.text.pretrained",
-    "l2d.data.text.tokens",
-]
+SETS, TEXT = ["digits", "images", "mmlu", "mmlu_sim", "table"], ["encoders", "pretrained", "tokens"]
+LIGHT = ["arrays", "importers.harness", "sheet", *(f"sets.{name}" for name in SETS), *(f"text.{name}" for name in TEXT)]
 HEAVY = "torch", "torchvision", "sklearn", "scipy", "transformers", "PIL", "pyarrow", "huggingface_hub"
 
 FINGERPRINTS = """
@@ -44,9 +33,8 @@ assert known[:3] == ["", "", ""] and all(len(one) == 16 for one in known[3:]), k
 def heavy_after(code: str, *arguments: str) -> str:
     """The heavy modules that code has imported, in a fresh process."""
     ask = f"import sys\n{code}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
-    return subprocess.run(
-        [sys.executable, "-c", ask, *arguments], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    command = [sys.executable, "-c", ask, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_light_modules_import_nothing_heavy() -> None:
@@ -55,7 +43,7 @@ def test_light_modules_import_nothing_heavy() -> None:
 import importlib
 first = ""
 for module in {LIGHT}:
-    importlib.import_module(module)
+    importlib.import_module("l2d.data." + module)
     if not first and any(name in sys.modules for name in {HEAVY}):
         first = module
 print(first, end=" ")

@@ -83,13 +83,14 @@ def test_messages_show_some_rows_and_the_first_cell(cells: list[str], shown: str
         read_sheet(tmp_path / "t.jsonl").numbers("x")
 
 
-def test_cells_with_commas_line_breaks_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_cells_of_a_csv(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(b'\xef\xbb\xbfx,note\r\n1,"a, b\n""c"""\r\n\r\n2,d\r\n')
     sheet = read_sheet(path)
     assert read_header(path).names == sheet.names == ["x", "note"]
     assert sheet.numbers("x").tolist() == [1, 2]
     assert sheet.texts("note") == ['a, b\n"c"', "d"]
+    assert missing(pa.chunked_array([["NaN", " nan ", "", "x", None]])).tolist() == [True, True, True, False, True]
 
 
 def test_words() -> None:
@@ -106,10 +107,6 @@ def test_text_is_read_as_it_is_written(tmp_path: Path) -> None:
     write_sheet(tmp_path / "t.parquet", {"t": [1, 2]})
     with pytest.raises(L2DError, match="column t: not text but int64"):
         read_sheet(tmp_path / "t.parquet", ["t"]).texts("t")
-
-
-def test_which_cells_are_empty() -> None:
-    assert missing(pa.chunked_array([["NaN", " nan ", "", "x", None]])).tolist() == [True, True, True, False, True]
 
 
 def test_times_of_every_type(tmp_path: Path) -> None:

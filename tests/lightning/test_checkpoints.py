@@ -102,17 +102,14 @@ def test_patience(patience: int | None, stop: int | None, killed_after: int | No
     assert resumed.should_stop == again.out_of_patience == (stop is not None)
 
 
-def test_all_ranks_stop_together(tmp_path: Path) -> None:
+def test_all_ranks_act_together(tmp_path: Path) -> None:
     """Losses of ranks may differ in the last bit. One that wants to stop stops all, for what comes after fitting too."""
     checkpoint = EpochCheckpoint(tmp_path, LOSS, patience=2)
     for epoch, others_stop in enumerate([False, True]):
         trainer = in_epoch(epoch, {LOSS: 0.5 - epoch / 10}, others_stop)
         checkpoint.on_train_epoch_end(trainer, MODULE)
         assert trainer.should_stop == checkpoint.out_of_patience == others_stop
-
-
-def test_all_ranks_save_when_the_first_one_does(tmp_path: Path) -> None:
-    """Whatever their own clocks say. The others wait for it and write nothing."""
+    # Whatever their own clocks say. The others wait for it and write nothing.
     checkpoint, saved = EpochCheckpoint(tmp_path, None), list[Path]()
     for told in (False, True):
         trainer = in_epoch(0, {})
@@ -123,7 +120,7 @@ def test_all_ranks_save_when_the_first_one_does(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A checkpoint that takes a second to write is written again after 20 seconds, or if training stops early."""
     clock = [1000.0]
     monkeypatch.setattr("l2d.lightning.checkpoints.time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -140,9 +137,6 @@ def test_writing_takes_a_small_share_of_the_time(tmp_path: Path, monkeypatch: py
         trainer.should_stop, trainer.save_checkpoint = epoch == 4, save
         checkpoint.on_train_epoch_end(trainer, MODULE)
     assert saved == [1001, 1022, 1023]
-
-
-def test_a_run_folder_that_is_gone_is_not_made_again(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         EpochCheckpoint(tmp_path / "gone" / "checkpoints", None).on_train_epoch_end(in_epoch(0, {}), MODULE)
 

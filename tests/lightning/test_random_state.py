@@ -38,9 +38,6 @@ def test_ctrl_c_is_the_callers_again() -> None:
     with interruptible():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_only_the_main_thread_sets_handlers() -> None:
     done = []
 
     def elsewhere() -> None:

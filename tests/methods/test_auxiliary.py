@@ -18,6 +18,9 @@ def test_the_label_by_hand() -> None:
     assert aux.num_outputs == 2
     loss = aux.loss(torch.tensor([[math.log(3), 0.0]]).repeat(2, 1), COSTS, LABELS)
     assert loss.tolist() == pytest.approx([0.5 * math.log(4), 0])
+    assert make_aux("none", 1.0, COSTS, LABELS, 2) is None
+    with pytest.raises(ParameterError, match=r"^aux=label: "):
+        make_aux("label", 1.0, COSTS, torch.tensor([-1, -1]), 2)
 
 
 def test_the_experts_by_hand() -> None:
@@ -31,9 +34,3 @@ def test_the_experts_by_hand() -> None:
     assert aux.loss(outputs, COSTS, LABELS).tolist() == pytest.approx([3 * first, 3 * second])
     dear = torch.tensor([[0.0, 9.0]])
     assert aux.loss(outputs[:1], dear, LABELS[:1]).tolist() == pytest.approx([3 * first])
-
-
-def test_none_and_no_labels() -> None:
-    assert make_aux("none", 1.0, COSTS, LABELS, 2) is None
-    with pytest.raises(ParameterError, match=r"^aux=label: "):
-        make_aux("label", 1.0, COSTS, torch.tensor([-1, -1]), 2)

@@ -39,6 +39,9 @@ def test_tdef_and_mild_by_hand() -> None:
     torch.testing.assert_close(loss, math.log(3) * torch.tensor([3 - 2 / 1.7, 3 - 3 / 1.7]))
     loss = method("mild", COSTS).loss(torch.zeros(2, 3), COSTS, torch.zeros(2))
     torch.testing.assert_close(loss, math.log(3) * torch.tensor([4.0, 6.0]))
+    # A test row with a larger cost than any in training earns 0, not less, and does not change the others' rewards.
+    tdef = method("tdef", COSTS)
+    torch.testing.assert_close(tdef.rewards(torch.tensor([[3.0, 0.0]])), torch.tensor([[0.0, 1.0]]))
 
 
 def test_mild_uses_each_experts_own_rho() -> None:
@@ -83,12 +86,6 @@ def test_rho_by_the_mass_of_the_rewards() -> None:
     root_of = mass ** (1 / 3)
     rho = method("mild", three, "method.rho.offset=0").rho
     torch.testing.assert_close(rho, root_of / root_of.sum())
-
-
-def test_the_scale_is_the_training_splits() -> None:
-    """A test row with a larger cost than any in training earns 0, not less, and does not change the others' rewards."""
-    tdef = method("tdef", COSTS)
-    torch.testing.assert_close(tdef.rewards(torch.tensor([[3.0, 0.0]])), torch.tensor([[0.0, 1.0]]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

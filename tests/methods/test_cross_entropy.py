@@ -23,10 +23,7 @@ def test_weights_by_hand() -> None:
     assert inverse_frequency_weights(torch.tensor([3.0, 1.0])).tolist() == pytest.approx([0.5, 1.5])
     assert make(True).weights.tolist() == pytest.approx([0.5, 1.5])
     assert make(False).weights.tolist() == [1, 1]
-
-
-def test_effective_numbers_by_hand() -> None:
-    """β = ½: (1 − ½³)/(1 − ½) = 7/4 and 1, inverses 4/7 and 1, sum 11/7, times 2: 8/11 and 14/11. β = 0: all 1. β = 1: m itself."""
+    # β = ½: (1 − ½³)/(1 − ½) = 7/4 and 1, inverses 4/7 and 1, sum 11/7, times 2: 8/11 and 14/11. β = 0: all 1. β = 1: m itself.
     counts = torch.tensor([3.0, 1.0], dtype=torch.float64)
     assert effective_number(counts, 0.5).tolist() == pytest.approx([1.75, 1])
     assert effective_number(counts, 0.0).tolist() == [1, 1]

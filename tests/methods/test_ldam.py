@@ -11,13 +11,10 @@ from hypothesis import strategies as st
 from l2d.methods.ldam import LDAM, ldam_loss, ldam_margins
 
 
-def test_margins_by_hand() -> None:
+def test_margins_and_loss_by_hand() -> None:
     """m = (16, 1): fourth roots 1/2 and 1; the rarest gets the largest margin, .5."""
     assert ldam_margins(torch.tensor([16.0, 1.0]), 0.5).tolist() == pytest.approx([0.25, 0.5])
-
-
-def test_loss_by_hand() -> None:
-    """Cosines (.5, .5), margin .1 for the target, s = 10: logits 4 and 5 → log(1 + e)."""
+    # Cosines (.5, .5), margin .1 for the target, s = 10: logits 4 and 5 → log(1 + e).
     loss = ldam_loss(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), torch.tensor([0.1, 0.4]), 10.0)
     assert float(loss) == pytest.approx(math.log(1 + math.e), rel=1e-6)
 

@@ -31,14 +31,6 @@ def test_loss_by_hand() -> None:
     assert float(loss) == pytest.approx(2 * math.log(2) + 0.75 * math.log(4 / 3) + 0.25 * math.log(4))
 
 
-def test_the_order_of_a_log_is_that_of_its_estimated_means() -> None:
-    """The known costs alone say 2, 3, 1; expert 3 was asked the hard queries, say."""
-    assert method().order.tolist() == [2, 3, 1]
-    built = method(mean_costs=torch.tensor([0.9, 0.5, 0.4]).double())
-    assert (built.order.tolist(), built.best.tolist()) == ([3, 2, 1], [3])
-    assert method(mean_costs=torch.tensor([0.9, 0.5, 0.4]), order=[1, 2, 3]).order.tolist() == [1, 2, 3]
-
-
 def test_the_posterior_decides_without_the_rule() -> None:
     """Experts 1 and 3 are confident enough, and 3 more than 1."""
     outputs = logits(0.6, 0.2, 0.9)
@@ -105,6 +97,11 @@ def test_the_threshold_and_the_order_matter() -> None:
     assert method(rule="cascade", order=[1, 2, 3]).decide(outputs).tolist() == [0]
     assert method(rule="cascade", order=[3, 1, 2]).decide(outputs).tolist() == [2]
     assert method(rule="threshold", order=[1, 2, 3]).decide(outputs).tolist() == [1]  # which has no order
+    # The known costs alone say 2, 3, 1; expert 3 was asked the hard queries, say.
+    assert method().order.tolist() == [2, 3, 1]
+    built = method(mean_costs=torch.tensor([0.9, 0.5, 0.4]).double())
+    assert (built.order.tolist(), built.best.tolist()) == ([3, 2, 1], [3])
+    assert method(mean_costs=torch.tensor([0.9, 0.5, 0.4]), order=[1, 2, 3]).order.tolist() == [1, 2, 3]
 
 
 @given(st.integers(2, 5), st.integers(0, 9999), st.floats(0, 1))

@@ -63,17 +63,14 @@ def test_means_against_loops(n: int, p: int, num_classes: int, smoothing: float,
             assert float(found[y, k]) == pytest.approx((sum(there) + smoothing * overall) / rows if rows else overall)
 
 
-def test_means_by_hand() -> None:
+def test_means_and_label_loss_by_hand() -> None:
     """All rows: (3/6, 4/6). Label 0 has two rows, label 1 three, label 2 none: without smoothing, the mean of all; with one row's
     worth of it, (0 + ½)/3 and (2 + ⅔)/3 for label 0."""
     plain = [[0, 1], [2 / 3, 1 / 3], [1 / 2, 2 / 3]]
     assert mean_by_label(ERRORS, LABELS, 3, 0).tolist() == [pytest.approx(row) for row in plain]
     assert mean_by_label(ERRORS, LABELS, 3, 1)[0].tolist() == pytest.approx([0.5 / 3, (2 + 2 / 3) / 3])
     assert mean_by_label(ERRORS, LABELS, 3, 1)[2].tolist() == pytest.approx([1 / 2, 2 / 3])
-
-
-def test_label_loss_by_hand() -> None:
-    """Chances (¾, ¼): −log of the label's; nothing to lose, and nothing to learn, where it is unknown."""
+    # Chances (¾, ¼): −log of the label's; nothing to lose, and nothing to learn, where it is unknown.
     logits = torch.tensor([[math.log(3), 0.0]]).repeat(3, 1).requires_grad_()
     loss = label_loss(logits, torch.tensor([0, 1, -1]))
     assert loss.tolist() == pytest.approx([math.log(4 / 3), math.log(4), 0])
@@ -150,7 +147,7 @@ def test_the_loss_is_least_at_the_true_chances(p: int, largest: float, by_label:
     assert method.decide(f.detach()).tolist() == [int((expected + prices).argmin())]
 
 
-def test_what_the_label_says_is_where_it_begins() -> None:
+def test_the_label_says_where_it_begins_and_learns_from_the_costs() -> None:
     """f = 0 and a classifier that is sure: the plugin's own estimates, ⅔ and ⅓ for label 1; 0 and 1 for label 0, as near as a
     logit may go."""
     method = regression(by_label=True)
@@ -160,6 +157,12 @@ def test_what_the_label_says_is_where_it_begins() -> None:
     assert method.num_outputs == 4
     smooth = regression(by_label=True, smoothing=1.0).right_given_label[0]  # one row more, with errors (½, ⅔)
     assert smooth.tolist() == pytest.approx([1 - 0.5 / 3, 1 - (2 + 2 / 3) / 3])
+    # Without its own loss: a row where expert 1 is right, as with label 0, speaks for label 0.
+    method = regression(by_label=True, label_weight=0.0)
+    outputs = torch.zeros(1, 4, dtype=torch.float64, requires_grad=True)
+    method.loss(outputs, torch.tensor([[0.5, 1.25]]).double(), torch.tensor([-1])).sum().backward()
+    assert outputs.grad is not None
+    assert float(outputs.grad[0, 2]) < -0.1 < 0.1 < float(outputs.grad[0, 3])
 
 
 def test_costs_by_label_by_hand() -> None:
@@ -180,15 +183,6 @@ def test_the_labels_own_loss_by_hand(weight: float) -> None:
     costs = torch.tensor([[0.5, 1.25]]).double().repeat(2, 1)
     loss = method.loss(torch.zeros(2, 4).double(), costs, torch.tensor([1, -1]))
     assert loss.tolist() == pytest.approx([-2 * math.log(2 / 3) + weight * math.log(2), -2 * math.log(2 / 3)], rel=1e-6)
-
-
-def test_the_label_learns_from_the_costs_too() -> None:
-    """Without its own loss: a row where expert 1 is right, as with label 0, speaks for label 0."""
-    method = regression(by_label=True, label_weight=0.0)
-    outputs = torch.zeros(1, 4, dtype=torch.float64, requires_grad=True)
-    method.loss(outputs, torch.tensor([[0.5, 1.25]]).double(), torch.tensor([-1])).sum().backward()
-    assert outputs.grad is not None
-    assert float(outputs.grad[0, 2]) < -0.1 < 0.1 < float(outputs.grad[0, 3])
 
 
 def methods(evidence: Evidence) -> list[Priced]:

@@ -157,12 +157,16 @@ def test_rows_that_are_all_alike_give_no_warning(kind: type[Estimator]) -> None:
     assert estimates.argmax(dim=1).tolist() == [0, 1, 1]
 
 
-def test_a_cluster_is_smoothed_by_one_row() -> None:
+def test_clusters() -> None:
     inputs = torch.tensor([[0.0], [0.1], [9.0], [9.1], [9.2]])
     right = torch.tensor([[1.0], [1.0], [0.0], [0.0], [1.0]])
     np.testing.assert_allclose(fitted(Clusters(1))(NEW.inputs)[0], ROWS.right.mean(dim=0), atol=1e-6)
     estimates = fitted(Clusters(2), FitRows(inputs, right, torch.zeros(5)))(inputs)
     assert estimates[:, 0].tolist() == pytest.approx([2.6 / 3, 2.6 / 3, 1.6 / 4, 1.6 / 4, 1.6 / 4])
+    # If a row counted towards its own mean, many small clusters would look best.
+    noise = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (300, 2))).float()
+    estimator = fitted(Clusters(), FitRows(ROWS.inputs, noise, ROWS.labels))
+    assert len(estimator.centres) == 8
 
 
 CODES = torch.tensor([[5_000.0], [5_001.0], [5_002.0]]).repeat(4, 1)
@@ -176,10 +180,7 @@ def test_a_table_of_categories_by_hand() -> None:
     np.testing.assert_allclose(estimates, [[less, more], [more, less], [mean, mean], [mean, mean]], atol=1e-6)
     with pytest.raises(ParameterError, match=r"^300 of 300 .*dataset\.category"):
         Lookup().fit(ROWS)  # which all differ
-
-
-def test_the_last_digits_do_not_make_another_category() -> None:
-    """An encoder gives a text slightly different numbers in another batch."""
+    # An encoder gives a text slightly different numbers in another batch.
     draw = torch.Generator().manual_seed(0)
     topics = torch.randn(3, 64, generator=draw)
     noise = 1e-6 * torch.randn(12, 64, generator=draw)
@@ -189,13 +190,6 @@ def test_the_last_digits_do_not_make_another_category() -> None:
     again = topics + 1e-6 * torch.randn(3, 64, generator=draw)
     np.testing.assert_allclose(estimator(again), estimator(topics), atol=1e-7)
     assert (estimator(topics)[0] - estimator(topics)[1]).abs().max() > 0.5
-
-
-def test_clusters_of_noise_are_few() -> None:
-    """If a row counted towards its own mean, many small clusters would look best."""
-    noise = torch.from_numpy(np.random.default_rng(0).integers(0, 2, (300, 2))).float()
-    estimator = fitted(Clusters(), FitRows(ROWS.inputs, noise, ROWS.labels))
-    assert len(estimator.centres) == 8
 
 
 def test_ridge_is_scikit_learns() -> None:

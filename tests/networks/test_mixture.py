@@ -32,9 +32,6 @@ def test_only_experts_that_were_asked_count() -> None:
     good = right.nan_to_num(77.0).float()
     good[2] = 1.0
     assert relative_weights(torch.stack([good, 1 - good]), right).tolist() == pytest.approx([1, 0])
-
-
-def test_a_log_of_single_answers_is_weighted_by_levels() -> None:
     right = torch.tensor([[1.0, torch.nan], [torch.nan, 0.0], [0.0, torch.nan], [torch.nan, 1.0]]).double()
     exact = right.nan_to_num(0.3).float()
     found = relative_weights(torch.stack([1 - exact, exact]), right)

@@ -17,14 +17,11 @@ def test_prices_are_linear_in_rows_of_numbers() -> None:
     torch.testing.assert_close(model(inputs), prices, atol=0.06, rtol=0)
 
 
-def test_prices_of_images_are_means() -> None:
+def test_prices_of_images_are_means_and_none_is_negative() -> None:
     images = torch.zeros(4, 8, 8, 1, dtype=torch.uint8)
     nan = torch.nan
     model = PriceModel.fitted(images, torch.tensor([[1.0, nan], [3.0, 5.0], [nan, 7.0], [nan, nan]]), [0.0], [1.0])
     assert model(images[:2]).tolist() == [pytest.approx([2, 6], rel=1e-6)] * 2
-
-
-def test_prices_are_never_negative() -> None:
     inputs = torch.tensor([[0.0], [1.0], [2.0], [3.0]]).repeat(50, 1)
     model = PriceModel.fitted(inputs, inputs.clamp(min=0), [1.5], [1.118])
     assert float(model(torch.tensor([[-9.0]]))) == 0

@@ -11,7 +11,7 @@ import pytest
 from l2d.utils.files import alone, clear_folder, write_atomically, write_json, write_text
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+def test_files_are_whole_or_absent(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     write_text(file, "old")
 
@@ -23,9 +23,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
         write_atomically(file, fail)
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
     assert file.read_text() == "old"
-
-
-def test_nobody_sees_half_a_file(tmp_path: Path) -> None:
     file = tmp_path / "a.npz"
 
     def write(path: Path) -> None:
@@ -107,9 +104,6 @@ def test_one_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     thread.join(timeout=10)
     assert done == ["first", "second"]
     assert capsys.readouterr().err == "waiting for the first\n"
-
-
-def test_the_lock_is_let_go_when_the_work_fails(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), alone(tmp_path / "lock", ""):
         print(1 // 0)
     filelock.FileLock(tmp_path / "lock").acquire(blocking=False)

@@ -56,10 +56,7 @@ def test_class_paths_are_left_out_at_every_depth() -> None:
     network = {"name": "resnet18", "width": 2}
     assert without_class_paths(config) == {"name": "trained", "network": network, "list": [{"name": "a", "x": [1, 2]}]}
     assert "_target_" in config  # the config itself is left as it was
-
-
-def test_components_without_a_name_stay_different() -> None:
-    """The optimizers of two recipes may have the same parameters."""
+    # The optimizers of two recipes may have the same parameters.
     adam, sgd = ({"_target_": f"torch.optim.{kind}", "_partial_": True, "lr": 0.1} for kind in ("Adam", "SGD"))
     assert without_class_paths(adam) != without_class_paths(sgd)
     moved = {**adam, "_target_": "torch.optim.adam.Adam"}

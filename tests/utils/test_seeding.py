@@ -9,11 +9,8 @@ def test_pinned() -> None:
     assert derive_seed(1, "order", 3) == 2451107394
 
 
-def test_every_part_matters() -> None:
+def test_every_part_matters_and_streams_repeat() -> None:
     seeds = {derive_seed(s, purpose, epoch) for s in range(5) for purpose in ("a", "b") for epoch in range(5)}
     assert len(seeds) == 50
     assert derive_seed(1, 23) != derive_seed(12, 3)
-
-
-def test_streams_repeat() -> None:
     assert stream(3, "x").random() == stream(3, "x").random() != stream(3, "y").random()

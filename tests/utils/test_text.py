@@ -11,11 +11,8 @@ def test_the_first_column_goes_left_and_the_others_right() -> None:
     assert aligned(["a", "b"], []) == "a  b\n----"
 
 
-def test_one_row_and_many() -> None:
+def test_counts_and_lists() -> None:
     assert [counted(n, "row") for n in (0, 1, 2, 2000)] == ["0 rows", "1 row", "2 rows", "2,000 rows"]
-
-
-def test_only_what_is_left_out_is_counted() -> None:
     twelve = ", ".join(map(str, range(12)))
     assert listed(range(12)) == twelve
     assert listed(range(13)) == f"{twelve} and 1 more"

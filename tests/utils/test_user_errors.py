@@ -145,14 +145,11 @@ def test_bugs_are_no_mistakes(error: Exception, expected: bool) -> None:
     assert is_mistake(error) is expected
 
 
-def test_flags_are_refused_in_one_line() -> None:
+def test_flags() -> None:
     parser = OneLineParser(prog="l2d some")
     parser.add_argument("--number", type=int)
     for given in (["--nmber", "3"], ["--number", "x"], ["--numb", "3"]):
         with pytest.raises(L2DError, match=r"--n.*; see l2d some --help$"):
             parser.parse_args(given)
-
-
-def test_a_parameter_that_was_a_flag_is_named_as_one() -> None:
     with pytest.raises(ParameterError, match=r"^--test-split=3: "), given_as_flags():
         raise ParameterError("test_split", "too large", 3)

@@ -91,10 +91,7 @@ def test_routellm(tmp_path: Path) -> None:
     assert both.notes == []
     with pytest.raises(L2DError, match=r"mmlu_law\.csv: other columns .*correct_gpt-4, correct_gpt-5"):
         routellm_outcomes([file, put(other, RESPONSES.replace("gpt-4", "gpt-5"))])
-
-
-def test_responses_and_gaps_of_routellm(tmp_path: Path) -> None:
-    """Responses beside outcomes are left out, as in RouteLLM's GSM8K file; empty cells stay empty."""
+    # Responses beside outcomes are left out, as in RouteLLM's GSM8K file; empty cells stay empty.
     found = routellm_outcomes([put(tmp_path / "r.csv", "prompt,a,b,a_response\nq,True,,so\nr,False,True,no\n")])
     assert found.columns == {"id": [0, 1], "prompt": ["q", "r"], "correct_a": [1, 0], "correct_b": [None, 1]}
     assert one_note(found, "1 question ", "not asked")
@@ -168,9 +165,6 @@ def test_llmrouter(tmp_path: Path) -> None:
     }
     assert one_note(found, "1 question ", "not asked")
     assert "price_a" not in llmrouter_outcomes(files).columns
-
-
-def test_tokens_of_llmrouter_have_two_names(tmp_path: Path) -> None:
     rows = "".join(answered("q", model, 1) for model in "ab")
     rows = rows.replace("input_tokens", "prompt_tokens").replace("output_tokens", "completion_tokens")
     models = put(tmp_path / "llm.json", {key: {"input_price": 0, "output_price": 5} for key in "ab"})
@@ -241,9 +235,6 @@ def test_llmrouterbench(tmp_path: Path) -> None:
         "price_b": [0.001, 0, None, 0.001],
     }
     assert [note.split()[:2] for note in found.notes] == [["1", "question"], ["1", "answers"]]
-
-
-def test_results_without_cost_have_no_prices(tmp_path: Path) -> None:
     files = [saved(tmp_path, 1, result("a", record(0, 1))), saved(tmp_path, 1, result("b", record(0, 1, None)))]
     assert list(llmrouterbench_outcomes(files).columns) == ["id", "prompt", "task", "correct_a", "correct_b"]
 

@@ -109,6 +109,11 @@ def test_several_tasks_of_one_model(tmp_path: Path) -> None:
     assert found["id"] == ["mmlu_maths/0", "mmlu_maths/1", "mmlu_history/0", "mmlu_history/1"]
     assert model_of_file(tmp_path / "small.jsonl") == "small"
     assert model_of_file(tmp_path / "plain" / "samples_mmlu.jsonl") == "plain"  # no ORG__ before it
+    # A subject comes before the wider category. Answers that are not all known are left out.
+    rows = [sample(i, doc={"category": "history", "subject": "rome"}, target=i or None) for i in range(2)]
+    found = harness_outcomes(two(tmp_path, rows, rows)).columns
+    assert list(found) == ["id", "prompt", "subject", "correct_a", "correct_b"]
+    assert found["subject"] == ["rome", "rome"]
 
 
 @pytest.mark.parametrize("stamp", ["2026-01-16T16-02-26.648276", "2026-01-16T16:02:26"])
@@ -131,14 +136,6 @@ def test_subjects_are_the_documents_own(tmp_path: Path, key: str, subjects: list
     assert harness_outcomes(two(tmp_path, rows, rows)).columns.get("subject") == subjects
     tasks = [(name, write(tmp_path / name / "samples_mmlu_2026-01-16T16-02-26.6.jsonl", rows)) for name in "ab"]
     assert harness_outcomes(tasks).columns["subject"] == (subjects or ["mmlu", "mmlu"])
-
-
-def test_subjects_and_answers(tmp_path: Path) -> None:
-    """A subject comes before the wider category. Answers that are not all known are left out."""
-    rows = [sample(i, doc={"category": "history", "subject": "rome"}, target=i or None) for i in range(2)]
-    found = harness_outcomes(two(tmp_path, rows, rows)).columns
-    assert list(found) == ["id", "prompt", "subject", "correct_a", "correct_b"]
-    assert found["subject"] == ["rome", "rome"]
 
 
 @pytest.mark.parametrize(

@@ -145,10 +145,6 @@ def write_svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndar
     return arrays
 
 
-def test_svhn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check(SVHN(), tmp_path, write_svhn(tmp_path, monkeypatch))
-
-
 def write_tiny_imagenet(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """Three classes of two JPEGs each, one of them grey; classes are numbered in the order of their wnids."""
     top = root / "tiny-imagenet-200"

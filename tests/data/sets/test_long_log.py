@@ -115,14 +115,11 @@ def test_without_an_id_every_row_is_a_query(tmp_path: Path) -> None:
     close(whole(load(write(tmp_path, but("id"))), "errors"), expected)
 
 
-def test_what_differs_between_answers_is_left_out(tmp_path: Path, capsys: Captured) -> None:
+def test_what_differs_between_answers(tmp_path: Path, capsys: Captured) -> None:
     cells = {**LOG, "temperature": [0.1, 0.2, 0.3, 0.4, 0.5]}
     arrays = load(write(tmp_path, cells))
     assert arrays.train_inputs.shape == (3, 1)
     assert "temperature: differs" in capsys.readouterr().err
-
-
-def test_a_query_has_the_time_of_its_first_answer(tmp_path: Path) -> None:
     cells = {**but("split"), "time": [1, 2, 9, 3, 4]}
     arrays = load(write(tmp_path, cells), split=None, split_by="time", test_fraction=0.25)
     assert arrays.test_inputs.tolist() == [[4]]
@@ -220,15 +217,12 @@ def test_queries_of_which_only_some_answers_have_a_grade(propensity: object, tmp
     assert "propensities are estimated anew: 1 of 4 queries" in capsys.readouterr().err
 
 
-def test_answers_without_a_grade_of_experts_that_are_left_out(tmp_path: Path) -> None:
+def test_experts_that_are_left_out(tmp_path: Path) -> None:
     cells = {key: [*cells, cells[0], cells[1]] for key, cells in LOG.items()}
     cells |= {"expert": [*LOG["expert"], "other", "other"], "correct": [*LOG["correct"], "", 1]}
     arrays = load(write(tmp_path, cells), experts=["big", "small"], features=["x"])
     close(whole(arrays, "propensities"), PROPENSITIES)
-
-
-def test_two_spellings_of_an_expert_that_is_left_out(tmp_path: Path) -> None:
-    """Nobody asks for its answers; a second spelling of an expert that is used would lose some of them."""
+    # Nobody asks for its answers; a second spelling of an expert that is used would lose some of them.
     cells = {key: [*cells, cells[0], cells[1]] for key, cells in LOG.items()}
     path = write(tmp_path, {**cells, "expert": [*LOG["expert"], "other", "Other"]})
     assert panel_of(load(path, experts=["big", "small"], features=["x"])).names == ("big", "small")

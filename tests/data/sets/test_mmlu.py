@@ -66,7 +66,7 @@ def test_the_subject_may_be_the_label_of_simulated_questions() -> None:
     assert by_subject.predictions is None
 
 
-def test_what_the_simulation_refuses() -> None:
+def test_what_the_simulation_refuses_and_is() -> None:
     signature = read_signature("l2d.data.sets.mmlu_sim.MMLUSim") or {}
     check_arguments({"questions": 100, "label": "subject"}, signature)
     for argument, value in (("questions", 99), ("label", "topic")):
@@ -75,6 +75,10 @@ def test_what_the_simulation_refuses() -> None:
         assert (caught.value.parameter, caught.value.value) == (argument, value)
     with pytest.raises(ParameterError, match=r"^encoder: "):
         MMLUSim(questions=300, encoder=None, label="answer")
+    assert sum(CHANCES) == pytest.approx(1)
+    assert len(set(PATTERNS)) == len(PATTERNS) == 8
+    assert apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist() == [4, 2, 1]
+    assert apportioned(np.full(64, 1 / 64), 32).tolist() == [1] * 32 + [0] * 32  # ties go by place, on every machine
 
 
 def test_another_encoder_is_another_simulation(tmp_path: Path) -> None:
@@ -82,13 +86,6 @@ def test_another_encoder_is_another_simulation(tmp_path: Path) -> None:
     found = [MMLUSim(questions=100, encoder=one, label="answer").fingerprint(tmp_path) for one in (Hashed(), Reader())]
     assert found[0] != found[1]
     assert MMLUSim(questions=101, encoder=Hashed(), label="answer").fingerprint(tmp_path) not in found
-
-
-def test_chances_are_chances() -> None:
-    assert sum(CHANCES) == pytest.approx(1)
-    assert len(set(PATTERNS)) == len(PATTERNS) == 8
-    assert apportioned(np.array([0.5, 0.3, 0.2]), 7).tolist() == [4, 2, 1]
-    assert apportioned(np.full(64, 1 / 64), 32).tolist() == [1] * 32 + [0] * 32  # ties go by place, on every machine
 
 
 def test_a_fifth_of_the_outcomes_do_not_depend_on_the_question() -> None:
@@ -173,10 +170,7 @@ def test_subjects_and_letters(tmp_path: Path) -> None:
     assert {*arrays.train_labels.tolist()} == {1}  # B, though it is the only letter there
     assert arrays.num_classes == 4
     assert {*(arrays.categories or ())} == {"topic 1"}
-
-
-def test_subjects_as_labels(tmp_path: Path) -> None:
-    """For methods that go by a label; the letters are not looked at then."""
+    # For methods that go by a label; the letters are not looked at then.
     arrays = load(questions(tmp_path, answer="E"), label="subject")
     assert arrays.num_classes == 3
     assert {*arrays.train_labels.tolist()} == {0, 1, 2}

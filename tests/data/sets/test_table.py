@@ -290,15 +290,12 @@ def test_fingerprint(tmp_path: Path) -> None:
             table(missing).fingerprint(Path())
 
 
-def test_names_may_be_numbers(tmp_path: Path) -> None:
+def test_names_and_labels_may_be_numbers(tmp_path: Path) -> None:
     cells = {**GOOD, "2024": [1.0] * 10, "year": [2019, 2020] * 5}
     arrays = load(write(tmp_path, cells), features=[2024, "y"], category="year", only=[2020])
     assert arrays.seen.features == ("2024", "y")
     assert {*(arrays.categories or ())} == {"2020"}
-
-
-def test_labels_are_ordered_as_numbers_where_they_are_numbers() -> None:
-    """Coverage takes the classes in order: 10 after 9, words after numbers."""
+    # Coverage takes the classes in order: 10 after 9, words after numbers.
     assert class_numbers(["10", "2", "b", "0", "a", "2"], 6)[0].tolist() == [2, 1, 4, 0, 3, 1]
 
 

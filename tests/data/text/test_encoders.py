@@ -1,7 +1,5 @@
 """Text as numbers: the same for the same text, kept, mended, and refused in one line."""
 
-import hashlib
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -21,7 +19,6 @@ from tests.tiny_encoders import WORDS, write_encoder
 from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.text import encoders
 from l2d.data.text.encoders import CHUNK, HASHES, Embeddings, Hashed, all_tokens, note_of_cut, without_middle
-from l2d.data.text.pretrained import contents
 from l2d.utils.errors import L2DError, ParameterError
 
 transformers = pytest.importorskip("transformers")
@@ -156,17 +153,6 @@ def test_all_tokens(encoder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pyte
     tokenizer("war", truncation=True, max_length=8, padding="max_length")
     assert [len(row) for row in all_tokens(tokenizer, ["war " * 600, "war"])] == [602, 3]
     assert not caplog.records
-
-
-def test_embeddings_of_texts_that_lost_their_end_are_not_taken(encoder: Path, tmp_path: Path) -> None:
-    """Of l2d 0.2.0 and before, which kept the first max_length tokens: a file of the same model, length and texts."""
-    texts = ["war " * 100 + "peru"]
-    for key in ([[1, *contents(encoder)], 32, texts], [[1, *contents(encoder)], 32, 0.25, texts]):
-        before = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-        (tmp_path / "embeddings").mkdir(exist_ok=True)
-        np.save(tmp_path / "embeddings" / f"{before}.npy", np.full((1, 16), 7.0))
-    assert not (embeddings(encoder).encode(texts, tmp_path) == 7).any()
-    assert embeddings(encoder).identity() != json.dumps([1, *contents(encoder)])
 
 
 def test_other_weights_in_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

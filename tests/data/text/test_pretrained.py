@@ -58,7 +58,9 @@ def refusing() -> Exception:
 def without_package(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     lacking = pretrained.MINILM_PACKAGE
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *given: None if name == lacking else real(name, *given))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *given: None if name == lacking else real(name, *given)
+    )
 
 
 def test_minilm_is_the_package_or_the_hubs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,9 +126,6 @@ def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog
             assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
         assert model.tried == [True, False]
         assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
-
-
-def test_a_damaged_copy_raises_its_own_error_without_a_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     answering(monkeypatch, Dropped(), Dropped())
     monkeypatch.setattr(pretrained, "is_kept", lambda *_, **__: True)
     with pytest.raises(ValueError, match="unknown kind"):

@@ -41,6 +41,10 @@ def test_tokens_of_each_text_alone(encoder: Path, tmp_path: Path, monkeypatch: p
     assert is_tokens(torch.from_numpy(found))
     assert not list(tmp_path.iterdir())  # nothing is kept
     assert reader.embed([]).shape == (0, 8)
+    # int32 [n, L]; neither features nor images.
+    assert is_tokens(torch.zeros(3, 8, dtype=torch.int32))
+    assert not is_tokens(torch.zeros(3, 8))
+    assert not is_tokens(torch.zeros(3, 8, 8, 1, dtype=torch.uint8))
 
 
 def test_the_question_at_the_end_of_a_long_text_is_read(encoder: Path) -> None:
@@ -66,13 +70,6 @@ def test_bad_lengths(encoder: Path) -> None:
     for share in (0.0, 1.0):
         with pytest.raises(ParameterError, match=rf"^start_share={share}: "):
             check_arguments({"start_share": share}, signature)
-
-
-def test_what_is_tokens() -> None:
-    """int32 [n, L]; neither features nor images."""
-    assert is_tokens(torch.zeros(3, 8, dtype=torch.int32))
-    assert not is_tokens(torch.zeros(3, 8))
-    assert not is_tokens(torch.zeros(3, 8, 8, 1, dtype=torch.uint8))
 
 
 def test_cut_texts_are_counted_once(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
