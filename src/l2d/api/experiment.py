@@ -51,7 +51,8 @@ def make_experiment(
             config["cost"]["prices"] = cost["prices"]
         for key, value in options.items():
             if key not in chosen:
-                set_value(config, key, value, new=not isinstance(method, str) and key.startswith("method."))
+                own = ("recipe.optimizer.", *(() if isinstance(method, str) else ("method.",)))
+                set_value(config, key, value, new=key.startswith(own))
         return check(to_plain(config))
     except MISTAKES as error:
         how = ""
@@ -79,7 +80,7 @@ def read_choice(group: str, choice: str) -> Any:
 
 
 def set_value(config: DictConfig, key: str, value: Any, *, new: bool) -> None:
-    """Mappings are merged. new: the key may be missing, as the arguments of a class of the caller's own are."""
+    """Mappings are merged. new: the key may be missing, as arguments of an optimizer or of a class of the caller's own are."""
     place, _, name = key.rpartition(".")
     parent = OmegaConf.select(config, place) if place else config
     known = list(map(str, parent)) if isinstance(parent, DictConfig) else []

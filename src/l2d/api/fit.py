@@ -42,16 +42,9 @@ from l2d.training.walk import describe, fit_in_memory, tensors_of
 from l2d.utils.errors import ParameterError, unknown
 
 # Arguments of earlier versions, and their keys in `options`.
-MOVED = {
-    "router": "router",
-    "text": "dataset.text",
-    "epochs": "recipe.epochs",
-    "batch_size": "recipe.batch_size",
-    "learning_rate": "recipe.optimizer.lr",
-    "validation_fraction": "validation_fraction",
-    "accelerator": "trainer.accelerator",
-    "progress": "progress",
-}
+MOVED = {name: name for name in ("router", "validation_fraction", "progress")}
+MOVED |= {"text": "dataset.text", "epochs": "recipe.epochs", "batch_size": "recipe.batch_size"}
+MOVED |= {"learning_rate": "recipe.optimizer.lr", "accelerator": "trainer.accelerator"}
 ARGUMENTS = ("errors", "prices", "propensities", "labels", "experts", "method", "seed", "options")
 
 
@@ -181,9 +174,10 @@ def refuse_settings_of_runs(experiment: Experiment) -> None:
     settings = experiment.settings
     if settings.stop_after is not None:
         raise ParameterError("stop_after", "is for runs that are resumed later; use recipe.epochs", settings.stop_after)
+    if experiment.logger.name != "csv":
+        raise ParameterError("logger", "is for runs with a folder; use l2d train", experiment.logger.name)
     if settings.evaluation == "cross_validate":
-        problem = "is for runs on a table; l2d.fit holds validation rows out"
-        raise ParameterError("evaluation", problem, settings.evaluation)
+        raise ParameterError("evaluation", "is for runs on a table; l2d.fit holds rows out", settings.evaluation)
 
 
 def hint_at_prices(experiment: Experiment, outcomes: Outcomes) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.config import Experiment
 from l2d.config.schema import Fingerprints
+from l2d.data.dataset import DatasetBase
 from l2d.experts.partition import class_experts
 from l2d.utils.errors import L2DError
 
@@ -15,7 +16,8 @@ from l2d.utils.errors import L2DError
 def with_fingerprints(experiment: Experiment) -> Experiment:
     """Compute the fingerprints, unless the experiment carries them: a file is hashed once a run. Rows without a fingerprint may
     get one when they are loaded, so an empty one is not carried."""
-    if experiment.fingerprints is not None:
+    # A dataset of the user's own may change its version by loading, such as by a download.
+    if experiment.fingerprints is not None or not isinstance(make_dataset(experiment), DatasetBase):
         return experiment
     found = fingerprints(experiment)
     return replace(experiment, fingerprints=found) if found.rows else experiment
@@ -40,10 +42,8 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
 
 
 def with_listed_prices(experiment: Experiment) -> Experiment:
-    """Turn prices by name into a list in the experts' order, so that both notations are the same run.
-
-    Wrong names stay as they are; the cost refuses them later.
-    """
+    """Turn prices by name into a list in the experts' order, so that both notations are the same run. Wrong names stay as they
+    are; the cost refuses them later."""
     prices = experiment.cost.arguments.get("prices")
     if not isinstance(prices, Mapping):
         return experiment
@@ -59,11 +59,9 @@ def with_listed_prices(experiment: Experiment) -> Experiment:
 
 
 def expert_names(experiment: Experiment) -> tuple[str, ...]:
-    """The experts' names, in order; empty if they are known only after the experts are made.
-
-    The class of the experts is asked, not an object: making one may import torch. If the class does not say, the names are those
-    of experts that divide the classes or, without a coverage, of the dataset's own experts.
-    """
+    """The experts' names, in order; empty if they are known only after the experts are made. The class of the experts is asked,
+    not an object: making one may import torch. If the class does not say, the names are those of experts that divide the
+    classes or, without a coverage, of the dataset's own experts."""
     experts, coverage = experiment.experts, experiment.setup.coverage
     found: Any = find(experts)
     if hasattr(found, "expert_names"):

@@ -23,7 +23,8 @@ def make(component: Component, **offered: Any) -> Any:
 
 def make_dataset(experiment: Experiment) -> Dataset:
     dataset = as_dataset(make(experiment.dataset))
-    if dataset.encoder is not None:  # not a key: it would change the name of the run's folder
+    # Not a key: it would change the name of the run's folder. An encoder of the user's own may be anything.
+    if hasattr(dataset.encoder, "progress"):
         dataset.encoder.progress = experiment.settings.progress
     return dataset
 
@@ -80,25 +81,19 @@ def find(component: Component) -> type[Any]:
     """The class itself."""
     if not component.trusted:
         module = component.target.rpartition(".")[0]
-        raise L2DError(
-            f"{component.key}: {component.target} is not a class of l2d, so it was not built; if you trust it, name its"
-            f" module: trust=[{module!r}] in Python, on the command line --trust {module}"
-        )
+        trust = f"if you trust it, name its module: trust=[{module!r}] in Python, on the command line --trust {module}"
+        raise L2DError(f"{component.key}: {component.target} is not a class of l2d, so it was not built; {trust}")
     module, _, name = component.target.rpartition(".")
     try:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        if isinstance(error, ImportError) and error.name not in (None, module, *_parents(module)):
+        missing = error.name if isinstance(error, ImportError) else None
+        if missing is not None and not f"{module}.".startswith(f"{missing}."):
             raise  # the module exists, but something that it imports does not
         raise ParameterError(f"{component.key}._target_", "no such class", component.target) from error
     if not isinstance(found, type):
         raise ParameterError(f"{component.key}._target_", "is not a class", component.target)
     return found
-
-
-def _parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:number]) for number in range(1, len(parts))]
 
 
 def parameters_of(component: Component, offered: Iterable[str] = ()) -> set[str]:

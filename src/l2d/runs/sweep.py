@@ -105,10 +105,14 @@ def report_table(logger: Any, folder: Path, header: list[str], rows: list[list[s
     from l2d.assembly.make import find
     from l2d.config.checking import read_component
     from l2d.config.composing import to_plain
+    from l2d.runs.tracking import CsvTracker
 
     component = read_component("logger", to_plain(logger), None)
+    tracker = find(component)
+    if not issubclass(tracker, CsvTracker):  # the user's own
+        return
     try:
-        find(component).report_sweep(component.arguments, folder, header, rows)
+        tracker.report_sweep(component.arguments, folder, header, rows)
     except (L2DError, OSError) as error:
         print(f"warning: the sweep's table could not be logged ({error})")
 
