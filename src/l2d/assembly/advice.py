@@ -26,9 +26,8 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows:
         found.append(f"missing={settings.missing}: has no effect with method={experiment.method.name}, {why}")
     batch = experiment.recipe.batch_size
     if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows(experiment):
-        found.append(
-            f"recipe.batch_size={LARGE_BATCH}: faster than {batch} with {rows:,} training rows, and no worse where it was measured"
-        )
+        faster = f"faster than {batch} with {rows:,} training rows, and no worse where it was measured"
+        found.append(f"recipe.batch_size={LARGE_BATCH}: {faster}")
     if isinstance(method, Priced):
         found += label_lines(experiment, method, experts)
     return found
@@ -50,11 +49,9 @@ def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) 
     label = f"dataset.label={dataset['label']}" if "label" in dataset else "the label"
     chosen = argmax_last(-costs[rows > 0]).unique()
     if len(chosen) == 1:
-        every = dataset.get("label", "label")
-        found.append(
-            f"method={experiment.method.name}: at these prices {experts[int(chosen)]} has the least error + price for every"
-            f" {every}, so no routing by {label} can gain; check the prices, or {other_label(experiment)}"
-        )
+        best = f"at these prices {experts[int(chosen)]} has the least error + price for every {dataset.get('label', 'label')}"
+        gain = f"no routing by {label} can gain; check the prices, or {other_label(experiment)}"
+        found.append(f"method={experiment.method.name}: {best}, so {gain}")
     if rows.double().quantile(0.5) < FEW:
         remedy = "choose a label with fewer values" if "label" in dataset else "raise validation_fraction"
         found.append(f"{label}: at least half of its {len(rows):,} values have fewer than {FEW} rows; {remedy}")

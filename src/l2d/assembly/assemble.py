@@ -106,12 +106,10 @@ class CostedSplits:
 
 
 def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, asking: Asking) -> Splits:
-    """Divide the rows, ask the experts, price their answers, complete a log, sample.
-
-    Validation rows are drawn from the training rows, by the experts' own seed or, if they have none, by the run's. Test rows are
-    the dataset's own and are used only for the final score. Only the training split gets noise and resampling. Resampling comes
-    last: experts learn from the original rows, but methods count the resampled ones.
-    """
+    """Divide the rows, ask the experts, price their answers, complete a log, sample. Validation rows are drawn from the
+    training rows, by the experts' own seed or, if they have none, by the run's. Test rows are the dataset's own and are used
+    only for the final score. Only the training split gets noise and resampling. Resampling comes last: experts learn from the
+    original rows, but methods count the resampled ones."""
     seed = division.seed if experts.seed is None else experts.seed
     train, validation = divide(arrays, division, seed)
     shares = None if asking.coverage is None else [float(share) for share in asking.coverage]
@@ -172,12 +170,9 @@ def price(arrays: Arrays, panel: Panel, cost: Cost, train: Tensor, validation: T
     cost.check_panel(panel)
     prices = None if cost.by_row else cost.prices(panel, train)
     part, own = partial(priced_split, cost, prices), (panel.train, arrays.train_labels)
-    return CostedSplits(
-        train=part(arrays.train_inputs, train, *own),
-        validation=part(arrays.train_inputs, validation, *own),
-        test=part(arrays.test_inputs, torch.arange(len(arrays.test_labels)), panel.test, arrays.test_labels),
-        prices=prices,
-    )
+    learned, held_out = (part(arrays.train_inputs, rows, *own) for rows in (train, validation))
+    test = part(arrays.test_inputs, torch.arange(len(arrays.test_labels)), panel.test, arrays.test_labels)
+    return CostedSplits(learned, held_out, test, prices)
 
 
 def complete(costed: CostedSplits, names: Sequence[str], division: Division) -> CostedSplits:
@@ -191,15 +186,9 @@ def complete(costed: CostedSplits, names: Sequence[str], division: Division) -> 
     robust = doubly_robust(train.costs, model.own)
     if not division.from_logs:
         train = replace(train, costs=completed(train.costs, model.own, division.missing))
-    return CostedSplits(
-        train=train,
-        validation=validation,
-        test=test,
-        prices=costed.prices,
-        propensities="estimated" if train.answers.propensities is None else "given",
-        train_costs=robust,
-        price_weights=model.prices if division.sampling == "none" else None,
-    )
+    source: Propensities = "estimated" if train.answers.propensities is None else "given"
+    price_weights = model.prices if division.sampling == "none" else None
+    return CostedSplits(train, validation, test, costed.prices, source, robust, price_weights)
 
 
 def training_costs(train: Split, cost: Cost, division: Division) -> Split:
@@ -245,17 +234,13 @@ def sampled(whole: Split, costs: Tensor, division: Division) -> Split:
 
 
 def take_evidence(train: Split, validation: Split, learned: bool) -> tuple[Evidence, Split]:
-    """Outcomes of the experts on rows that they did not learn from, and the remaining validation rows.
-
-    Evidence comes from the training rows. If the experts learned from those, it comes from every second validation row of each
-    label: a method is never validated on rows that it learned from.
-    """
+    """Outcomes of the experts on rows that they did not learn from, and the remaining validation rows. Evidence comes from the
+    training rows. If the experts learned from those, it comes from every second validation row of each label: a method is never
+    validated on rows that it learned from."""
     split = train
     if learned:
         if len(validation) < 2:
-            raise L2DError(
-                "validation_fraction: the method learns from half of the validation rows and needs two; raise it"
-            )
+            raise L2DError("validation_fraction: the method learns from half of these rows and needs two; raise it")
         half = torch.zeros(len(validation), dtype=torch.bool)
         half[validation.labels.argsort(stable=True)[::2]] = True
         split, validation = validation.take(half), validation.take(~half)

@@ -79,34 +79,14 @@ def assemble_rows(
     settings, experts, cost = experiment.settings, make(experiment.experts), make(experiment.cost)
     assert isinstance(cost, Cost)
     method: type[Method] = find(experiment.method)
-    return assemble(
-        arrays,
-        experts,
-        cost,
-        Division(
-            settings.validation_fraction,
-            settings.fold,
-            settings.sampling,
-            settings.seed,
-            settings.missing,
-            method.takes_evidence,
-            method.learns_from_logs,
-            method.takes_prices_later,
-            everything,
-        ),
-        Asking(
-            coverage=experiment.setup.coverage,
-            data=data,
-            data_dir=experiment.data_dir,
-            cache=cache,
-            compute=ComputeOptions(
-                accelerator=experiment.trainer.accelerator,
-                deterministic=experiment.trainer.deterministic,
-                data_on_device=experiment.trainer.data_on_device,
-                progress=settings.progress,
-            ),
-        ),
+    division = Division(
+        *(settings.validation_fraction, settings.fold, settings.sampling, settings.seed, settings.missing),
+        *(method.takes_evidence, method.learns_from_logs, method.takes_prices_later, everything),
     )
+    used = experiment.trainer
+    compute = ComputeOptions(used.accelerator, used.deterministic, used.data_on_device, settings.progress)
+    asking = Asking(experiment.setup.coverage, data, experiment.data_dir, cache, compute)
+    return assemble(arrays, experts, cost, division, asking)
 
 
 def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:
@@ -116,15 +96,9 @@ def expert_cache(experiment: Experiment, *, renew: bool) -> Cache:
 
 
 def make_data(experiment: Experiment, splits: Splits, parts: int = 1) -> DeferralData:
+    recipe, where = experiment.recipe, experiment.trainer.data_on_device
     with under("recipe"):
-        return DeferralData(
-            splits,
-            batch_size=experiment.recipe.batch_size,
-            augment=experiment.recipe.augment,
-            on_device=experiment.trainer.data_on_device,
-            seed=experiment.seed,
-            parts=parts,
-        )
+        return DeferralData(splits, recipe.batch_size, recipe.augment, where, experiment.seed, parts)
 
 
 def make_method(
@@ -136,14 +110,8 @@ def make_method(
 ) -> Method:
     """costs [N, p], num_classes: of the training split. largest_cost: before noise, if there is some. mean_costs [p]: if the costs
     are those of a log, which knows only some."""
-    method: Method = make(
-        experiment.method,
-        costs=costs,
-        num_classes=num_classes,
-        decision=experiment.settings.decision,
-        largest_cost=largest_cost,
-        mean_costs=mean_costs,
-    )
+    of_rows = {"costs": costs, "num_classes": num_classes, "largest_cost": largest_cost, "mean_costs": mean_costs}
+    method: Method = make(experiment.method, decision=experiment.settings.decision, **of_rows)
     return method
 
 
@@ -151,8 +119,7 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     """method -> network -> router. parts: number of micro-batches per batch."""
     settings, recipe = experiment.settings, experiment.recipe
     if settings.checkpoint == "best_loss" and splits.propensities is not None:
-        problem = "the loss of a log's validation rows is not known; use last or best"
-        raise ParameterError("checkpoint", problem, settings.checkpoint)
+        raise ParameterError("checkpoint", "a log does not know this loss; use last or best", settings.checkpoint)
     pl.seed_everything(derive_seed(settings.seed, "weights"), verbose=False)
     train = splits.train
     means = None if splits.propensities is None else splits.train_costs.double().mean(dim=0)
@@ -160,9 +127,8 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
     if splits.evidence is not None:
         with blaming(experiment.method):
             method.learn(splits.evidence)
-    aux = make_aux(
-        settings.aux, settings.aux_weight, train.costs, train.labels, splits.num_classes, splits.largest_cost
-    )
+    of_rows = (train.costs, train.labels, splits.num_classes, splits.largest_cost)
+    aux = make_aux(settings.aux, settings.aux_weight, *of_rows)
     network = make_network(experiment, splits, method)
     if isinstance(method, SimpleRouter):
         assert isinstance(network, EstimatorNetwork)
@@ -180,12 +146,11 @@ def make_router(experiment: Experiment, splits: Splits, parts: int = 1) -> Route
         network.eval()(train.source[train.rows[:1]])
     network.train()
     fast = speed(recipe, experiment.trainer.accelerator)
-    optimizer = make_optimizer(recipe, network)
     return RouterModule(
         network=network,
         method=method,
         aux=aux,
-        optimizer=optimizer,
+        optimizer=make_optimizer(recipe, network),
         schedule=recipe.schedule,
         channels_last=fast["channels_last"],
         compile_mode=fast["compile"],
@@ -209,9 +174,7 @@ def make_network(experiment: Experiment, splits: Splits, method: Method) -> nn.M
 
 def make_optimizer(recipe: Recipe, network: nn.Module) -> MakeOptimizer:
     """A function from parameters to an optimizer. It is tried here: torch checks the arguments only when it is called."""
-    fused = recipe.fused and "fused" in parameters_of(
-        recipe.optimizer, ("fused",)
-    )  # some optimizers have no such kernel
+    fused = recipe.fused and "fused" in parameters_of(recipe.optimizer, ("fused",))  # some have no such kernel
     optimizer = partial(make_factory(recipe.optimizer), **({"fused": True} if fused else {}))
     try:
         if parameters := list(network.parameters()):  # a simple router has none

@@ -13,14 +13,12 @@ from l2d.utils.errors import ParameterError
 
 
 class DeferralData(pl.LightningDataModule):
-    """Costs are computed beforehand: training never calls an expert.
-
-    on_device: whether all inputs lie on the device: true, false (stream them from pinned host memory), or auto (true if they fit).
-    parts: number of micro-batches per batch, raised after running out of memory; evaluation batches shrink by the same factor.
-    """
+    """Costs are computed beforehand: training never calls an expert. on_device: whether all inputs lie on the device: true,
+    false (stream them from pinned host memory), or auto (true if they fit). parts: number of micro-batches per batch, raised
+    after running out of memory; evaluation batches shrink by the same factor."""
 
     def __init__(
-        self, splits: Splits, *, batch_size: int, augment: str, on_device: str, seed: int, parts: int = 1
+        self, splits: Splits, batch_size: int, augment: str, on_device: str, seed: int, parts: int = 1
     ) -> None:
         super().__init__()
         if augment != "none" and splits.train.source.ndim != 4:
@@ -48,8 +46,7 @@ class DeferralData(pl.LightningDataModule):
             parts=self.parts,
         )
         if min(batches.sizes) < 2:
-            problem = "leaves a batch of one row, which batch normalisation cannot take"
-            raise ParameterError("batch_size", problem, self.batch_size)
+            raise ParameterError("batch_size", "leaves a batch of one row: no batch normalisation", self.batch_size)
         return batches
 
     def val_dataloader(self) -> Batches:

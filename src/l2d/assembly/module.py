@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
 from l2d.data.batches import Batch
-from l2d.lightning.learner import Learner, MakeOptimizer
+from l2d.lightning.learner import Learner
 from l2d.methods.auxiliary import ExpertsAux, LabelAux
 from l2d.methods.method import Method
 from l2d.networks.heads import without_aux
@@ -17,33 +18,19 @@ Aux = LabelAux | ExpertsAux
 
 
 class RouterModule(Learner):
-    """network: inputs -> outputs [B, method.num_outputs]. blaming: attributes errors of the method to its key. has_oracle: whether
-    it is known which expert is the cheapest on a validation row."""
+    """blaming: attributes errors of the method to its key. has_oracle: whether it is known which expert is the cheapest on a
+    validation row. learner: arguments of Learner; the network's outputs are [B, method.num_outputs]."""
 
     def __init__(
         self,
         *,
-        network: nn.Module,
         method: Method,
         aux: Aux | None = None,
-        optimizer: MakeOptimizer,
-        schedule: str,
-        channels_last: bool,
-        compile_mode: str,
-        ema: float = 0.0,
-        parts: int = 1,
         blaming: Callable[[], AbstractContextManager[None]] = nullcontext,
         has_oracle: bool = True,
+        **learner: Any,
     ) -> None:
-        super().__init__(
-            network=network,
-            optimizer=optimizer,
-            schedule=schedule,
-            channels_last=channels_last,
-            compile_mode=compile_mode,
-            ema=ema,
-            parts=parts,
-        )
+        super().__init__(**learner)
         self.method, self.aux, self.blaming, self.has_oracle = method, aux, blaming, has_oracle
 
     def losses(self, outputs: Tensor, costs: Tensor, labels: Tensor) -> Tensor:
@@ -70,10 +57,8 @@ class RouterModule(Learner):
         outputs = self(inputs)
         with self.blaming():
             decisions = self.method.decide(outputs)
-        means = {
-            "val/loss": self.own_losses(outputs, costs, labels).mean(),
-            "val/deferral_loss": paid(costs, decisions).mean(),
-        }
+        losses = self.own_losses(outputs, costs, labels)
+        means = {"val/loss": losses.mean(), "val/deferral_loss": paid(costs, decisions).mean()}
         if self.has_oracle:
             means["val/agrees_with_oracle"] = (decisions == cheapest(costs)).float().mean()
         self.log_dict(means, batch_size=len(inputs))

@@ -103,9 +103,7 @@ class PricedRows:
         return torch.cat(found)
 
 
-def priced_rows(
-    held_out: HeldOut, prices: Tensor | None
-) -> tuple[PricedRows | None, PricedRows | None, PricedRows | None]:
+def priced_rows(held_out: HeldOut, prices: Tensor | None) -> tuple[PricedRows | None, ...]:
     """The rows that were not seen; and, if the routers of folds judged them, the rows that were: as the router that is deployed
     expects them, and as a fold's router does. The price to pay there is the expected one: a router that learned from a row takes an
     expert where it was cheap by chance. prices [p]; None: each row has its own, unless the run kept none."""
@@ -131,10 +129,8 @@ def paid_at_each(prices: Tensor, decisions: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class SpendCurve:
     """A router's spend at each factor, and the price of each expert alone: means over rows, and in resamples of the rows.
-
     decisions [factors, n], errors, prices [n, p]: of the rows that were not seen. spend [factors], alone [p]; resampled,
-    alone_resampled: [resamples, …]. None of these is negative, as estimates from a log may be.
-    """
+    alone_resampled: [resamples, …]. None of these is negative, as estimates from a log may be."""
 
     factors: Tensor
     decisions: Tensor
@@ -147,11 +143,10 @@ class SpendCurve:
 
 
 def spend_curve(held_out: HeldOut, prices: Tensor | None) -> SpendCurve:
-    """If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than the
-    deployed router, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on rows that
-    both learned from. Its spend on its own rows alone would be too small: on rows that it learned by heart, a router knows which
-    cheap experts are right. With too few rows to compare (after undersampling), the folds' spend alone is used.
-    """
+    """If the router itself judged the rows, its spend there is known. If the routers of folds did, they decide otherwise than
+    the deployed router, which learned from more rows. Its spend is then theirs, plus how much more it spends than they do on
+    rows that both learned from. Its spend on its own rows alone would be too small: on rows that it learned by heart, a router
+    knows which cheap experts are right. With too few rows to compare (after undersampling), the folds' spend alone is used."""
     rows, own, seen = priced_rows(held_out, prices)
     if rows is None:
         raise ParameterError("budget", "the run kept no prices to find it with")
@@ -191,11 +186,9 @@ def factors_to_try(crossings: Tensor) -> Tensor:
 def keep_within(
     held_out: HeldOut, prices: Prices, budget: float, confidence: float | None, names: tuple[str, ...]
 ) -> OperatingPoint:
-    """The least factor on the prices that keeps the mean spend within the budget, an amount in the unit of the prices in training.
-
-    prices: without a list, each row has its own, which the held-out rows say. confidence: with .95, the chance of overspending is
-    at most 5 %. None: it is about one half where the budget binds.
-    """
+    """The least factor on the prices that keeps the mean spend within the budget, an amount in the unit of the prices in
+    training. prices: without a list, each row has its own, which the held-out rows say. confidence: with .95, the chance of
+    overspending is at most 5 %. None: it is about one half where the budget binds."""
     if not 0 <= budget < float("inf"):
         raise ParameterError("budget", "must be a finite number, not negative", f"{budget:g}")
     if confidence is not None and not 0.5 <= confidence < 1:

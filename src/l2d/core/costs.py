@@ -37,9 +37,8 @@ def check_costs(costs: Tensor, known: Tensor | None = None) -> None:
         bad &= known
     if bad.any():
         row, k = (int(i) for i in bad.nonzero()[0])
-        raise L2DError(
-            f"costs: {int(bad.sum())} not finite or negative, the first is {float(costs[row, k])} in row {row} for expert {k + 1}"
-        )
+        first = f"the first is {float(costs[row, k])} in row {row} for expert {k + 1}"
+        raise L2DError(f"costs: {int(bad.sum())} not finite or negative; {first}")
 
 
 def paid(costs: Tensor, decisions: Tensor) -> Tensor:

@@ -18,10 +18,8 @@ def argmax_last(scores: Tensor) -> Tensor:
 
 def stationary_log(log_matrix: Tensor) -> Tensor:
     """The log of the stationary distribution of row-stochastic matrices given as logs, [..., p, p] -> [..., p].
-
-    Grassmann-Taksar-Heyman elimination: states are removed one by one, and each state's flow goes to those that remain. It
-    only adds, multiplies and divides positive numbers, so in logs nothing cancels and nothing underflows.
-    """
+    Grassmann-Taksar-Heyman elimination: states are removed one by one, and each state's flow goes to those that remain. It only
+    adds, multiplies and divides positive numbers, so in logs nothing cancels and nothing underflows."""
     p = log_matrix.shape[-1]
     block, entering = log_matrix, []
     for last in range(p - 1, 0, -1):
@@ -45,9 +43,8 @@ def comp_sum_posterior(scores: Tensor, rho: Tensor, tau: float = 1.0) -> Tensor:
     p̂ ∝ ρ ⊙ stationary(S) ⊙ diag(S)^{1−τ}; for equal ρ, softmax(f/ρ)^{2−τ}.
     """
     scores = at_least_float32(scores)
-    scores = scores - scores.amax(
-        dim=-1, keepdim=True
-    )  # before the division: large scores would lose their differences
+    # Before the division: large scores would lose their differences.
+    scores = scores - scores.amax(dim=-1, keepdim=True)
     rho = rho.to(scores)
     log_matrix = torch.log_softmax(scores[..., None, :] / rho[:, None], dim=-1)
     log_p = stationary_log(log_matrix) + rho.log()

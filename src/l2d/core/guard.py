@@ -149,10 +149,8 @@ def fit_offsets(utilities: Tensor, costs: Tensor) -> tuple[float, ...]:
 
 
 def best_offset(utilities: Tensor, costs: Tensor, k: int) -> float:
-    """The offset of expert k's utility with the least mean cost, all others fixed: the middle of the best interval.
-
-    k gets a row once the offset lifts it above the best other expert, so the mean cost changes at n points only.
-    """
+    """The offset of expert k's utility with the least mean cost, all others fixed: the middle of the best interval. k gets a
+    row once the offset lifts it above the best other expert, so the mean cost changes at n points only."""
     others = utilities.clone()
     others[:, k] = -torch.inf
     rival = argmax_last(others)

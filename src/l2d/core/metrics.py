@@ -54,11 +54,9 @@ def collapsed_expert(ratios: list[float], oracle_ratios: list[float]) -> int | N
 
 
 def calibration(posterior: Tensor, mass: Tensor) -> list[list[float]]:
-    """For each of ten bins of p̂ that is not empty: its weight, the mean p̂ and the observed share of the mass.
-
-    posterior p̂ [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x]. So over a set of (x, k) chosen by x alone, Σ mass_k is expected to
-    be Σ p̂_k·C(x) with C = Σ_j mass_j: every pair has the weight C(x).
-    """
+    """For each of ten bins of p̂ that is not empty: its weight, the mean p̂ and the observed share of the mass. posterior p̂
+    [N, p] estimates E[mass_k|x] / Σ_j E[mass_j|x]. So over a set of (x, k) chosen by x alone, Σ mass_k is expected to be
+    Σ p̂_k·C(x) with C = Σ_j mass_j: every pair has the weight C(x)."""
     p_hat, mass = posterior.double(), mass.double()
     total = mass.sum(dim=1, keepdim=True).expand_as(mass)
     place = (p_hat * 10).long().clamp(0, 9).flatten()
@@ -87,15 +85,11 @@ def by_category(
         rows[category].append(i)
     single = torch.full_like(decisions, best_single(train_costs))
     router, alone, oracle = (paid(costs.double(), chosen) for chosen in (decisions, single, cheapest(costs)))
-    return {
-        name: CategoryScore(
-            len(own),
-            float(router[own].mean()),
-            float(alone[own].mean()),
-            None if from_log else float(oracle[own].mean()),
-        )
-        for name, own in sorted(rows.items())
-    }
+    found = {}
+    for name, own in sorted(rows.items()):
+        means = [float(part[own].mean()) for part in (router, alone, oracle)]
+        found[name] = CategoryScore(len(own), means[0], means[1], None if from_log else means[2])
+    return found
 
 
 def guarded_score(guard: Guard, decisions: Tensor, costs: Tensor, prices: Tensor, names: Sequence[str]) -> GuardedScore:
@@ -120,17 +114,13 @@ def routing_metrics(
     """Everything that follows from the routing of one split."""
     router = score(decisions, costs, prices)
     compared = baselines(train_costs, costs, prices, from_log=from_log)
-    mean_prices = torch.atleast_2d(prices.double()).mean(dim=0)
+    mean_prices = torch.atleast_2d(prices.double()).mean(dim=0).tolist()
+    alone = zip(names, map(paired, costs.double().T), mean_prices, strict=True)
     return RoutingMetrics(
         **vars(router),
         baselines=compared,
         confusion=None if from_log else confusion(decisions, costs),
         collapsed_expert=None if compared.oracle is None else collapsed_expert(router.ratios, compared.oracle.ratios),
-        prices=mean_prices.tolist(),
-        experts=[
-            ExpertAlone(name, error_rate=cost - price, price=price, standard_error=error)
-            for name, (cost, error), price in zip(
-                names, map(paired, costs.double().T), mean_prices.tolist(), strict=True
-            )
-        ],
+        prices=mean_prices,
+        experts=[ExpertAlone(name, cost - price, price, error) for name, (cost, error), price in alone],
     )

@@ -30,10 +30,8 @@ def weights_of(asked: Tensor, propensities: Tensor) -> Tensor:
 
 
 def doubly_robust(known: Tensor, logged: Logged) -> Tensor:
-    """expected + weight·(known − expected). Its mean over rows is right if the propensities or the expectations are.
-
-    known [n, p]: costs or prices, NaN where an expert was not asked -> [n, p]. A single value may be negative.
-    """
+    """expected + weight·(known − expected). Its mean over rows is right if the propensities or the expectations are. known
+    [n, p]: costs or prices, NaN where an expert was not asked -> [n, p]. A single value may be negative."""
     return logged.expected + logged.weights * (known - logged.expected).nan_to_num(nan=0.0)
 
 
@@ -48,21 +46,12 @@ def known_costs(robust: Tensor, logged: Logged) -> Tensor:
 
 
 def value_of(decisions: Tensor, robust: Tensor, logged: Logged) -> OffPolicyValue:
-    """The mean cost of decisions int [n], estimated in three ways. robust [n, p]: the doubly robust costs.
-
-    direct: the model's expectations; its standard error leaves the model's own error out. snips: the known costs where the log
-    asked the chosen expert, by inverse propensity, divided by the sum of the weights; None if the log never did.
-    """
+    """The mean cost of decisions int [n], estimated in three ways. robust [n, p]: the doubly robust costs. direct: the model's
+    expectations; its standard error leaves the model's own error out. snips: the known costs where the log asked the chosen
+    expert, by inverse propensity, divided by the sum of the weights; None if the log never did."""
     expected, weights, chosen = (paid(part.double(), decisions) for part in (logged.expected, logged.weights, robust))
-    return OffPolicyValue(
-        direct=_estimate(expected),
-        snips=_self_normalised(chosen - expected * (1 - weights), weights),
-        doubly_robust=_estimate(chosen),
-    )
-
-
-def _estimate(values: Tensor) -> Estimate:
-    return Estimate(*paired(values))
+    snips = _self_normalised(chosen - expected * (1 - weights), weights)
+    return OffPolicyValue(Estimate(*paired(expected)), snips, Estimate(*paired(chosen)))
 
 
 def _self_normalised(weighted: Tensor, weights: Tensor) -> Estimate | None:
@@ -78,4 +67,4 @@ def _self_normalised(weighted: Tensor, weights: Tensor) -> Estimate | None:
 def policy_value(known: Tensor) -> Estimate:
     """What the log's own policy paid: the mean over rows of the mean cost of the experts that it asked. known [n, p], NaN where
     one was not asked."""
-    return _estimate(known.double().nanmean(dim=1))
+    return Estimate(*paired(known.double().nanmean(dim=1)))

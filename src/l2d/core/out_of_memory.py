@@ -23,16 +23,11 @@ def more_parts(error: RuntimeError, setting: str, rows: int, parts: int) -> int:
         raise error
     tried = -(-rows // parts)
     if rows // (2 * parts) < SMALLEST:
-        problem = (
-            f"out of memory with {tried} rows at a time; use a smaller network, trainer.data_on_device=false or, for texts,"
-            " a lower router.reads.max_length"
-        )
-        raise ParameterError(setting, problem) from error
+        remedy = "use a smaller network, trainer.data_on_device=false or, for texts, a lower router.reads.max_length"
+        raise ParameterError(setting, f"out of memory with {tried} rows at a time; {remedy}") from error
     parts *= 2
-    print(
-        f"out of memory with {tried:,} rows at a time: each batch of {rows:,} is now {parts} micro-batches of"
-        f" {-(-rows // parts):,}, still one step (batch norm, if any, sees a micro-batch)"
-    )
+    now = f"each batch of {rows:,} is now {parts} micro-batches of {-(-rows // parts):,}, still one step"
+    print(f"out of memory with {tried:,} rows at a time: {now} (batch norm, if any, sees a micro-batch)")
     return parts
 
 

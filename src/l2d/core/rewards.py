@@ -26,10 +26,8 @@ def rewards_of(kind: str, costs: Tensor, scale: Tensor | float) -> Tensor:
 
 
 def complement_scale(costs: Tensor, largest: float | None = None) -> float:
-    """The scale that brings the training costs into [0, 1], as Lemma 2 asks; 1 if they are there already.
-
-    largest: the largest cost without noise, if the costs are noisy. A few outliers would make all rewards nearly equal.
-    """
+    """The scale that brings the training costs into [0, 1], as Lemma 2 asks; 1 if they are there already. largest: the largest
+    cost without noise, if the costs are noisy. A few outliers would make all rewards nearly equal."""
     return max(1.0, largest_known(costs) if largest is None else largest)
 
 

@@ -17,10 +17,8 @@ def cheapest_counts(costs: Tensor) -> Tensor:
 
 
 def reward_mass(rewards: Tensor) -> Tensor:
-    """m_k = Σ_i c̄_k/Σ_j c̄_j, at least 1: the size of S_k under the distribution P of Eq. (new).
-
-    rewards [N, p] -> float64 [p]. Rows without any reward add nothing.
-    """
+    """m_k = Σ_i c̄_k/Σ_j c̄_j, at least 1: the size of S_k under the distribution P of Eq. (new). rewards [N, p] -> float64 [p].
+    Rows without any reward add nothing."""
     rewards = rewards.to(torch.float64)
     total = rewards.sum(dim=1, keepdim=True)
     share = torch.where(total > 0, rewards / total, torch.zeros_like(rewards))
@@ -38,9 +36,7 @@ def tie_groups(shares: Tensor, groups: Sequence[Sequence[int]] | None) -> Tensor
     members = [expert for group in groups or () for expert in group]
     p, distinct = len(shares), len(members) == len({*members})
     if groups is not None and not (all(groups) and distinct and all(1 <= expert <= p for expert in members)):
-        raise ParameterError(
-            "rho.groups", f"must be lists of distinct experts from 1 to {p}", [list(group) for group in groups]
-        )
+        raise ParameterError("rho.groups", f"must be lists of distinct experts from 1 to {p}", list(map(list, groups)))
     shares = shares.clone()
     for group in groups or ():
         index = torch.tensor(group) - 1
@@ -57,12 +53,9 @@ def rho_by_rule(
     rho = total * tie_groups(shares, groups) + offset
     k = int(rho.argmin())
     if not rho[k] > 0:
-        raise ParameterError(
-            "rho.offset",
-            f"rho of expert {k + 1} would be {float(rho[k]):.4g} and must be positive (rho.total={total:g} gives it"
-            f" {float(rho[k]) - offset:.4g}); raise the offset or the total",
-            offset,
-        )
+        without = f"rho.total={total:g} gives it {float(rho[k]) - offset:.4g}"
+        problem = f"rho of expert {k + 1} would be {float(rho[k]):.4g} and must be positive ({without})"
+        raise ParameterError("rho.offset", f"{problem}; raise the offset or the total", offset)
     return rho
 
 

@@ -15,9 +15,8 @@ FAR = 10.0  # standard deviations
 
 def standardised(inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """Rows of numbers, standardised, with a 1 at the end; for images and tokens the 1 alone. [n, …] -> [n, F + 1]"""
-    ones = torch.ones(
-        inputs.shape[0], 1, device=inputs.device
-    )  # not len(): an exported router takes any number of rows
+    # Not len(): an exported router takes any number of rows.
+    ones = torch.ones(inputs.shape[0], 1, device=inputs.device)
     if inputs.ndim != 2 or not inputs.is_floating_point():
         return ones
     return torch.cat([((inputs - mean) / std).float().clamp(-FAR, FAR), ones], dim=1)
@@ -25,10 +24,8 @@ def standardised(inputs: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 def fit_crossed(points: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """Regression of each column of values [n, p], NaN where unknown: coefficients [F, p], and for each row what coefficients that
-    were fitted without it expect [n, p]. The penalty, which spares the last column, is the one that expects best there.
-
-    Of many rows, MOST are learned from.
-    """
+    were fitted without it expect [n, p]. The penalty, which spares the last column, is the one that expects best there. Of many
+    rows, MOST are learned from."""
     points, values = points.double(), values.double()
     drawn = torch.from_numpy(stream(0, "log").permutation(len(points)))
     fold = torch.where(drawn < MOST, drawn % FOLDS, FOLDS)  # the last ones are in no fold
@@ -71,11 +68,8 @@ def _solved(square: Tensor, product: Tensor) -> Tensor:
 
 def fit_left_out(points: Tensor, values: Tensor, penalties: Sequence[float]) -> tuple[Tensor, Tensor]:
     """Regression of all columns of values [n, p] with one penalty, which spares the mean: coefficients [F, p] and their offsets
-    [p]. Of the penalties it is the one that expects best of each row if that is left out.
-
-    One decomposition serves all penalties. If row i pulls its own estimate by h_i, the error without it is the residual over
-    1 − h_i.
-    """
+    [p]. The penalty is the one that expects each row best if that is left out. One decomposition serves all penalties. If row i
+    pulls its own estimate by h_i, the error without it is the residual over 1 − h_i."""
     points, values = points.double(), values.double()
     centre, mean = points.mean(dim=0), values.mean(dim=0)
     inputs, outputs, n = points - centre, values - mean, len(points)

@@ -13,10 +13,8 @@ from l2d.utils.parameters import NoiseKind, NonNegative
 
 class Cost:
     """A subclass sets each expert's price. noise, noise_kind: on the training split's costs only, see core/costs.py: noisy.
-
     by_row: each row has its own prices, so the prices of a new row are unknown. from_rows: the prices follow from the training
-    rows, so folds would have different ones. scale: what prices are multiplied by, if there are some.
-    """
+    rows, so folds would have different ones. scale: what prices are multiplied by, if there are some."""
 
     by_row: ClassVar[bool] = False
     error_price: float | None = None
@@ -44,8 +42,7 @@ class Cost:
         for k, name in enumerate(panel.names):
             largest = largest_known(panel.train.errors[:, k])
             if largest > 1:
-                problem = f"is the price of an error between 0 and 1, but {name} has a loss of {largest:g}"
-                problem += "; give losses in that range"
+                problem = f"is the price of an error between 0 and 1, but {name} has a loss of {largest:g}; rescale the losses"
                 raise ParameterError("error_price", problem, self.error_price)
 
     def check_dollars(self, panel: Panel) -> None:

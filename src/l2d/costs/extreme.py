@@ -38,24 +38,18 @@ def strongest(errors: Tensor) -> int:
 
 def extreme_prices(errors: Tensor, names: Sequence[str]) -> Tensor:
     """β [p] on the grid {0, 0.1, …, 1}^p, at least one of them 0, for which the strongest expert's share of the rows is nearest
-    95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p].
-
-    Rows with the same errors have the same cheapest expert, so it is enough to look at the 2^p possible patterns of errors.
-    """
+    95 %. Ties go to the least sum, then to the first in lexicographic order. errors 0 or 1 [N, p]. Rows with the same errors
+    have the same cheapest expert, so it is enough to look at the 2^p possible patterns of errors."""
     p = errors.shape[1]
     if p > MOST_EXPERTS:
-        raise ParameterError(
-            "", f"extreme prices allow at most {MOST_EXPERTS} experts, not {p}; use cost=error_plus_cost"
-        )
+        raise ParameterError("", f"extreme prices: at most {MOST_EXPERTS} experts, not {p}; use cost=error_plus_cost")
     if errors.isnan().any():
         raise ParameterError("", "extreme prices need the outcome of every expert on every row; this is a log")
     graded = ~((errors == 0) | (errors == 1))
     if graded.any():
         row, k = (int(i) for i in graded.nonzero()[0])
-        problem = (
-            f"extreme prices need experts that are right or wrong; {names[k]} has an error of {float(errors[row, k]):g}"
-        )
-        raise ParameterError("", problem)
+        found = f"{names[k]} has an error of {float(errors[row, k]):g}"
+        raise ParameterError("", f"extreme prices need experts that are right or wrong; {found}")
     patterns, counts = errors.double().unique(dim=0, return_counts=True)
     steps = torch.cartesian_prod(*[torch.arange(STEPS + 1)] * p)  # in lexicographic order
     steps = steps[(steps == 0).any(dim=1)]
@@ -75,10 +69,4 @@ def extreme_shares(prices: Sequence[float], train: Tensor, test: Tensor, names: 
         chosen = cheapest(expert_costs(errors, torch.tensor(list(prices), dtype=torch.float64)))
         return int((chosen == strong).sum()) / len(errors)
 
-    return ExtremeShares(
-        expert=names[strong],
-        prices=list(prices),
-        target=PERCENT / 100,
-        share_train=share(train),
-        share_test=share(test),
-    )
+    return ExtremeShares(names[strong], list(prices), PERCENT / 100, share(train), share(test))

@@ -33,17 +33,15 @@ class PriceColumns(Cost):
         if self.latency_price and panel.train.latencies is None:
             problem = f"these data have no latency of every expert; dataset=table looks for {wanted('latency', panel)}"
             raise ParameterError("latency_price", problem, self.latency_price)
-        for answers in (panel.train, panel.test):
-            if self.latency_price and answers.latencies is not None:
-                lacking = (answers.latencies.isnan() & ~answers.errors.isnan()).any(dim=0)
-                if lacking.any():
-                    name = panel.names[int(lacking.int().argmax())]
-                    problem = f"the latency of {name} is empty on rows on which it was asked"
-                    raise ParameterError("latency_price", problem, self.latency_price)
+        both = panel.train.followed_by(panel.test)
+        if self.latency_price and both.latencies is not None:
+            lacking = (both.latencies.isnan() & ~both.errors.isnan()).any(dim=0)
+            if lacking.any():
+                name = panel.names[int(lacking.int().argmax())]
+                problem = f"the latency of {name} is empty on rows on which it was asked"
+                raise ParameterError("latency_price", problem, self.latency_price)
         if panel.train.prices is None and not self.latency_price:
-            raise ParameterError(
-                "", f"these data have no price columns; dataset=table looks for {wanted('price', panel)}"
-            )
+            raise ParameterError("", f"the data have no prices; dataset=table looks for {wanted('price', panel)}")
         self.check_dollars(panel)
 
     def prices(self, panel: Panel, train: Tensor) -> Tensor:  # noqa: ARG002

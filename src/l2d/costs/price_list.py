@@ -13,11 +13,8 @@ from l2d.utils.parameters import NoiseKind, NonNegative, Positive, PriceNames
 
 
 class PriceList(Cost):
-    """c_k = 1[g_k(x) ≠ y] + scale·β_k.
-
-    prices: one per expert, in their order or by name; coverage: each expert's share of the classes; or logged: what each cost in a
-    log, on average.
-    """
+    """c_k = 1[g_k(x) ≠ y] + scale·β_k. prices: one per expert, in their order or by name; coverage: each expert's share of the
+    classes; or logged: what each cost in a log, on average."""
 
     scale: float
 
@@ -64,8 +61,6 @@ def logged_prices(panel: Panel) -> list[float]:
         asked = ~(column + chance).isnan()
         known, weights = column[asked], 1 / chance[asked]
         if not len(known):
-            raise ParameterError(
-                "prices", f"{name} was never asked, so its price is not known; list the prices", "logged"
-            )
+            raise ParameterError("prices", f"{name} was never asked: its price is not known; list the prices", "logged")
         found.append(float(known[0] if (known == known[0]).all() else (weights * known).sum() / weights.sum()))
     return found

@@ -70,12 +70,10 @@ def same_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """The experts of a run: their names and what they did on the training and the test rows.
-
-    coverage [p], knows bool [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have
-    classes of their own. learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere.
-    price_scale: what the run that wrote a log multiplied prices by, if it is known. dollars: whether the data call their prices so.
-    """
+    """The experts of a run: their names and what they did on the training and the test rows. coverage [p], knows bool
+    [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have classes of their own.
+    learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. price_scale: what the
+    run that wrote a log multiplied prices by, if it is known. dollars: whether the data call their prices so."""
 
     names: tuple[str, ...]
     train: Answers

@@ -11,10 +11,8 @@ def draw_augmentation(n: int, pad: int, generator: torch.Generator) -> Tensor:
 
 
 def crop_flip(images: Tensor, draws: Tensor, flip: bool) -> Tensor:
-    """Shift each image, filling with zeros (pad, then crop), and mirror it where its draw says so.
-
-    images [B, H, W, C], draws: of `draw_augmentation`, on the same device. Returns the same shape and dtype.
-    """
+    """Shift each image, filling with zeros (pad, then crop), and mirror it where its draw says so. images [B, H, W, C], draws:
+    of `draw_augmentation`, on the same device. Returns the same shape and dtype."""
     b, h, w, _ = images.shape
     y = torch.arange(h, device=images.device) + draws[:, :1]
     x = torch.arange(w, device=images.device).expand(b, w)

@@ -40,9 +40,8 @@ def place(inputs: Tensor, device: torch.device, on_device: str) -> Inputs:
     """on_device: true (whole), false (streamed), auto (whole if it takes less than half of the device's free memory). A CPU has the
     inputs already, and streaming gathers them faster there."""
     fits = device.type != "cuda" or inputs.nbytes < torch.cuda.mem_get_info(device)[0] / 2
-    return Inputs(
-        inputs, device, resident=on_device == "true" or (on_device == "auto" and device.type != "cpu" and fits)
-    )
+    chosen = on_device == "auto" and device.type != "cpu" and fits
+    return Inputs(inputs, device, resident=on_device == "true" or chosen)
 
 
 def eval_batch(inputs: Tensor) -> int:
@@ -159,8 +158,7 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         device = self.inputs.device
         order, draws = self._ahead[1] if self._ahead and self._ahead[0] == self.epoch else self._draw(self.epoch)
-        rows, on_device = self.rows[order], order.to(device)
-        rows = rows.to(device) if self.inputs.resident else rows
+        rows, on_device = self.rows[order].to(device if self.inputs.resident else "cpu"), order.to(device)
         draws = draws.to(device) if draws is not None else None
         for number, part in enumerate(self.slices, start=1):
             if self.seed is not None and number == len(self):  # while the device still works on this epoch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,57 +12,41 @@ if TYPE_CHECKING:
     from l2d.data.text.encoders import Encoder
 
 
-class Dataset(Protocol):
-    """`load` and `fingerprint` are the dataset's own; DatasetBase has defaults for the rest."""
+class DatasetBase:
+    """`load` and `fingerprint` are the dataset's own; the rest has defaults. encoder: the reader of its texts."""
+
+    encoder: Encoder | None = None
 
     @property
     def gives(self) -> str | None:
         """The kind of a router's inputs, images or rows; None if it is known only after loading."""
+        return None
 
     @property
     def divisible(self) -> bool:
         """True if the test rows are drawn, so that every row could be a test row once."""
-
-    @property
-    def encoder(self) -> Encoder | None:
-        """The reader of its texts."""
+        return False
 
     def fingerprint(self, data_dir: Path) -> str:
         """The version of the data; empty if there is only one, or none yet. Nothing is loaded."""
+        raise NotImplementedError
 
-    def load(self, data_dir: Path) -> Arrays: ...
+    def load(self, data_dir: Path) -> Arrays:
+        raise NotImplementedError
 
-    def is_here(self, data_dir: Path) -> bool:
+    def is_here(self, data_dir: Path) -> bool:  # noqa: ARG002
         """True if nothing has to be fetched."""
+        return True
 
-    def expert_names(self, data_dir: Path) -> Sequence[str]:
+    def expert_names(self, data_dir: Path) -> Sequence[str]:  # noqa: ARG002
         """The experts whose outcomes are in the data, in order. Nothing is loaded."""
+        return ()
 
     def check_file(self, data_dir: Path) -> None:
         """Raise if a file cannot be read."""
 
 
-class DatasetBase:
-    """The defaults of a dataset's optional members."""
-
-    @property
-    def gives(self) -> str | None:
-        return None
-
-    @property
-    def divisible(self) -> bool:
-        return False
-
-    encoder: Encoder | None = None
-
-    def is_here(self, data_dir: Path) -> bool:  # noqa: ARG002
-        return True
-
-    def expert_names(self, data_dir: Path) -> Sequence[str]:  # noqa: ARG002
-        return ()
-
-    def check_file(self, data_dir: Path) -> None:
-        pass
+Dataset = DatasetBase
 
 
 class _WithDefaults:

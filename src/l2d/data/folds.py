@@ -13,25 +13,23 @@ from l2d.data.splits import cross_validation_fold
 
 def pooled(arrays: Arrays) -> Arrays:
     """All rows as training rows, none as test rows."""
-    answers, panel = None, arrays.panel
+    panel, ids, train_ids = arrays.panel, arrays.ids, arrays.train_ids
+    groups, categories, both = arrays.groups, arrays.categories, arrays.train_categories
     if panel is not None:
         answers = panel.train.followed_by(panel.test)
+        panel = replace(panel, train=answers, test=answers[torch.arange(0)])
     return Arrays(
         torch.cat([arrays.train_inputs, arrays.test_inputs]),
         torch.cat([arrays.train_labels, arrays.test_labels]),
         arrays.test_inputs[:0],
         arrays.test_labels[:0],
         arrays.num_classes,
-        panel=None
-        if answers is None or panel is None
-        else replace(panel, train=answers, test=answers[torch.arange(0)]),
-        groups=_both(arrays.groups, arrays.test_groups),
-        categories=None if arrays.categories is None else (),
-        train_categories=_joined(arrays.train_categories, arrays.categories),
-        ids=None if arrays.ids is None else arrays.ids[:0],
-        train_ids=None
-        if arrays.ids is None or arrays.train_ids is None
-        else np.concatenate([arrays.train_ids, arrays.ids]),
+        panel=panel,
+        groups=None if groups is None or arrays.test_groups is None else torch.cat([groups, arrays.test_groups]),
+        categories=None if categories is None else (),
+        train_categories=None if both is None or categories is None else both + categories,
+        ids=None if ids is None else ids[:0],
+        train_ids=None if ids is None or train_ids is None else np.concatenate([train_ids, ids]),
         texts=None if arrays.texts is None else (arrays.texts[0] + arrays.texts[1], []),
         seen=arrays.seen,
     )
@@ -58,11 +56,3 @@ def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]
     if panel is not None and found.panel is not None:
         found = replace(found, panel=replace(panel, train=found.panel.train, test=found.panel.test))
     return found, test
-
-
-def _both(train: Tensor | None, test: Tensor | None) -> Tensor | None:
-    return None if train is None or test is None else torch.cat([train, test])
-
-
-def _joined(train: tuple[str, ...] | None, test: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if train is None or test is None else train + test

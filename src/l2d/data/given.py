@@ -71,15 +71,12 @@ def read_inputs(X: Any, text: str | None, embed: Embed | None) -> tuple[Tensor, 
     if array.ndim in (3, 4):
         images = array[..., None] if array.ndim == 3 else array
         if images.dtype != np.uint8 or images.shape[-1] not in (1, 3):
-            raise ParameterError(
-                "X", f"images must be uint8 [n, height, width, 1 or 3], not {array.dtype} {list(array.shape)}"
-            )
+            found = f"{array.dtype} {list(array.shape)}"
+            raise ParameterError("X", f"images must be uint8 [n, height, width, 1 or 3], not {found}")
         return torch.from_numpy(np.ascontiguousarray(images)), Seen(), None
     if array.ndim != 2:
-        raise ParameterError(
-            "X",
-            f"must be [n, features], images [n, height, width, channels] or a list of texts, not {list(array.shape)}",
-        )
+        kinds = "[n, features], images [n, height, width, channels] or a list of texts"
+        raise ParameterError("X", f"must be {kinds}, not {list(array.shape)}")
     return array_inputs(array, array.shape[1:], ()), Seen(), None
 
 
@@ -135,10 +132,8 @@ def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None, *
 def read_outcomes(
     costs: Any, errors: Any, prices: Any, names: Sequence[str] = (), *, gaps: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then.
-
-    names: of the experts. A DataFrame with columns of these names is put into that order. gaps: NaN is "not asked".
-    """
+    """errors [n, p] and prices [p] or [n, p]. Costs that include the prices count as errors; prices are None then. names: of
+    the experts. A DataFrame with columns of these names is put into that order. gaps: NaN is "not asked"."""
     if (costs is None) == (errors is None):
         raise ParameterError("costs", "give either costs, or errors and optionally prices")
     if costs is not None and prices is not None:
@@ -203,14 +198,5 @@ def make_arrays(
         answers, problem = with_kept_propensities(answers, others=False, each_asked=False)
         if problem:
             print(problem, file=sys.stderr)
-    none = torch.arange(0)
-    return Arrays(
-        inputs,
-        classes,
-        inputs[:0],
-        classes[:0],
-        num_classes,
-        panel=Panel(names, answers, answers[none]),
-        groups=groups,
-        seen=seen,
-    )
+    panel = Panel(names, answers, answers[torch.arange(0)])
+    return Arrays(inputs, classes, inputs[:0], classes[:0], num_classes, panel=panel, groups=groups, seen=seen)

@@ -129,12 +129,12 @@ class Sheet:
         empty = missing(cells)
         wrong = np.isnan(floats(cells)) & ~empty
         filled = int((~empty).sum())
-        nothing = (
-            np.array([str(cell).strip().lower() in NOTHING for cell in cells.to_pylist()]) if wrong.any() else wrong
-        )
-        if wrong.any() and (wrong & ~nothing).sum() < (filled - (wrong & nothing).sum()) / 2:
+        if not wrong.any():
+            return filled > 0
+        nothing = np.array([str(cell).strip().lower() in NOTHING for cell in cells.to_pylist()])
+        if (wrong & ~nothing).sum() < (filled - (wrong & nothing).sum()) / 2:
             self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
-        return filled > 0 and not wrong.any()
+        return False
 
     def is_prose(self, column: str) -> bool:
         """Return whether it is a column of text: most cells differ and have several words."""

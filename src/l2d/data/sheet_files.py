@@ -52,9 +52,7 @@ def check_names(path: Path, names: list[str]) -> None:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise L2DError(f"{path}: more than one column is called {listed(twice)}")
     if odd := [repr(name) for name in names if not name or name != name.strip()]:
-        raise L2DError(
-            f"{path}: column {listed(odd)}: no name, or spaces around it; in pandas, use to_csv(index=False)"
-        )
+        raise L2DError(f"{path}: column {listed(odd)}: no name, or spaces around it; pandas: to_csv(index=False)")
     if len(names) == 1 and (other := next((mark for mark in OTHER_MARKS if mark in names[0]), None)):
         raise L2DError(f"{path}: one column, {names[0][:40]!r}; a CSV has commas between its cells, not {other!r}")
 
@@ -133,8 +131,7 @@ def _json_cells(cells: list[Any]) -> Any:
     except UnicodeEncodeError:  # half of a character: a text was cut within an emoji
         return _json_cells(json.loads(json.dumps(cells, ensure_ascii=False).encode(errors="replace")))
     except (pa.ArrowException, OverflowError):
-        texts = [cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells]
-        return text_cells(texts)
+        return text_cells([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
 
 
 def text_cells(cells: Sequence[object]) -> Any:

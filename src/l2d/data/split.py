@@ -1,6 +1,7 @@
 """One split of a run: rows, the experts' answers on them, and what these cost."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 
@@ -38,16 +39,6 @@ class Split:
 
     def take(self, positions: Tensor) -> "Split":
         """The rows at these positions, in this order; positions may repeat, or be a mask."""
+        taken: dict[str, Any] = {name: vars(self)[name][positions] for name in ("rows", "answers", "costs", "labels")}
         prices = self.prices if self.prices.ndim == 1 else self.prices[positions]
-        costs, labels = self.costs[positions], self.labels[positions]
-        logged = None if self.logged is None else self.logged[positions]
-        return Split(
-            self.source,
-            self.rows[positions],
-            self.answers[positions],
-            costs,
-            prices,
-            labels,
-            logged,
-            self.without_prices,
-        )
+        return replace(self, **taken, prices=prices, logged=None if self.logged is None else self.logged[positions])

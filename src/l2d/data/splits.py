@@ -13,6 +13,7 @@ from l2d.data.arrays import Arrays
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
 
+Sides = tuple[Tensor, Tensor]  # rows that are kept, and rows that are held out
 SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", "val", "valid", "dev"), "validation")}
 
 
@@ -29,9 +30,7 @@ def squeezed(text: str) -> str:
     return text if words == text else words
 
 
-def draw_whole_groups(
-    draw: Callable[[Tensor], tuple[Tensor, Tensor]], labels: Tensor, groups: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def draw_whole_groups(draw: Callable[[Tensor], Sides], labels: Tensor, groups: Tensor | None) -> Sides:
     """Sorted rows (kept, held out) such that no group is on both sides: whole groups are drawn, by the label of their first row."""
     if groups is None:
         return draw(labels)
@@ -46,11 +45,8 @@ def _sides(held_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def split(arrays: Arrays, fraction: float, seed: int, fold: str | None = None) -> tuple[Tensor, Tensor]:
-    """Sorted training rows (kept, held out for validation).
-
-    The data may say which are held out. Otherwise `fold` names one of the folds that the seed deals the rows into ("2/5" is the
-    second of five), or a share of each class is drawn by seed.
-    """
+    """Sorted training rows (kept, held out for validation). The data may say which are held out. Otherwise `fold` names one of
+    the folds that the seed deals the rows into ("2/5" is the second of five), or a share of each class is drawn by seed."""
     if fold is not None:
         return cross_validation_fold(arrays, fold, seed)
     if arrays.validation is not None:
@@ -110,11 +106,9 @@ def latest_rows(times: np.ndarray, fraction: float, groups: Tensor | None) -> tu
 def stratified_split(
     labels: Tensor, fraction: float, seed: int, *, parameter: str = "validation_fraction", strict: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Sorted rows (kept, held out), each class held out in proportion.
-
-    parameter: the caller's name for the fraction. Not strict: classes are ignored if there are too many or one has a single row.
-    The same rows as scikit-learn's train_test_split, whose import takes seconds.
-    """
+    """Sorted rows (kept, held out), each class held out in proportion. parameter: the caller's name for the fraction. Not
+    strict: classes are ignored if there are too many or one has a single row. The same rows as scikit-learn's train_test_split,
+    whose import takes seconds."""
     classes, sizes = np.unique(labels.numpy(), return_inverse=True, return_counts=True)[1:]
     n = len(labels)
     held = math.ceil(fraction * n)

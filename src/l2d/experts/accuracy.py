@@ -28,8 +28,5 @@ def accuracy_by_expert(answers: Answers, labels: Tensor, knows: Tensor | None) -
         return float(right[known, k].mean()) if known.any() else None
 
     everything = torch.ones(len(right), dtype=torch.bool)
-    nothing = ~everything
-    return [
-        ExpertAccuracy(mean(k, own[:, k]), mean(k, nothing if knows is None else ~own[:, k]), mean(k, everything))
-        for k in range(p)
-    ]
+    others = own if knows is None else ~own
+    return [ExpertAccuracy(mean(k, own[:, k]), mean(k, others[:, k]), mean(k, everything)) for k in range(p)]

@@ -12,6 +12,7 @@ from l2d.data.arrays import Arrays
 from l2d.utils.errors import L2DError, ParameterError
 
 SEE = "docs/human_experts.md says where to get it"
+AS_PUBLISHED = "use the file and the dataset as they were published"
 CLEAN = "clean_label"
 LEAST_AGREEMENT = 0.9  # of the majority vote with the label: 99 % in the published order, about 10 % in any other
 
@@ -33,10 +34,8 @@ def read_annotations(file: Path, columns: Sequence[str], arrays: Arrays) -> list
     read = read_columns(file, (CLEAN, *columns), size, arrays.num_classes)
     wrong = sum(int((read[CLEAN][rows] != labels).sum()) for rows, labels in splits)
     if wrong:
-        raise L2DError(
-            f"{file}: not in the order of the images: {wrong:,} of {size:,} entries of {CLEAN} differ from the image's label;"
-            " use the file and the dataset as they were published"
-        )
+        differ = f"{wrong:,} of {size:,} entries of {CLEAN} differ from the image's label"
+        raise L2DError(f"{file}: not in the order of the images: {differ}; {AS_PUBLISHED}")
     people = torch.stack([read[column] for column in columns], dim=1)
     return [people[rows] for rows, _ in splits]
 
@@ -59,17 +58,13 @@ def _load(file: Path) -> Any:
     except OSError as error:
         raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
     except Exception as error:  # a damaged or foreign pickle may raise anything
-        raise L2DError(
-            f"{file}: not opened, since it is damaged or holds more than NumPy arrays of integers; {SEE}"
-        ) from error
+        raise L2DError(f"{file}: not opened: damaged, or more than NumPy arrays of integers; {SEE}") from error
 
 
 def _labels(file: Path, column: str, values: Any, size: int, num_classes: int) -> Tensor:
     array = np.asarray(values, dtype=None if isinstance(values, np.ndarray | Tensor) else object)
     if array.dtype.kind not in "iu" or array.shape not in ((size,), (size, 1)):
-        raise L2DError(
-            f"{file}: {column} must be {size:,} integers, one per image of the dataset, found {_shape(array)}"
-        )
+        raise L2DError(f"{file}: {column} must be {size:,} integers, one per image, found {_shape(array)}")
     if array.min() < 0 or array.max() >= num_classes:
         raise L2DError(f"{file}: {column} must lie in 0..{num_classes - 1}")
     return torch.from_numpy(array.reshape(-1).astype(np.int64))
@@ -98,10 +93,8 @@ def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
         raise ParameterError("people", f"an image of {file} has only {fewest} votes", people)
     agreement = float((counts.argmax(axis=1) == arrays.test_labels.numpy()).mean())
     if agreement < LEAST_AGREEMENT:
-        raise L2DError(
-            f"{file}: not in the order of the test images: the majority vote is the label for only {agreement:.0%} of them"
-            " (99% as published); use the file and the dataset as they were published"
-        )
+        share = f"the majority vote is the label for only {agreement:.0%} of them (99% as published)"
+        raise L2DError(f"{file}: not in the order of the test images: {share}; {AS_PUBLISHED}")
     return counts.astype(np.int64)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 from functools import partial
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -38,22 +39,15 @@ class Classifiers:
 
     def answers(self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str) -> tuple[Tensor, Tensor]:
         """Train one on `rows`. Returns its predictions on the training rows `asked` and, if `ask_test`, on all test rows."""
-        parts = 1
+        parts, everything = 1, torch.arange(len(self.arrays.test_labels) if ask_test else 0)
         while True:
             try:
-                return self._answers(rows, asked, ask_test, seed, title, parts)
+                fitted = self._fit(rows, seed, title, parts)
+                return self._predict(*fitted, "train", asked), self._predict(*fitted, "test", everything)
             except RuntimeError as error:
                 setting = f"recipe.batch_size={self.recipe.batch_size}"
                 parts = more_parts(error, setting, even_batch(len(rows), self.recipe.batch_size), parts)
             free_memory()  # outside the handler: the error references the tensors that used up the memory
-
-    def _answers(
-        self, rows: Tensor, asked: Tensor, ask_test: bool, seed: int, title: str, parts: int
-    ) -> tuple[Tensor, Tensor]:
-        trainer, classifier = self._fit(rows, seed, title, parts)
-        everything = torch.arange(len(self.arrays.test_labels) if ask_test else 0)
-        train = self._predict(trainer, classifier, "train", asked)
-        return train, self._predict(trainer, classifier, "test", everything)
 
     def _fit(self, rows: Tensor, seed: int, title: str, parts: int) -> tuple[pl.Trainer, Classifier]:
         recipe, fast = self.recipe, speed(self.recipe, self.compute.accelerator)
@@ -115,17 +109,9 @@ class Classifiers:
         return network
 
     def _batches(self, inputs: Inputs, rows: Tensor, seed: int, parts: int) -> Batches:
-        return Batches(
-            inputs,
-            rows,
-            torch.zeros(len(rows), 0),
-            self.arrays.train_labels[rows],
-            self.recipe.batch_size,
-            seed=seed,
-            augment=self.recipe.augment,
-            pad=self.arrays.train_inputs.shape[1] // 8,
-            parts=parts,
-        )
+        recipe, labels, unused = self.recipe, self.arrays.train_labels[rows], torch.zeros(len(rows), 0)
+        drawn: Any = {"seed": seed, "augment": recipe.augment, "pad": self.arrays.train_inputs.shape[1] // 8}
+        return Batches(inputs, rows, unused, labels, recipe.batch_size, parts=parts, **drawn)
 
     def _predict(self, trainer: pl.Trainer, classifier: Classifier, part: str, rows: Tensor) -> Tensor:
         if not len(rows):

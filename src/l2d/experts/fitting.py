@@ -14,9 +14,7 @@ from l2d.utils.seeding import derive_seed, stream
 
 def expert_rows(labels: Tensor, train: Tensor, owned: Tensor, fraction: float, rng: np.random.Generator) -> Tensor:
     """The sorted rows that an expert learns from: all training rows of its own classes, and `fraction` of all other rows.
-
-    labels int [N], train: row numbers among them, owned bool [num_classes].
-    """
+    labels int [N], train: row numbers among them, owned bool [num_classes]."""
     own = owned[labels[train]]
     others = train[~own]
     chosen = rng.permutation(len(others))[: round(fraction * len(others))]
@@ -31,10 +29,8 @@ def deal_into_folds(train: Tensor, number: int, rng: np.random.Generator) -> lis
 def fit_experts(
     request: ExpertRequest, owners: Tensor, *, network: Factory, recipe: Recipe, fraction: float, folds: int
 ) -> dict[str, np.ndarray]:
-    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integer type that holds the classes.
-
-    owners: the expert of each class. The others are arguments of TrainedExperts; folds is its cross_fit.
-    """
+    """Predictions [N, p] of every expert on all training and all test rows, in the smallest integer type that holds the
+    classes. owners: the expert of each class. The others are arguments of TrainedExperts; folds is its cross_fit."""
     arrays, p = request.arrays, int(owners.max()) + 1
     classifiers = Classifiers(arrays, network, recipe, request.compute)
     train = torch.full((len(arrays.train_labels), p), -1)

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from l2d.utils.parameters import Count
 
 FOLDER = "human"
+OTHER_PEOPLE = (
+    "experts=human: different people labelled the training images (CIFAR-10N) and the test images (CIFAR-10H), and the"
+    " latter make fewer errors: the router is tested on people it was not trained on (docs/human_experts.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,7 @@ class PublishedLabels:
 
 
 PUBLISHED = {
-    "cifar10": PublishedLabels(
-        "CIFAR-10_human.pt", ("random_label1", "random_label2", "random_label3"), "cifar10h-counts.npy"
-    ),
+    "cifar10": PublishedLabels("CIFAR-10_human.pt", tuple(f"random_label{j}" for j in "123"), "cifar10h-counts.npy"),
     "cifar100n": PublishedLabels("CIFAR-100_human.pt", ("noisy_label",), None),
 }
 
@@ -52,11 +54,8 @@ def machines_and_people(p: int, people: int) -> tuple[str, ...]:
 
 class HumanExperts:
     """Machine experts, then people. On cifar10 different people labelled the training and the test split. On cifar100n
-    CIFAR-100N's annotators labelled both.
-
-    A person is a column of labels; many annotators filled it in turns. The seed is that of the machine experts, so that rows they
-    learned from never become validation rows.
-    """
+    CIFAR-100N's annotators labelled both. A person is a column of labels; many annotators filled it in turns. The seed is that
+    of the machine experts, so that rows they learned from never become validation rows."""
 
     seed: int | None
 
@@ -80,15 +79,13 @@ class HumanExperts:
         arrays = request.arrays
         train, test = self._answers(request)  # first: a bad file fails at once, not after training the machine
         machine = self.machine.panel(replace(request, cache=machine_cache(request.cache)))
-        return Panel(
-            machines_and_people(len(machine.names), self.people),
-            append_people(machine.train, train, arrays.train_labels),
-            append_people(machine.test, test, arrays.test_labels),
-            # a person knows all classes
-            None if machine.coverage is None else (*machine.coverage, *[1.0] * self.people),
-            None if machine.knows is None else F.pad(machine.knows, (0, 0, 0, self.people), value=True),
-            machine.learned,
-        )
+        names = machines_and_people(len(machine.names), self.people)
+        learned = append_people(machine.train, train, arrays.train_labels)
+        judged = append_people(machine.test, test, arrays.test_labels)
+        # A person knows all classes.
+        coverage = None if machine.coverage is None else (*machine.coverage, *[1.0] * self.people)
+        knows = None if machine.knows is None else F.pad(machine.knows, (0, 0, 0, self.people), value=True)
+        return Panel(names, learned, judged, coverage, knows, machine.learned)
 
     def _answers(self, request: ExpertRequest) -> tuple[Tensor, Tensor]:
         """What the people say on the training and test rows, int64 [N, people] each."""
@@ -102,11 +99,7 @@ class HumanExperts:
             return splits[0], splits[1]
         counts = read_votes(folder / self.published.votes, self.people, arrays)
         if os.environ.get("LOCAL_RANK", "0") == "0":  # once, if several processes train one router
-            print(
-                "experts=human: different people labelled the training images (CIFAR-10N) and the test images (CIFAR-10H), and the"
-                " latter make fewer errors: the router is tested on people it was not trained on (docs/human_experts.md)",
-                file=sys.stderr,
-            )
+            print(OTHER_PEOPLE, file=sys.stderr)
         return splits[0], draw_votes(counts, self.people, stream(request.seed, "people", "test"))
 
 

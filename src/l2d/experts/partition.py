@@ -24,8 +24,7 @@ def class_owners(coverage: Sequence[float] | None, num_classes: int) -> Tensor:
     import torch
 
     if coverage is None:
-        problem = "missing; these experts divide the classes (choose setup=I, II, III or severe)"
-        raise ParameterError("coverage", problem)
+        raise ParameterError("coverage", "missing; these experts divide the classes (setup=I, II, III or severe)")
     if num_classes < 1:
         raise ParameterError("num_classes", "missing; these experts divide the classes, and the data have none")
     shares = [float(share) for share in coverage]
@@ -46,10 +45,7 @@ def class_panel(arrays: Arrays, coverage: Sequence[float] | None, train: Tensor,
     from l2d.data.arrays import Answers, Panel
 
     owners = class_owners(coverage, arrays.num_classes)
-    return Panel(
-        class_experts(train.shape[1]),
-        Answers(expert_errors(train, arrays.train_labels), train),
-        Answers(expert_errors(test, arrays.test_labels), test),
-        tuple(coverage or ()),
-        owners == torch.arange(train.shape[1])[:, None],
-    )
+    learned = Answers(expert_errors(train, arrays.train_labels), train)
+    judged = Answers(expert_errors(test, arrays.test_labels), test)
+    knows = owners == torch.arange(train.shape[1])[:, None]
+    return Panel(class_experts(train.shape[1]), learned, judged, tuple(coverage or ()), knows)

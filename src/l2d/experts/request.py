@@ -41,11 +41,9 @@ class ExpertRequest:
 
 
 class Experts(Protocol):
-    """What conf/experts/*.yaml builds. seed: None to use the run's own.
-
-    A class may also have a static method expert_names(coverage, **arguments): the names of its panel, in order, from the arguments
-    of its constructor as the config gives them. Prices by name and the same prices as a list are then one run.
-    """
+    """What conf/experts/*.yaml builds. seed: None to use the run's own. A class may also have a static method
+    expert_names(coverage, **arguments): the names of its panel, in order, from the arguments of its constructor as the config
+    gives them. Prices by name and the same prices as a list are then one run."""
 
     seed: int | None
 

@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 
 def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generator) -> Tensor:
-    """g_k(x) = y where expert k owns class y, else uniform over all classes (so sometimes right by luck).
-
-    labels int [N], owners int [num_classes] -> int64 [N, p].
-    """
+    """g_k(x) = y where expert k owns class y, else uniform over all classes (so sometimes right by luck). labels int [N],
+    owners int [num_classes] -> int64 [N, p]."""
     import torch
 
     p = int(owners.max()) + 1
@@ -38,9 +36,6 @@ class SyntheticExperts:
     def panel(self, request: ExpertRequest) -> Panel:
         arrays = request.arrays
         owners = class_owners(request.coverage, arrays.num_classes)
-        return class_panel(
-            arrays,
-            request.coverage,
-            synthetic_predictions(arrays.train_labels, owners, stream(request.seed, "experts", "train")),
-            synthetic_predictions(arrays.test_labels, owners, stream(request.seed, "experts", "test")),
-        )
+        train = synthetic_predictions(arrays.train_labels, owners, stream(request.seed, "experts", "train"))
+        test = synthetic_predictions(arrays.test_labels, owners, stream(request.seed, "experts", "test"))
+        return class_panel(arrays, request.coverage, train, test)

@@ -33,8 +33,7 @@ class TrainedExperts:
         self.seed, self.fraction, self.cross_fit = seed, fraction, cross_fit
         self.network, self.recipe = network, recipe
         if recipe.patience is not None:
-            problem = "experts have no validation rows to stop by; leave it at null"
-            raise ParameterError("recipe.patience", problem, recipe.patience)
+            raise ParameterError("recipe.patience", "experts have no validation rows; use null", recipe.patience)
 
     def panel(self, request: ExpertRequest) -> Panel:
         import torch

@@ -4,11 +4,8 @@ from timm.utils import ModelEmaV3
 
 
 class WarmAverage(ModelEmaV3):
-    """An exponential moving average of weights and batch statistics over the steps.
-
-    Not Lightning's WeightAveraging, which is built on torch's AveragedModel: it reads a counter on the device at every step, which
-    makes the device wait.
-    """
+    """An exponential moving average of weights and batch statistics over the steps. Not Lightning's WeightAveraging, which is
+    built on torch's AveragedModel: it reads a counter on the device at every step, which makes the device wait."""
 
     def get_decay(self, step: int | None = None) -> float:
         """After step 1, 2, …: small at first, or the initial weights would dominate the average."""

@@ -13,10 +13,7 @@ VERSIONS = 1000  # one per kind of network and shape of batch; torch silently st
 
 @cache
 def compiled_features(mode: str) -> Features:
-    """`Network.features`, compiled. The network is an argument: torch.compile(network) would compile each network anew.
-
-    mode: torch.compile's.
-    """
+    """`Network.features`, compiled. The network is an argument: torch.compile(network) would compile each network anew."""
     from torch.compiler import config as limits
 
     limits.recompile_limit = limits.accumulated_recompile_limit = VERSIONS

@@ -60,10 +60,8 @@ class Learner(pl.LightningModule):
             network = network.to(memory_format=torch.channels_last)
         self.network, self.ema, self.parts = network, ema, parts
         self.average = make_average(network, ema) if ema else None
-        self.make_optimizer = optimizer
-        self.schedule = schedule
-        self.loss_sum, self.rows_seen = torch.zeros(()), 0
-        self.full_batch = 0
+        self.make_optimizer, self.schedule = optimizer, schedule
+        self.loss_sum, self.rows_seen, self.full_batch = torch.zeros(()), 0, 0
         self.compiled = [] if compile_mode == "false" else [compiled_features(compile_mode)]
 
     @property
@@ -85,9 +83,7 @@ class Learner(pl.LightningModule):
     def optimizer_step(self, *given: Any, **named: Any) -> None:
         super().optimizer_step(*given, **named)
         if self.average is not None:
-            self.average.update(
-                self.network, step=self.trainer.global_step + 1
-            )  # Lightning counts this step afterwards
+            self.average.update(self.network, step=self.trainer.global_step + 1)  # Lightning counts this step later
 
     def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Optimizer) -> None:  # noqa: ARG002
         """Does the same as torch's own, without its two detours through the compiler."""
@@ -115,8 +111,7 @@ class Learner(pl.LightningModule):
         return loss * batches.weights[index]
 
     def on_train_epoch_start(self) -> None:
-        self.loss_sum = torch.zeros((), device=self.device)
-        self.rows_seen = 0
+        self.loss_sum, self.rows_seen = torch.zeros((), device=self.device), 0
 
     def on_train_epoch_end(self) -> None:
         """Refuse infinite or NaN losses. Once per epoch, before the checkpoint: reading each loss would make the device wait."""
@@ -125,10 +120,8 @@ class Learner(pl.LightningModule):
             measured["val/loss"] = self.trainer.callback_metrics["val/loss"]
         for name, loss in measured.items():
             if not torch.isfinite(loss):
-                raise L2DError(
-                    f"training diverged: {name} is {float(loss)} in epoch {self.current_epoch + 1};"
-                    f" lower {self.recipe_key}.optimizer.lr"
-                )
+                found = f"{name} is {float(loss)} in epoch {self.current_epoch + 1}"
+                raise L2DError(f"training diverged: {found}; lower {self.recipe_key}.optimizer.lr")
         self.log("train/loss", measured["train/loss"], sync_dist=True)
         self.log("lr", self.trainer.optimizers[0].param_groups[0]["lr"])
 
@@ -143,20 +136,16 @@ class Learner(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Dropout draws from the global streams: a resumed run must make the same draws as an uninterrupted one."""
-        checkpoint[STREAMS] = [torch.get_rng_state(), *self._cuda_stream()]
+        # One process writes the checkpoint, and all are seeded alike.
+        cuda = [] if (device := self._cuda()) is None else [torch.cuda.get_rng_state(device)]
+        checkpoint[STREAMS] = [torch.get_rng_state(), *cuda]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         cpu, *cuda = checkpoint[STREAMS]
         torch.set_rng_state(cpu.cpu())
-        if (
-            cuda and (device := self._cuda()) is not None
-        ):  # else it is resumed on another kind of device, with other draws
+        # On another kind of device the draws are others.
+        if cuda and (device := self._cuda()) is not None:
             torch.cuda.set_rng_state(cuda[0].cpu(), device)
-
-    def _cuda_stream(self) -> list[Tensor]:
-        """The stream of this process's device. One process writes the checkpoint, and all are seeded alike."""
-        device = self._cuda()
-        return [] if device is None else [torch.cuda.get_rng_state(device)]
 
     def _cuda(self) -> torch.device | None:
         """The device it trains on, if CUDA; the weights may not be there yet when a checkpoint is read."""
@@ -194,10 +183,8 @@ def make_scheduler(optimizer: Optimizer, schedule: str, steps: int) -> LRSchedul
 
 
 def search_convolutions(on: bool) -> None:
-    """Switch cuDNN's benchmark mode, which times all algorithms on a new shape; that takes a second or more per shape.
-
-    It pays for full training batches, the shape of nearly every step. Off if the user asked for determinism.
-    """
+    """Switch cuDNN's benchmark mode, which times all algorithms on a new shape; that takes a second or more per shape. It pays
+    for full training batches, the shape of nearly every step. Off if the user asked for determinism."""
     torch.backends.cudnn.benchmark = on and not torch.are_deterministic_algorithms_enabled()
 
 
@@ -223,10 +210,9 @@ def make_trainer(**options: Any) -> pl.Trainer:
     quieten()
     # One device belongs to no cluster, and looking for MPI takes most of a second.
     plugins = LightningEnvironment() if options.get("devices") == 1 else None
+    off: dict[str, Any] = {"use_distributed_sampler": False, "enable_model_summary": False}
     try:
-        return pl.Trainer(
-            use_distributed_sampler=False, enable_model_summary=False, plugins=plugins, profiler=NoProfiler(), **options
-        )
+        return pl.Trainer(plugins=plugins, profiler=NoProfiler(), **off, **options)
     except (MisconfigurationException, ValueError) as error:
         told = {key: options[key] for key in ("accelerator", "devices", "deterministic") if key in options}
         raise ParameterError("trainer", str(error).splitlines()[0], told) from error

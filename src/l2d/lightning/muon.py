@@ -19,10 +19,8 @@ Tensors = list[Tensor] | tuple[Tensor, ...]
 
 class Muon(AdamW):
     """AdamW, but a convolution's kernels [out, in, h, w], taken as a matrix [out, h·w·in], move by their averaged gradient made
-    orthogonal: equally far in all directions, also in those whose gradients are small.
-
-    momentum: the share of the average that a step keeps. fused: AdamW in one kernel.
-    """
+    orthogonal: equally far in all directions, also in those whose gradients are small. momentum: the share of the average that
+    a step keeps. fused: AdamW in one kernel."""
 
     def __init__(
         self,

@@ -12,20 +12,16 @@ from l2d.utils.parameters import NonNegative, Rewards, Rho
 
 
 def comp_sum_terms(scores: Tensor, rho: Tensor) -> Tensor:
-    """ℓ̃_ρ(f, x, k) = log Σ_k' exp((f_k' − f_k)/ρ_k) for every k. scores [..., p], ρ [p] -> [..., p].
-
-    The differences are taken before the division: f/ρ itself may be so large that float32 loses the difference.
-    """
+    """ℓ̃_ρ(f, x, k) = log Σ_k' exp((f_k' − f_k)/ρ_k) for every k. scores [..., p], ρ [p] -> [..., p]. The differences are taken
+    before the division: f/ρ itself may be so large that float32 loses the difference."""
     scores = at_least_float32(scores)
     differences = scores[..., None, :] - scores[..., :, None]
     return torch.logsumexp(differences / rho.to(scores)[:, None], dim=-1)
 
 
 def comp_sum_phi(log_sums: Tensor, tau: float) -> Tensor:
-    """Φ^τ(u) = log(1 + u) for τ = 1, ((1 + u)^{1−τ} − 1)/(1 − τ) otherwise, from log(1 + u) so that nothing overflows for τ ≥ 1.
-
-    τ = 0: u itself, the exponential loss. τ = 1: logistic. τ > 1: bounded by 1/(τ − 1).
-    """
+    """Φ^τ(u) = log(1 + u) for τ = 1, ((1 + u)^{1−τ} − 1)/(1 − τ) otherwise, from log(1 + u) so that nothing
+    overflows for τ ≥ 1. τ = 0: u itself, the exponential loss. τ = 1: logistic. τ > 1: bounded by 1/(τ − 1)."""
     return log_sums if tau == 1 else torch.expm1((1 - tau) * log_sums) / (1 - tau)
 
 
@@ -35,11 +31,9 @@ def comp_sum_loss(scores: Tensor, rewards: Tensor, rho: Tensor, tau: float = 1.0
 
 
 class CompSum(Method):
-    """Σ_k c̄_k Φ^τ. TDEF: rewards complement, ρ = 1. MILD: rewards sum_others, ρ from the experts' imbalance.
-
-    rho: a number, one number per expert, or a rule with the keys of conf/method/mild.yaml. tau: of the comp-sum family (Mao, Mohri
-    and Zhong 2023), 1 in the paper's experiments; below 1 the loss grows exponentially with the scores.
-    """
+    """Σ_k c̄_k Φ^τ. TDEF: rewards complement, ρ = 1. MILD: rewards sum_others, ρ from the experts' imbalance. rho: a number,
+    one number per expert, or a rule with the keys of conf/method/mild.yaml. tau: of the comp-sum family (Mao, Mohri and Zhong
+    2023), 1 in the paper's experiments; below 1 the loss grows exponentially with the scores."""
 
     rho: Tensor
     reward_scale: Tensor
@@ -65,11 +59,9 @@ class CompSum(Method):
 
     @property
     def tau_limit(self) -> float:
-        """From this τ on, the minimum of the loss may be at infinite scores, which show only the largest reward.
-
-        As d = f_k − f_j grows, the term of k falls by ~e^{−d/ρ_k} and that of j rises by ~e^{−(τ−1)d/ρ_j}. The minimum is finite if
-        the second fades more slowly, for every pair.
-        """
+        """From this τ on, the minimum of the loss may be at infinite scores, which show only the largest reward. As
+        d = f_k − f_j grows, the term of k falls by ~e^{−d/ρ_k} and that of j rises by ~e^{−(τ−1)d/ρ_j}. The minimum is finite
+        if the second fades more slowly, for every pair."""
         return 1 + float(self.rho.min() / self.rho.max())
 
     @property

@@ -51,10 +51,8 @@ def sum_form(costs: Tensor, psi: Tensor) -> Tensor:
 
 
 def log_sum_form(costs: Tensor, psi: Tensor) -> Tensor:
-    """log Σ_{k'≠k} e^{c(x, k, k')·Ψ}, at least the max. [..., p, p], [..., p, p] -> [..., p].
-
-    With the logistic Ψ it is the appendix's log Σ_{k'≠k} (1 + e^{(f_k' − f_k)/ρ_k})^{c(x, k, k')}. It never falls below log(p − 1).
-    """
+    """log Σ_{k'≠k} e^{c(x, k, k')·Ψ}, at least the max. [..., p, p], [..., p, p] -> [..., p]. With the logistic Ψ it is the
+    appendix's log Σ_{k'≠k} (1 + e^{(f_k' − f_k)/ρ_k})^{c(x, k, k')}. It never falls below log(p − 1)."""
     return (costs * psi).masked_fill(_own(psi), -torch.inf).logsumexp(dim=-1)
 
 

@@ -22,11 +22,9 @@ def adjusted_cross_entropy(scores: Tensor, target: Tensor, shift: Tensor) -> Ten
 
 
 class LogitAdjustment(Method):
-    """Decides as if every expert were the cheapest equally often: by p(k|x)/π_k^τ, p(k|x) being the chance that k is the cheapest.
-
-    post_hoc=False: trained on f + τ log π, decided by f. post_hoc=True: trained on f, decided by f − τ log π. Either way
-    `decision=posterior` decides by p(k|x) itself, which undoes the adjustment.
-    """
+    """Decides as if every expert were the cheapest equally often: by p(k|x)/π_k^τ, p(k|x) being the chance that k is the
+    cheapest. post_hoc=False: trained on f + τ log π, decided by f. post_hoc=True: trained on f, decided by f − τ log π. Either
+    way `decision=posterior` decides by p(k|x) itself, which undoes the adjustment."""
 
     shift: Tensor
 

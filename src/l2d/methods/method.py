@@ -59,8 +59,7 @@ class Method(nn.Module):
         check_costs(costs, ~costs.isnan() if self.learns_from_logs else None)
         if decision == "posterior" and type(self).posterior is Method.posterior:
             raise ParameterError("", "has no posterior, which decision=posterior needs; use decision=argmax")
-        self.decision = decision
-        self.num_outputs = costs.shape[1]
+        self.decision, self.num_outputs = decision, costs.shape[1]
 
     @property
     def has_posterior(self) -> bool:
@@ -73,23 +72,16 @@ class Method(nn.Module):
 
     def capabilities(self) -> dict[str, bool]:
         """The facts that a finished run records about its method, so that readers need not import the class."""
-        return {
-            "takes_prices_later": self.takes_prices_later,
-            "estimates_costs": self.estimates_costs,
-            "has_posterior": self.has_posterior,
-            "needs_labels": self.needs_labels,
-        }
+        names = ("takes_prices_later", "estimates_costs", "has_posterior", "needs_labels")
+        return {name: getattr(self, name) for name in names}
 
     def learn(self, evidence: Evidence) -> None:
         """Store in buffers what the training costs do not contain. Called once, before training."""
 
     def reprice(self, prices: Tensor) -> None:  # noqa: ARG002 (for methods that can)
         """Decide by other prices [p] from now on."""
-        raise ParameterError(
-            "prices",
-            "this method has learned its prices and cannot change them;"
-            " method=cost_regression, label_regression, plugin and the simple routers (knn, linear, …) can",
-        )
+        others = "method=cost_regression, label_regression, plugin and the simple routers (knn, linear, …) can"
+        raise ParameterError("prices", f"this method has learned its prices and cannot change them; {others}")
 
     def rescale(self, factor: float) -> None:  # noqa: ARG002
         """Decide by prices that are multiplied by this factor from now on, if they differ between rows."""

@@ -12,6 +12,7 @@ from l2d.core.groups import group_sums
 from l2d.core.rewards import complement_scale
 from l2d.methods.method import Evidence, Method
 from l2d.methods.one_vs_all import one_vs_all_loss
+from l2d.networks.estimators.linear import NO_LABELS
 from l2d.utils.errors import ParameterError
 from l2d.utils.parameters import NonNegative
 
@@ -47,11 +48,9 @@ def label_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 class Priced(Method):
     """A method that estimates errors and adds prices to them only to decide: least E[error_k|x] + β_k + factor·E[price_k|x].
-
     β: one price per expert. If prices differ between rows, β is 0 and the network has p more outputs, E[price_k|x]; in training
-    it has not, and the costs are errors alone. factor: see `rescale`.
-    rows_by_label: how many rows of the evidence have each label; None for a method that does not use labels.
-    """
+    it has not, and the costs are errors alone. factor: see `rescale`. rows_by_label: how many rows of the evidence have each
+    label; None for a method that does not use labels."""
 
     takes_evidence: ClassVar[bool] = True
     learns_from_logs: ClassVar[bool] = True
@@ -72,10 +71,7 @@ class Priced(Method):
         if self.needs_labels:
             known = evidence.labels[evidence.labels != UNKNOWN]
             if not len(known):
-                raise ParameterError(
-                    "",
-                    "needs labels, and these data have none; name a column, dataset.label=topic, or give labels to l2d.fit",
-                )
+                raise ParameterError("", NO_LABELS)
             self.rows_by_label = torch.bincount(known, minlength=self.num_classes)
 
     def reprice(self, prices: Tensor) -> None:
@@ -121,10 +117,8 @@ class Priced(Method):
 
 
 class Plugin(Priced):
-    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] from the evidence.
-
-    smoothing: each label's mean error is pulled towards the overall mean, as if by this many rows.
-    """
+    """A classifier of the label. E[error_k|x] = Σ_y p(y|x) E[error_k|y], with E[error_k|y] from the evidence. smoothing: each
+    label's mean error is pulled towards the overall mean, as if by this many rows."""
 
     needs_labels = True
     error_given_label: Tensor
@@ -151,11 +145,9 @@ class Plugin(Priced):
 
 class CostRegression(Priced):
     """σ(f_k) estimates the chance that expert k is right, trained by its log loss. Errors that are not 0 or 1 become
-    1 − (error − least)/(most − least); least is 0 unless noise on the costs makes errors negative.
-
-    by_label: f_k corrects what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), with a_k(y) the mean over the label's rows. p(y|x)
-    comes from further outputs, which also learn the label, with weight `label_weight`.
-    """
+    1 − (error − least)/(most − least); least is 0 unless noise on the costs makes errors negative. by_label: f_k corrects
+    what the label says: σ(f_k + logit Σ_y p(y|x) a_k(y)), with a_k(y) the mean over the label's rows. p(y|x) comes from further
+    outputs, which also learn the label, with weight `label_weight`."""
 
     most: Tensor
     least: Tensor

@@ -45,11 +45,7 @@ class NearestNeighbours(SimpleRouter):
         return Neighbours(self.k)
 
 
-class ClusterTable(SimpleRouter):
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, k: Count | None) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        self.k = k
-
+class ClusterTable(NearestNeighbours):
     def estimator(self) -> Estimator:
         return Clusters(self.k)
 
@@ -72,12 +68,8 @@ class LinearEstimates(SimpleRouter):
         return LabelClassifier() if self.classifies else Ridge()
 
 
-class Mix(SimpleRouter):
+class Mix(LinearEstimates):
     """Nearest neighbours, linear regression and, by_label, a linear classifier of the label."""
-
-    def __init__(self, *, costs: Tensor, num_classes: int, decision: str, by_label: bool) -> None:
-        super().__init__(costs=costs, num_classes=num_classes, decision=decision)
-        self.needs_labels = self.classifies = by_label
 
     def estimator(self) -> Estimator:
         return Mixture([Neighbours, Ridge, *([LabelClassifier] if self.classifies else [])])

@@ -37,10 +37,8 @@ def attach_aux(network: nn.Module, num_outputs: int) -> None:
     """Put a linear auxiliary head beside the network's own."""
     head = getattr(network, "head", None)
     if not isinstance(head, nn.Linear | CosineHead):
-        name = type(network).__name__
-        raise ParameterError(
-            "aux", f"{name} has no `head` made by make_head, so it cannot have a second one; use aux=none"
-        )
+        problem = f"{type(network).__name__} has no `head` made by make_head, so it cannot have a second one"
+        raise ParameterError("aux", f"{problem}; use aux=none")
     network.head = HeadWithAux(head, nn.Linear(head.weight.shape[1], num_outputs))
 
 

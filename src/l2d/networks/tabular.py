@@ -18,9 +18,7 @@ FAR = 10.0  # standard deviations from the mean at which values are clamped
 
 class QuickDropout(nn.Module):
     """nn.Dropout with a byte per value instead of a number: on a CPU, nn.Dropout draws longer than a small network computes.
-
-    share: of the values that are set to 0, rounded to 1/256.
-    """
+    share: of the values that are set to 0, rounded to 1/256."""
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -35,10 +33,8 @@ class QuickDropout(nn.Module):
 
 
 class MLP(Network):
-    """Raw features [B, F] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs.
-
-    depth: hidden layers of `width` units; 0 is a linear router. mean, std: per feature.
-    """
+    """Raw features [B, F] to outputs [B, num_outputs]; it normalises them itself, so its weights are all it needs. depth:
+    hidden layers of `width` units; 0 is a linear router. mean, std: per feature."""
 
     expects: ClassVar[str] = "rows"
     mean: Tensor
@@ -61,11 +57,9 @@ class MLP(Network):
         # With a constant column in training, any other value on the test split would be infinitely far away.
         self.register_buffer("std", torch.where(spread < CONSTANT, torch.ones_like(spread), spread))
         sizes = [len(mean), *[width] * depth]
-        layers = [
-            layer
-            for before, after in pairwise(sizes)
-            for layer in (nn.Linear(before, after), nn.LayerNorm(after), nn.ReLU(), QuickDropout(dropout))
-        ]
+        layers = list[nn.Module]()
+        for before, after in pairwise(sizes):
+            layers += nn.Linear(before, after), nn.LayerNorm(after), nn.ReLU(), QuickDropout(dropout)
         self.net = nn.Sequential(*layers)
         self.head = make_head(head, sizes[-1], num_outputs)
 

@@ -62,15 +62,8 @@ def _drawn_from(state: bytes, width: int, stem: str, zero_init: bool, in_channel
     """state: torch's random state now. Also returns the state afterwards."""
     # timm fixes the stem's width at 64 unless the stem is "deep"; then it is twice stem_width. Only the first convolution
     # of that stem differs from the plain one, and it is replaced here.
-    net = ResNet(
-        BasicBlock,
-        [2, 2, 2, 2],
-        channels=(width, 2 * width, 4 * width, 8 * width),
-        stem_type="deep",
-        stem_width=width // 2,
-        num_classes=0,
-        zero_init_last=zero_init,
-    )
+    deep = {"stem_type": "deep", "stem_width": width // 2, "num_classes": 0, "zero_init_last": zero_init}
+    net = ResNet(BasicBlock, [2, 2, 2, 2], channels=(width, 2 * width, 4 * width, 8 * width), **deep)
     if stem == "3x3":
         net.conv1 = nn.Conv2d(in_channels, width, 3, stride=1, padding=1, bias=False)
         net.maxpool = nn.Identity()

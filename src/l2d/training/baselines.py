@@ -29,17 +29,15 @@ def simple_scores(splits: Splits) -> dict[str, Score]:
     if train.source.ndim != 2 or not train.source.is_floating_point() or len(train) < 2:
         return {}
     rows = (part for one in (train, test) for part in (one.source, one.rows, one.whole_costs, one.prices))
-    numbers = fingerprint_of(*rows)
-    key = (numbers, splits.train_categories, splits.categories)
+    key = (fingerprint_of(*rows), splits.train_categories, splits.categories)
     if key not in _known:
         for oldest in list(_known)[: 1 - KEPT]:
             _known.pop(oldest)
         scored = partial(metrics_.score, costs=test.costs, prices=test.prices)
         found = {"nearest_neighbours": scored(best_of_neighbours(train, test))}
         if splits.train_categories is not None and splits.categories is not None:
-            found["category_table"] = scored(
-                best_of_category(splits.train_categories, splits.train_costs, splits.categories)
-            )
+            by_category = best_of_category(splits.train_categories, splits.train_costs, splits.categories)
+            found["category_table"] = scored(by_category)
         _known[key] = found
     return _known[key]
 

@@ -2,7 +2,7 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -25,7 +25,7 @@ from l2d.runs.folder import RunFolder
 from l2d.training.fold_scores import Fold, score_fold, score_out_of_fold
 from l2d.training.learned_rows import read_learned
 from l2d.training.score import RoutedRows
-from l2d.training.walk import Source, holding, is_main_process, train
+from l2d.training.walk import Source, Tell, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError, under
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import counted, say
@@ -38,9 +38,7 @@ LEAST = 30  # rows: fewer say nothing, however they are divided
 CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
 
 
-def train_and_judge(
-    experiment: Experiment, run: RunFolder | None = None, tell: Callable[[str], None] = say
-) -> RunMetrics | None:
+def train_and_judge(experiment: Experiment, run: RunFolder | None = None, tell: Tell = say) -> RunMetrics | None:
     """Train a run, judged as `evaluation` says. None if stop_after ended it early."""
     experiment = with_fingerprints(experiment)
     run = run or RunFolder.of(experiment.plain)
@@ -57,8 +55,7 @@ def train_and_judge(
 
 @contextmanager
 def gone_if_refused(run: RunFolder) -> Iterator[None]:
-    """The folder must be there before the first fold is assembled. If that is then refused, the same
-    command would be refused again: nothing is left that looks like a run."""
+    """Remove the folder, which must be there before the first fold is assembled, if that fold is refused."""
     try:
         yield
     except Busy:
@@ -70,7 +67,7 @@ def gone_if_refused(run: RunFolder) -> Iterator[None]:
         raise
 
 
-def train_folds(experiment: Experiment, run: RunFolder, tell: Callable[[str], None]) -> RunMetrics | None:
+def train_folds(experiment: Experiment, run: RunFolder, tell: Tell) -> RunMetrics | None:
     rows, folds, told = fold_rows(experiment), list[Fold](), False
     check_cost(experiment, rows.whole)
     for number in range(1, FOLDS + 1):
@@ -156,7 +153,7 @@ class FoldedRows:
     whole: Arrays
     data: str
 
-    def fold(self, number: int, run: RunFolder, tell: Callable[[str], None]) -> Fold | None:
+    def fold(self, number: int, run: RunFolder, tell: Tell) -> Fold | None:
         """Train a router without a fold's rows and judge it there, unless that is done already. None if stop_after ended it."""
         seed = derive_seed(self.experiment.settings.seed, "test folds")
         fold, next_fold = (f"{one}/{FOLDS}" for one in (number, number % FOLDS + 1))
@@ -165,10 +162,8 @@ class FoldedRows:
             tell(f"fold {number} of {FOLDS}: {counted(len(rows), 'row')} held out")
             others, _ = cross_validation_fold(self.whole, fold, seed)
             _, following = cross_validation_fold(self.whole, next_fold, seed)
-            source = Source(
-                splits=partial(self.splits, arrays, f"fold {fold} of {seed}"),
-                score=partial(score_fold, others, following),
-            )
+            splits = partial(self.splits, arrays, f"fold {fold} of {seed}")
+            source = Source(splits, partial(score_fold, others, following))
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
             wait_for_others()
@@ -183,10 +178,8 @@ class FoldedRows:
         """For the router that is used in the end. It learns from all rows but, if they choose its epoch, the validation rows."""
         chosen = without_epochs(self.experiment)
         everything = chosen.settings.checkpoint == "last" and chosen.recipe.patience is None
-        return Source(
-            splits=partial(self.splits, self.whole, "all", everything=everything),
-            score=partial(score_out_of_fold, folds, self.whole),
-        )
+        splits = partial(self.splits, self.whole, "all", everything=everything)
+        return Source(splits, partial(score_out_of_fold, folds, self.whole))
 
 
 def wait_for_others() -> None:

@@ -55,9 +55,6 @@ def read_learned(file: Path) -> LearnedRows | None:
 
 def joined(parts: Sequence[LearnedRows]) -> LearnedRows:
     """The rows of all parts, which are different."""
+    rows, errors = (torch.cat([vars(part)[name] for part in parts]) for name in ("rows", "errors"))
     prices = [part.prices for part in parts if part.prices is not None]
-    return LearnedRows(
-        torch.cat([part.rows for part in parts]),
-        torch.cat([part.errors for part in parts]),
-        torch.cat(prices) if prices else None,
-    )
+    return LearnedRows(rows, errors, torch.cat(prices) if prices else None)

@@ -66,16 +66,10 @@ class RoutedRows:
 
     @classmethod
     def of(cls, method: Method, split: Split, outputs: Tensor) -> "RoutedRows":
-        return cls(
-            outputs,
-            method.utilities(outputs),
-            method.decide(outputs),
-            split.costs,
-            split.prices,
-            method.expected_errors(outputs),
-            method.posterior(outputs) if method.has_posterior else None,
-            *(() if split.logged is None else (split.logged.expected, split.logged.weights)),
-        )
+        decided = (method.utilities(outputs), method.decide(outputs), split.costs, split.prices)
+        posterior = method.posterior(outputs) if method.has_posterior else None
+        logged = () if split.logged is None else (split.logged.expected, split.logged.weights)
+        return cls(outputs, *decided, method.expected_errors(outputs), posterior, *logged)
 
     @property
     def logged(self) -> Logged | None:
@@ -142,13 +136,11 @@ def about_the_routing(
     to compare with."""
     costs, train_costs = rows.costs, splits.train_costs
     from_log = rows.logged is not None
-    routing = metrics_.routing_metrics(
-        rows.decisions, train_costs, costs, rows.prices, splits.panel.names, from_log=from_log
-    )
-    broken_down = partial(metrics_.by_category, from_log=from_log)
+    decided = (rows.decisions, train_costs, costs)
+    routing = metrics_.routing_metrics(*decided, rows.prices, splits.panel.names, from_log=from_log)
     return vars(routing) | {
         "baselines": replace(routing.baselines, **simple),
-        "by_category": categories and broken_down(categories, rows.decisions, train_costs, costs),
+        "by_category": categories and metrics_.by_category(categories, *decided, from_log=from_log),
         "calibration": calibration_on(method, rows),
     }
 
@@ -158,9 +150,8 @@ def about_the_log(splits: Splits, rows: RoutedRows, guarded: Tensor, best: int) 
     if rows.logged is None or splits.propensities is None:
         return None
     value = partial(value_of, robust=rows.costs, logged=rows.logged)
-    asked = rows.logged.weights > 0
     return LoggedOutcomes(
-        asked=asked.double().mean(dim=0).tolist(),
+        asked=(rows.logged.weights > 0).double().mean(dim=0).tolist(),
         propensities=splits.propensities,
         policy=policy_value(known_costs(rows.costs, rows.logged)),
         router=value(rows.decisions),
@@ -205,11 +196,7 @@ def calibration_on(method: Method, rows: RoutedRows) -> list[list[float]] | None
 
 
 def held_out(
-    method: Method,
-    rows: RoutedRows,
-    splits: Splits,
-    chosen_on: Tensor,
-    learned: tuple[LearnedRows, LearnedRows] | None = None,
+    method: Method, rows: RoutedRows, splits: Splits, chosen_on: Tensor, learned: Sequence[LearnedRows] | None = None
 ) -> dict[str, Tensor]:
     """The tensors of a HeldOut; empty if the method's prices cannot change. rows: those that the guard is fitted to. chosen_on: the
     costs that choose the best single expert. learned: if other routers judged the rows, the expectations of the router and of
@@ -220,24 +207,13 @@ def held_out(
     if splits.prices is not None:
         kept = HeldOut(errors, rows.expected_errors, (chosen_on.double() - splits.prices).mean(dim=0))
     else:
-        kept = HeldOut(
-            errors,
-            rows.expected_errors,
-            errors.mean(dim=0),
-            prices=rows.prices.double(),
-            expected_prices=method.expected_prices(rows.scores),
-            mean_prices=rows.prices.double().mean(dim=0),
-        )
+        prices, expected = rows.prices.double(), method.expected_prices(rows.scores)
+        kept = HeldOut(errors, rows.expected_errors, errors.mean(dim=0), prices=prices, expected_prices=expected)
+        kept = replace(kept, mean_prices=prices.mean(dim=0))
     if learned is not None:
         own, theirs = learned
-        kept = replace(
-            kept,
-            learned=own.rows,
-            deployed=own.errors,
-            deployed_prices=own.prices,
-            seen=theirs.errors,
-            seen_prices=theirs.prices,
-        )
+        kept = replace(kept, learned=own.rows, deployed=own.errors, deployed_prices=own.prices)
+        kept = replace(kept, seen=theirs.errors, seen_prices=theirs.prices)
     return kept.tensors()
 
 

@@ -38,6 +38,8 @@ from l2d.training.score import Judged, Scored, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted, say
 
+Tell = Callable[[str], None]
+
 
 class OutOfMemory(Exception):
     """The run's folder now has a larger number of micro-batches per batch."""
@@ -55,13 +57,11 @@ def train(
     experiment: Experiment,
     run: RunFolder | None = None,
     source: Source = Source(),  # noqa: B008 (frozen)
-    tell: Callable[[str], None] = say,
+    tell: Tell = say,
 ) -> RunMetrics | None:
-    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None if stop_after ended it early.
-
-    tell: is called with each line for the user. After running out of memory the run resumes like a killed one, with smaller
-    micro-batches.
-    """
+    """Assemble, build, fit, score the chosen checkpoint once, write the run folder. None if stop_after ended it early. tell: is
+    called with each line for the user. After running out of memory the run resumes like a killed one, with smaller
+    micro-batches."""
     experiment = with_fingerprints(experiment)
     run, timer = run or RunFolder.of(experiment.plain), Timer()
     while True:
@@ -72,9 +72,7 @@ def train(
             experiment = replace(experiment, settings=replace(experiment.settings, force=False))
 
 
-def attempt(
-    experiment: Experiment, run: RunFolder, timer: Timer, source: Source, tell: Callable[[str], None]
-) -> RunMetrics | None:
+def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source, tell: Tell) -> RunMetrics | None:
     experiment, force = without_epochs(experiment), experiment.settings.force
     if is_main_process() and run.held:  # before data and router are built for nothing
         raise Busy(f"{run.path}: another process is working on this run")
@@ -148,9 +146,7 @@ def holding(run: RunFolder) -> AbstractContextManager[None]:
 
 
 @rank_zero_only
-def begin(
-    experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, tell: Callable[[str], None]
-) -> None:
+def begin(experiment: Experiment, run: RunFolder, splits: Splits, router: RouterModule, tell: Tell) -> None:
     """Write what is known before training into the folder, and print the advice on the settings."""
     if experiment.settings.force:
         run.clear()
@@ -218,9 +214,7 @@ def trainer_of(
     )
 
 
-def run_epochs(
-    trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder, tell: Callable[[str], None]
-) -> None:
+def run_epochs(trainer: pl.Trainer, router: RouterModule, data: DeferralData, run: RunFolder, tell: Tell) -> None:
     """Train, resuming after the last finished epoch if there is one."""
     if trainer.max_epochs == 0:
         return
@@ -231,11 +225,7 @@ def run_epochs(
 
 
 def stopped_early(
-    experiment: Experiment,
-    run: RunFolder,
-    trainer: pl.Trainer,
-    checkpoint: EpochCheckpoint,
-    tell: Callable[[str], None],
+    experiment: Experiment, run: RunFolder, trainer: pl.Trainer, checkpoint: EpochCheckpoint, tell: Tell
 ) -> bool:
     """True if stop_after ended training before its last epoch. A run that ran out of patience is complete."""
     epoch, epochs = trainer.current_epoch, experiment.recipe.epochs
@@ -258,10 +248,8 @@ def write(
     write_weights(run.path / FILE, weights, describe(experiment, splits, scored.judged.guard))
     arrays = {name: array.numpy() for name, array in scored.arrays.items()}
     arrays |= {} if scored.ids is None else {"ids": scored.ids}
-    if (
-        splits.propensities is not None and splits.train_ids is not None
-    ):  # l2d evaluate leaves these rows of the log out
-        arrays["train_ids"] = splits.train_ids
+    if splits.propensities is not None and splits.train_ids is not None:
+        arrays["train_ids"] = splits.train_ids  # l2d evaluate leaves these rows of the log out
     run.finish(scored.metrics.as_json(), arrays, timing)
 
 

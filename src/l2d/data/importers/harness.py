@@ -69,13 +69,9 @@ def _sample(row: dict[str, Any], task: str, metric: str | None, where: str) -> H
         raise L2DError(f"{where}: no prompt in arguments")
     # Keys in the documents of MMLU and of MMLU-Pro.
     named = [doc.get(key) for key in ("subject", "category")] if isinstance(doc, dict) else []
-    return HarnessSample(
-        prompt=prompt,
-        subject=next((name for name in (*named, task) if isinstance(name, str) and name.strip()), None),
-        answer=target if target is None or isinstance(target, str) else json.dumps(target),
-        correct=_correctness(row, metric, where),
-        doc=doc,
-    )
+    subject = next((name for name in (*named, task) if isinstance(name, str) and name.strip()), None)
+    answer = target if target is None or isinstance(target, str) else json.dumps(target)
+    return HarnessSample(prompt, subject, answer, _correctness(row, metric, where), doc)
 
 
 def _correctness(row: dict[str, Any], metric: str | None, where: str) -> float:
@@ -95,9 +91,7 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
             asked.setdefault(key, {})[model] = sample
     notes = asked_of_some(list(models), asked)
     if reworded := sum(_reworded(key, answers) for key, answers in asked.items()):
-        notes.append(
-            f"{reworded:,} prompts differ from model to model (chat templates?); those of the first model are kept"
-        )
+        notes.append(f"{reworded:,} prompts differ between models (chat templates?); those of the first model are kept")
     first = [next(iter(answers.values())) for answers in asked.values()]
     columns: Columns = {"id": list(asked), "prompt": [one.prompt for one in first]}
     for part in ("subject", "answer"):
@@ -105,9 +99,7 @@ def _joined(models: Mapping[str, Mapping[str, HarnessSample]]) -> RecordedOutcom
         if None not in cells:
             columns[part] = cells
     for model in models:
-        columns[f"correct_{model}"] = [
-            answers[model].correct if model in answers else None for answers in asked.values()
-        ]
+        columns[f"correct_{model}"] = [one[model].correct if model in one else None for one in asked.values()]
     return RecordedOutcomes(columns, notes)
 
 

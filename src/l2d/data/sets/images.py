@@ -63,9 +63,7 @@ class ImageSet(DatasetBase):
             return self.read(own, download=True)
         except (URLError, OSError, RuntimeError) as error:
             problem = f"{found} in {own} or {data_dir}, and the download failed ({' '.join(str(error).split())})"
-            advice = (
-                f"with network, run l2d prepare dataset={self.name} data_dir={data_dir}, or choose another data_dir"
-            )
+            advice = f"with network, run l2d prepare dataset={self.name} data_dir={data_dir}, or use another data_dir"
             raise L2DError(f"{self.name}: {problem}; {advice}") from error
 
     def read(self, root: Path, download: bool) -> ImageArrays:
@@ -167,6 +165,5 @@ class TinyImageNet(ImageSet):
         return image_arrays([images[:n], images[n:]], [labels[:n], labels[n:]])
 
     def is_whole(self, folder: Path) -> bool:
-        return (
-            tuple(len(list(folder.glob(f"{part}/*.JPEG"))) for part in ("train/*/images", "val/images")) == self.sizes
-        )
+        found = [len(list(folder.glob(f"{part}/*.JPEG"))) for part in ("train/*/images", "val/images")]
+        return tuple(found) == self.sizes

@@ -57,9 +57,7 @@ def money_of_answers(sheet: Sheet) -> list[str]:
     wanted = [word for word in (*([] if priced else MONEY_WORDS), *PREFIXES) if word not in sheet.names]
     for name in sheet.names:
         if (word := name.casefold()) in wanted:
-            raise L2DError(
-                f"{sheet.path}: {sheet.column} {name}: did you mean {word}? Rename it if it is something else"
-            )
+            raise L2DError(f"{sheet.path}: {sheet.column} {name}: did you mean {word}? If not, rename it")
     if len(found) - (outcome == "cost") > 1:
         raise L2DError(f"{sheet.path}: columns {listed(found)}: two prices of an answer; keep one")
     return found
@@ -73,7 +71,8 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
 
     columns = answer_columns(sheet)
     experts = sheet.words(EXPERT)
-    used = _used(experts, only, next(iter(columns.values())))
+    prefix = next(iter(columns.values()))
+    used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
     names = _expert_names(sheet, experts, used)
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
@@ -96,11 +95,6 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
         note += f"; left out {counted(again, 'row')} with an answer that came before"
     sheet.note(note)
     return Sheet(sheet.path, wide, first, written)
-
-
-def _used(experts: list[str], only: list[str] | None, prefix: str) -> np.ndarray:
-    """bool [n], true for answers of the experts to use. experts: of each row. prefix: of the columns of outcomes."""
-    return np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
 
 
 def _without_wrong_propensities(
@@ -153,13 +147,13 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
     sheet, kept = _completed(sheet, number, columns), chosen[number]
     for column in [name for name in columns if name != "latency"]:
         words = sheet.words(column, gaps=True)
-        cells = np.array(words if column in WORDS else [_as_number(word) for word in words], dtype=object)
+        as_read = words if column in WORDS else [cell_word(YES_NO.get(word.lower(), word)) for word in words]
+        cells = np.array(as_read, dtype=object)
         differ = np.flatnonzero((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
         if len(differ):
             one, two = sorted((int(differ[0]), int(kept[differ[0]])))
-            same = (
-                f"rows {one + 1:,} and {two + 1:,} have the same id and expert, {sheet.words(EXPERT, gaps=True)[one]}"
-            )
+            expert = sheet.words(EXPERT, gaps=True)[one]
+            same = f"rows {one + 1:,} and {two + 1:,} have the same id and expert, {expert}"
             shown = " and ".join(words[row][:SHOWN_OF_CELL] for row in (one, two))
             raise L2DError(f"{sheet.path}: {same}, but {column} is {shown} {sheet.counted}")
     return sheet, chosen
@@ -181,18 +175,11 @@ def _completed(sheet: Sheet, answer: np.ndarray, columns: Sequence[str]) -> Shee
     return replace(sheet, columns=found)
 
 
-def _as_number(word: str) -> str:
-    """The word of a number as a sheet reads it: Yes is 1."""
-    return cell_word(YES_NO.get(word.lower(), word))
-
-
 def _of_the_query(
     sheet: Sheet, query: np.ndarray, first: np.ndarray, read: list[str], named: list[str], first_of: list[str]
 ) -> list[str]:
     """The columns of a query. read: those of an answer that are read."""
-    found: list[str] = []
-    left_out: list[str] = []
-    later: list[str] = []
+    found, left_out, later = list[str](), list[str](), list[str]()
     for name in sheet.names:
         if name in first_of or name == ID:
             found.append(name)

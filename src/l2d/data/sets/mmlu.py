@@ -16,14 +16,11 @@ HUB, HUB_FILE = "cais/mmlu", "all/test-00000-of-00001.parquet"
 
 
 class MMLU(Table):
-    """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once.
-
-    Columns of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or loss_NAME. Without any, language
-    models are asked.
-    """
+    """A table with the columns prompt, subject and answer (A to D). Without a path: the hub's test set, fetched once. Columns
+    of outcomes are named in `experts`, or are called correct_NAME, prediction_NAME or loss_NAME. Without any, language models
+    are asked."""
 
     def is_here(self, data_dir: Path) -> bool:
-        """Return whether nothing has to be fetched."""
         return self.path is not None or fetched(data_dir).exists()
 
     def expert_names(self, data_dir: Path) -> list[str]:
@@ -59,9 +56,8 @@ class MMLU(Table):
             return super()._labels(sheet, words)
         if self.named.label is None or words is None:
             raise ParameterError("label", "missing; name the column of the right letters, label=answer")
-        sheet.refuse(
-            self.named.label, f"none of {', '.join(LETTERS)}", np.array([word not in LETTERS for word in words])
-        )
+        wrong = np.array([word not in LETTERS for word in words])
+        sheet.refuse(self.named.label, f"none of {', '.join(LETTERS)}", wrong)
         return np.array([LETTERS.index(word) for word in words]), len(LETTERS)
 
 

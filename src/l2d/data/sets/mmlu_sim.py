@@ -40,10 +40,8 @@ MATTERS = ("cats", "metals", "poets", "planets", "sailors", "machines", "birds",
 
 
 class MMLUSim(DatasetBase):
-    """questions: how many. encoder: how a router reads them. label: the right letter, or what the question is about.
-
-    Questions, outcomes and test rows are the same for every seed and label.
-    """
+    """questions: how many. encoder: how a router reads them. label: the right letter, or what the question is about. Questions,
+    outcomes and test rows are the same for every seed and label."""
 
     encoder: Encoder
 
@@ -98,10 +96,8 @@ class MMLUSim(DatasetBase):
 
 
 def simulated_outcomes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Kind and pattern of each question: kinds equally often, patterns as often as CHANCES says.
-
-    Both are sorted and paired in that order, so that each kind has patterns of its own; then a share 1 − SKILL is shuffled.
-    """
+    """Kind and pattern of each question: kinds equally often, patterns as often as CHANCES says. Both are sorted and paired in
+    that order, so that each kind has patterns of its own; then a share 1 − SKILL is shuffled."""
     patterns = np.repeat(np.arange(len(PATTERNS)), apportioned(np.array(CHANCES), n))
     kinds = np.arange(n) * len(QUESTION_KINDS) // n
     lucky = rng.random(n) >= SKILL

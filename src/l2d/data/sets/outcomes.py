@@ -45,10 +45,8 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
         raise ParameterError("experts", f"{counted(len(experts), 'expert')}; routing needs at least 2", columns)
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
-        raise L2DError(
-            f"{sheet.path}: {found}; a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or name"
-            f" the columns in dataset.experts{_meant(sheet.names)}; there are {listed(sheet.names)}"
-        )
+        needs = "a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or dataset.experts"
+        raise L2DError(f"{sheet.path}: {found}; {needs}{_meant(sheet.names)}; there are {listed(sheet.names)}")
     if columns is None:
         _refuse_misspelt(sheet, experts)
     names = [same_name(expert.name) for expert in experts]
@@ -96,9 +94,8 @@ def _meant(names: list[str]) -> str:
             found = re.fullmatch(rf"{kind}_(.+)|(.+)_{kind}", name, re.IGNORECASE)
             if found and (meant := f"{kind}_{found[1] or found[2]}") != name:
                 return f" (did you mean {meant} by {name}?)"
-    if "expert" in names and (
-        close := [one for kind in OUTCOMES for one in difflib.get_close_matches(kind, names, n=1, cutoff=0.8)]
-    ):
+    close = [one for kind in OUTCOMES for one in difflib.get_close_matches(kind, names, n=1, cutoff=0.8)]
+    if "expert" in names and close:
         return f" (a log with a row per answer has a column {listed(OUTCOMES)}; is that {close[0]}?)"
     if {*OUTCOMES} & {*names} and "expert" not in names:
         return " (a log with a row per answer has a column expert: rename the one that names the model)"
@@ -132,9 +129,8 @@ def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
         name = next((name for name in names if name in known), None)
         if name is None:
             if near := [expert for expert in known if names[0].endswith(f"_{expert}")]:
-                raise L2DError(
-                    f"{sheet.path}: column {column} looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}"
-                )
+                meant = f"looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}"
+                raise L2DError(f"{sheet.path}: column {column} {meant}")
             continue
         if name in found:
             raise L2DError(f"{sheet.path}: columns {found[name]} and {column}: two prices of {name}; keep one")
@@ -147,9 +143,8 @@ def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
 
 def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
     """Return whether a price column says so by its name."""
-    return any(
-        "usd" in sheet.in_file(column).removesuffix(name) for name, column in money_columns(sheet, experts).items()
-    )
+    money = money_columns(sheet, experts).items()
+    return any("usd" in sheet.in_file(column).removesuffix(name) for name, column in money)
 
 
 def check_answers(sheet: Sheet, columns: Mapping[str, str]) -> None:
@@ -171,26 +166,21 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
     for expert, column in zip(experts, errors.T, strict=True):
         if np.isnan(column).all():
             where = f"{sheet.column} {sheet.in_file(expert.column)}"
-            raise L2DError(
-                f"{sheet.path}: {where}: no outcome of {expert.name} in any row; leave it out (dataset.experts)"
-            )
+            raise L2DError(f"{sheet.path}: {where}: {expert.name} has no outcome; leave it out (dataset.experts)")
     money = money_columns(sheet, experts)
     columns = {
         "prices": [money[expert.name] for expert in experts] if money else [],
         "latencies": _for_all(sheet, experts, LATENCY, some=True),
         "propensities": _for_all(sheet, experts, PROPENSITY),
     }
-    found: dict[str, np.ndarray | None] = {
-        key: _beside(sheet, experts, errors, names, PREFIX_OF[key]) if names else None for key, names in columns.items()
-    }
-    chances, asked = found["propensities"], ~np.isnan(errors)
+    found = {key: _beside(sheet, experts, errors, names, PREFIX_OF[key]) for key, names in columns.items() if names}
+    asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
-        found["propensities"] = None
+        del found["propensities"]
         if not asked.all():  # else none is needed
             why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
             sheet.note(f"propensities are estimated anew: {why}; fill them in to use yours")
-    parts = {key: None if values is None else torch.from_numpy(values) for key, values in found.items()}
-    return Answers(torch.from_numpy(errors), **parts)
+    return Answers(torch.from_numpy(errors), **{key: torch.from_numpy(values) for key, values in found.items()})
 
 
 def _for_all(sheet: Sheet, experts: list[Expert], prefix: str, *, some: bool = False) -> list[str]:
@@ -204,11 +194,8 @@ def _for_all(sheet: Sheet, experts: list[Expert], prefix: str, *, some: bool = F
 
 def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str], prefix: str) -> np.ndarray:
     """float64 [n, p], NaN where a cell is empty."""
-    parts = [
-        _amounts(sheet, column, expert.column, np.isnan(outcome), prefix)
-        for expert, column, outcome in zip(experts, columns, errors.T, strict=True)
-    ]
-    return np.stack(parts, axis=1)
+    each = zip(experts, columns, np.isnan(errors.T), strict=True)
+    return np.stack([_amounts(sheet, column, expert.column, gaps, prefix) for expert, column, gaps in each], axis=1)
 
 
 def _amounts(sheet: Sheet, column: str, outcome: str, gaps: np.ndarray, prefix: str) -> np.ndarray:
@@ -224,22 +211,19 @@ def _amounts(sheet: Sheet, column: str, outcome: str, gaps: np.ndarray, prefix: 
 
 def _errors(sheet: Sheet, expert: Expert, labels: list[str] | None) -> np.ndarray:
     """float64 [n]: 1 − correctness, 1[prediction ≠ label], or the loss as it is; NaN where the cell is empty."""
-    if expert.outcome == "loss":
+    if expert.outcome != "prediction":
         values = sheet.numbers(expert.column, gaps=True)
-        sheet.refuse(expert.column, "negative", values < 0)
-        return values
-    if expert.outcome == "correct":
-        values = sheet.numbers(expert.column, gaps=True)
+        if expert.outcome == "loss":
+            sheet.refuse(expert.column, "negative", values < 0)
+            return values
         sheet.refuse(expert.column, "not between 0 (wrong) and 1 (right)", (values < 0) | (values > 1))
         return 1 - values
     if labels is None:
         raise ParameterError("label", f"missing; predictions in column {expert.column} need a column to compare with")
     predictions = sheet.words(expert.column, gaps=True)
     if not set(predictions) & set(labels):
-        raise L2DError(
-            f"{sheet.path}: column {expert.column}: no prediction is ever a label; predictions are"
-            f" {listed(sorted(set(predictions)))}, labels {listed(sorted(set(labels)))}"
-        )
+        found = f"predictions are {listed(sorted(set(predictions)))}, labels {listed(sorted(set(labels)))}"
+        raise L2DError(f"{sheet.path}: column {expert.column}: no prediction is ever a label; {found}")
     wrong = [np.nan if one == "" else float(one != true) for one, true in zip(predictions, labels, strict=True)]
     return np.array(wrong, dtype=np.float64)
 

@@ -67,9 +67,7 @@ def check_arrays(folder: Path, arrays: ImageArrays, num_classes: int) -> None:
         images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
         found = f"{images.dtype} {list(images.shape)}"
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] not in (1, 3) or images.shape[1:] != shape:
-            raise L2DError(
-                f"{folder}/{split}_images.npy: expected uint8 images [N, H, W, C] of one shape, found {found}"
-            )
+            raise L2DError(f"{folder}/{split}_images.npy: expected uint8 [N, H, W, C] of one shape, found {found}")
         whole = labels.shape == (len(images),) and labels.dtype.kind in "iu" and len(labels) > 0
         if not whole or labels.min() < 0 or labels.max() >= num_classes:
             raise L2DError(f"{folder}/{split}_labels.npy: expected {len(images)} integers in 0..{num_classes - 1}")

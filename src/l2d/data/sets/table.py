@@ -73,12 +73,10 @@ class Table(DatasetBase):
 
     @property
     def gives(self) -> str | None:
-        """The kind of a router's inputs, if the columns alone determine it."""
         return "images" if self.named.image is not None else "rows" if self.named.text is None else None
 
     @property
     def divisible(self) -> bool:
-        """Return whether the test rows are drawn, so that every row could be a test row once."""
         return self.named.split is None and self.named.split_by is None
 
     def fingerprint(self, data_dir: Path) -> str:
@@ -87,7 +85,6 @@ class Table(DatasetBase):
         return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
 
     def check_file(self, data_dir: Path) -> None:
-        """Raises if the file cannot be read."""
         read_sheet(self._file(data_dir), self.named.texts)
 
     def expert_names(self, data_dir: Path) -> list[str]:
@@ -145,9 +142,8 @@ class Table(DatasetBase):
             texts=None if experts else texts,
             seen=seen,
         )
-        if found.panel is None:
-            return found
-        return replace(found, panel=replace(found.panel, dollars=in_dollars(sheet, experts)))
+        panel = found.panel
+        return replace(found, panel=panel and replace(panel, dollars=in_dollars(sheet, experts)))
 
     def _file(self, data_dir: Path) -> Path:  # noqa: ARG002 (the path says where)
         if self.path is None:

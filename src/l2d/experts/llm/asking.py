@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from l2d.core.costs import expert_errors
 from l2d.core.out_of_memory import free_memory
@@ -53,23 +53,19 @@ def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelP
     """The answers of all models to the questions of both splits."""
     arrays = request.arrays
     train, test = check_questions(request, experts.letters)
-    prompts = [*train, *test]
+    prompts, right = [*train, *test], (arrays.train_labels, arrays.test_labels)
     asked = [ask_model(experts, model, prompts, request) for model in experts.models]
     outcomes = dict(zip(experts.names, (one for one, _ in asked), strict=True))
     if experts.table is not None:
-        labels = torch.cat([arrays.train_labels, arrays.test_labels]).numpy()
+        labels = torch.cat(right).numpy()
         split = ["train"] * len(train) + ["test"] * len(test)
         known = arrays.train_categories is not None and arrays.categories is not None
         subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())] if known else None
         questions = AskedQuestions(prompts, labels, experts.letters, outcomes, split, subjects)
         write_outcomes_table(Path(experts.table).expanduser(), questions)
-    answers = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1))
-    return LanguageModelPanel(
-        experts.names,
-        _answers(answers[: len(train)], arrays.train_labels),
-        _answers(answers[len(train) :], arrays.test_labels),
-        entries=tuple(entry for _, entry in asked),
-    )
+    told = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1)).tensor_split([len(train)])
+    learned, judged = (Answers(expert_errors(part, labels), part) for part, labels in zip(told, right, strict=True))
+    return LanguageModelPanel(experts.names, learned, judged, entries=tuple(entry for _, entry in asked))
 
 
 def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -78,20 +74,16 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
     if arrays.panel is not None:
         raise L2DError("experts=llm: this dataset already has the answers of its experts; use experts=table")
     if arrays.texts is None:
-        raise L2DError(
-            "experts=llm: needs a dataset of questions with text, such as dataset=mmlu; or import existing outcomes for"
-            " dataset=table (l2d import --help)"
-        )
+        instead = "or import existing outcomes for dataset=table (l2d import --help)"
+        raise L2DError(f"experts=llm: needs a dataset of questions with text, such as dataset=mmlu; {instead}")
     if request.coverage is not None:
         raise ParameterError("coverage", "language models have no classes of their own; use setup=own")
     for texts, labels in zip(arrays.texts, (arrays.train_labels, arrays.test_labels), strict=True):
         if len(texts) != len(labels):
             raise L2DError(f"experts=llm: {len(texts):,} questions but {len(labels):,} labels")
         if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(letters)):
-            problem = (
-                f"the labels go from {int(labels.min())} to {int(labels.max())}; they must be indices of the letters,"
-                f" 0 to {len(letters) - 1}"
-            )
+            found = f"the labels go from {int(labels.min())} to {int(labels.max())}"
+            problem = f"{found}; they must be indices of the letters, 0 to {len(letters) - 1}"
             raise ParameterError("letters", problem, list(letters))
     return arrays.texts
 
@@ -102,16 +94,8 @@ def ask_model(
     """The outcomes of one model, from the cache or by asking it."""
     gpu = on_gpu(request.compute.accelerator)
     dtype = experts.dtype if experts.dtype != "auto" else "bfloat16" if gpu else "float32"
-    identity = {
-        "experts": "llm",
-        **model.identity(),
-        "dtype": dtype,
-        "chat": experts.chat,
-        "scoring": SCORING,
-        "suffix": SUFFIX,
-        "letters": experts.letters,
-        "questions": fingerprint_of_texts(prompts),
-    }
+    identity = {"experts": "llm", **model.identity(), "dtype": dtype, "chat": experts.chat, "scoring": SCORING}
+    identity |= {"suffix": SUFFIX, "letters": experts.letters, "questions": fingerprint_of_texts(prompts)}
     cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
     new = False
 
@@ -132,26 +116,13 @@ def run_model(
     device = torch.device("cuda" if on_gpu(compute.accelerator) else "cpu")
     network, tokenizer = load_language_model(model, dtype, device, progress=compute.progress)
     try:
-        outcomes = score_letters(
-            network,
-            tokenizer,
-            prompts,
-            experts.letters,
-            batch_size=experts.batch_size,
-            progress=compute.progress,
-            chat=experts.chat,
-            parts=parts,
-            title=model.short,
-        )
+        how: Any = {"batch_size": experts.batch_size, "progress": compute.progress, "chat": experts.chat}
+        outcomes = score_letters(network, tokenizer, prompts, experts.letters, parts=parts, title=model.short, **how)
         commit = str(getattr(network.config, "_commit_hash", None) or "")
     finally:
         del network
         free_memory()
     return {**outcomes.arrays(), "commit": np.array(commit)}
-
-
-def _answers(predictions: Tensor, labels: Tensor) -> Answers:
-    return Answers(expert_errors(predictions, labels), predictions)
 
 
 def fingerprint_of_texts(texts: Sequence[str]) -> str:

@@ -44,18 +44,15 @@ class LLMExperts:
             raise ParameterError("models", f"more than one is called {', '.join(twice)}; rename a folder")
         if table is not None and Path(table).suffix.lower() not in (".csv", ".parquet"):
             raise ParameterError("table", "must end in .csv or .parquet", table)
-        self.seed = seed
-        self.asked = LanguageModels(
-            tuple(parse_model_name(model) for model in models), words, chat, dtype, batch_size, table
-        )
+        parsed = tuple(parse_model_name(model) for model in models)
+        self.seed, self.asked = seed, LanguageModels(parsed, words, chat, dtype, batch_size, table)
 
     @staticmethod
     def expert_names(coverage: Sequence[float] | None, *, models: Sequence[str], **_: object) -> tuple[str, ...]:  # noqa: ARG004
         return tuple(parse_model_name(model).short for model in models)
 
     def identity(self) -> str:
-        """Changes when the same config may give different answers: a folder may hold other weights than before. Nothing is
-        loaded."""
+        """Changes when a folder holds other weights than before, so that answers may differ. Nothing is loaded."""
         return json.dumps([SCORING, *(model.identity() for model in self.asked.models)])
 
     def panel(self, request: ExpertRequest) -> LanguageModelPanel:

@@ -78,9 +78,8 @@ def model_fingerprint(folder: Path) -> str:
     try:
         return hashlib.sha256(json.dumps(contents(folder)).encode()).hexdigest()[:16]
     except OSError as error:
-        raise ParameterError(
-            "models", f"{error.filename or folder} cannot be read ({error.strerror})", folder
-        ) from error
+        where = error.filename or folder
+        raise ParameterError("models", f"{where} cannot be read ({error.strerror})", folder) from error
 
 
 def load_language_model(name: ModelName, dtype: str, device: torch.device, *, progress: bool) -> tuple[Any, Any]:

@@ -71,11 +71,10 @@ def score_letters(
     parts: Path | None = None,
     title: str = "",
 ) -> LetterOutcomes:
-    """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its device.
-
-    chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same
-    call resumes from there, with the same result. A batch that does not fit into memory is halved, and so are those after it.
-    """
+    """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its
+    device. chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same
+    call resumes from there, with the same result. A batch that does not fit into memory is halved, and so are those after
+    it."""
     check_prompts(prompts)
     lengths = prompt_lengths(model, tokenizer, prompts, letters, chat=chat)
     # The longest first: little padding, and a lack of memory shows at once.
@@ -128,10 +127,8 @@ def encode_questions(
     texts = [question_text(tokenizer, prompt, chat) for prompt in prompts]
     gap = gap_before(tokenizer, letters[0]) if chat else " "
     # A chat template writes a model's special tokens itself.
-    variants = [
-        tokenizer([f"{text}{gap}{letter}" for text in texts], add_special_tokens=not chat)["input_ids"]
-        for letter in letters
-    ]
+    whole = ([f"{text}{gap}{letter}" for text in texts] for letter in letters)
+    variants = [tokenizer(one, add_special_tokens=not chat)["input_ids"] for one in whole]
     return [split_shared(list(map(list, sequences)), letters) for sequences in zip(*variants, strict=True)]
 
 
@@ -157,21 +154,14 @@ def gap_before(tokenizer: Any, letter: str) -> str:
 
 def render_chat(tokenizer: Any, turns: list[dict[str, str]], *, opened: bool) -> str:
     """opened: with the opening of the model's turn at the end."""
+    options = {"tokenize": False, "add_generation_prompt": opened, "date_string": DATE.strftime("%d %b %Y")}
     try:
-        return str(
-            tokenizer.apply_chat_template(
-                turns,
-                chat_template=with_fixed_date(tokenizer.get_chat_template()),
-                tokenize=False,
-                add_generation_prompt=opened,
-                date_string=DATE.strftime("%d %b %Y"),
-            )
-        )
+        template = with_fixed_date(tokenizer.get_chat_template())
+        return str(tokenizer.apply_chat_template(turns, chat_template=template, **options))
     except TemplateError as error:
         reason = " ".join(str(error).split())[:200]
-        raise ParameterError(
-            "chat", f"the template of {tokenizer.name_or_path} fails ({reason}); set it to false"
-        ) from error
+        problem = f"the template of {tokenizer.name_or_path} fails ({reason}); set it to false"
+        raise ParameterError("chat", problem) from error
 
 
 def with_fixed_date(template: str) -> str:
@@ -182,9 +172,7 @@ def with_fixed_date(template: str) -> str:
 def split_shared(sequences: list[list[int]], letters: Sequence[str]) -> TokenizedQuestion:
     """Split off the tokens that all sequences begin with. At least one token is left for every letter."""
     if len(set(map(tuple, sequences))) < len(sequences):
-        raise ParameterError(
-            "letters", "the model's tokenizer encodes two of them identically; choose others", list(letters)
-        )
+        raise ParameterError("letters", "the tokenizer encodes two of them identically; choose others", list(letters))
     shared = 0
     while shared < min(map(len, sequences)) - 1 and len({sequence[shared] for sequence in sequences}) == 1:
         shared += 1
@@ -197,9 +185,8 @@ def check_lengths(model: Any, questions: Sequence[TokenizedQuestion]) -> None:
     most = getattr(model.config, "max_position_embeddings", None)
     longest = max(len(question.prefix) + max(map(len, question.endings)) for question in questions)
     if most is not None and longest > most:
-        raise L2DError(
-            f"{model_label(model)}: a question has {longest:,} tokens, but the model reads at most {most:,}; leave it out"
-        )
+        problem = f"a question has {longest:,} tokens, but the model reads at most {most:,}; leave it out"
+        raise L2DError(f"{model_label(model)}: {problem}")
 
 
 class LetterScorer:
@@ -239,10 +226,9 @@ class LetterScorer:
     def _shrink(self, batch: Sequence[TokenizedQuestion]) -> None:
         free_memory()
         if len(batch) == 1:
-            raise L2DError(
-                f"{model_label(self.model)}: out of memory with a single question of {len(batch[0].prefix):,} tokens;"
-                " use a larger device, or import existing outcomes (l2d import --help)"
-            )
+            problem = f"out of memory with a single question of {len(batch[0].prefix):,} tokens"
+            instead = "use a larger device, or import existing outcomes (l2d import --help)"
+            raise L2DError(f"{model_label(self.model)}: {problem}; {instead}")
         self.batch_size = len(batch) // 2
         said = f"{model_label(self.model)}: out of memory with {len(batch)} questions at a time; continuing with {self.batch_size}"
         tqdm.write(said, file=sys.stderr)
@@ -258,24 +244,18 @@ def log_likelihoods(model: Any, questions: Sequence[TokenizedQuestion]) -> Tenso
             asked_for.append((row, ending))
     keep = max(len(ending) for _, ending in asked_for)
     scores = last_logits(model, [tokens for _, tokens in rows], keep).log_softmax(dim=-1)
-    wanted = torch.tensor(
-        [
-            (row, keep - len(ending) + place, token, spot)
-            for spot, (row, ending) in enumerate(asked_for)
-            for place, token in enumerate(ending)
-        ]
-    )
-    row, place, token, spot = wanted.T
-    picked = scores[row.to(scores.device), place.to(scores.device), token.to(scores.device)].double().cpu()
-    return torch.zeros(len(asked_for), dtype=torch.float64).index_add(0, spot, picked).view(len(questions), -1)
+    wanted = []
+    for spot, (row, ending) in enumerate(asked_for):
+        wanted += [(row, keep - len(ending) + place, token, spot) for place, token in enumerate(ending)]
+    *cell, spots = torch.tensor(wanted).T
+    picked = scores[tuple(index.to(scores.device) for index in cell)].double().cpu()
+    return torch.zeros(len(asked_for), dtype=torch.float64).index_add(0, spots, picked).view(len(questions), -1)
 
 
 @torch.inference_mode()
 def last_logits(model: Any, rows: Sequence[Sequence[int]], keep: int) -> Tensor:
-    """The logits of the token after each of the last `keep` tokens: float32 [rows, keep, vocabulary].
-
-    Padding is on the left, so every row ends in the last column. Positions count from a row's own first token.
-    """
+    """The logits of the token after each of the last `keep` tokens: float32 [rows, keep, vocabulary]. Padding is on the left,
+    so every row ends in the last column. Positions count from a row's own first token."""
     device = next(model.parameters()).device
     width = max(map(len, rows))
     tokens = torch.zeros(len(rows), width, dtype=torch.int64)  # any token pads: nothing attends to it
@@ -284,9 +264,7 @@ def last_logits(model: Any, rows: Sequence[Sequence[int]], keep: int) -> Tensor:
         tokens[number, width - len(row) :] = torch.tensor(row)
         mask[number, width - len(row) :] = 1
     given: dict[str, Any] = {"position_ids": (mask.cumsum(dim=1) - 1).clamp(min=0).to(device)}
-    given |= dict.fromkeys(
-        ("logits_to_keep", "num_logits_to_keep"), keep
-    )  # which of them depends on the version of transformers
+    given |= {"logits_to_keep": keep, "num_logits_to_keep": keep}  # which of them depends on transformers' version
     takes = inspect.signature(model.forward).parameters
     extra = {key: value for key, value in given.items() if key in takes}
     logits = model(input_ids=tokens.to(device), attention_mask=mask.to(device), use_cache=False, **extra).logits

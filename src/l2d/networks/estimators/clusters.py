@@ -11,10 +11,7 @@ CLUSTERS = (8, 16, 32, 64)  # numbers to choose from
 
 
 class Clusters(Scaled):
-    """The mean over the cluster of the row (k-means). The number of clusters is chosen by leave-one-out.
-
-    k: the number of clusters; None: chosen.
-    """
+    """The mean over the cluster of the row (k-means). k: the number of clusters; None: chosen by leave-one-out."""
 
     centres: Tensor
     table: Tensor
@@ -37,10 +34,9 @@ class Clusters(Scaled):
             self.set_scale(rows.inputs, unit=unit)
             points = self.scaled(rows.inputs)
             for k in counts:
+                means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0)
                 with not_converged_is_fine():
-                    means = MiniBatchKMeans(k, n_init=1, batch_size=1_024, max_iter=20, random_state=0).fit(
-                        points.numpy()
-                    )
+                    means.fit(points.numpy())
                 member, overall = torch.from_numpy(means.labels_).long(), right.nanmean(dim=0)
                 sums, sizes = group_sums(member, right, k)
                 left_out = (sums[member] - right + overall) / sizes[member]  # smoothed by one row

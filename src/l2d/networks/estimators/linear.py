@@ -9,6 +9,7 @@ from l2d.networks.estimators.estimator import FitRows, Scaled, not_converged_is_
 from l2d.utils.errors import ParameterError
 
 RIDGES = tuple(10.0**power for power in range(-1, 7))
+NO_LABELS = "needs labels, and these data have none; name a column, dataset.label=topic, or give labels to l2d.fit"
 STRENGTHS = (0.001, 0.01, 0.1)  # C of the classifier: the inverse of its penalty
 
 
@@ -30,9 +31,8 @@ class Ridge(Scaled):
         if asked.all():  # one decomposition, and one penalty, for all experts
             weight, bias = fit_left_out(points, right, RIDGES)
         else:
-            found = [
-                fit_left_out(points[mine], one[mine, None], RIDGES) for one, mine in zip(right.T, asked.T, strict=True)
-            ]
+            columns = zip(right.T, asked.T, strict=True)
+            found = [fit_left_out(points[mine], one[mine, None], RIDGES) for one, mine in columns]
             weight, bias = (torch.cat(parts, dim=-1) for parts in zip(*found, strict=True))
         self.weight, self.bias = weight.T.float().contiguous(), bias.float()
 
@@ -60,10 +60,7 @@ class LabelClassifier(Scaled):
     def fit(self, rows: FitRows) -> None:
         known = rows.labels >= 0
         if not known.any():
-            raise ParameterError(
-                "",
-                "needs labels, and these data have none; name a column, dataset.label=topic, or give labels to l2d.fit",
-            )
+            raise ParameterError("", NO_LABELS)
         self.set_scale(rows.inputs, unit=False)
         found, labels = rows.labels[known].unique(return_inverse=True)
         points, right = self.scaled(rows.inputs[known]), rows.right.float()

@@ -12,10 +12,8 @@ ROUNDED = 3  # decimals of a standard deviation to which rows of one category ag
 
 
 class Lookup(Estimator):
-    """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are none.
-
-    Rows are equal if they differ by rounding alone: an encoder gives a text other last digits in another batch.
-    """
+    """The mean over the training rows that are equal to the row, such as those of one category; over all rows if there are
+    none. Rows are equal if they differ by rounding alone: an encoder gives a text other last digits in another batch."""
 
     mean: Tensor
     std: Tensor
@@ -34,11 +32,8 @@ class Lookup(Estimator):
         self.mean, self.std = values.mean(dim=0), torch.where(spread < CONSTANT, torch.ones_like(spread), spread)
         self.different, member = self.scaled(values).round(decimals=ROUNDED).unique(dim=0, return_inverse=True)
         if 2 * len(self.different) > len(rows):
-            raise ParameterError(
-                "",
-                f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category:"
-                " dataset.text=topic dataset.category=topic",
-            )
+            problem = f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category"
+            raise ParameterError("", f"{problem}: dataset.text=topic dataset.category=topic")
         sums, sizes = group_sums(member, right, len(self.different))
         self.overall = right.nanmean(dim=0)
         self.table = (sums + self.overall) / (sizes + 1)  # smoothed by one row

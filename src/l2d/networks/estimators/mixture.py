@@ -11,13 +11,9 @@ FOLDS = 3
 
 
 class Mixture(Estimator):
-    """A convex combination of estimators. The weights are chosen by cross-validation within the training rows.
-
-    Plain least squares would favour members that see how hard a question is. That is the same for all experts, so it changes no
-    decision.
-
-    kinds: of the members.
-    """
+    """A convex combination of estimators. The weights are chosen by cross-validation within the training rows. Plain least
+    squares would favour members that see how hard a question is. That is the same for all experts, so it changes no
+    decision."""
 
     weights: Tensor
 
@@ -38,9 +34,8 @@ class Mixture(Estimator):
             member.add_expert(inputs, right)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return torch.stack(
-            [weight * member(inputs) for weight, member in zip(self.weights, self.members, strict=True)]
-        ).sum(0)
+        parts = [weight * member(inputs) for weight, member in zip(self.weights, self.members, strict=True)]
+        return torch.stack(parts).sum(0)
 
 
 def left_out_estimates(kinds: Sequence[type[Estimator]], rows: FitRows) -> Tensor:

@@ -14,10 +14,7 @@ AT_ONCE = 256  # of the judged rows, compared with all kept rows at once
 
 class Neighbours(Scaled):
     """The mean over the k nearest training rows; if some experts were not asked on some rows, for each expert over the k nearest
-    rows on which it was. k and the scale are chosen by leave-one-out on the training rows.
-
-    k: their number; None: chosen.
-    """
+    rows on which it was. k (if None) and the scale are chosen by leave-one-out on the training rows."""
 
     kept: Tensor
     right: Tensor
@@ -41,12 +38,8 @@ class Neighbours(Scaled):
         unasked = right.isnan()
         least = int((~unasked).sum(dim=0).min())  # rows on which the expert that was asked least was asked
         if self.asked_for is not None and self.asked_for >= least:
-            rows_of = (
-                "the number of training rows"
-                if not unasked.any()
-                else "the training rows on which each expert was asked"
-            )
-            raise ParameterError("k", f"must be less than {rows_of}, {least:,}", self.asked_for)
+            these = "training rows on which each expert was asked" if unasked.any() else "training rows"
+            raise ParameterError("k", f"must be less than the number of {these}, {least:,}", self.asked_for)
         self.right, self.unasked = right.nan_to_num(nan=0.0), unasked if unasked.any() else unasked[:0]
         judged = shuffled(len(rows), "judged neighbours")[:JUDGED]
         counts = [k for k in NEIGHBOURS if k < least] or [1] if self.asked_for is None else [self.asked_for]
