@@ -32,7 +32,7 @@ def router() -> Router:
     return replace(found, raw=True)
 
 
-def logged(router: Router, seed: int = 0, **other: Any) -> LoggedRows:
+def logged(router: Router, seed: int = 0, **other: Any) -> Any:
     """Each expert drawn with its own chance, whatever the query is."""
     rng = np.random.default_rng(seed)
     chances = np.array([0.5, 0.2, 0.3])
@@ -49,9 +49,8 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
     weighted mean of the costs where the asked expert is the chosen one."""
     rows = logged(router)
     monkeypatch.setattr(module, "regressed_costs", lambda _, known: torch.full_like(known, 0.5))
-    found = log_value(router, rows)
+    found: Any = log_value(router, rows)
     costs = rows.errors + rows.prices
-    assert rows.features is not None
     chosen = np.array([choice.expert for choice in router.route(rows.features)])
     assert {*chosen} == {"a", "b"}
 
@@ -65,7 +64,6 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
         assert value.doubly_robust.value == pytest.approx(expected)
         assert value.doubly_robust.standard_error == pytest.approx(error)
         weights = 1 / rows.propensities[same]
-        assert value.snips is not None
         assert value.snips.value == pytest.approx((weights * costs[same]).sum() / weights.sum())
         assert value.asked == same.sum()
         if value.gain is not None:
@@ -73,12 +71,10 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
             assert value.gain.value == pytest.approx(gains.mean())
             assert value.gain.standard_error == pytest.approx(gains.std(ddof=1) / N**0.5)
     assert found.ran.doubly_robust.value == pytest.approx(costs.mean())
-    assert found.ran.gain is not None
     assert found.ran.gain.value == pytest.approx((costs - robust(chosen)).mean())
     assert found.best_single.doubly_robust.value == min(one.doubly_robust.value for one in found.singles)
     assert (found.router.gain, found.ran.snips, found.unknown) == (None, None, [])
     prices = 0.5 + (rows.experts == chosen) * (rows.prices - 0.5) / rows.propensities
-    assert found.price is not None
     assert found.price.value == pytest.approx(prices.mean())
     assert found.price.standard_error == pytest.approx(prices.std(ddof=1) / N**0.5)
 
@@ -86,14 +82,10 @@ def test_values_by_hand(router: Router, monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_regression_learns_from_other_rows(router: Router) -> None:
     """If costs follow from the inputs, the regression knows them, and the estimate is more certain than SNIPS."""
     rows = logged(router)
-    assert rows.features is not None
     rows = logged(router, errors=2 + 0.3 * rows.features[:, 0].astype(float), prices=np.zeros(N))
-    found = log_value(router, rows)
+    found: Any = log_value(router, rows)
     truth = rows.errors.mean()  # the same for every expert
     for one in (found.router, *found.singles):
-        assert one.snips is not None
-        assert one.snips.standard_error is not None
-        assert one.doubly_robust.standard_error is not None
         assert one.doubly_robust.standard_error < one.snips.standard_error
         assert abs(one.doubly_robust.value - truth) < 0.03
 
@@ -121,19 +113,14 @@ def test_what_the_choices_cost(router: Router, tmp_path: Path) -> None:
     """In the unit of the prices in training, whatever a wrong answer costs. If each expert has one price, it follows from the
     choices alone: a costs 0.5, b 0.1."""
     rows = logged(router)
-    assert rows.features is not None
     chosen = router.decide(rows.features).tolist()
-    found = log_value(router, rows)
-    assert found.price is not None
-    assert found.paid is not None
+    found: Any = log_value(router, rows)
     assert found.price.value == pytest.approx(np.array(PRICES)[chosen].mean(), rel=1e-5)
     assert found.paid.value == pytest.approx(rows.prices.mean())
     for given in ("cost.error_price=0.5", "cost.scale=3"):
         run = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, given, "method=cost_regression")
         other = Router.load(run.path)
         found = log_value(other, logged(router, columns=("x", "y")))
-        assert found.price is not None
-        assert found.paid is not None
         expected = np.array(PRICES)[other.decide(rows.features).tolist()].mean()
         assert found.price.value == pytest.approx(expected, rel=1e-5)
         assert found.paid.value == pytest.approx(rows.prices.mean())
@@ -194,7 +181,6 @@ def test_rows_without_exploration_are_left_out(router: Router) -> None:
     shadowed = logged(router, propensities=np.ones(N))
     assert len(rows_of_evidence(shadowed)[0]) == 0
     said = str(not_explored(shadowed, router))
-    assert rows.features is not None
     chosen = np.array([choice.expert for choice in router.route(rows.features)])
     a, b = ((chosen == name).mean() for name in "ab")
     assert 0 < a < 1

@@ -14,7 +14,7 @@ from l2d.assembly.assemble import Splits
 from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import expert_identity
-from l2d.data.arrays import Arrays, Panel
+from l2d.data.arrays import Arrays
 from l2d.experts.cache import Cache
 from l2d.experts.human import HumanExperts, machine_cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
@@ -27,7 +27,7 @@ Dataset = Literal["cifar10", "cifar100n"]
 
 def ask(
     data_dir: Path, images: Arrays | None = None, *, dataset: Dataset = "cifar10", people: int = 1, **changes: Any
-) -> Panel:
+) -> Any:
     images = arrays() if images is None else images
     train = torch.arange(len(images.train_labels))
     request = ExpertRequest(images, train, [0.6, 0.4], 0, Cache(data_dir), data_dir, ComputeOptions())
@@ -37,7 +37,6 @@ def ask(
 
 def test_training_labels_are_those_of_their_images(data_dir: Path) -> None:
     panel, file = ask(data_dir, people=3), load(data_dir, TEN)
-    assert panel.train.predictions is not None
     for row in range(TRAIN):
         said = [int(file[name][row]) for name in PEOPLE]
         assert panel.train.predictions[row, 2:].tolist() == said
@@ -45,10 +44,9 @@ def test_training_labels_are_those_of_their_images(data_dir: Path) -> None:
 
 
 def test_carved_splits_take_the_labels_of_their_images_with_them(data_dir: Path) -> None:
-    panel, origin, file = ask(data_dir, carved(), dataset="cifar100n"), carved().origin, load(data_dir, HUNDRED)
-    assert origin is not None
+    panel, file = ask(data_dir, carved(), dataset="cifar100n"), load(data_dir, HUNDRED)
+    origin: Any = carved().origin
     for answers, images in zip((panel.train, panel.test), origin, strict=True):
-        assert answers.predictions is not None
         for row, image in enumerate(images.tolist()):
             assert int(answers.predictions[row, 2]) == file["noisy_label"][image]
             assert float(answers.errors[row, 2]) == float(file["noisy_label"][image] != image % 10)
@@ -59,7 +57,6 @@ def test_test_votes_are_of_their_images(data_dir: Path) -> None:
     said = (LABELS[1] + (np.arange(TEST) % 20 == 0)) % 10  # 2 of 40 images called something else
     np.save(data_dir / "human" / VOTES, np.eye(10, dtype=np.int64)[said] * 5)
     panel = ask(data_dir, people=2)
-    assert panel.test.predictions is not None
     assert panel.test.predictions[:, 2:].tolist() == [[label, label] for label in said.tolist()]
     assert panel.test.errors[:, 2:].sum(dim=0).tolist() == [2, 2]
 
@@ -75,7 +72,6 @@ def test_machines_come_first_and_people_know_all_classes(data_dir: Path) -> None
     panel = ask(data_dir, people=3)
     assert panel.names == ("machine 1", "machine 2", "person 1", "person 2", "person 3")
     assert panel.coverage == (0.6, 0.4, 1.0, 1.0, 1.0)
-    assert panel.knows is not None
     assert panel.knows.tolist() == [[True] * 6 + [False] * 4, [False] * 6 + [True] * 4, *[[True] * 10] * 3]
     alone = SyntheticExperts().panel(
         ExpertRequest(arrays(), torch.arange(TRAIN), [0.6, 0.4], 0, Cache(data_dir), data_dir, ComputeOptions())

@@ -70,9 +70,7 @@ def test_every_row_is_judged_once(file: Path, tmp_path: Path) -> None:
     assert metrics["rows"] == {"train": N, "validation": N, "test": N}
     assert sum(one["rows"] for one in metrics["by_category"].values()) == N
     kept = {name: value.numpy() for name, value in kept_of(cfg).items()}
-    whole = fold_rows(check(cfg)).whole
-    assert whole.panel is not None
-    assert whole.panel.train.prices is not None
+    whole: Any = fold_rows(check(cfg)).whole
     np.testing.assert_array_equal(kept["prices"], whole.panel.train.prices.numpy())
     np.testing.assert_allclose(kept["costs"], (whole.panel.train.errors + whole.panel.train.prices).numpy())
     paid_for = kept["costs"][np.arange(N), kept["decisions"]]
@@ -193,12 +191,8 @@ def test_a_budget_compares_routers_on_rows_that_both_learned_from(more: list[str
     cfg = config(file, tmp_path, "cost=error_plus_cost", "cost.prices=[0.01,0.02]", "seed=3", *more)
     train(cfg)
     router, rows = Router.load(folder_of(cfg)), fold_rows(check(cfg))
-    kept = router.held_out
-    assert kept is not None
-    assert kept.learned is not None
-    assert kept.deployed is not None
-    expected = router.method.expected_errors(outputs_of(router, rows.whole.train_inputs))
-    assert expected is not None
+    kept: Any = router.held_out
+    expected: Any = router.method.expected_errors(outputs_of(router, rows.whole.train_inputs))
     torch.testing.assert_close(kept.deployed, expected[kept.learned])
     final, both = {*splits_of_router(check(cfg)).train.rows.tolist()}, list[int]()
     for learned, following in learned_in_folds(rows):
@@ -222,12 +216,10 @@ def test_what_the_routers_of_folds_expect_where_they_learned(file: Path, tmp_pat
     """By hand, as in test_by_routers_that_did_not_see_it."""
     cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "dataset.category=topic", "seed=3")
     train(cfg)
-    kept, rows = Router.load(folder_of(cfg)).held_out, fold_rows(check(cfg))
-    assert kept is not None
-    assert kept.learned is not None
-    assert kept.seen is not None
-    inputs, panel, checked = rows.whole.train_inputs, rows.whole.panel, 0
-    assert panel is not None
+    kept: Any = Router.load(folder_of(cfg)).held_out
+    rows = fold_rows(check(cfg))
+    whole: Any = rows.whole
+    inputs, panel, checked = whole.train_inputs, whole.panel, 0
     for learned, following in learned_in_folds(rows):
         right = 1 - panel.train.errors[learned]
         for row in {*learned} & {*following}:
@@ -369,8 +361,8 @@ def test_prices_are_refused_before_the_first_fold(
 
     def from_a_log(experiment: Any) -> Any:
         arrays, data = plain(experiment)
-        assert arrays.panel is not None
-        return replace(arrays, panel=replace(arrays.panel, price_scale=scale)), data
+        panel: Any = arrays.panel
+        return replace(arrays, panel=replace(panel, price_scale=scale)), data
 
     monkeypatch.setattr(cross_validation, "load_rows", from_a_log)
     with pytest.raises(ParameterError, match=rf"^{said}"):
