@@ -31,7 +31,8 @@ from l2d.runs.folder import RunFolder
 from l2d.training.walk import sparing
 from l2d.utils.errors import L2DError
 
-Patch, Captured = pytest.MonkeyPatch, pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+Captured = pytest.CaptureFixture[str]
 FILES = ("metrics.json", "history.csv", "test.npz", "model.safetensors")
 
 

@@ -109,15 +109,15 @@ def test_all_ranks_act_together(tmp_path: Path) -> None:
         trainer = in_epoch(epoch, {LOSS: 0.5 - epoch / 10}, others_stop)
         checkpoint.on_train_epoch_end(trainer, MODULE)
         assert trainer.should_stop == checkpoint.out_of_patience == others_stop
-    # Whatever their own clocks say. The others wait for it and write nothing.
-    checkpoint, saved = EpochCheckpoint(tmp_path, None), list[Path]()
+    # They save when the first one does, whatever their own clocks say. The others wait for it and write nothing.
+    checkpoint, saved = EpochCheckpoint(tmp_path / "other", None), list[Path]()
     for told in (False, True):
         trainer = in_epoch(0, {})
         trainer.is_global_zero, trainer.save_checkpoint = False, saved.append
         trainer.strategy.broadcast = lambda _, told=told: told
         checkpoint.on_train_epoch_end(trainer, MODULE)
-        assert saved == ([tmp_path / "last.ckpt"] if told else [])
-    assert not list(tmp_path.iterdir())
+        assert saved == ([tmp_path / "other" / "last.ckpt"] if told else [])
+    assert not (tmp_path / "other").exists()
 
 
 def test_when_a_checkpoint_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

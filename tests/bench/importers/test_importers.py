@@ -165,10 +165,11 @@ def test_llmrouter(tmp_path: Path) -> None:
     }
     assert one_note(found, "1 question ", "not asked")
     assert "price_a" not in llmrouter_outcomes(files).columns
+    # Tokens have two names.
     rows = "".join(answered("q", model, 1) for model in "ab")
     rows = rows.replace("input_tokens", "prompt_tokens").replace("output_tokens", "completion_tokens")
-    models = put(tmp_path / "llm.json", {key: {"input_price": 0, "output_price": 5} for key in "ab"})
-    found = llmrouter_outcomes([put(tmp_path / "data.jsonl", rows)], models)
+    listed = put(tmp_path / "llm.json", {key: {"input_price": 0, "output_price": 5} for key in "ab"})
+    found = llmrouter_outcomes([put(tmp_path / "data.jsonl", rows)], listed)
     assert found.columns["price_b"] == [pytest.approx(1e-3)]
 
 
