@@ -62,9 +62,7 @@ def test_help_names_every_key_its_default_and_its_meaning(helps: dict[str, str],
 
 def test_help_names_the_defaults(helps: dict[str, str]) -> None:
     defaults = {name: text.partition("\ndefaults: ")[2].splitlines()[0] for name, text in helps.items()}
-    assert defaults["train"].startswith(
-        "cost=error dataset=digits experts=synthetic logger=csv method=mild recipe=small router=resnet18_slim setup=III"
-    )
+    assert {"cost=error", "dataset=digits", "experts=synthetic", "method=mild"} < {*defaults["train"].split()}
     assert "method=mild " in defaults["tune"]
     assert "experts=trained" in defaults["experts"]
 
@@ -73,12 +71,6 @@ def test_help_names_the_defaults(helps: dict[str, str]) -> None:
 def test_help_shows_how_it_is_called(helps: dict[str, str], name: str) -> None:
     for line in (f"usage: l2d {name} ", *HYDRA_COMMANDS[name].examples):
         assert line in helps[name]
-
-
-@pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_help_comes_whatever_else_is_said(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["train", "seed=3", flag])
-    assert "usage: l2d train" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("given", [[], ["--help"], ["-h"], ["help"]])
@@ -90,10 +82,13 @@ def test_the_commands_are_listed(given: list[str], capsys: pytest.CaptureFixture
 
 
 def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["help", "train"])
-    said = capsys.readouterr().out
-    main(["train", "--help"])
-    assert said == capsys.readouterr().out
+    """It is printed whatever else is given."""
+    printed = []
+    for given in (["help", "train"], ["train", "--help"], ["train", "seed=3", "-h"]):
+        main(given)
+        printed.append(capsys.readouterr().out)
+    assert printed == [printed[0]] * 3
+    assert "usage: l2d train" in printed[0]
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,26 +185,16 @@ def within_a_sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Busy("held"), None, ""),  # whoever holds it will finish it
         (L2DError("key=3: too large"), "key=3: too large", "error: seed=1: key=3: too large\n"),
         (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "error: seed=1: ZeroDivisionError: by 0\nTraceback "),
-        (
-            SystemExit("please install foo"),
-            "SystemExit: please install foo",
-            "error: seed=1: SystemExit: please install",
-        ),
+        (SystemExit("install foo"), "SystemExit: install foo", "error: seed=1: SystemExit: install foo"),
         (SystemExit(1), "SystemExit: 1", "error: seed=1: SystemExit: 1\nTraceback "),
     ],
 )
 def test_what_a_job_of_a_sweep_leaves_for_it(
-    error: BaseException | None,
-    answer: str | None,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    error: Any, answer: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     within_a_sweep(tmp_path, monkeypatch)
-    assert HydraJob((lambda _: 5) if error is None else fails(error), full=False)(None) == (
-        5 if error is None else None
-    )
+    job: Any = fails(error) if error else lambda _: 5
+    assert HydraJob(job, full=False)(None) == (None if error else 5)
     assert [file.name for file in tmp_path.glob("*.started")] == ([] if isinstance(error, Busy) else ["7.started"])
     assert read_error(tmp_path, 7) == answer
     found = capsys.readouterr().err
@@ -236,26 +221,23 @@ def test_a_job_in_another_process_finds_own_modules(tmp_path: Path, monkeypatch:
     assert HydraJob(lambda _: str(tmp_path) in sys.path, full=False, modules=str(tmp_path))(None)
 
 
-def test_a_router_for_other_inputs_is_refused_before_anything_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["dataset=svhn", "router=mlp"], "^router=mlp: "),
+        (["logger=wandb", "dataset=table", "dataset.path=none.csv"], r"^logger=wandb .*'l2d\[wandb\]'"),
+    ],
+)
+def test_what_is_refused_before_anything_is_loaded(
+    given: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A router for other inputs, and a tracker that is not installed. The data are not there either."""
     config = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"choices": {}}, "overrides": {"task": []}})
     monkeypatch.setattr(HydraConfig, "get", lambda: config)
     monkeypatch.setattr("l2d.training.cross_validation.train_and_judge", lambda *_: pytest.fail("it was begun"))
-    with pytest.raises(L2DError, match=r"^router=mlp: "):
-        train.train_job(compose(["dataset=svhn", "router=mlp", f"runs_dir={tmp_path}", f"data_dir={tmp_path}"]))
-
-
-def test_a_tracker_that_is_not_installed_is_named_before_anything_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The table is not there either."""
-    config = OmegaConf.create({"mode": RunMode.RUN, "runtime": {"choices": {}}, "overrides": {"task": []}})
-    monkeypatch.setattr(HydraConfig, "get", lambda: config)
     monkeypatch.setitem(sys.modules, "wandb", None)
-    given = ["logger=wandb", "dataset=table", f"dataset.path={tmp_path}/none.csv", f"runs_dir={tmp_path}"]
-    with pytest.raises(L2DError, match=r"^logger=wandb .*'l2d\[wandb\]'"):
-        train.train_job(compose(given))
+    with pytest.raises(L2DError, match=said):
+        train.train_job(compose([*given, f"runs_dir={tmp_path}", f"data_dir={tmp_path}"]))
 
 
 def test_a_job_can_be_sent_to_another_process() -> None:
@@ -277,14 +259,8 @@ def test_a_job_can_be_sent_to_another_process() -> None:
 )
 def test_a_mistake_is_one_line(tmp_path: Path, command: str, key: str) -> None:
     """In a process of its own, as people start it: alone, in a sweep, in a search, and by the old name."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command.split()],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    given = [sys.executable, "-m", *command.split()]
+    done = subprocess.run(given, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     [line] = done.stderr.splitlines()
     assert line.startswith(f"error: {key}: ")

@@ -1,6 +1,7 @@
 """`l2d log export`: columns that only some readers take. What it leaves out is tested in tests/logs/test_outcome_log.py."""
 
 import csv
+import json
 from pathlib import Path
 
 import numpy as np
@@ -18,25 +19,12 @@ N = 60
 def write_log(file: Path, served: str, chosen: str) -> Path:
     """served, chosen: an expert for each row, repeated."""
     log, rng = OutcomeLog(file), np.random.default_rng(0)
-    about = (
-        '{"experts": ["1", "2"], "shape": [2], "seen": {"features": ["x", "y"]}, "encoder": null, "price_scale": 2.0}'
-    )
-    log.add_run("run", about)
-    log.add_decisions(
-        [
-            Decision(
-                str(place),
-                run="run",
-                expert=served[place % len(served)],
-                router_choice=chosen[place % len(chosen)],
-                decided_by="shadow",
-                propensity=1.0,
-                price=0.1,
-                features=rng.normal(size=2).astype("<f4").tobytes(),
-            )
-            for place in range(N)
-        ]
-    )
+    seen = {"experts": ["1", "2"], "shape": [2], "seen": {"features": ["x", "y"]}}
+    log.add_run("run", json.dumps({**seen, "encoder": None, "price_scale": 2.0}))
+    for place in range(N):
+        experts = served[place % len(served)], chosen[place % len(chosen)]
+        features = rng.normal(size=2).astype("<f4").tobytes()
+        log.add_decisions([Decision(str(place), "run", *experts, "shadow", 1.0, 0.1, features=features)])
     log.add_outcomes([ReportedOutcome(str(place), float(place % 3 == 0), None) for place in range(N)]).result()
     log.close()
     return file

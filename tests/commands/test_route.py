@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,15 +17,8 @@ from tests.commands.refusals import refused
 from tests.data.sets.test_table import write
 from tests.router.finished import PRICED, TEST, Untrained, query_rows, untrained, write_queries
 
-from l2d.commands.route import (
-    ask_router,
-    choices_csv,
-    choices_summary,
-    load_router,
-    main,
-    make_route_parser,
-    read_prices,
-)
+from l2d.commands import route
+from l2d.commands.route import choices_csv, choices_summary, load_router, main, make_route_parser
 from l2d.core.guard import Guard
 from l2d.core.prices import Prices
 from l2d.data.text.encoders import Hashed
@@ -60,9 +54,7 @@ def test_texts(texts: Untrained, capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["row"] for row in found] == ["1", "2"]
     for row, choice in zip(found, Router.load(texts.path).route(PROMPTS[:2]), strict=True):
         assert row["expert"] == choice.expert
-        assert [float(row[f"posterior_{name}"]) for name in "abc"] == pytest.approx(
-            [*(choice.posterior or {}).values()], rel=1e-4
-        )
+        assert {name: float(row[f"posterior_{name}"]) for name in "abc"} == pytest.approx(choice.posterior, rel=1e-4)
 
 
 def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,36 +71,28 @@ def test_a_file_to_a_file(texts: Untrained, tmp_path: Path, capsys: pytest.Captu
     assert {entry.name for entry in tmp_path.iterdir()} == {"choices.csv", "table.csv"}
 
 
-def summary(
-    choices: list[Choice], experts: str, error_price: float | None = None, point: Any = None, latency_price: float = 0.0
-) -> str:
-    prices = Prices(error_price=error_price, latency_price=latency_price)
-    router: Any = SimpleNamespace(experts=tuple(experts), prices=prices, operating_point=point)
-    return choices_summary(choices, router)
+def summary(choices: list[Choice], experts: str, point: Any = None, **prices: Any) -> list[str]:
+    """Its numbers."""
+    router: Any = SimpleNamespace(experts=tuple(experts), prices=Prices(**prices), operating_point=point)
+    return re.findall(r"\$?\d[\d.,]*\d|\d", choices_summary(choices, router))
 
 
 def test_summary_counts_each_expert() -> None:
     choices = [Choice("b", None, None)] * 3 + [Choice("c", None, None)]
-    assert summary(choices, "abc") == "4 queries: 0 to a, 3 to b, 1 to c"
+    assert summary(choices, "abc") == ["4", "0", "3", "1"]
     free = [replace(choice, expected_prices={"b": 0.0, "c": 0.0}) for choice in choices]
-    assert summary(free * 1000, "bc") == "4,000 queries: 3,000 to b, 1,000 to c"
+    assert summary(free * 1000, "bc") == ["4,000", "3,000", "1,000"]
 
 
-def test_summary_tells_price_and_expected_error() -> None:
+def test_summary_shows_price_and_expected_error() -> None:
     """Prices .1, .3, .3, .3 and errors .4, .2, .2, .2; in the end one error costs 5 dollars, so 5·.25 + .25 in all."""
     prices, errors = {"a": 0.1, "b": 0.3}, {"a": 0.4, "b": 0.2}
     chosen = [Choice(name, None, None, expected_prices=prices, expected_errors=errors) for name in "abbb"]
-    own = "error by the router's own estimates 0.2500"
-    assert summary(chosen, "ab").endswith(f"; expected mean price of these 0.25; {own}")
-    mean = "expected mean price of these $0.25"
-    assert summary(chosen, "ab", 5.0).endswith(f"; {mean}; {own} (with the price $1.5000 a query)")
-    # The spend that a budget's line tells is another number.
-    other = "the expected spend is an estimate from the training rows"
-    assert summary(chosen, "ab", 5.0, point="says the error").endswith(f"; {mean} ({other})")
-    alone = Choice("a", None, None, expected_prices=prices)
-    assert summary([alone], "ab").endswith("; expected mean price of these 0.1")
-    assert summary([alone], "ab", latency_price=0.01).endswith("; expected mean price + latency of these 0.1")
-    assert summary([Choice("a", None, None)], "ab", None) == "1 queries: 1 to a, 0 to b"
+    assert summary(chosen, "ab") == ["4", "1", "3", "0.25", "0.2500"]
+    assert summary(chosen, "ab", error_price=5.0) == ["4", "1", "3", "$0.25", "0.2500", "$1.5000"]
+    # Within a budget, the line of the budget has the error.
+    assert summary(chosen, "ab", "the budget", error_price=5.0) == ["4", "1", "3", "$0.25"]
+    assert summary([Choice("a", None, None, expected_prices=prices)], "ab") == ["1", "1", "0", "0.1"]
 
 
 def test_the_run_may_be_in_the_home_folder(
@@ -130,11 +114,8 @@ def test_modules_that_are_trusted_are_looked_for_here(
     given = [str(texts.path), "--text", "x"]
     load_router(make_route_parser().parse_args(given))
     load_router(make_route_parser().parse_args([*given, "--raw", "--trust", "m", "--trust", "n"]))
-    assert seen == [
-        (texts.path, {"raw": False, "trust": []}),
-        str(tmp_path),
-        (texts.path, {"raw": True, "trust": ["m", "n"]}),
-    ]
+    plain, trusting = {"raw": False, "trust": []}, {"raw": True, "trust": ["m", "n"]}
+    assert seen == [(texts.path, plain), str(tmp_path), (texts.path, trusting)]
 
 
 @pytest.mark.parametrize("name", ["queries.csv", "queries.parquet"])
@@ -143,13 +124,8 @@ def test_the_columns_of_the_file_come_first(
 ) -> None:
     """As they are written there, whether the router sees them or not. One with the name of an answer's column is left out, but
     the expert of a log is not."""
-    cells: Any = {
-        "user": ["007", "b,c"],
-        "prompt": PROMPTS[:2],
-        "score": ["0.50", ""],
-        "row": [9, 8],
-        "expert": ["x", "y"],
-    }
+    other = {"score": ["0.50", ""], "row": [9, 8], "expert": ["x", "y"]}
+    cells: Any = {"user": ["007", "b,c"], "prompt": PROMPTS[:2], **other}
     main([str(texts.path), "--file", str(write(tmp_path, cells, name))])
     found = read(capsys.readouterr().out)
     assert list(found[0])[:7] == ["user", "prompt", "score", "given_expert", "row", "expert", "posterior_a"]
@@ -161,8 +137,7 @@ def test_the_columns_of_the_file_come_first(
 
 def test_a_pattern_that_matches_several_runs(texts: Untrained) -> None:
     said = refused(main, texts.path, "other/seed=0", "third", "--text", "why")
-    assert f"one run is needed, but 3 folders were given: {texts.path}, other/seed=0, third" in said
-    assert "pattern" in said
+    assert f"{texts.path}, other/seed=0, third" in said
 
 
 def test_a_text_that_is_cut_is_said(
@@ -181,8 +156,7 @@ def test_the_guard_is_said_unless_raw(features: Untrained, tmp_path: Path, capsy
         main([str(features.path), "--file", str(queries)])
         told = capsys.readouterr()
         assert {row["expert"] for row in read(told.out)} == {"c"}
-        assert "guard: every query goes to c" in told.err
-        assert "--raw" in told.err
+        assert ("goes to c" in told.err, "--raw" in told.err) == (True, True)
         main([str(features.path), "--file", str(queries), "--raw"])
         told = capsys.readouterr()
         assert {row["expert"] for row in read(told.out)} != {"c"}
@@ -201,16 +175,13 @@ def test_other_prices(prices: str, features: Untrained, tmp_path: Path, capsys: 
 
 
 def test_names_of_models_may_have_colons() -> None:
-    assert read_prices("qwen:7b=0.3,llama:70b=1") == {"qwen:7b": 0.3, "llama:70b": 1.0}
-    assert read_prices("qwen:7b:0.3") == {"qwen:7b": 0.3}
+    assert route.read_prices("qwen:7b=0.3,llama:70b=1") == {"qwen:7b": 0.3, "llama:70b": 1.0}
+    assert route.read_prices("qwen:7b:0.3") == {"qwen:7b": 0.3}
 
 
 BAD_PRICES = {
     "0.1,0.2": "--prices=[0.1, 0.2]: expected 3",
-    "0.1,0.2,inf": "--prices=[0.1, 0.2, inf]: ",
     "0,0,dear": "--prices=0,0,dear: ",
-    "a=1,b=2": "--prices: no price for c",
-    "{a:1,b:2,d:3}": "expert d",
     "a=1,b=2,c=3,a=0": "--prices=a=1,b=2,c=3,a=0: ",
     "a=1,b=dear,c=3": "--prices=a=1,b=dear,c=3: ",
     "a=1,2,3": "--prices=a=1,2,3: ",
@@ -223,10 +194,6 @@ def test_bad_prices(prices: str, features: Untrained) -> None:
     assert BAD_PRICES[prices] in refused(main, features.path, "--file", "none.csv", "--prices", prices)
 
 
-def test_prices_that_were_learned(texts: Untrained) -> None:
-    assert "error: --prices: " in refused(main, texts.path, "--text", "why", "--prices", "0,0,0")
-
-
 BAD_COMMANDS: dict[str, tuple[str, ...]] = {
     "nothing asked": ("--text --file --image",),
     "two kinds": ("--image", "--text", "why", "--image", "a.png"),
@@ -235,6 +202,8 @@ BAD_COMMANDS: dict[str, tuple[str, ...]] = {
     "text for rows": ("--text: ", "--text", "why"),
     "image for rows": ("--image: ", "--image", "a.png"),
     "no such file": ("none.csv: no such file", "--file", "none.csv"),
+    "a name that begins with a tilde, but no user's folder": ("~$queries.csv", "--file", "~$queries.csv"),
+    "budget below every price": ("--budget=0.05: ", "--file", "none.csv", "--budget", "0.05"),
     "no folder to write to": ("--out=nowhere/a.csv: ", "--text", "why", "--out", "nowhere/a.csv"),
     "a folder to write to": ("--out=.: is a folder", "--text", "why", "--out", "."),
 }
@@ -257,25 +226,11 @@ def test_the_queries_are_not_overwritten(features: Untrained, tmp_path: Path, mo
     assert file.read_text() == "x\n1\n"
 
 
-def test_a_budget_needs_prices(tmp_path: Path) -> None:
-    kept = {f"{HELD_OUT}.{name}": torch.eye(3, dtype=torch.float64) for name in ("errors", "expected")}
-    kept[f"{HELD_OUT}.mean_errors"] = torch.full((3,), 1 / 3, dtype=torch.float64)
-    run = untrained(tmp_path, "cost=error", "method=cost_regression", kept=kept)
-    said = refused(main, run.path, "--text", PROMPTS[0], "--budget", "0.25")
-    assert said.startswith("error: --budget=0.25: ")
-
-
-def test_a_name_that_begins_with_a_tilde_is_no_folder_of_a_user(features: Untrained) -> None:
-    """Spreadsheets write such files beside open ones."""
-    assert "~$queries.csv" in refused(main, features.path, "--file", "~$queries.csv")
-
-
 def test_every_image_is_asked_about() -> None:
     options = make_route_parser().parse_args(["run", "--image", "a.png", "b.png", "--image", "c.png"])
-    router: Any = SimpleNamespace(
-        description=SimpleNamespace(kind="image"), route=lambda queries: [Choice(file, None, None) for file in queries]
-    )
-    assert [choice.expert for choice in ask_router(router, options)] == ["a.png", "b.png", "c.png"]
+    router: Any = SimpleNamespace(description=SimpleNamespace(kind="image"), route=list)
+    found: list[Any] = route.ask_router(router, options)
+    assert found == ["a.png", "b.png", "c.png"]
 
 
 def test_csv_quotes_names_and_leaves_blanks() -> None:
@@ -303,9 +258,6 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
     for action in make_route_parser()._actions:
         assert action.help, action
         assert all(flag in text for flag in action.option_strings)
-    assert "l2d route runs/mmlu_sim/own/table/error/mild/1a2b3c4d/seed=0 --text " in text
-    # cost.scale=0.5 alone makes a price of 1 half an error
-    assert "in the unit of the prices in training, before cost.scale:" in " ".join(text.split())
 
 
 @pytest.mark.slow

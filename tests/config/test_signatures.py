@@ -15,17 +15,8 @@ import pytest
 import torch
 import yaml
 
-from l2d.config import CONF, Recipe
-from l2d.config.signatures import (
-    OTHERS,
-    Parameter,
-    check_arguments,
-    defines,
-    find_class,
-    forget_sources,
-    may_exist,
-    read_signature,
-)
+from l2d.config import CONF, Recipe, signatures
+from l2d.config.signatures import OTHERS, Parameter, check_arguments, find_class, may_exist, read_signature
 from l2d.methods.method import Method
 from l2d.utils import parameters
 from l2d.utils.errors import ParameterError
@@ -52,8 +43,7 @@ def imported(target: str) -> type[Any]:
 
 
 def signature(target: str) -> Mapping[str, Parameter]:
-    read = read_signature(target)
-    assert read is not None
+    read: Any = read_signature(target)
     return read
 
 
@@ -126,12 +116,12 @@ def test_the_last_test_can_fail() -> None:
 @pytest.mark.parametrize("target", [target for target in configured() if target.startswith("l2d.methods.")])
 def test_the_source_says_which_methods_have_a_posterior(target: str) -> None:
     has_one = imported(target).posterior is not Method.posterior
-    assert defines(target, "posterior", "l2d.methods.method.Method") is has_one
+    assert signatures.defines(target, "posterior", "l2d.methods.method.Method") is has_one
 
 
 def test_a_base_that_cannot_be_read_says_nothing() -> None:
-    assert defines("torch.optim.Adam", "posterior", "l2d.methods.method.Method") is None
-    assert defines("no_such_module.Mine", "posterior", "l2d.methods.method.Method") is None
+    for target in ("torch.optim.Adam", "no_such_module.Mine"):
+        assert signatures.defines(target, "posterior", "l2d.methods.method.Method") is None
 
 
 MINE = """
@@ -230,23 +220,12 @@ def test_optimizers_of_torch() -> None:
         assert list(signature(f"torch.optim.{name}")) == [*inspect.signature(getattr(torch.optim, name)).parameters]
 
 
-@pytest.mark.parametrize(
-    ("target", "expected"),
-    [
-        ("l2d.methods.focal.Focal", True),
-        ("l2d.methods.focal.Focall", False),
-        ("l2d.methods.Focal", False),
-        ("torch.optim.Adam", True),
-        ("json.JSONDecoder", True),
-        ("json.nothing.Here", False),
-        ("no_such_module.Mine", False),
-        ("__main__.Mine", True),
-        ("Mine", False),
-        ("", False),
-    ],
-)
-def test_what_may_exist(target: str, expected: bool) -> None:
-    assert may_exist(target) is expected
+def test_what_may_exist() -> None:
+    for target in ("l2d.methods.focal.Focal", "torch.optim.Adam", "json.JSONDecoder", "__main__.Mine"):
+        assert may_exist(target), target
+    wrong = ("l2d.methods.focal.Focall", "l2d.methods.Focal", "json.nothing.Here", "no_such_module.Mine", "Mine", "")
+    for target in wrong:
+        assert not may_exist(target), target
 
 
 def test_only_the_very_module_of_a_class_counts(package: str) -> None:
@@ -274,23 +253,12 @@ SIGNATURE = {"tau": Parameter(parameters.Positive, True), "recipe": Parameter(Re
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"tau": 0}, "tau=0: must be greater than 0"),
-        ({"tao": 1.0}, "tao: unknown key; did you mean tau?"),
-        ({"zzz": 1.0}, "zzz: unknown key; there are tau, recipe"),
-    ],
+    ("given", "said"), [({"tau": 0}, "^tau=0: "), ({"tao": 1.0}, "^tao: .* tau"), ({"zzz": 1.0}, "^zzz: .*tau, recipe")]
 )
 def test_arguments_are_checked(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ParameterError) as caught:
+    with pytest.raises(ParameterError, match=said):
         check_arguments(given, SIGNATURE)
-    assert str(caught.value) == said
-
-
-def test_arguments_that_pass() -> None:
-    check_arguments(
-        {"tau": 0.5, "recipe": {"epochs": 0}}, SIGNATURE
-    )  # a recipe's keys are checked one by one elsewhere
+    check_arguments({"tau": 0.5, "recipe": {"epochs": 0}}, SIGNATURE)  # a recipe's keys are checked elsewhere
     check_arguments({"anything": 1}, {OTHERS: Parameter(Any, False)})
 
 
@@ -302,7 +270,7 @@ def test_a_source_that_was_changed_is_read_again_where_that_is_asked_for(
     source = "class Mine:\n    def __init__(self, *, {}: tuple[int, int]) -> None: ...\n"
     for name in ("size", "shape"):
         (tmp_path / "my_changing_module.py").write_text(source.format(name))
-        forget_sources()
+        signatures.forget_sources()
         signature = read_signature("my_changing_module.Mine")
         assert signature is not None
         assert [*signature] == [name]

@@ -19,7 +19,6 @@ from l2d.assembly.build import make_splits
 from l2d.assembly.make import make_dataset
 from l2d.commands import log as log_command
 from l2d.config import check, compose
-from l2d.data.arrays import Arrays
 from l2d.data.text.encoders import Embeddings, Hashed
 from l2d.logs.dataset import ServerLog, is_described, snapshot
 from l2d.logs.decision import Decision
@@ -67,11 +66,8 @@ def dataset(file: Path | str, encoder: Any = None, run: str | None = None) -> Se
     return ServerLog(path=str(file), run=run, encoder=encoder or Hashed(), test_fraction=0.2)
 
 
-def pooled(arrays: Arrays) -> tuple[list[str], torch.Tensor, Any]:
+def pooled(arrays: Any) -> tuple[list[str], torch.Tensor, Any]:
     """ids, inputs and answers of all rows."""
-    assert arrays.panel is not None
-    assert arrays.ids is not None
-    assert arrays.train_ids is not None
     answers = arrays.panel.train.followed_by(arrays.panel.test)
     ids = [*arrays.train_ids.tolist(), *arrays.ids.tolist()]
     return ids, torch.cat([arrays.train_inputs, arrays.test_inputs]), answers
@@ -88,8 +84,7 @@ def test_rows_of_texts(run: Untrained, tmp_path: Path, keep: str, kind: str) -> 
     if kind != "sqlite":
         file = tmp_path / f"log.{kind}"
         log_command.main(["export", str(log), "--out", str(file)])
-    arrays = dataset(file).load(tmp_path)
-    assert arrays.panel is not None
+    arrays: Any = dataset(file).load(tmp_path)
     assert (arrays.panel.names, arrays.seen.text, arrays.seen.features) == (("a", "b", "c"), "prompt", ())
     ids, inputs, answers = pooled(arrays)
     order = [ids.index(one["decision_id"]) for one in decided]
@@ -118,9 +113,7 @@ def test_rows_of_numbers_keep_their_names(tmp_path: Path) -> None:
     for file in (log, out):
         arrays = dataset(file).load(tmp_path)
         assert (arrays.seen.features, arrays.seen.text) == (("y", "x"), None)
-        assert {tuple(row) for row in pooled(arrays)[1].tolist()} == {
-            tuple(row) for row in torch.tensor(queries)[:, [1, 0]].tolist()
-        }
+        assert sorted(pooled(arrays)[1].tolist()) == sorted(torch.tensor(queries)[:, [1, 0]].tolist())
         assert dataset(file).gives == "rows"
 
 
@@ -160,18 +153,15 @@ def test_images(tmp_path: Path) -> None:
 
 def test_prices_are_carried_over(tmp_path: Path) -> None:
     """In the unit of the run that served, which must be said again if it was not that of one error."""
-    log, found = (
-        tmp_path / "log.sqlite",
-        untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression"),
-    )
+    log = tmp_path / "log.sqlite"
+    found = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
     serve(found.path, log, "features", [{"features": [place, 0.5]} for place in range(N)])
 
     def prices(*overrides: str) -> list[float]:
         snapshot.cache_clear()
         experiment = check(compose(["dataset=log", f"dataset.path={log}", *SMALL, *overrides]))
-        found = make_splits(experiment).prices
-        assert found is not None
-        return found.tolist()
+        found: Any = make_splits(experiment).prices
+        return list(found.tolist())
 
     assert prices() == pytest.approx([0.5, 0.1, 0.3])
     assert prices("cost=error") == [0, 0, 0]
@@ -204,9 +194,7 @@ def with_two_runs(log: Path, *abouts: dict[str, Any]) -> None:
         (({"price_scale": 2.0}, {"price_scale": 1.0}), False),  # written before there was a currency
         (({"currency": None, "price_scale": 1.0}, {"currency": "$", "price_scale": 2.0}), False),  # no prices
         (({"price_scale": 2.0}, {"currency": "$", "price_scale": 3.0}), False),
-        (({"price_scale": 1.0}, {"currency": "", "price_scale": 1.0}), False),
         (({"currency": "$", "price_scale": 2.0}, {"currency": "$", "price_scale": 1.0}), False),
-        (({"currency": "", "price_scale": 1.0}, {"currency": "", "price_scale": 0.5}), False),
     ],
 )
 def test_prices_in_different_units(run: Untrained, tmp_path: Path, abouts: Any, refused: bool) -> None:
@@ -243,8 +231,7 @@ def test_two_prices_of_an_error(tmp_path: Path, scales: tuple[float, float]) -> 
         given = ["dataset=log", f"dataset.path={file}", *SMALL]
         with pytest.raises(ParameterError, match=rf"error_price: .* {1 / last:g}"):
             make_splits(check(compose(given)))
-        prices = make_splits(check(compose([*given, "cost.error_price=0.5"]))).prices
-        assert prices is not None
+        prices: Any = make_splits(check(compose([*given, "cost.error_price=0.5"]))).prices
         assert prices.tolist() == pytest.approx([1.0, 0.2, 0.6])
 
 
@@ -254,7 +241,7 @@ def test_the_currency_changes_no_fingerprint(run: Untrained, tmp_path: Path) -> 
     serve(run.path, log, "text", [{"text": text} for text in texts()])
     before = dataset(log).fingerprint(tmp_path)
     change(log, """UPDATE runs SET about = replace(about, ', "currency": ""', '')""")
-    assert (about := read_rows(log).about) is not None
+    about: Any = read_rows(log).about
     assert about.currency is None
     assert dataset(log).fingerprint(tmp_path) == before
 
@@ -353,9 +340,8 @@ def test_refused(run: Untrained, tmp_path: Path) -> None:
         with pytest.raises(ParameterError, match=said):
             ServerLog(path=path, run=None, encoder=None, test_fraction=0.2).fingerprint(tmp_path)
     writer = OutcomeLog(shadow)
-    writer.add_run(
-        "run", '{"experts": ["a", "b"], "shape": [1], "seen": {"features": []}, "encoder": null, "price_scale": 1}'
-    )
+    about = '{"experts": ["a", "b"], "shape": [1], "seen": {"features": []}, "encoder": null, "price_scale": 1}'
+    writer.add_run("run", about)
     known = [Decision(str(n), "run", "a", "a", "shadow", 1.0, features=np.zeros(1, "<f4").tobytes()) for n in range(30)]
     writer.add_decisions(known)
     writer.add_outcomes([ReportedOutcome(str(n), 1.0, None) for n in range(30)]).result()
@@ -416,8 +402,8 @@ def test_rows_that_are_left_out_are_told(run: Untrained, tmp_path: Path, capsys:
     log_command.main(["export", str(log), "--out", str(out)])
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for row, column, cell in ((rows[0], "propensity", ""), (rows[1], "propensity", ""), (rows[2], "propensity", "1")):
-        row[column] = cell
+    for row, cell in zip(rows, ("", "", "1"), strict=False):
+        row["propensity"] = cell
     with out.open("w", newline="") as file:
         writer = csv.DictWriter(file, [*rows[0]])
         writer.writeheader()
@@ -429,19 +415,13 @@ def test_rows_that_are_left_out_are_told(run: Untrained, tmp_path: Path, capsys:
         assert part in printed
 
 
-def test_an_export_in_dollars_says_so(tmp_path: Path) -> None:
+def test_names_of_the_price_in_an_export(tmp_path: Path) -> None:
+    """Two prices, and one in capitals, are refused."""
     file = tmp_path / "log.csv"
     for word, dollars in (("price", False), ("cost_usd", True)):
         file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")
         assert read_rows(file).dollars == dollars
-    file.write_text("id,f_x,expert,correct,propensity,price,cost\n1,0.5,a,1,0.5,0.1,9\n")
-    with pytest.raises(L2DError, match="price, cost"):
-        read_rows(file)
-
-
-def test_a_price_of_an_export_in_capitals_is_not_overlooked(tmp_path: Path) -> None:
-    file = tmp_path / "log.csv"
-    for word in ("Price", "Latency"):
-        file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1\n2,0.5,b,1,0.5,0.1\n")
-        with pytest.raises(L2DError, match=rf"{word}: .*{word.lower()}"):
+    for word, said in (("price,cost", "price, cost"), ("Price", "Price: .*price"), ("Latency", "Latency: .*latency")):
+        file.write_text(f"id,f_x,expert,correct,propensity,{word}\n1,0.5,a,1,0.5,0.1{',9' if ',' in word else ''}\n")
+        with pytest.raises(L2DError, match=said):
             read_rows(file)

@@ -32,15 +32,10 @@ def simulated(n: int = 1_500, seed: int = 0) -> tuple[dict[str, list[Any]], torc
     right = rng.random((n, 3)) < chance
     policy = np.stack([0.5 + 0 * x[:, 1], 0.2 + 0.2 * (x[:, 1] > 0), 0.3 - 0.2 * (x[:, 1] > 0)], axis=1)
     asked = np.array([rng.choice(3, p=row) for row in policy])
-    cells = {
-        "x": x[:, 0].tolist(),
-        "z": x[:, 1].tolist(),
-        **{
-            f"correct_{name}": [float(right[i, k]) if asked[i] == k else None for i in range(n)]
-            for k, name in enumerate(NAMES)
-        },
-        **{f"propensity_{name}": policy[:, k].tolist() for k, name in enumerate(NAMES)},
-    }
+    cells = {"x": x[:, 0].tolist(), "z": x[:, 1].tolist()}
+    for k, name in enumerate(NAMES):
+        cells[f"correct_{name}"] = [float(right[i, k]) if asked[i] == k else None for i in range(n)]
+        cells[f"propensity_{name}"] = policy[:, k].tolist()
     return cells, torch.from_numpy(1.0 - right)
 
 
@@ -214,8 +209,8 @@ def test_rows_that_were_all_asked_weigh_one(tmp_path: Path) -> None:
     for k, name in enumerate(NAMES):
         cells[f"correct_{name}"][1_000:] = (1 - errors[1_000:, k]).tolist()
     splits = assembled(compose([*written(tmp_path, cells, "propensity"), "dataset.split=split", "method=knn"]))
-    assert splits.test.logged is not None
-    assert (splits.test.logged.weights == 1).all()
+    logged: Any = splits.test.logged
+    assert (logged.weights == 1).all()
     torch.testing.assert_close(splits.test.costs, errors[1_000:])
 
 
@@ -255,8 +250,7 @@ def test_propensities_are_those_of_the_rows_that_are_kept(
     assert splits.test.logged is not None
     assert (splits.test.logged.weights.mean(dim=0) - 1).abs().max() < 0.2
     if known:
-        chances = splits.test.answers.propensities
-        assert chances is not None
+        chances: Any = splits.test.answers.propensities
         above = splits.test.inputs[:, 1] > 0
         expected = torch.where(above[:, None], torch.tensor([0.8, 0.2]), torch.tensor([0.4, 0.6])).double()
         torch.testing.assert_close(chances, expected, atol=1e-6, rtol=0)

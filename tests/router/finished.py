@@ -81,8 +81,7 @@ def trained(folder: Path, queries: Any, *overrides: str) -> Ran:
     experiment = check(compose([*SMALL, *overrides, *given, *places]))
     train(experiment)
     if queries is None:
-        texts = make_dataset(experiment).load(folder / "data").texts
-        assert texts is not None
+        texts: Any = make_dataset(experiment).load(folder / "data").texts
         queries = texts[1]
     file.unlink()
     shutil.rmtree(folder / "data", ignore_errors=True)
@@ -119,12 +118,7 @@ def untrained(
 ) -> Untrained:
     """guard: None for the one that its validation rows ask for. kept: what guards for other prices are fitted to. small: what makes
     the router small."""
-    given = [
-        "dataset=table",
-        f"dataset.path={write(folder, cells)}",
-        "dataset.split=split",
-        f"runs_dir={folder / 'runs'}",
-    ]
+    given = [*SPLIT, f"dataset.path={write(folder, cells)}", f"runs_dir={folder / 'runs'}"]
     experiment = check(compose([*given, *small, *overrides]))
     splits = make_splits(experiment)
     router = make_router(experiment, splits)

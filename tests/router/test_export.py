@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.router.finished import untrained
+from tests.router.finished import ASKED, untrained
 
 import l2d
 from l2d.core.guard import Guard
@@ -23,13 +23,8 @@ COSTS = np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(200, 0.9)], axis=1)
 
 @pytest.fixture(scope="module", params=["mild", "plugin", "cascade"])
 def router(request: pytest.FixtureRequest) -> l2d.Router:
-    found = l2d.fit(
-        X,
-        COSTS,
-        labels=X[:, 0] > 0,
-        method=request.param,
-        options={"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"},
-    )
+    options = {"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"}
+    found = l2d.fit(X, COSTS, labels=X[:, 0] > 0, method=request.param, options=options)
     assert found.description.guard.constant is None
     return found
 
@@ -59,11 +54,7 @@ def test_the_program_has_the_guard_unless_raw(tmp_path: Path) -> None:
     """Before it is exported."""
     run = untrained(tmp_path, "method=ce")
     router, inputs, chosen = l2d.Router.load(run.path), run.splits.test.inputs, []
-    for guard in (
-        Guard(None, None, 0, 0.1, 0.01),
-        Guard(None, 1, 1, 0.0, None),
-        Guard((9.0, -9.0, 0.0), None, 0, 0.3, 0.1),
-    ):
+    for guard in (ASKED, Guard(None, 1, 1, 0.0, None), Guard((9.0, -9.0, 0.0), None, 0, 0.3, 0.1)):
         for raw in (False, True):
             router = replace(router, raw=raw, description=replace(router.description, guard=guard))
             with torch.no_grad():
@@ -103,11 +94,8 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_that_chooses_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     router = l2d.fit(X, COSTS, options={"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"})
     with monkeypatch.context() as patch:
-        patch.setattr(
-            export.RouterProgram,
-            "forward",
-            lambda self, inputs: (len(router.experts) - 1 - inputs[:, 0].long(), self.network(inputs)),
-        )
+        wrong = lambda self, inputs: (len(router.experts) - 1 - inputs[:, 0].long(), self.network(inputs))  # noqa: E731
+        patch.setattr(export.RouterProgram, "forward", wrong)
         exported = torch.export.export(export.RouterProgram(router), (torch.zeros(32, 3),))
     monkeypatch.setattr(torch.export, "load", lambda _: exported)
     with pytest.raises(L2DError, match=r"router\.pt2"):

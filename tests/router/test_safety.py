@@ -44,11 +44,7 @@ def evil_targets(marker: Path) -> dict[str, Config]:
         "subprocess.Popen": {"_target_": "subprocess.Popen", "args": ["touch", str(marker)]},
         "pathlib.Path.touch": {"_target_": "pathlib.Path.touch", "self": str(marker)},
         "our function": {"_target_": "l2d.utils.files.write_text", "path": str(marker), "text": "evil"},
-        "our function in a room of classes": {
-            "_target_": "l2d.data.sheet.write_sheet",
-            "path": str(marker),
-            "columns": {},
-        },
+        "our function among classes": {"_target_": "l2d.data.sheet.write_sheet", "path": str(marker), "columns": {}},
         "an import of ours": {"_target_": "l2d.data.sets.prepared.np.save", "file": str(marker), "arr": [1]},
         "a class that ours imports": {"_target_": "l2d.data.sheet.Path", "path": str(marker)},
         "a method of our class": {"_target_": "l2d.runs.folder.RunFolder.pause", "self": str(marker), "epoch": 1},
@@ -69,32 +65,19 @@ def refused(act: Callable[[], object]) -> str:
     return said
 
 
-def as_method(config: Config, evil: Config) -> None:
-    config["method"] = {"name": "mild", **evil}
+def place_evil(folder: Path, place: str, evil: Config) -> None:
+    config = RunFolder(folder).config()
+    if place in ("method", "router"):
+        config[place] = {"name": config[place]["name"], **evil}
+    else:
+        config["method"] |= {"tau": evil} if place == "nested" else {"rewards": {"kind": [{"of": evil}]}}
+    RunFolder(folder).write_config(config)
 
 
-def as_network(config: Config, evil: Config) -> None:
-    config["router"] = {"name": "mlp", **evil}
-
-
-def nested(config: Config, evil: Config) -> None:
-    config["method"]["tau"] = evil
-
-
-def deeper(config: Config, evil: Config) -> None:
-    config["method"]["rewards"] = {"kind": [{"of": evil}]}
-
-
-PLACES = {"method": as_method, "network": as_network, "nested": nested, "deeper": deeper}
-
-
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["method", "router", "nested", "deeper"])
 @pytest.mark.parametrize("what", evil_targets(Path()))
 def test_only_our_own_classes_are_built(what: str, place: str, folder: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    config, evil = RunFolder(folder).config(), evil_targets(marker)[what]
-    PLACES[place](config, evil)
-    RunFolder(folder).write_config(config)
+    place_evil(folder, place, evil_targets(tmp_path / "marker")[what])
     before = sorted(tmp_path.rglob("*"))
     refused(lambda: Router.load(folder))
     assert sorted(tmp_path.rglob("*")) == before
@@ -102,14 +85,11 @@ def test_only_our_own_classes_are_built(what: str, place: str, folder: Path, tmp
 
 @pytest.mark.parametrize("what", ["shutil.copy", "os.system", "builtins.eval"])
 def test_the_line_names_the_class_and_the_way_out(what: str, run: Untrained, folder: Path, tmp_path: Path) -> None:
-    for place, key in ((as_method, "method: "), (as_network, "router: ")):
-        config = RunFolder(folder).config()
-        place(config, evil_targets(tmp_path / "marker")[what])
-        RunFolder(folder).write_config(config)
+    for place in ("method", "router"):
+        place_evil(folder, place, evil_targets(tmp_path / "marker")[what])
         said = refused(lambda: Router.load(folder))
-        assert said.startswith(key)
-        assert what in said
-        assert f"--trust {what.partition('.')[0]}" in said
+        assert said.startswith(f"{place}: ")
+        assert (what in said, f"--trust {what.partition('.')[0]}" in said) == (True, True)
         RunFolder(folder).write_config(RunFolder(run.path).config())
 
 

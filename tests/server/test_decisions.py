@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import json
 import random
 import threading
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import torch
 from PIL import Image
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained, query_rows, untrained
-from tests.server.helpers import EXPERTS, PROMPTS, asking, guarded, lively_router, make_service, message_of, text_run
+from tests.server.helpers import EXPERTS, PROMPTS, asking, guarded, lively_router, make_service, message_of
 
 from l2d.core.guard import Guard
 from l2d.router.router import Router
@@ -27,11 +28,6 @@ from l2d.server.bodies import LONGEST_TEXT, MOST_MESSAGES, last_question, read_i
 from l2d.server.decisions import AskedTogether, Batcher, Overloaded, decide_together, draw_expert
 from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    return text_run(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture
@@ -134,26 +130,16 @@ def test_images() -> None:
     assert (read_image(f"data:image/png;base64,{png}", (8, 8, 1), 16) == expected).all()
     assert (read_image(expected[..., 0].tolist(), (8, 8, 1), 16) == expected).all()
     assert read_image(png, (4, 2, 3), 255).shape == (4, 2, 3)
-    for wrong in (
-        "not base64!",
-        base64.b64encode(b"GIF89a").decode(),
-        [[17] * 8] * 8,
-        [[1.5] * 8] * 8,
-        [[1], [2, 3]],
-        [],
-    ):
+    gif = base64.b64encode(b"GIF89a").decode()
+    for wrong in ("not base64!", gif, [[17] * 8] * 8, [[1.5] * 8] * 8, [[1], [2, 3]], []):
         with pytest.raises(L2DError, match=r"^image: "):
             read_image(wrong, (8, 8, 1), 16)
 
 
 def test_messages() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "image_url"}, {"type": "text", "text": "two"}]
-    told: list[Any] = [
-        {"role": "user", "content": "first"},
-        {"role": "user", "content": parts},
-        {"role": "assistant", "content": "x"},
-    ]
-    assert last_question(told) == "one\ntwo"
+    turns: list[Any] = [("user", "first"), ("user", parts), ("assistant", "x")]
+    assert last_question([{"role": role, "content": content} for role, content in turns]) == "one\ntwo"
     for wrong in ([{"role": "system", "content": "x"}], [{"role": "user", "content": ""}], [{"role": "user"}]):
         with pytest.raises(L2DError, match=r"^messages: "):
             last_question(wrong)
@@ -170,15 +156,12 @@ def test_long_texts_lose_their_middle() -> None:
     ("body", "status", "said"),
     [
         ({"text": ""}, 422, "empty"),
-        ({"text": 3}, 422, "text"),
         ({"txt": "a"}, 422, "txt"),
         ({}, 422, "no query"),
         ([], 422, "the body"),
         ({"text": "a", "prices": {"x": 1.0}}, 422, "prices"),
         ({"text": "a", "prices": [1.0]}, 422, "expected 3"),
         ({"text": "a", "prices": {"a": -1.0}}, 422, "prices.a"),
-        ({"text": "a", "budget": "much"}, 422, "budget"),
-        ({"text": "a", "budget": 0.001}, 422, "budget"),
         ({"text": "a", "confidence": 0.9}, 422, "confidence"),
         ({"inputs": []}, 422, "inputs"),
         ({"inputs": [{"text": "a"}] * 1001}, 422, "1000"),
@@ -189,8 +172,6 @@ def test_long_texts_lose_their_middle() -> None:
         ({"text": "a", "image": "b"}, 422, "text and image"),
         ({"messages": [{"role": "user", "content": "a"}] * 10_000}, 422, f"at most {MOST_MESSAGES}"),
         ({"messages": ["a"]}, 422, "messages.0"),
-        ({"messages": "a"}, 422, "messages"),
-        ({"features": {"x": 1}}, 422, "prompt"),
         ({"features": {"prompt": 1}}, 422, "prompt"),
         ({"features": [1.0]}, 422, "prompt"),
         ({"text": "a", "prices": {"x" * 5000: 1.0}}, 422, "prices"),
@@ -204,12 +185,8 @@ def test_long_texts_lose_their_middle() -> None:
     ids=lambda value: str(value)[:60],
 )
 def test_bad_input(client: TestClient, body: Any, status: int, said: str) -> None:
-    options = (
-        {"content": body, "headers": {"content-type": "application/json"}}
-        if isinstance(body, bytes)
-        else {"json": body}
-    )
-    found = client.post("/v1/route", **options)
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    found = client.post("/v1/route", content=content, headers={"content-type": "application/json"})
     assert (found.status_code, said in message_of(found)) == (status, True), found.text
     assert client.post("/v1/route", json={"text": "still there"}).status_code == 200
 
@@ -341,7 +318,8 @@ class Drawn(random.Random):
 
 def test_propensities() -> None:
     """With explore = 0.3 and three experts: 0.1 + 0.7 for the preferred one, 0.1 for each other; together 1."""
-    assert draw_expert("b", "router", EXPERTS, 0.3, Drawn(0.31, 0)) == ("b", "router", pytest.approx(0.8))
+    found: Any = draw_expert("b", "router", EXPERTS, 0.3, Drawn(0.31, 0))
+    assert found == ("b", "router", pytest.approx(0.8))
     for place, (name, chance) in enumerate(zip(EXPERTS, (0.1, 0.8, 0.1), strict=True)):
         found = draw_expert("b", "router", EXPERTS, 0.3, Drawn(0.29, place))
         assert found == (name, "explore", pytest.approx(chance))
@@ -371,8 +349,7 @@ def test_distances() -> None:
     """Rows (0, 5) and (2, 5): mean (1, 5), std (√2, 0). The second column is constant and counts in its own units.
     d = √((((x − 1)/√2)² + (y − 5)²)/2): of the rows √(0.5/2) = 0.5, of (1, 7) √(4/2)."""
     rows = torch.tensor([[0.0, 5.0], [2.0, 5.0]])
-    summary = InputSummary.of(rows)
-    assert summary is not None
+    summary: Any = InputSummary.of(rows)
     assert standard_distance(rows, summary.mean, summary.std).tolist() == pytest.approx([0.5, 0.5])
     far = torch.tensor([[1.0, 7.0], [1.0, 5.1]])
     assert standard_distance(far, summary.mean, summary.std)[0] == pytest.approx(2**0.5)
@@ -387,13 +364,11 @@ def test_the_limit_against_a_slow_reference() -> None:
     rows = 100 + torch.randn(203, 4, generator=torch.Generator().manual_seed(0))
     source = torch.full((300, 4), torch.inf)
     source[50:253] = rows
-    found = InputSummary.of(source, torch.arange(50, 253))
+    found: Any = InputSummary.of(source, torch.arange(50, 253))
     fold = torch.arange(203) % 5
-    distances = [
-        float(standard_distance(row[None], rows[fold != k].mean(dim=0), rows[fold != k].std(dim=0)))
-        for row, k in zip(rows, fold, strict=True)
-    ]
-    assert found is not None
+    others = [rows[fold != k] for k in fold]
+    pairs = zip(rows, others, strict=True)
+    distances = [float(standard_distance(row[None], other.mean(dim=0), other.std(dim=0))) for row, other in pairs]
     assert float(found.limit) == pytest.approx(sorted(distances)[int(0.99 * 203) - 1], rel=1e-5)
 
 
@@ -402,8 +377,7 @@ def test_rare_values_do_not_hide_what_is_far() -> None:
     rows = torch.randn(1000, 60, generator=torch.Generator().manual_seed(0))
     rows[:, 20:] = 0
     rows[torch.arange(40) * 23, 20 + torch.arange(40)] = 10_000
-    found = InputSummary.of(rows)
-    assert found is not None
+    found: Any = InputSummary.of(rows)
     wide = torch.zeros(100, 60)
     wide[:, :20] = 20 * rows[:100, :20]
     assert float(found.far(wide).double().mean()) > 0.9
@@ -413,8 +387,7 @@ def test_rare_values_do_not_hide_what_is_far() -> None:
 def test_new_rows_like_the_old_ones_are_seldom_far(rows: int, columns: int) -> None:
     """Also if there are few rows with many columns: by their own spread, many more would be."""
     draw = torch.Generator().manual_seed(1)
-    found = InputSummary.of(torch.randn(rows, columns, generator=draw))
-    assert found is not None
+    found: Any = InputSummary.of(torch.randn(rows, columns, generator=draw))
     share = float(found.far(torch.randn(20_000, columns, generator=draw)).double().mean())
     assert 0.001 < share < 0.03
 
@@ -447,9 +420,7 @@ def test_a_summary_is_read_from_the_run_and_saved_with_it(tmp_path: Path) -> Non
     router = Router.load(untrained(tmp_path, kept=summary_tensors(rows)).path)
     assert Router.load(untrained(tmp_path, "seed=1").path).training_inputs is None
     router.save(tmp_path / "saved")
-    expected = InputSummary.of(rows)
-    assert expected is not None
+    expected: Any = InputSummary.of(rows)
     for found in (router.training_inputs, Router.load(tmp_path / "saved").training_inputs):
-        assert found is not None
         assert all(torch.equal(getattr(found, name), value) for name, value in vars(expected).items())
     assert summary_tensors(torch.zeros(5, 4, 4, 1, dtype=torch.uint8)) == {}

@@ -17,7 +17,7 @@ import torch
 from starlette.testclient import TestClient
 from tests.logs.postgres import postgres
 from tests.router.finished import Untrained, untrained
-from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_service, message_of, text_run
+from tests.server.helpers import EXPERTS, PROMPTS, asking, lively_router, make_service, message_of
 
 import l2d
 from l2d.core.guard import HeldOut
@@ -33,11 +33,6 @@ from l2d.server.answers import example_body
 NOW = 1_800_000_000 + 120.0  # two minutes into a step: the steps begin at 1,799,996,700
 START = 1_799_996_700
 PRICES = {"a": 0.0, "b": 0.4, "c": 0.6}
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    return text_run(tmp_path_factory.mktemp("run"))
 
 
 @pytest.fixture
@@ -171,19 +166,18 @@ def write_hour(log: OutcomeLog) -> None:
     others = [decided(NOW, "b", None), decided(START + 6 * 300, "gone", 8.0), decided(START - 1, "a", 100.0)]
     log.add_decisions([*first, *others]).result()
     log.add_answer(first[2].id, "b", 2.0, None).result()
-    outcomes = [
-        ReportedOutcome(first[0].id, 1.0, None),
-        ReportedOutcome(first[1].id, None, 0.5, 0.75),
-        ReportedOutcome(others[0].id, 0.25, None),
-        ReportedOutcome(others[2].id, 0.0, None),
+    outcomes: Any = [
+        (first[0], 1.0, None),
+        (first[1], None, 0.5, 0.75),
+        (others[0], 0.25, None),
+        (others[2], 0.0, None),
     ]
-    log.add_outcomes(outcomes).result()
+    log.add_outcomes([ReportedOutcome(decision.id, *given) for decision, *given in outcomes]).result()
+    log.close()
 
 
 def check_hour(address: Path | str) -> None:
-    log = OutcomeLog(address)
-    write_hour(log)
-    log.close()
+    write_hour(OutcomeLog(address))
     with contextlib.closing(connect(address)) as database:
         found = count_last_hour(database, NOW, ["c", "a"])
     assert (found["start"], found["seconds"]) == (START, 300)
@@ -198,11 +192,11 @@ def check_hour(address: Path | str) -> None:
     assert (by_name["gone"]["choices"][6], by_name["gone"]["spend"][6]) == (1, 8.0)
 
 
-@pytest.mark.parametrize("kind", ["file", "url"])
-def test_the_last_hour(tmp_path: Path, kind: str) -> None:
-    if kind == "file":
-        check_hour(tmp_path / "log.sqlite")
-        return
+def test_the_last_hour(tmp_path: Path) -> None:
+    check_hour(tmp_path / "log.sqlite")
+
+
+def test_the_last_hour_in_postgresql() -> None:
     with postgres() as server:
         if server is None:
             pytest.skip("PostgreSQL is not installed here")

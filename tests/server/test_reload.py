@@ -16,18 +16,8 @@ import pytest
 from starlette.testclient import TestClient
 from tests.logs.postgres import postgres
 from tests.router.finished import CELLS, PRICED, Untrained, query_rows, untrained
-from tests.server.helpers import (
-    CHAT,
-    EXPERTS,
-    PROMPTS,
-    FakeUpstream,
-    asking,
-    guarded,
-    listening,
-    make_service,
-    message_of,
-    text_run,
-)
+from tests.server import helpers
+from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, listening, make_service, message_of
 
 from l2d.core.guard import Guard
 from l2d.logs import databases
@@ -44,13 +34,8 @@ OTHER_EXPERTS = {name.replace("correct_c", "correct_d"): column for name, column
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    return text_run(tmp_path_factory.mktemp("run"))
-
-
-@pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return text_run(tmp_path_factory.mktemp("other"), "seed=1").path
+    return helpers.text_run(tmp_path_factory.mktemp("other"), "seed=1").path
 
 
 @pytest.fixture
@@ -101,7 +86,7 @@ def test_runs_that_do_not_fit(client: TestClient, run: Untrained, other: Path, t
     guard = Path(shutil.copytree(other, tmp_path / "guard"))
     weights, description = read_weights(guard / FILE)
     write_weights(guard / FILE, weights, replace(description, guard=Guard(None, 2, 2, 0.0, None)))
-    dollars = text_run(tmp_path / "dollars", "cost.error_price=0.5").path
+    dollars = helpers.text_run(tmp_path / "dollars", "cost.error_price=0.5").path
     for folder, status, said in (
         (untrained(tmp_path / "d", *TEXT, cells=OTHER_EXPERTS).path, 409, "a, b, d"),
         (untrained(tmp_path / "rows").path, 409, "columns"),
@@ -124,7 +109,7 @@ def test_a_run_without_prices_fits_any_money(tmp_path: Path) -> None:
     for name in ("errors", "dollars"):
         (tmp_path / name).mkdir()
     errors = untrained(tmp_path / "errors", *TEXT, "cost=error").path
-    dollars = text_run(tmp_path / "dollars", "cost.error_price=0.5").path
+    dollars = helpers.text_run(tmp_path / "dollars", "cost.error_price=0.5").path
     with asking(make_service(errors, tmp_path / "log.sqlite", admin_token="admin")) as client:
         assert reload(client, dollars, force=True).status_code == 200
 
@@ -225,7 +210,7 @@ def test_drift_is_forgotten(tmp_path: Path) -> None:
     """By hand: 200 far inputs are beyond the limit, so b answers. The new run knows none of them, and the router decides again."""
     found = untrained(tmp_path)
     router = Router.load(found.path)
-    router = guarded(router, replace(router.description.guard, best=1))
+    router = helpers.guarded(router, replace(router.description.guard, best=1))
     router = replace(router, training_inputs=InputSummary.of(found.splits.train.inputs))
     service = make_service(router, tmp_path / "log.sqlite", drift_limit=0.5, admin_token="admin")
     service.load = lambda _: ServedRun(router, "new")

@@ -40,13 +40,8 @@ def test_the_price_of_an_answer() -> None:
     """3 tokens in at 0.1, 2 out at 10: 20.3."""
     upstream = Upstream("http://x", "m", input_price=0.1, output_price=10.0)
     assert upstream.price_of({"prompt_tokens": 3, "completion_tokens": 2}) == pytest.approx(20.3)
-    for usage in (
-        None,
-        {},
-        {"prompt_tokens": 3},
-        {"prompt_tokens": "3", "completion_tokens": 2},
-        {"prompt_tokens": -3, "completion_tokens": 2},
-    ):
+    odd = [{"prompt_tokens": tokens, "completion_tokens": 2} for tokens in ("3", -3)]
+    for usage in (None, {}, {"prompt_tokens": 3}, *odd):
         assert upstream.price_of(usage) is None
     assert Upstream("http://x", "m").price_of({"prompt_tokens": 3, "completion_tokens": 2}) is None
 
