@@ -140,8 +140,8 @@ def test_the_machine_is_configured_as_it_would_be_alone(machine: str, router: li
     human = check(compose([*common, "experts=human", f"experts@experts.machine={machine}"]))
     alone = check(compose([*common, f"experts={machine}"]))
     assert human.experts.name == f"human_{machine}"
-    names = {one: f"cifar10-III-{one.experts.name}" for one in (human, alone)}
-    beside, itself = (Cache(Path("runs"), name, expert_identity(one.plain)) for one, name in names.items())
+    known = [(f"cifar10-III-{one.experts.name}", expert_identity(one.plain)) for one in (human, alone)]
+    beside, itself = (Cache(Path("runs"), *pair) for pair in known)
     assert beside.entry != itself.entry
     assert machine_cache(beside) == itself
     assert machine_cache(beside).entry == itself.entry

@@ -231,6 +231,10 @@ def test_a_forced_run_tries_whole_batches_and_goes_on_after_running_out_of_memor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With force it would begin anew, and run out of memory again."""
+    steps = Walk(tmp_path, monkeypatch, "force=true")
+    steps.run.divide_batches(2)
+    steps.go()
+    assert steps.told["data"] == 1
     forced: list[bool] = []
 
     def attempt(experiment: Experiment, *_: Any) -> None:
@@ -241,10 +245,6 @@ def test_a_forced_run_tries_whole_batches_and_goes_on_after_running_out_of_memor
     monkeypatch.setattr(walk, "attempt", attempt)
     walk.train(check(compose(["force=true"])), RunFolder(tmp_path))
     assert forced == [True, False, False]
-    steps = Walk(tmp_path, monkeypatch, "force=true")
-    steps.run.divide_batches(2)
-    steps.go()
-    assert steps.told["data"] == 1
 
 
 @pytest.mark.parametrize("text", [None, "prompt"])
