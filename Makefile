@@ -34,7 +34,7 @@ test-unit: $(STAMP) ## the quick tests only, a minute
 
 test-all: $(STAMP) ## what `make test` leaves out: packaging, notebooks, tutorials, commands of the documents, a browser, a real search; and 95 % line coverage
 	$(BIN)/python -m pytest $(PARALLEL) -m full
-	$(BIN)/python -m pytest $(PARALLEL) --cov -m 'not full and (not slow or measured)' --durations=0
+	$(BIN)/python -m pytest $(PARALLEL) --cov -m 'not full'
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .

@@ -90,6 +90,7 @@ def test_the_regression_learns_from_other_rows(router: Router) -> None:
         assert abs(one.doubly_robust.value - truth) < 0.03
 
 
+@pytest.mark.slow
 def test_prices_count_as_the_run_counts_them(router: Router, tmp_path: Path) -> None:
     def ran(router: Router, rows: LoggedRows, own: bool = False) -> float:
         return log_value(router, rows, own_prices=own).ran.doubly_robust.value
@@ -109,6 +110,7 @@ def test_prices_count_as_the_run_counts_them(router: Router, tmp_path: Path) -> 
         assert ran(Router.load(other.path), logged(router, columns=("x", "y"))) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_what_the_choices_cost(router: Router, tmp_path: Path) -> None:
     """In the unit of the prices in training, whatever a wrong answer costs. If each expert has one price, it follows from the
     choices alone: a costs 0.5, b 0.1."""
@@ -130,6 +132,7 @@ def test_what_the_choices_cost(router: Router, tmp_path: Path) -> None:
         assert (found.price, found.paid) == (None, None)
 
 
+@pytest.mark.slow
 def test_prices_of_rows(tmp_path: Path, router: Router) -> None:
     """cost=columns: those of the log, and what its seconds cost; there is no other price to take, so rows without them are left
     out."""
@@ -198,6 +201,7 @@ def test_experts_that_were_hardly_asked(router: Router) -> None:
         log_value(router, logged(router, experts=np.where(rows.experts == "b", "a", rows.experts)))
 
 
+@pytest.mark.slow
 def test_logs_of_another_router(router: Router, tmp_path: Path) -> None:
     rows = logged(router)
     texts = Router.load(text_run(tmp_path).path)

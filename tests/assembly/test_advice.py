@@ -34,6 +34,7 @@ def said(*overrides: str, labels: list[int], num_classes: int = 2, right: tuple[
     return advice(experiment, learned(experiment, labels, num_classes, right), EXPERTS, 20)
 
 
+@pytest.mark.slow
 def test_a_label_that_tells_experts_apart_needs_no_remark() -> None:
     for method in ("plugin", "label_regression"):
         assert said("dataset=mmlu", f"method={method}", labels=[0, 1] * 10) == []
@@ -72,6 +73,7 @@ def test_prices_count_and_labels_without_rows_do_not() -> None:
     assert "small" in advice(cfg, apart, EXPERTS, 20)[0]
 
 
+@pytest.mark.slow
 def test_labels_of_few_rows() -> None:
     table = ("dataset=table", "dataset.label=id", "method=plugin")
     [line] = said(*table, labels=[*range(8)] * 4, num_classes=8)
@@ -81,6 +83,7 @@ def test_labels_of_few_rows() -> None:
     assert said("method=plugin", labels=[*range(8)] * 4, num_classes=8)[0].count("validation_fraction") == 1
 
 
+@pytest.mark.slow
 def test_a_weight_of_nothing() -> None:
     cfg = check(compose(["method=plugin", "aux_weight=3"]))
     method = learned(cfg, [0, 1] * 10)
@@ -90,6 +93,7 @@ def test_a_weight_of_nothing() -> None:
         assert advice(check(compose(fine)), method, EXPERTS, 20) == []
 
 
+@pytest.mark.slow
 def test_a_key_of_other_methods() -> None:
     """plugin learns from the experts that were asked, whatever is put where they were not."""
     cfg = check(compose(["method=plugin", "missing=dr"]))
@@ -109,6 +113,7 @@ def test_a_run_prints_them(tiny: Callable[..., DictConfig], capsys: pytest.Captu
     assert "method=plugin: " not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "rows", "said_"),
     [

@@ -269,6 +269,7 @@ def test_evidence_of_a_single_validation_row_leaves_none_to_judge() -> None:
         take_evidence(data.train, one, learned=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", [2, 5])
 def test_every_training_row_is_validated_in_one_fold(of: int) -> None:
     parts = [build(fold=f"{j + 1}/{of}") for j in range(of)]

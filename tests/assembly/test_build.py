@@ -43,6 +43,7 @@ def test_a_dry_run_notices(given: str) -> None:
         check(compose(given.split()))
 
 
+@pytest.mark.slow
 def test_patience_needs_a_best_checkpoint_and_lists_are_left_to_those_who_know_the_experts() -> None:
     with pytest.raises(L2DError, match=r"^recipe\.patience=3: .*checkpoint=best"):
         check(compose(["recipe.patience=3"]))
@@ -51,6 +52,7 @@ def test_patience_needs_a_best_checkpoint_and_lists_are_left_to_those_who_know_t
     check(compose(["method=cascade", "method.order=[3,1,2]"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
@@ -93,6 +95,7 @@ def test_what_reaches_the_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert renewed == [False, True]
 
 
+@pytest.mark.slow
 def test_a_router_follows_seed_recipe_and_sampling(tiny: Callable[..., DictConfig]) -> None:
     """Undersampled, every expert is the cheapest equally often: the class weights are equal."""
     given = ("method=cwce", "sampling=under", "recipe.ema=0.5")
@@ -138,6 +141,7 @@ def loads_of(dataset: type[Any], monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return read
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_share_the_rows_while_the_file_stays_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,6 +170,7 @@ def test_rows_without_a_fingerprint_are_read_for_every_run(monkeypatch: pytest.M
     assert len(read) == 2
 
 
+@pytest.mark.slow
 def test_an_optimizer_without_a_fused_kernel_does_without() -> None:
     network = torch.nn.Linear(2, 2)
     for fused, name, found in ((True, "AdamW", True), (True, "RMSprop", None), (False, "AdamW", False)):

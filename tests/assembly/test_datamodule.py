@@ -35,6 +35,7 @@ def test_batches(data: DeferralData) -> None:
     assert sum(len(batch[0]) for batch in data.predict_dataloader()) == 360
 
 
+@pytest.mark.slow
 def test_resampled_rows_are_handed_out_and_a_batch_of_one_row_is_refused(tiny: Callable[..., DictConfig]) -> None:
     data, _ = build(tiny("recipe.batch_size=64", "sampling=under"))
     rows = sum(len(batch[0]) for batch in data.train_dataloader())

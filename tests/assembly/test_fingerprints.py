@@ -45,6 +45,7 @@ def test_a_list_and_a_mapping_are_one_run(ending: str, tiny: Tiny, tmp_path: Pat
         assert folder_of(tiny(*given, f"cost.prices={other}")) != listed
 
 
+@pytest.mark.slow
 def test_the_order_is_the_experts_own(tiny: Tiny, tmp_path: Path) -> None:
     """Not that of the mapping, nor the alphabet's."""
     given = ["dataset=table", table(tmp_path, "c", "a", "b"), "cost=error_plus_cost"]
@@ -55,6 +56,7 @@ def test_the_order_is_the_experts_own(tiny: Tiny, tmp_path: Path) -> None:
     assert experiment.plain["cost"]["prices"] == experiment.cost.arguments["prices"] == [0.6, 0.1, 1]
 
 
+@pytest.mark.slow
 def test_the_costs_are_the_same(tiny: Tiny, tmp_path: Path) -> None:
     file = f"dataset.path={write(tmp_path, separable(40))}"
     with (tmp_path / "table.csv").open() as lines:
@@ -78,6 +80,7 @@ def people(coverage: list[float], number: int) -> tuple[str, ...]:
     return experts.panel(request).names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("coverage", "number"), [([0.5, 0.3, 0.2], 2), ([1.0], 1)])
 def test_names_are_those_of_the_panel(coverage: list[float], number: int) -> None:
     given = ["dataset=cifar10", "experts=human", "experts@experts.machine=synthetic", f"experts.people={number}"]
@@ -108,6 +111,7 @@ class Named(SyntheticExperts):
         return called
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setup", ["I", "own"])
 def test_the_class_of_the_experts_says_their_names(setup: str) -> None:
     def listed(prices: str) -> object:
@@ -128,6 +132,7 @@ def test_prices_of_other_experts_stay_for_the_cost_to_refuse(prices: str, tiny: 
         assembled(tiny(*given))
 
 
+@pytest.mark.slow
 def test_where_the_names_are_not_known_the_mapping_stays(tmp_path: Path) -> None:
     (tmp_path / "noise.parquet").write_bytes(np.random.default_rng(0).bytes(99))
     tables = [["dataset=table", f"dataset.path={tmp_path / name}"] for name in ("gone.csv", "noise.parquet")]

@@ -52,6 +52,7 @@ GOLDEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", GOLDEN)
 def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     """The first four losses of a seeded run. A change anywhere (data, experts, costs, loss, weights, order, optimizer) shows here.
@@ -73,6 +74,7 @@ def test_golden_curve(method: str, tiny: Callable[..., DictConfig], monkeypatch:
     assert losses.values == pytest.approx(GOLDEN[method], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_first_loss_is_the_mean_of_the_methods_losses(tiny: Callable[..., DictConfig]) -> None:
     cfg = tiny("recipe.batch_size=64")
     data, router = build(cfg)
@@ -219,6 +221,7 @@ def test_cosine_and_constant_schedules(tiny: Callable[..., DictConfig]) -> None:
     assert fit(tiny("recipe.schedule=constant"), steps=3)[0].rates == [1e-3] * 3
 
 
+@pytest.mark.slow
 def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> None:
     """val/deferral_loss is the mean cost of what `decide` chooses on the validation rows, whichever decision that is."""
     for decision in ("argmax", "posterior"):

@@ -66,6 +66,7 @@ def test_tables_of_several_files(bench: Bench) -> None:
         assert table == block("benchmarks", mark)
 
 
+@pytest.mark.slow
 def test_tables_with_a_note_below(bench: Bench) -> None:
     rows = bench("why_mild").RUNS.read()
     assert block("why_mild", "steps").startswith(bench("why_mild").steps_table(rows))

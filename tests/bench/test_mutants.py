@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 RUN = "import mutants; mutants.LIBRARIES = (); mutants.main()"
 
 
+@pytest.mark.slow
 def test_verdicts(tmp_path: Path) -> None:
     files = {
         "src/l2d/__init__.py": "",

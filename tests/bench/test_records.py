@@ -72,6 +72,7 @@ def test_finished_runs_are_read_off_their_folders(bench: Bench, tmp_path: Path) 
     assert bench("records").cell_of(read)["setup"] == "III"
 
 
+@pytest.mark.slow
 def test_usual_is_what_the_overrides_compose(bench: Bench) -> None:
     usual = bench("records").usual
     said = ["setup=I", "method=tdef"]

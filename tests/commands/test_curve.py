@@ -37,6 +37,7 @@ def dies_of(*arguments: str | Path) -> str:
     return str(leave.value)
 
 
+@pytest.mark.slow
 def test_what_is_written(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(runs, "method=mild")
     [folder] = (runs / "curves").iterdir()
@@ -52,6 +53,7 @@ def test_what_is_written(runs: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [row["name"] for row in rows if row["kind"] == "single"] == ["model 0", "model 1", "model 2"]
 
 
+@pytest.mark.slow
 def test_the_report_has_the_curves_figures(runs: Path) -> None:
     write_report([str(runs)])
     assert "AIQ" not in (runs / "report" / "tables.md").read_text(encoding="utf-8")
@@ -101,6 +103,7 @@ def test_runs_that_do_not_belong_together_are_left_out(
     assert not (tmp_path / "curves").exists()
 
 
+@pytest.mark.slow
 def test_a_run_with_prices_by_row_is_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """If it estimates them; else it is one point, and no line is cut short."""
     prices = np.tile(PRICES, (6, 1))
@@ -136,6 +139,7 @@ def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
         assert f"{metrics.error_rate:.4f}" in row
 
 
+@pytest.mark.slow
 def test_curves_of_other_settings_have_folders_of_their_own(tmp_path: Path) -> None:
     for scale in (0.0, 1.0, 2.0, 3.0):
         write_run(tmp_path, scale, [0] * 6, noise=0.1 if scale > 1 else 0.0)

@@ -11,6 +11,7 @@ from l2d.commands.dashboard import CELL, SECTIONS, TABLES, build_workspace, main
 from l2d.config.identity import NAMED
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:wandb_workspaces.*")
 def test_the_specification_names_what_the_tracker_logs() -> None:
     pytest.importorskip("wandb_workspaces")

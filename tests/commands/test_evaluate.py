@@ -90,6 +90,7 @@ def test_what_it_prints(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFi
     assert [line.split()[2] for line in lines[4:7]] == ["1.0000", "1.0000", "1.0000"]
 
 
+@pytest.mark.slow
 def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = write_log(run.path, tmp_path / "log.sqlite")
     main([str(run.path), "--log", str(log), "--budget", "0.4"])
@@ -104,6 +105,7 @@ def test_a_budget_is_told(run: Untrained, tmp_path: Path, capsys: pytest.Capture
     assert refused(main, run.path, "--log", log, "--budget", "0.4", "--raw").startswith("error: --budget=0.4: ")
 
 
+@pytest.mark.slow
 def test_a_saved_router_at_other_prices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its budget is kept at them, so they count, as with --prices. The prices of its run differed between queries."""
     router = l2d.fit(
@@ -137,6 +139,7 @@ def test_a_budget_that_allows_no_expert_alone(
     assert ("always a" in last, "does not allow" in last) == (True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "dearer", "within"), [(0.5, 1, "within"), (0.1, 1, "within"), (0.1, 3, "above")])
 def test_the_spend_within_a_budget(
     run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str], budget: float, dearer: int, within: str
@@ -177,6 +180,7 @@ def test_a_budget_in_words() -> None:
     assert price_notes(free, ERRORS, None) == []
 
 
+@pytest.mark.slow
 def test_rows_without_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A run whose prices differ between rows has no other price to take: these rows are left out, of the log and of its export."""
     cells = {**CELLS, **{f"price_{name}": [1.0] * len(CELLS["x"]) for name in "abc"}}
@@ -277,6 +281,7 @@ def test_answers_that_disagree(run: Untrained, tmp_path: Path, column: str) -> N
         assert part in said
 
 
+@pytest.mark.slow
 def test_an_answer_that_was_graded_later(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its outcome counts. Numbers are compared as numbers: yes is 1."""
     rows = exported(run.path, tmp_path)
@@ -307,6 +312,7 @@ def test_a_grade_keeps_what_the_answer_knew(run: Untrained, tmp_path: Path, caps
     assert all(left_out(found.err)[1].startswith("1 row with an") for found in printed[1:])
 
 
+@pytest.mark.slow
 def test_rows_that_lack_something(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each is counted once. One query asked of two experts is two answers."""
     rows = exported(run.path, tmp_path)
@@ -341,6 +347,7 @@ def test_rows_that_are_left_out_are_counted(run: Untrained, tmp_path: Path, caps
         file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scales", [(1.0, 1.0), (2.0, 1.0), (1.0, 2.0)])
 def test_an_export(
     run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str], scales: tuple[float, float]
@@ -357,6 +364,7 @@ def test_an_export(
         assert capsys.readouterr().out == expected
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(run: Untrained, tmp_path: Path) -> None:
     empty = tmp_path / "empty.sqlite"
     make_service(run.path, empty).log.close()

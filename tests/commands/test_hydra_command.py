@@ -221,6 +221,7 @@ def test_a_job_in_another_process_finds_own_modules(tmp_path: Path, monkeypatch:
     assert HydraJob(lambda _: str(tmp_path) in sys.path, full=False, modules=str(tmp_path))(None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -99,6 +99,7 @@ def test_bad_output_files(tmp_path: Path, out: str, monkeypatch: pytest.MonkeyPa
     assert not (tmp_path / "t.xlsx").exists()
 
 
+@pytest.mark.slow
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys, json; from l2d.commands.import_outcomes import main\n"

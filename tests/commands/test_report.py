@@ -107,6 +107,7 @@ def test_mistakes_are_one_line(runs: Path, tmp_path: Path) -> None:
 OVERRIDES = ["experiment=table1_error", "dataset=digits", "setup=I", "method=tdef,mild", "seed=0,1"]
 
 
+@pytest.mark.slow
 def test_missing_cells_are_marked(tmp_path: Path) -> None:
     cells = cells_of_sweep(OVERRIDES, [], tmp_path)
     assert [(cell.method, cell.wanted, cell.runs) for cell in cells] == [("tdef", (0, 1), {}), ("mild", (0, 1), {})]
@@ -118,6 +119,7 @@ def test_missing_cells_are_marked(tmp_path: Path) -> None:
     assert "| Digits | I | mild | 1/2 (few) | **0.1000** |" in text
 
 
+@pytest.mark.slow
 def test_cells_are_where_training_puts_them(tmp_path: Path) -> None:
     for method, cell in zip(("tdef", "mild"), cells_of_sweep(OVERRIDES, [], tmp_path), strict=True):
         config = check(compose(["dataset=digits", "setup=I", f"method={method}", f"runs_dir={tmp_path}"]))

@@ -38,6 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
     return text_run(tmp_path_factory.mktemp("run"))
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_line(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("upstreams.yaml").write_text("a: {base_url: http://x, modle: y}")

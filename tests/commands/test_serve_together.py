@@ -106,6 +106,7 @@ def test_workers_share_port_log_metrics_and_reloads(run: Untrained, tmp_path: Pa
     assert len(read_long_form(log).columns["id"]) == 10
 
 
+@pytest.mark.slow
 def test_workers_that_cannot_start(run: Untrained, capsys: pytest.CaptureFixture[str]) -> None:
     """One line, before there are any."""
     for given, said in {

@@ -468,6 +468,7 @@ def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_bad_trainer_is_one_line(tiny: Tiny, tmp_path: Path) -> None:
     absent = "cuda" if torch.backends.mps.is_available() else "mps"
     with pytest.raises(L2DError, match=r"^trainer="):
@@ -737,6 +738,7 @@ def say_it_is_a_command(monkeypatch: pytest.MonkeyPatch, *, sweep: bool = False)
         monkeypatch.setattr(f"l2d.config.hydra_adapter.{name}", lambda value=value: value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dry", "sweep", "rank"), [(False, False, 0), (True, False, 0), (False, True, 0), (False, False, 1)]
 )
@@ -752,6 +754,7 @@ def test_when_it_is_said_what_to_do_next(
     assert ("next:" in capsys.readouterr().out) == (tmp_path / "deferral.png").exists() == said
 
 
+@pytest.mark.slow
 def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """The keys of a search are checked too."""
     monkeypatch.setattr("l2d.config.hydra_adapter.in_a_sweep", lambda: True)
@@ -761,6 +764,7 @@ def test_a_sweep_gives_each_run_one_device(monkeypatch: pytest.MonkeyPatch) -> N
             train_job(compose([given]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accelerator", ["cpu", "auto"])
 def test_no_more_processes_than_cores(accelerator: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With accelerator=cpu a dry run says so too; whether auto is a GPU is known only to torch."""
@@ -794,6 +798,7 @@ def test_a_picture_that_cannot_be_written_is_one_line(
     assert commands_in(said.out)
 
 
+@pytest.mark.slow
 def test_prices_that_hardly_count_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -812,6 +817,7 @@ def test_prices_that_hardly_count_are_named(
         assert capsys.readouterr().out.splitlines()[1].startswith("cost.error_price: ") == hint
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_read_is_named_first(tmp_path: Path) -> None:
     """Before that it is not the one that the run was trained on."""
     file = tmp_path / "t.jsonl"

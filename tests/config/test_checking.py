@@ -38,6 +38,7 @@ def configured(given: list[str]) -> DictConfig:
     return config
 
 
+@pytest.mark.slow
 def test_this_is_how_configs_are_composed() -> None:
     given = ["dataset=mmlu_sim", "seed=3", "router.reads=null", "cost=error_plus_cost", "cost.prices={a: 1, b: 2}"]
     assert to_plain(configured(given)) == to_plain(compose(given))
@@ -116,6 +117,7 @@ WRONG_ELSEWHERE = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "start", "word"), WRONG_ELSEWHERE, ids=[given for given, *_ in WRONG_ELSEWHERE])
 def test_wrong_values(given: str, start: str, word: str) -> None:
     said = refusal(given.split("; "))
@@ -176,6 +178,7 @@ MISSING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("given", "key"), [(given, key) for given, keys in MISSING.items() for key in keys.split()])
 def test_missing_keys(given: str, key: str) -> None:
     """For example in a config.yaml that somebody edited."""

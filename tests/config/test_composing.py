@@ -93,6 +93,7 @@ def test_datasets_say_their_name_and_their_augmentation(dataset: str) -> None:
     assert (default.router.width, default.recipe.batch_size) == sizes
 
 
+@pytest.mark.slow
 def test_a_table_brings_its_router_recipe_setup_and_experts_unless_told_otherwise() -> None:
     cfg = compose(["dataset=table"])
     assert cfg.router.name == "mlp"
@@ -119,6 +120,7 @@ def test_the_experts_command_takes_trained_experts_unless_a_choice_brings_others
     assert compose().experts.name == "synthetic"  # of l2d train
 
 
+@pytest.mark.slow
 def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
     cfg, plain = compose(name="tune"), compose()
     assert (cfg.tune.search, plain.tune.search) == ("paper", None)
@@ -133,6 +135,7 @@ def test_the_search_command_searches_the_papers_grid_of_mild() -> None:
 TABLE, TEXT, SMALL = (20, 1e-3, 512), (5, 5e-5, 32), (15, 1e-3, 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "recipe"),
     [
@@ -177,6 +180,7 @@ def test_a_cpu_switches_speed_off_and_says_so() -> None:
     assert switched_off(check(compose(["trainer.accelerator=cpu"]))) == ""
 
 
+@pytest.mark.slow
 def test_defaults() -> None:
     cfg = compose()
     named = {group: cfg[group].name for group in ("dataset", "setup", "experts", "cost", "method")}

@@ -34,6 +34,7 @@ def run(*arguments: str, multirun: bool = False, config: str = "train") -> list[
     return seen
 
 
+@pytest.mark.slow
 def test_arguments_are_those_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["elsewhere", "seed=9"])
     assert run("seed=3") == [{"seed": 3, "sweep": False, "experiment": None}]
@@ -49,6 +50,7 @@ def test_many_runs() -> None:
     assert [one["seed"] for one in run(*given, multirun=True)] == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [None, "0", "1"])
 def test_exceptions_come_through_and_the_environment_stays(before: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if before is None:
@@ -66,6 +68,7 @@ def test_exceptions_come_through_and_the_environment_stays(before: str | None, m
     assert os.environ.get("HYDRA_FULL_ERROR") == before
 
 
+@pytest.mark.slow
 def test_flags(capsys: pytest.CaptureFixture[str]) -> None:
     """What asks Hydra something runs nothing, in a sweep or not."""
     for given in (["--cfg", "job"], ["-m", "--cfg", "job", "--package", "recipe"]):
@@ -97,6 +100,7 @@ def test_several_values_without_a_sweep(given: str) -> None:
         run(given)
 
 
+@pytest.mark.slow
 def test_braces_that_the_shell_took_apart() -> None:
     with pytest.raises(L2DError) as caught:
         run("seed=3", "cost.prices=a:1", "cost.prices=b (8b):2", "cost=error_plus_cost")
@@ -107,6 +111,7 @@ def test_braces_that_the_shell_took_apart() -> None:
     run("cost=error_plus_cost", *whole)
 
 
+@pytest.mark.slow
 def test_a_key_of_another_option() -> None:
     with pytest.raises(ParameterError, match=r"^dataset\.path: .* dataset=log, dataset=mmlu, dataset=table$"):
         run("dataset.path=my.csv")
@@ -126,6 +131,7 @@ def test_a_key_as_a_flag() -> None:
         assert str(caught.value).partition("; write ")[2] == hint
 
 
+@pytest.mark.slow
 def test_the_home_folder_in_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     seen: list[str] = []
@@ -133,6 +139,7 @@ def test_the_home_folder_in_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert seen == [f"{tmp_path}/x"]
 
 
+@pytest.mark.slow
 def test_own_configs(tmp_path: Path) -> None:
     write_method(tmp_path)
     seen: list[str] = []

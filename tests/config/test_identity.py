@@ -107,6 +107,7 @@ def test_an_expert_may_be_called_about_or_name(default: dict[str, Any]) -> None:
     assert relevant(changed(default, "cost.prices", prices))["cost"]["prices"] == prices
 
 
+@pytest.mark.slow
 def test_where_data_lie_does_not_count() -> None:
     plain = config("dataset=table", "dataset.path=a.csv")
     assert variant(plain) == variant(changed(plain, "dataset.path", "b.csv"))

@@ -81,6 +81,7 @@ def test_what_was_checked_stays_as_it_is() -> None:
             part.seed = 3  # type: ignore[misc,union-attr]
 
 
+@pytest.mark.slow
 def test_folders() -> None:
     experiment = check(compose(["runs_dir='~/a'", "data_dir='~/b'"]))
     assert (experiment.runs_dir, experiment.data_dir) == (Path.home() / "a", Path.home() / "b")

@@ -238,6 +238,7 @@ def test_only_the_very_module_of_a_class_counts(package: str) -> None:
     assert find_class("l2d.methods.focal.inner.Focal") is None  # a module has no modules in it
 
 
+@pytest.mark.slow
 def test_reading_imports_nothing() -> None:
     code = (
         "import sys; from l2d.config.signatures import read_signature\n"

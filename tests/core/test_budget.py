@@ -222,6 +222,7 @@ def population(n: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 LIST = torch.tensor([0.01, 0.003, 0.0005])
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.integers(0, 20), st.floats(0.0005, 0.012), st.sampled_from([None, 0.9]))
 def test_the_spend_is_within_the_budget(seed: int, budget: float, confidence: float | None) -> None:
@@ -347,6 +348,7 @@ def cross_validated(n: int, seed: int, log: bool, useless: int) -> tuple[HeldOut
     return HeldOut(wrong, expected, wrong.mean(dim=0), needed=0.0, **own, **by_row), mine, my_prices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "useless", "log", "listed"),
     [(800, 0, False, None), (800, 0, True, None), (150, 80, False, MEAN_PRICES)],

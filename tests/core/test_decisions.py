@@ -57,6 +57,7 @@ def surrogate_minimiser(p: np.ndarray, rho: np.ndarray) -> np.ndarray:
     return f
 
 
+@pytest.mark.slow
 @given(st.integers(2, 5), st.integers(0, 9999))
 def test_posterior_recovers_p_at_the_minimiser(experts: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

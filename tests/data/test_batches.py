@@ -161,6 +161,7 @@ def text_batches(tokens: torch.Tensor, size: int, **options: object) -> Batches:
     return Batches(inputs, rows, rows[:, None].float(), rows, size, **{"seed": 0, **options})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @given(st.integers(1, 300), st.integers(1, 40), st.integers(1, 60), st.integers(1, 3), st.sampled_from([None, 0, 5]))
 def test_texts_once_each_cut_to_their_batch(n: int, size: int, longest: int, world: int, seed: int | None) -> None:
     tokens, world = texts(n, longest), min(world, n)

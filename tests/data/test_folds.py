@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,7 @@ def test_all_rows_are_training_rows() -> None:
     assert (whole.seen, whole.num_classes) == (arrays.seen, 2)
 
 
+@pytest.mark.slow
 @given(st.integers(10, 60), st.integers(0, 5))
 def test_every_row_is_held_out_once(n: int, seed: int) -> None:
     whole = pooled(table(n))

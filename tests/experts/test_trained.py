@@ -23,6 +23,7 @@ from l2d.experts.trained import TrainedExperts
 from l2d.utils.errors import L2DError, ParameterError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cross_fit", [1, 2])
 def test_it_is_said_whether_they_learned_the_rows_they_answer(
     cross_fit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -47,6 +48,7 @@ def test_it_is_said_whether_they_learned_the_rows_they_answer(
     assert torch.equal(evidence.labels, labels)
 
 
+@pytest.mark.slow
 def test_as_many_folds_as_rows_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = Digits().load(Path())
     labels = {"train": arrays.train_labels, "test": arrays.test_labels}
@@ -158,6 +160,7 @@ def test_what_shows_later_is_one_line_too(
     assert not list(tmp_path.glob("runs/experts/*/entry.json"))
 
 
+@pytest.mark.slow
 def test_keys_are_named_where_they_stand() -> None:
     """A trained machine beside people does not know that it is called experts.machine."""
     human = ["dataset=cifar10", "experts=human"]

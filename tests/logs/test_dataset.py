@@ -151,6 +151,7 @@ def test_images(tmp_path: Path) -> None:
     assert dataset(tmp_path / "log.sqlite").gives == "images"
 
 
+@pytest.mark.slow
 def test_prices_are_carried_over(tmp_path: Path) -> None:
     """In the unit of the run that served, which must be said again if it was not that of one error."""
     log = tmp_path / "log.sqlite"
@@ -216,6 +217,7 @@ def test_prices_in_different_units(run: Untrained, tmp_path: Path, abouts: Any, 
     assert len(read_rows(log)) == N
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scales", [(2.0, 1.0), (1.0, 2.0), (4.0, 2.0)])
 def test_two_prices_of_an_error(tmp_path: Path, scales: tuple[float, float]) -> None:
     """Dollars are dollars, whatever each run took an error for; that one of them did must be said again, also of an export."""
@@ -362,6 +364,7 @@ def test_rows_without_a_price(run: Untrained, tmp_path: Path) -> None:
         make_splits(check(compose(["dataset=log", f"dataset.path={log}", *SMALL])))
 
 
+@pytest.mark.slow
 def test_a_log_in_postgresql(run: Untrained, tmp_path: Path) -> None:
     """Read by its URL, as a file is. A text may have any character."""
     odd = "a\0b of 3"

@@ -180,6 +180,7 @@ def test_methods_get_what_they_can_learn_from(missing: str, tmp_path: Path) -> N
     torch.testing.assert_close(as_it_is.test.costs, completed_.test.costs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", [(), ("propensity",)])
 def test_the_value_of_a_router_covers_the_truth(left_out: tuple[str, ...], tmp_path: Path) -> None:
     """Judged from the log, with propensities given and estimated; the truth is known here."""

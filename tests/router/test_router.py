@@ -182,6 +182,19 @@ def experts_of(router: Router, run: Untrained) -> list[str]:
     return [choice.expert for choice in router.route(run.queries)]
 
 
+def test_a_raw_router_ranks_without_the_offsets(tmp_path: Path) -> None:
+    """Offsets of 9 and −9 put c first and a last; without them, the order is that of the scores."""
+    run = untrained(tmp_path, "method=ce")
+    router = Router.load(run.path)
+    offsets = replace(router.description, guard=Guard((-9.0, 0.0, 9.0), None, 0, 0.3, 0.1))
+    router = replace(router, description=offsets)
+    assert {choice.ranking for choice in router.route(run.queries)} == {("c", "b", "a")}
+    order = run.router.method.utilities(run.outputs).argsort(dim=1, descending=True)
+    wanted = [tuple("abc"[k] for k in row) for row in order.tolist()]
+    assert len({*wanted}) > 1
+    assert [choice.ranking for choice in router.at(raw=True).route(run.queries)] == wanted
+
+
 def test_the_guard_decides_unless_raw(tmp_path: Path) -> None:
     """Of experts a, b and c, the last gets everything from the first two guards. A choice says what the guard did to it."""
     run = untrained(tmp_path, "method=ce")

@@ -160,6 +160,7 @@ def test_a_budget_says_that_it_is_for_latency_too(run: Path) -> None:
     assert listed.prices.mean_price == "mean price"
 
 
+@pytest.mark.slow
 def test_a_budget_for_latency_is_not_kept_by_money_alone(run: Path, tmp_path: Path) -> None:
     router, prices = Router.load(run), {"large": 0.005, "small": 0.0005}
     router = replace(router, config={**router.config, "cost": {**router.config["cost"], "latency_price": 0.001}})
@@ -175,6 +176,7 @@ def test_a_budget_for_latency_is_not_kept_by_money_alone(run: Path, tmp_path: Pa
         assert listed.operating_point == router.at(prices, budget=0.0012).operating_point
 
 
+@pytest.mark.slow
 def test_an_exported_router_decides_by_them(run: Path, tmp_path: Path) -> None:
     """The program takes any number of rows."""
     router = Router.load(run)

@@ -397,6 +397,7 @@ def test_dry_run_says_what_would_fail(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [out.count(key) for key in keys] == [6, 2, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A finished run would not fail."""
     some = cells_in(tmp_path, [(f"recipe.epochs={epochs}",) for epochs in (0, -1, 3)])

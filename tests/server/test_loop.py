@@ -91,6 +91,7 @@ def holds(estimate: Estimate, truth: float) -> bool:
     return abs(estimate.value - truth) <= 1.96 * estimate.standard_error
 
 
+@pytest.mark.slow
 def test_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     world, log = World(4), tmp_path / "log.sqlite"
     write_table(tmp_path / "first.csv", world, 30)

@@ -196,6 +196,7 @@ def test_the_last_hour(tmp_path: Path) -> None:
     check_hour(tmp_path / "log.sqlite")
 
 
+@pytest.mark.slow
 def test_the_last_hour_in_postgresql() -> None:
     with postgres() as server:
         if server is None:

@@ -168,7 +168,7 @@ def test_moving_a_price_within_a_budget(page: Chromium, run: Untrained, tmp_path
         page.wait(FITTED)
         assert page.run(COSTS) == [f"cost {costs[name]:.3f}" for name in names]
         page.run(slide("c", 0.4))
-        between = {**costs, "c": errors["c"] + 0.4 * moved.price_weight}
+        between = {**costs, "c": errors["c"] + 0.4 * moved.prices.weight}
         assert page.run(COSTS) == [f"cost {between[name]:.3f}" for name in names]
     assert page.problems == []
 

@@ -184,6 +184,7 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     assert torch.equal(splits_of_router(held_out).train.rows, make_splits(held_out).train.rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [["sampling=over"], ["sampling=under"], ["method=cost_regression", "checkpoint=best"]])
 def test_a_budget_compares_routers_on_rows_that_both_learned_from(more: list[str], file: Path, tmp_path: Path) -> None:
     """Once each, however often sampling repeats them: a fold's router on the next fold's rows, less those that sampling or
@@ -370,6 +371,7 @@ def test_prices_are_refused_before_the_first_fold(
     assert not [*(tmp_path / "runs").rglob("seed=*")]
 
 
+@pytest.mark.slow
 def test_it_says_how_long_it_will_take(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -121,6 +121,7 @@ def test_commands_that_list_a_search(tmp_path: Path, command: Command) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path) -> None:
     """Offset 5 has the least validation loss and the greatest test loss."""
     shop: Any = Shop(tmp_path, "tune.offsets=[0,5]", "tune.final_seeds=[0,1]")
@@ -139,6 +140,7 @@ def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path)
     assert len(shop.launched) == 4
 
 
+@pytest.mark.slow
 def test_pruned_trials(tmp_path: Path) -> None:
     """Each of three settings is run once; a setting that ran to its end stays finished when it is asked for again. A search that
     is begun again asks for the same trials."""
@@ -154,6 +156,7 @@ def test_pruned_trials(tmp_path: Path) -> None:
     assert (len(shop.launched), found_in(tmp_path, "optuna")[0]) == (many, result)
 
 
+@pytest.mark.slow
 def test_failed_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two settings are equally good: the first of a user's own grid wins. Of the third, one of two runs fails."""
     losses = by_tau({0.5: 0.2, 1.5: 0.2, 2.5: 0.1})
@@ -169,6 +172,7 @@ def test_failed_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     ]
 
 
+@pytest.mark.slow
 def test_a_search_without_any_result_is_an_error_and_leaves_no_older_result(tmp_path: Path) -> None:
     shop: Any = Shop(tmp_path, TAUS, "tune.final_seeds=[0]", loss=by_tau({0.5: 0.2, 1.5: 0.2, 2.5: 0.1}))
     shop.broken = lambda _: True
@@ -181,6 +185,7 @@ def test_a_search_without_any_result_is_an_error_and_leaves_no_older_result(tmp_
     assert {file.name for file in own.folder.iterdir()} == {"trials.csv", "trials.png"}
 
 
+@pytest.mark.slow
 def test_a_winner_of_which_a_run_fails_has_a_table_but_no_result(tmp_path: Path) -> None:
     shop: Any = Shop(tmp_path / "my runs", "tune.values={method.tau: [0.5]}", "tune.final_seeds=[0,1]")
     shop.broken = lambda cell: cell.seed == 1
@@ -201,6 +206,7 @@ def test_a_winner_of_which_a_run_fails_has_a_table_but_no_result(tmp_path: Path)
     assert "| tuned | 2 | 0.7500" in text
 
 
+@pytest.mark.slow
 def test_an_ablation_trains_the_controls(tmp_path: Path) -> None:
     shop: Any = Shop(tmp_path, "tune.values={method.tau: [0.5]}", "tune.final_seeds=[0,1]", "tune.ablation=true")
     tune(shop)
@@ -227,6 +233,7 @@ def test_controls_change_one_part_at_a_time() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It trains no experts."""
     shop: Any = Shop(tmp_path, "dry_run=true", "experts=trained", "tune.final_seeds=[0,1,2]")
@@ -237,6 +244,7 @@ def test_a_dry_run_lists_the_trials(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -260,6 +268,7 @@ def test_mistakes_are_found_before_anything_is_run(given: list[str], words: str,
     assert not shop.launched
 
 
+@pytest.mark.slow
 def test_other_options_have_another_folder(tmp_path: Path) -> None:
     """Names are those of earlier versions."""
     shop, longer = Shop(tmp_path, "tune.offsets=[1]"), Shop(tmp_path, "tune.offsets=[1]", "recipe.epochs=3")
@@ -268,6 +277,7 @@ def test_other_options_have_another_folder(tmp_path: Path) -> None:
     assert len({folder, study(shop, seeds=[1]).folder, study(longer).folder}) == 3
 
 
+@pytest.mark.slow
 def test_the_shares_of_rho_follow_the_rule_on_the_first_seed() -> None:
     """Whatever total, offset or values the method has now. A single ρ has equal shares."""
     now = ["method.rho.counts=cheapest", "method.rho.offset=5", "method.rho.total=3", "method.rho.values=[1,2,3,4,5]"]
@@ -290,6 +300,7 @@ def test_the_shares_of_rho_follow_the_rule_on_the_first_seed() -> None:
     assert temperature.shares == pytest.approx([0.2] * 5)
 
 
+@pytest.mark.slow
 def test_a_trial_is_every_seed_on_every_fold_as_far_as_asked(tmp_path: Path) -> None:
     own = study(Shop(tmp_path, TAUS), seeds=[0, 1], folds=2, values={"method.tau": [1]})
     wanted = [("method.tau=1", f"fold={fold}/2", f"seed={seed}") for seed in (0, 1) for fold in (1, 2)]
@@ -355,6 +366,7 @@ def test_an_experiments_seeds_are_the_winners(monkeypatch: pytest.MonkeyPatch) -
     assert given == [(["experiment=t", "tune.final_seeds=[7]"], [7])]
 
 
+@pytest.mark.slow
 def test_methods_of_an_experiment_without_rho_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     shop: Any = SimpleNamespace(compose=lambda overrides: compose(["dry_run=true", *overrides]))
     options = check_search({**to_plain(compose(name="tune").tune), "search": "paper"})

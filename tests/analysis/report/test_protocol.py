@@ -40,6 +40,7 @@ def test_which_runs_are_the_papers(overrides: list[str], recipe: str | None) -> 
     assert recipe_of(*overrides) == recipe
 
 
+@pytest.mark.slow
 def test_what_is_not_the_papers_has_no_recipe() -> None:
     others = [("mine", "III", "synthetic", "error", "mild"), ("svhn", "III", "synthetic", "error", "of_my_own")]
     known = ("svhn", "III", "synthetic", "error", "mild")

@@ -79,6 +79,7 @@ def test_the_papers_file_is_the_papers() -> None:
     assert paper_rho(("svhn", "I", "synthetic", "error"), "mild") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cells", "labels"),
     [
@@ -136,6 +137,7 @@ def test_baselines_are_those_of_clean_costs(tmp_path: Path) -> None:
     assert (single["mean"], single["seeds"]) == (pytest.approx(0.4), 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("costs", "named"),
     [

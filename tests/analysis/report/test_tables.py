@@ -84,6 +84,7 @@ def test_latex_escapes_names(runs: Path) -> None:
     assert r"m\_1 & (s\_1) & d\_1 &" in tex
 
 
+@pytest.mark.slow
 def test_the_best_router_of_each_block_is_bold(runs: Path) -> None:
     """Also where another dataset has lower losses; never a baseline. Setup and dataset are named once, few seeds explained once."""
     for method, loss in (("mild", 0.8), ("tdef", 0.7)):

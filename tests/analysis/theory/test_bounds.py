@@ -79,6 +79,7 @@ def test_norms_by_hand() -> None:
     assert bounds.largest_norms(features, weights).tolist() == [1, 5, 0]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 9999), st.sampled_from([(2, 2), (3, 2), (2, 3)]), st.floats(0.1, 10))
 def test_both_forms_are_above_the_complexity(seed: int, shape: tuple[int, int], norm_bound: float) -> None:
     m, p = shape
@@ -220,6 +221,7 @@ def test_corollary_falls_with_the_sample_and_grows_with_the_norm(seed: int, time
     assert at.total == pytest.approx(1)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(1, 1e4), st.floats(0.1, 10)), min_size=2, max_size=5), st.floats(0.5, 10))
 def test_shares_make_the_complexity_least(pairs: list[tuple[float, float]], total: float) -> None:
     """Against a numerical minimiser over the simplex, and the closed value (Σ (m X²)^(1/3))³/ρ̄²."""

@@ -55,6 +55,7 @@ def test_regions_of_the_simplex(simplex: Any) -> None:
     np.testing.assert_allclose(np.asarray(regions.get_facecolor())[:, :3], wanted)
 
 
+@pytest.mark.slow
 def test_the_scripts_run(simplex: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simplex.main(str(tmp_path / "simplex.png"), "1", "0.6", "0.3")
     assert "29.4%" in capsys.readouterr().out

@@ -34,6 +34,7 @@ def test_gradient(seed: int, experts: int) -> None:
     np.testing.assert_allclose(surrogate_gradient(f.detach(), p, rho), f.grad, atol=1e-10)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 9999), st.integers(2, 4))
 def test_minimiser_against_scipy(seed: int, experts: int) -> None:
     p, rho = case(seed, experts)
@@ -58,6 +59,7 @@ def test_equal_rho_has_a_closed_form(seed: int, experts: int, rho: float) -> Non
     np.testing.assert_allclose(torch.softmax(scores / rho, dim=1), p, atol=1e-9)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 9999), st.integers(2, 6))
 def test_scores_are_in_the_order_of_p_over_rho(seed: int, experts: int) -> None:
     """f_i > f_j ⇔ every row of S has S_ki > S_kj ⇔ w_i = Σ_k w_k S_ki > w_j, with w = p/ρ."""

@@ -133,6 +133,7 @@ def test_complement_rewards() -> None:
     assert report_of(cheap, rewards="complement").worst == pytest.approx(2 / 3)
 
 
+@pytest.mark.slow
 def test_bad_options_and_methods_without_margins() -> None:
     with pytest.raises(ParameterError, match=r"^ceiling=1\.5: .*2"):
         report_of(small(), ceiling=1.5)

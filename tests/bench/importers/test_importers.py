@@ -331,6 +331,7 @@ def benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 TASK, PRICED = "dataset.category=task", "cost=columns cost.error_price=1"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "right", "keys"),
     [

@@ -292,6 +292,7 @@ def asleep(*_: object, **__: object) -> str:
 NAMED = "cost.prices={llama-2-7b: 0, llama-2-13b: 1, llama-3-70b: 2}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [["experiment=table3"], ["experiment=extreme"], ["dataset=mmlu", "setup=llama", "cost=error_plus_cost", NAMED]],
@@ -309,6 +310,7 @@ def test_a_dry_run_fetches_no_questions(given: list[str], tmp_path: Path, monkey
         data_fingerprint(check(compose([*given, *places])))
 
 
+@pytest.mark.slow
 def test_what_is_here_is_looked_at_in_a_dry_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of one's own, or questions that were fetched before; a file that is not there would fail."""
     places = [f"data_dir={tmp_path}", "dataset=mmlu", "setup=llama", "dry_run=true"]
@@ -323,6 +325,7 @@ def test_what_is_here_is_looked_at_in_a_dry_run_too(tmp_path: Path, monkeypatch:
     assert data_fingerprint(check(compose(places))) not in ("", known)
 
 
+@pytest.mark.slow
 def test_table_3_is_the_papers() -> None:
     """Section 6.2 and its appendix: router, epochs, rate, optimizer, subjects, models, prices, methods."""
     chosen = compose(["experiment=table3", "cost=llm"])
@@ -369,6 +372,7 @@ def test_setups_bring_their_experts(tmp_path: Path) -> None:
         assembled(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
 
 
+@pytest.mark.slow
 def test_the_papers_experiments_take_language_models(tmp_path: Path) -> None:
     """Noise is on the prices that a setup brings, as cost=llm has them; extreme finds its own."""
     file = tmp_path / "outcomes.csv"

@@ -400,6 +400,7 @@ def test_prices_that_hardly_count(prices: list[float], hinted: bool) -> None:
 # Whole runs
 
 
+@pytest.mark.slow
 def test_prices_of_rows_become_costs(tmp_path: Path) -> None:
     """c = error + price of this very row."""
     cells = in_order({**GOOD, "price_a": [i / 4 for i in range(10)], "price_b": [0] * 10})
@@ -464,6 +465,7 @@ def test_a_table_with_images_trains_an_image_router(tiny: Tiny, tmp_path: Path) 
         train(tiny(*overrides, "validation_fraction=0.2"))
 
 
+@pytest.mark.slow
 def test_the_example_makes_a_table_that_loads(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     script = [sys.executable, str(ROOT / "examples" / "make_table.py"), str(path)]

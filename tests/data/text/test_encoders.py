@@ -180,6 +180,7 @@ class Cramped(torch.nn.Module):
         return self.network(input_ids=input_ids, **others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError(ON_A_CPU), torch.OutOfMemoryError()], ids=["cpu", "gpu"])
 def test_out_of_memory(
     error: Exception, encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
