@@ -457,6 +457,7 @@ def test_every_option_reaches_the_training(rows: Rows) -> None:
     assert router.config["decision"] == "posterior"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", groups()["method"])
 def test_the_defaults_are_those_of_the_command(method: str) -> None:
     """For every method; the dataset is another one."""

@@ -79,7 +79,7 @@ def test_regions_with_equal_rho_are_never_wrong(bench: Bench) -> None:
     assert int(by_argmax) > int(by_posterior) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_all_are_drawn_the_same_twice(bench: Bench, tmp_path: Path) -> None:
     before = dict(mpl.rcParams)
     contents = []

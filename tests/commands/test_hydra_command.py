@@ -146,7 +146,7 @@ def test_own_modules_are_found_before_there_is_a_job(
     assert str(tmp_path) in sys.path
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_a_job_ends_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
@@ -248,7 +248,7 @@ def test_a_job_can_be_sent_to_another_process() -> None:
     assert job.full
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "key"),
     [

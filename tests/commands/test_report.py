@@ -149,7 +149,7 @@ def test_it_answers_at_once(runs: Path) -> None:
     assert result.stdout.splitlines()[-1] == "set()"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ten_thousand_runs(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     first = write_run(runs, "svhn/I/synthetic/error/mild/00000000", 0, 0.1)

@@ -183,7 +183,7 @@ def loads() -> Iterator[list[Load]]:
         one.join()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_killed_under_load(run: Untrained, tmp_path: Path, start: Start, loads: list[Load]) -> None:
     """SIGKILL at random moments, twenty times: whatever was acknowledged is in the log, once, and the server starts again."""
     port, rng = free_port(), random.Random(0)

@@ -79,7 +79,7 @@ def children(process: subprocess.Popen[bytes]) -> list[int]:
     return [int(pid) for pid in found if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the workers in /proc")
 def test_workers_share_port_log_metrics_and_reloads(run: Untrained, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
@@ -120,7 +120,7 @@ def test_workers_that_cannot_start(run: Untrained, capsys: pytest.CaptureFixture
         assert said in str(stopped.value) + capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_on_ray(run: Untrained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = pytest.importorskip("ray")
     ray_serve = pytest.importorskip("ray.serve")

@@ -262,7 +262,7 @@ def check_same(one: Path, other: Path) -> None:
         assert (one / file).read_bytes() == (other / file).read_bytes(), file
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("checkpoint", "where"), MOMENTS)
 def test_resumes_to_the_same_result(
     where: str, checkpoint: str, unbroken: dict[str, Path], tiny: Tiny, monkeypatch: pytest.MonkeyPatch
@@ -273,7 +273,7 @@ def test_resumes_to_the_same_result(
     check_same(folder(broken), unbroken[checkpoint])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("checkpoint", ["last", "best"])
 def test_stops_where_told_and_goes_on_to_the_same_result(
     checkpoint: str, unbroken: dict[str, Path], tiny: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -324,7 +324,7 @@ def test_a_router_that_learned_the_label_beside_is_asked_without_it(tiny: Tiny) 
     assert not np.allclose(saved_rows(folder(plain))["scores"], scores)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_chosen_on_the_test_split(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """With other test rows, all of a class that is not the best single expert's, the trained weights, everything logged on the way
     and what guards the decisions stay the same: a router that has not learned enough is replaced by one expert."""
@@ -458,7 +458,7 @@ BAD = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("override", BAD)
 def test_bad_values_leave_no_folder(override: str, tiny: Tiny, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:
@@ -476,7 +476,7 @@ def test_bad_trainer_is_one_line(tiny: Tiny, tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("metrics.json"))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command(command: Command, tmp_path: Path) -> None:
     first = command("recipe.epochs=1", tiny=True)
     assert first.returncode == 0, first.stderr
@@ -565,7 +565,7 @@ def test_what_a_library_exits_with_is_said(multirun: list[str], command: Command
     assert failed == (["seed=0", "seed=1"] if multirun else [])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_multirun_makes_separate_runs_and_outlives_a_bad_one(command: Command, tmp_path: Path) -> None:
     good = command("-m", "recipe.epochs=1", "method=mild,ldam", "seed=0,1")
     assert good.returncode == 0, good.stderr
@@ -596,7 +596,7 @@ def test_checkpoints_that_take_long_are_written_less_often(tiny: Tiny, monkeypat
     assert saved == [1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_train_one_router(command: Command, tmp_path: Path) -> None:
     """DDP on two CPU processes: one folder, finished once; the batches are the same, so the result is close to that of one."""
     one = command("recipe.epochs=2", "seed=2", "runs_dir=one")
@@ -666,7 +666,7 @@ def test_signals_say_how_to_go_on(
     assert ended.stderr.strip().splitlines()[-1].startswith(said)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_kill_9_and_resume(start: Callable[..., Child], command: Command, tmp_path: Path) -> None:
     arguments = ["recipe.epochs=9", "recipe.batch_size=128", "checkpoint=best"]
     whole = command(*arguments, "runs_dir=whole")

@@ -117,7 +117,7 @@ WRONG_ELSEWHERE = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("given", "start", "word"), WRONG_ELSEWHERE, ids=[given for given, *_ in WRONG_ELSEWHERE])
 def test_wrong_values(given: str, start: str, word: str) -> None:
     said = refusal(given.split("; "))

@@ -24,7 +24,7 @@ SOME_INPUTS = {
 CELLS = [("III", "error"), ("severe", "error_plus_cost")]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("setup", "cost"), CELLS)
 def test_every_composition_builds_and_takes_a_step(setup: str, cost: str) -> None:
     """setup × cost × method, with a narrow router; the widths and stems are built in the next test."""
@@ -54,7 +54,7 @@ def test_every_router_builds_with_every_head(router: str, tmp_path: Path) -> Non
         assert isinstance(network.head, HEADS[head])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("group", [group for group in groups() if group != "experiment"])
 def test_every_choice_is_composed_and_passes_the_checks(group: str) -> None:
     for choice in groups()[group]:

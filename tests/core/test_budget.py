@@ -348,7 +348,7 @@ def cross_validated(n: int, seed: int, log: bool, useless: int) -> tuple[HeldOut
     return HeldOut(wrong, expected, wrong.mean(dim=0), needed=0.0, **own, **by_row), mine, my_prices
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("n", "useless", "log", "listed"),
     [(800, 0, False, None), (800, 0, True, None), (150, 80, False, MEAN_PRICES)],

@@ -231,7 +231,7 @@ assert Cache(Path("experts"), "x", {"seed": 0}).get(make)["train"].tolist() == [
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(3))
 def test_exactly_once_under_eight_processes_and_random_kills(tmp_path: Path, seed: int) -> None:
     """At no moment do two make it, and once it is whole nobody makes it again."""

@@ -60,7 +60,7 @@ def test_as_many_folds_as_rows_and_no_more(tmp_path: Path, monkeypatch: pytest.M
         experts("experts.cross_fit=4").panel(ask)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_seeded_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = Digits().load(Path())
     one = experts().panel(request(tmp_path / "one", arrays))
@@ -73,7 +73,7 @@ def test_seeded_and_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert torch.equal(one.test.errors, read.test.errors)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_they_learn_their_own_classes(tmp_path: Path) -> None:
     """Six classes to one, four to the other: on the test split each is right on its own, hardly ever on the other's."""
     able = experts("experts.network.width=4", "experts.recipe.epochs=5", "experts.recipe.batch_size=32")
@@ -194,7 +194,7 @@ def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[...
     assert content_of(dataclasses.replace(arrays, test_inputs=arrays.test_inputs + 1)) != known
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     """A table with every expert on every split; a second time nothing is trained; a router finds them."""
@@ -219,7 +219,7 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
         assert mistake.partition("=")[0] in said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_runs_at_once_and_a_kill(start: Callable[..., Any], tmp_path: Path) -> None:
     """Killed in the middle of making experts, they are made anew; of two runs that want the same, one makes them."""
     killed = start(*TINY, BATCH, "experts.recipe.epochs=500", name="experts", tiny=False)

@@ -10,7 +10,7 @@ def network(width: int = 8, num_outputs: int = 3, head: str = "linear") -> MLP:
     return MLP(width=width, depth=1, dropout=0.0, mean=[0.0] * 4, std=[1.0] * 4, num_outputs=num_outputs, head=head)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.measured
 def test_networks_with_the_same_layers_share_compiled_code() -> None:
     """Whatever the head. Ten widths are ten versions, more than torch would compile by default; outputs and gradients are right."""

@@ -180,7 +180,7 @@ def test_methods_get_what_they_can_learn_from(missing: str, tmp_path: Path) -> N
     torch.testing.assert_close(as_it_is.test.costs, completed_.test.costs)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("left_out", [(), ("propensity",)])
 def test_the_value_of_a_router_covers_the_truth(left_out: tuple[str, ...], tmp_path: Path) -> None:
     """Judged from the log, with propensities given and estimated; the truth is known here."""
@@ -273,7 +273,7 @@ def test_an_expert_that_was_hardly_asked(tmp_path: Path) -> None:
         assembled(compose([*written(tmp_path, cells), "method=knn"]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["tdef", "mild", "cost_regression", "one_vs_all", "mix", "clusters"])
 def test_methods_route_better_than_the_log_did(method: str, tmp_path: Path) -> None:
     metrics = train(compose([*written(tmp_path, simulated(3_000)[0]), "recipe.epochs=8", f"method={method}"]))

@@ -38,7 +38,7 @@ def test_torch_export(router: l2d.Router, tmp_path: Path) -> None:
         assert torch.equal(program(torch.from_numpy(X[:n]))[0], router.decide(X[:n]))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 def test_onnx(router: l2d.Router, tmp_path: Path) -> None:
     import onnxruntime

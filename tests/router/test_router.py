@@ -155,7 +155,7 @@ QUICK = ("mild", "ldam", "one_vs_all", "cascade", "cost_sensitive", "plugin")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in METHODS]
 )
 def test_every_method_routes(name: str, tmp_path: Path) -> None:
     run = untrained(tmp_path, *PRICED, "dataset.label=topic", f"method={name}", "sampling=over", guard=None)

@@ -353,7 +353,7 @@ def finished(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("metrics.json"))}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_chaos(start: Start, command: Command, tmp_path: Path) -> None:
     """One process at the sweep, or two, killed at 4 random moments and started again until done: the same results, nothing done twice.
 
@@ -417,7 +417,7 @@ def test_a_sweep_of_which_nothing_can_be_run_is_refused(tmp_path: Path, capsys: 
     assert "2 finished" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None:
     sweeps = [start(*HALF, "recipe.epochs=2") for _ in range(3)]
     ended = [sweep.wait() for sweep in sweeps]
@@ -426,7 +426,7 @@ def test_three_people_start_the_same_sweep(start: Start, tmp_path: Path) -> None
     assert sum(one.stdout.count("\ntraining ") for one in ended) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Path) -> None:
     sweep = start(*HALF, "recipe.epochs=2")
     while not finished(tmp_path / "runs"):
@@ -440,7 +440,7 @@ def test_interrupted_sweep_goes_on(start: Start, command: Command, tmp_path: Pat
     assert len(finished(tmp_path / "runs")) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_full_disk(command: Command, tmp_path: Path) -> None:
     """Said clearly, nothing that looks finished; with space again the sweep goes on."""
     disk = tmp_path / "disk"
@@ -469,7 +469,7 @@ def launch(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(given, cwd=tmp_path, env=environment(), **options)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ray(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     options = ["+hydra.launcher.ray.init.num_cpus=2", "+hydra.launcher.ray.init.include_dashboard=false"]
@@ -480,7 +480,7 @@ def test_ray(tmp_path: Path) -> None:
     assert len(finished(tmp_path / "runs")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_submitit_on_this_machine(tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     result = launch(tmp_path, "hydra/launcher=submitit_local")
@@ -488,7 +488,7 @@ def test_submitit_on_this_machine(tmp_path: Path) -> None:
     assert len(finished(tmp_path / "runs")) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_joblib_and_a_killed_worker(tmp_path: Path) -> None:
     """A worker dies by SIGKILL; the sweep finishes all the same."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")

@@ -185,7 +185,7 @@ def test_the_table_of_a_sweep_is_a_run_of_its_own(tmp_path: Path) -> None:
     assert logged == {"sweep": [["mild", "2/2"]]}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Two runs in one process stay two runs; each carries its group, tags, curves, table, bars and confusion matrix."""
     for key in ("WANDB_API_KEY", "WANDB_MODE"):
@@ -210,7 +210,7 @@ def test_a_real_offline_run(tiny: Callable[..., DictConfig], monkeypatch: pytest
     assert ids[0] != ids[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_offline_sweep_loses_and_merges_nothing(command: Callable[..., Any], tmp_path: Path) -> None:
     """One offline run for each run of the sweep, under ids of their own, and one with the sweep's table."""
     result = command("-m", "logger=wandb", "recipe.epochs=1", "method=tdef,mild", "seed=0,1")

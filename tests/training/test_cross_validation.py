@@ -243,7 +243,7 @@ def failing(error: BaseException) -> Callable[..., Any]:
     return fails
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("at", [1, 3, 6])
 def test_a_killed_run_goes_on_where_it_was(
     at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -273,7 +273,7 @@ def test_a_killed_run_goes_on_where_it_was(
     assert (folder_of(other) / "test.npz").read_bytes() == (folder_of(cfg) / "test.npz").read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_stop_after_pauses_and_force_begins_anew(file: Path, tmp_path: Path) -> None:
     cfg = config(file, tmp_path, "method=mild")
     assert train(config(file, tmp_path, "method=mild", "stop_after=1")) == {}

@@ -22,6 +22,7 @@ def write_table(folder: Path) -> Path:
     return file
 
 
+@pytest.mark.full
 def test_first_second_and_fifth_give_the_same_bytes(tmp_path: Path, tiny: Callable[..., DictConfig]) -> None:
     """Between them runs of another dataset, router, method and seed."""
     file = write_table(tmp_path)
@@ -40,6 +41,7 @@ def test_first_second_and_fifth_give_the_same_bytes(tmp_path: Path, tiny: Callab
     assert first == second == on_table(5)
 
 
+@pytest.mark.full
 def test_memory_does_not_grow_over_twenty_runs(tmp_path: Path) -> None:
     file = write_table(tmp_path)
     peaks = []

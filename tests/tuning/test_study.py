@@ -108,7 +108,7 @@ def test_a_real_search(tmp_path: Path, command: Command) -> None:
     assert {*result["test_deferral_loss"]["tuned"]} == {"0", "1"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_commands_that_list_a_search(tmp_path: Path, command: Command) -> None:
     """l2d tune alone is the paper's grid of MILD; an experiment that is a search runs by either command, and needs -m."""
     few = ["tune.final_seeds=[0]", "dry_run=true"]
@@ -140,7 +140,7 @@ def test_the_least_validation_loss_wins_and_nothing_is_run_twice(tmp_path: Path)
     assert len(shop.launched) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pruned_trials(tmp_path: Path) -> None:
     """Each of three settings is run once; a setting that ran to its end stays finished when it is asked for again. A search that
     is begun again asks for the same trials."""

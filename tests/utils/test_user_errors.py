@@ -30,7 +30,7 @@ def without_a_reader(*command: str, unbuffered: bool = False) -> subprocess.Pope
         os.close(writer)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_commands_whose_reader_has_gone_end_without_a_word() -> None:
     """Whether Python notices while it prints or at its end, when it writes what is left."""
     many = "from l2d.utils.user_errors import answering\nwith answering():\n    print('many lines\\n' * 100_000)"

@@ -33,7 +33,7 @@ from l2d.lightning.learner import ended_by_signals
 from l2d.lightning.random_state import interruptible, random_state_kept
 from l2d.methods.method import Method
 from l2d.networks.network import Network
-from l2d.router.router import Router
+from l2d.router.router import Router, router_of
 from l2d.router.score import score_decisions
 from l2d.router.trained import decide_inputs
 from l2d.runs.artifact.rebuild import rebuild
@@ -212,7 +212,7 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
         assert isinstance(network, Network)
         network.keep(files)  # of one that reads text: its tokenizer
         kept = network.kept_arguments(files)
-        router = Router.of(rebuild(experiment, weights, description, kept, None))
+        router = router_of(rebuild(experiment, weights, description, kept, None))
     if any(files.iterdir()):
         weakref.finalize(router.network, shutil.rmtree, files, ignore_errors=True)
     else:

@@ -36,20 +36,6 @@ class Router(TrainedRouter):
     """
 
     @classmethod
-    def of(cls, run: RebuiltRun, device: str = "cpu") -> "Router":
-        """From the parts of a run."""
-        return cls(
-            network=run.network.to(device).eval(),
-            method=run.method.to(device).eval(),
-            description=run.description,
-            config=run.config,
-            encoder=run.encoder,
-            held_out=run.held_out,
-            training_inputs=run.training_inputs,
-            device=device,
-        )
-
-    @classmethod
     def load(cls, run: str | Path, device: str = "cpu", *, raw: bool = False, trust: Sequence[str] = ()) -> "Router":
         """From a run's folder alone: neither the data nor the experts are needed.
 
@@ -57,7 +43,7 @@ class Router(TrainedRouter):
         are built, so a folder from somebody else cannot run code.
         """
         folder = Path(run).expanduser()
-        router = cls.of(rebuild_run(folder, trust), device)
+        router = router_of(rebuild_run(folder, trust), device)
         validation, point = read_saved(folder)
         return replace(router, validation=validation, operating_point=point, raw=raw)
 
@@ -210,3 +196,17 @@ class Router(TrainedRouter):
         if self.validation is None:
             raise L2DError("this router has no score on held-out rows; give queries and costs")
         return self.validation.plot("held-out rows")
+
+
+def router_of(run: RebuiltRun, device: str = "cpu") -> Router:
+    """A router from the parts of a run."""
+    return Router(
+        network=run.network.to(device).eval(),
+        method=run.method.to(device).eval(),
+        description=run.description,
+        config=run.config,
+        encoder=run.encoder,
+        held_out=run.held_out,
+        training_inputs=run.training_inputs,
+        device=device,
+    )

@@ -325,7 +325,7 @@ print(len(Slow().load(Path(sys.argv[1])).train_labels))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_at_once_prepare_once_and_a_killed_one_is_taken_over(tmp_path: Path) -> None:
     environment, printed = {**os.environ, "OMP_NUM_THREADS": "1"}, tmp_path / "printed.txt"
 
