@@ -15,15 +15,17 @@ def import_quickly() -> None:
     commands: the skipped parts of torchmetrics stay missing until the process ends."""
     if "torchmetrics" in sys.modules:
         return
-    from lightning_utilities.core.imports import RequirementCache
+    from lightning_utilities.core import imports
 
     gc.disable()  # until freeze_what_lives: it finds nothing among a million new objects, and takes a fifth of the time
-    is_met = RequirementCache.__bool__
-    RequirementCache.__bool__ = lambda self: not str(self.requirement).startswith(UNUSED) and is_met(self)  # type: ignore[method-assign]
+    cache, is_there = imports.RequirementCache, imports.package_available
+    is_met = cache.__bool__
+    cache.__bool__ = lambda self: not str(self.requirement).startswith(UNUSED) and is_met(self)  # type: ignore[method-assign]
+    imports.package_available = lambda name: name not in UNUSED and is_there(name)
     try:
         import torchmetrics  # noqa: F401
     finally:
-        RequirementCache.__bool__ = is_met  # type: ignore[method-assign]
+        cache.__bool__, imports.package_available = is_met, is_there  # type: ignore[method-assign]
 
 
 def freeze_what_lives() -> None:
