@@ -26,10 +26,10 @@ install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (on
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
 	$(BIN)/l2d train $(ARGS)
 
-test: $(STAMP) ## the tests, at most five minutes on two cores; ARGS="tests/core -k hand" chooses some
+test: $(STAMP) ## the tests, about eight minutes on two cores; ARGS="tests/core -k hand" chooses some
 	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),-m 'not full')
 
-test-unit: $(STAMP) ## the quick tests only, a minute
+test-unit: $(STAMP) ## the quick tests only
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
 test-all: $(STAMP) ## what `make test` leaves out: packaging, notebooks, tutorials, commands of the documents, a browser, a real search; and 95 % line coverage

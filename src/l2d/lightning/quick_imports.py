@@ -21,7 +21,7 @@ def import_quickly() -> None:
     cache, is_there = imports.RequirementCache, imports.package_available
     is_met = cache.__bool__
     cache.__bool__ = lambda self: not str(self.requirement).startswith(UNUSED) and is_met(self)  # type: ignore[method-assign]
-    imports.package_available = lambda name: name not in UNUSED and is_there(name)
+    imports.package_available = lambda name: name not in UNUSED and is_there(name)  # type: ignore[assignment]
     try:
         import torchmetrics  # noqa: F401
     finally:
