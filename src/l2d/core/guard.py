@@ -36,7 +36,7 @@ class Guard:
 
     @property
     def pays(self) -> bool:
-        """Whether the router gains enough. If the guard falls back all the same, no routing was within a budget."""
+        """True if the router gains enough. If the guard falls back all the same, no routing was within a budget."""
         return self.error is not None and self.gain > self.needed * self.error  # a single row says nothing
 
     def decide(self, utilities: Tensor, decisions: Tensor) -> Tensor:

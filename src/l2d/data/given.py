@@ -42,7 +42,7 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def is_frame(values: Any) -> bool:
-    """Whether it is a DataFrame. pandas is not imported: it is not a dependency."""
+    """True if it is a DataFrame. pandas is not imported: it is not a dependency."""
     return hasattr(values, "columns") and hasattr(values, "to_numpy")
 
 

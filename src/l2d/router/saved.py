@@ -37,7 +37,7 @@ def is_empty(folder: Path) -> bool:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether this folder is one that `save_router` wrote."""
+    """True if this folder is one that `save_router` wrote."""
     try:
         found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -60,7 +60,7 @@ def always_asking(experts: Sequence[ExpertAlone], k: int) -> Score:
 
 
 def shows_guarded(metrics: RunMetrics) -> bool:
-    """Whether the guard, or those of some folds, changes what is chosen on the rows that judge the router."""
+    """True if the guard, or those of some folds, changes what is chosen on the rows that judge the router."""
     guarded = metrics.guarded
     differs = (guarded.deferral_loss, guarded.ratios) != (metrics.deferral_loss, metrics.ratios)
     return differs and (guarded.changes_decisions or cross_validated(metrics))
@@ -71,7 +71,7 @@ def guarded_name(metrics: RunMetrics) -> str:
 
 
 def cross_validated(metrics: RunMetrics) -> bool:
-    """Whether every row was judged by a router that did not see it. Then the guard was fitted to the same rows."""
+    """True if every row was judged by a router that did not see it. Then the guard was fitted to the same rows."""
     return metrics.evaluation == "cross_validate"
 
 
@@ -187,7 +187,7 @@ def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
 
 
 def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
-    """Whether routing pays, with the guard, as the router will be used. In a cross-validated run guards of single folds decide the
+    """True if routing pays, with the guard, as the router will be used. In a cross-validated run guards of single folds decide the
     test rows, and may do what the guard that is used does not. So its own gain counts, on rows that neither the router nor the
     offsets saw."""
     guarded = metrics.guarded

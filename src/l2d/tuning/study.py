@@ -43,7 +43,7 @@ def build_study(shop: Workshop, overrides: Sequence[str], options: SearchSetting
 
 
 def is_mild(experiment: Experiment) -> bool:
-    """Whether the ablation applies: the method has rewards, and a rule for size and imbalance of ρ."""
+    """True if the ablation applies: the method has rewards, and a rule for size and imbalance of ρ."""
     from l2d.methods.comp_sum import CompSum
 
     by_rule = isinstance(experiment.plain["method"].get("rho"), Mapping)
@@ -102,12 +102,12 @@ class Study:
 
     @property
     def is_grid(self) -> bool:
-        """Whether all trials are known before the first is run."""
+        """True if all trials are known before the first is run."""
         return self.options.search == "paper"
 
     @property
     def own_grid(self) -> bool:
-        """Whether the trials are all combinations of the user's own values, not a grid of ρ."""
+        """True if the trials are all combinations of the user's own values, not a grid of ρ."""
         return self.is_grid and self.options.values is not None
 
     @property

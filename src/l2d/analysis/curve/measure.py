@@ -68,7 +68,7 @@ class MeasuredGroup:
 
     @property
     def from_log(self) -> bool:
-        """Whether errors are doubly robust, so that there is no oracle."""
+        """True if errors are doubly robust, so that there is no oracle."""
         return any(run.metrics.log is not None for by_seed in self.runs.values() for run in by_seed.values())
 
 

@@ -69,7 +69,7 @@ def conditions_of(cell: FinishedCell) -> str:
 
 
 def is_papers_tdef(cell: FinishedCell) -> bool:
-    """Whether ρ is 1. With another ρ it is a control, or tuned."""
+    """True if ρ is 1. With another ρ it is a control, or tuned."""
     rho = {key: value for key, value in cell.settings.items() if key.startswith("method.rho")}
     return cell.method == REFERENCE and cell.tuned is None and rho in ({}, {"method.rho": 1})
 
@@ -101,7 +101,7 @@ def singles_of(cell: FinishedCell) -> dict[int, float]:
 
 
 def guard_acts(cells: Sequence[FinishedCell]) -> bool:
-    """Whether the guard changed decisions in any run. Then every method has a guarded loss, to compare them by it."""
+    """True if the guard changed decisions in any run. Then every method has a guarded loss, to compare them by it."""
     return any(run.guarded.changes_decisions for cell in cells for run in cell.runs.values())
 
 

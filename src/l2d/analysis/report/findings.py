@@ -89,7 +89,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
 
 
 def is_below(ours: Mapping[int, float], theirs: Mapping[int, float]) -> bool | None:
-    """Whether the 95 % interval of the paired difference lies below 0. None with fewer than three common seeds: two differences
+    """True if the 95 % interval of the paired difference lies below 0. None with fewer than three common seeds: two differences
     may be equal by chance, and the interval is then a point."""
     interval = paired_interval(ours, theirs)
     return None if interval is None or len(ours.keys() & theirs.keys()) < FEW else interval[2] < 0

@@ -66,7 +66,7 @@ def winner_of(search: FinishedSearch, known: Mapping[str, FinishedCell]) -> Fini
 
 
 def stays(cell: FinishedCell, searches: Sequence[FinishedSearch]) -> bool:
-    """Whether a cell is shown beside the winners: always if a sweep asked for it. A winner's own cell is shown only if a search
+    """True if a cell is shown beside the winners: always if a sweep asked for it. A winner's own cell is shown only if a search
     began there, any other only if it has runs that were not trials."""
     if cell.wanted or not cell.runs:
         return True

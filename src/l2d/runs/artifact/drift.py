@@ -1,4 +1,4 @@
-"""Whether new inputs look like the training rows: a standardised distance, and how large it is on rows that were left out."""
+"""True if new inputs look like the training rows: a standardised distance, and how large it is on rows that were left out."""
 
 from dataclasses import dataclass
 
