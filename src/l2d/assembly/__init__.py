@@ -1,1 +1,1 @@
-"""How a router is made: from a checked experiment to splits, batches, method and network."""
+"""Making a router: from a checked experiment to splits, batches, method and network."""

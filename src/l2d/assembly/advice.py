@@ -25,7 +25,9 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows:
         why = "which learns from the experts that were asked; methods that need every cost, such as mild, use it"
         found.append(f"missing={settings.missing}: has no effect with method={experiment.method.name}, {why}")
     batch = experiment.recipe.batch_size
-    if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows(experiment):
+    network = find(experiment.router)  # a network of one's own may not say what it reads
+    reads_rows = issubclass(network, Network) and network.expects == "rows"
+    if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows:
         faster = f"faster than {batch} with {rows:,} training rows, and no worse where it was measured"
         found.append(f"recipe.batch_size={LARGE_BATCH}: {faster}")
     if isinstance(method, Priced):
@@ -33,35 +35,21 @@ def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows:
     return found
 
 
-def reads_rows(experiment: Experiment) -> bool:
-    """A network of one's own may not say what it reads."""
-    network = find(experiment.router)
-    return issubclass(network, Network) and network.expects == "rows"
-
-
 def label_lines(experiment: Experiment, method: Priced, experts: Sequence[str]) -> list[str]:
     """Says if one expert is the cheapest for every label, or if half of its values have too few rows."""
     costs, rows = method.costs_by_label(), method.rows_by_label
     if costs is None or rows is None:
         return []
-    found = []
-    dataset = experiment.dataset.arguments
-    label = f"dataset.label={dataset['label']}" if "label" in dataset else "the label"
+    found, dataset = [], experiment.dataset.arguments
+    label, other = "the label", "try method=cost_regression, which uses only the input"
+    if "label" in dataset:
+        label, other = f"dataset.label={dataset['label']}", "choose another label"
     chosen = argmax_last(-costs[rows > 0]).unique()
     if len(chosen) == 1:
         best = f"at these prices {experts[int(chosen)]} has the least error + price for every {dataset.get('label', 'label')}"
-        gain = f"no routing by {label} can gain; check the prices, or {other_label(experiment)}"
+        gain = f"no routing by {label} can gain; check the prices, or {other}"
         found.append(f"method={experiment.method.name}: {best}, so {gain}")
     if rows.double().quantile(0.5) < FEW:
         remedy = "choose a label with fewer values" if "label" in dataset else "raise validation_fraction"
         found.append(f"{label}: at least half of its {len(rows):,} values have fewer than {FEW} rows; {remedy}")
     return found
-
-
-def other_label(experiment: Experiment) -> str:
-    dataset = experiment.dataset.arguments
-    if "label" not in dataset:
-        return "try method=cost_regression, which uses only the input"
-    category = dataset.get("category", "subject")  # dataset=mmlu_sim has this category, but no key for it
-    such = "" if category in (None, dataset["label"]) else f", such as dataset.label={category}"
-    return f"choose another label{such}"

@@ -83,7 +83,7 @@ class Division:
 
 @dataclass(frozen=True)
 class Asking:
-    """How the experts are asked. data: the dataset's fingerprint. cache: of their predictions; the facts of the data are added."""
+    """The request to the experts. data: the dataset's fingerprint. cache: of their predictions; the facts of the data are added."""
 
     coverage: Sequence[float] | None
     data: str
@@ -111,7 +111,9 @@ def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, a
     only for the final score. Only the training split gets noise and resampling. Resampling comes last: experts learn from the
     original rows, but methods count the resampled ones."""
     seed = division.seed if experts.seed is None else experts.seed
-    train, validation = divide(arrays, division, seed)
+    train, validation = split(arrays, division.validation_fraction, derive_seed(seed, "validation"), division.fold)
+    if division.everything:
+        train = torch.arange(len(arrays.train_labels))
     shares = None if asking.coverage is None else [float(share) for share in asking.coverage]
     cache = asking.cache.knowing(data=asking.data, seed=seed, train=fingerprint_of(train), coverage=shares)
     request = ExpertRequest(arrays, train, asking.coverage, seed, cache, asking.data_dir, asking.compute)
@@ -146,13 +148,6 @@ def assemble(arrays: Arrays, experts: Experts, cost: Cost, division: Division, a
         train_ids=arrays.train_ids,
         price_weights=costed.price_weights,
     )
-
-
-def divide(arrays: Arrays, division: Division, seed: int) -> tuple[Tensor, Tensor]:
-    """The training and the validation rows."""
-    fraction = division.validation_fraction
-    train, validation = split(arrays, fraction, derive_seed(seed, "validation"), division.fold)
-    return torch.arange(len(arrays.train_labels)) if division.everything else train, validation
 
 
 def ask(experts: Experts, request: ExpertRequest) -> tuple[Panel, float]:

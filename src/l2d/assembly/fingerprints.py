@@ -3,13 +3,13 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from l2d.assembly.make import blaming, blaming_dataset, find, make, make_dataset
 from l2d.config import Experiment
 from l2d.config.schema import Fingerprints
 from l2d.data.dataset import DatasetBase
 from l2d.experts.partition import class_experts
+from l2d.experts.request import Experts
 from l2d.utils.errors import L2DError
 
 
@@ -34,11 +34,17 @@ def fingerprints(experiment: Experiment) -> Fingerprints:
     """Experts can change under the same config: a model's folder may get other weights."""
     with blaming_dataset(experiment):
         rows = make_dataset(experiment).fingerprint(experiment.data_dir)
-    if not hasattr(find(experiment.experts), "identity"):
+    if not experts_class(experiment).versioned:
         return Fingerprints(rows, rows)
     experts = make(experiment.experts)
     with blaming(experiment.experts):
         return Fingerprints(rows, hashlib.sha256(f"{rows} {experts.identity()}".encode()).hexdigest()[:16])
+
+
+def experts_class(experiment: Experiment) -> type[Experts]:
+    """A class of the user's own gets the defaults of what it lacks."""
+    found = find(experiment.experts)
+    return found if issubclass(found, Experts) else type(found.__name__, (found, Experts), {})
 
 
 def with_listed_prices(experiment: Experiment) -> Experiment:
@@ -63,10 +69,10 @@ def expert_names(experiment: Experiment) -> tuple[str, ...]:
     not an object: making one may import torch. If the class does not say, the names are those of experts that divide the
     classes or, without a coverage, of the dataset's own experts."""
     experts, coverage = experiment.experts, experiment.setup.coverage
-    found: Any = find(experts)
-    if hasattr(found, "expert_names"):
-        with blaming(experts):
-            return tuple(found.expert_names(coverage, **experts.arguments))
+    with blaming(experts):
+        names = experts_class(experiment).expert_names(coverage, **experts.arguments)
+    if names is not None:
+        return tuple(names)
     if coverage is not None:
         return class_experts(len(coverage))
     with blaming_dataset(experiment):

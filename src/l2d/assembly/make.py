@@ -23,8 +23,7 @@ def make(component: Component, **offered: Any) -> Any:
 
 def make_dataset(experiment: Experiment) -> Dataset:
     dataset = as_dataset(make(experiment.dataset))
-    # Not a key: it would change the name of the run's folder. An encoder of the user's own may be anything.
-    if dataset.encoder is not None and hasattr(dataset.encoder, "progress"):
+    if dataset.encoder is not None:  # not a key: it would change the name of the run's folder
         dataset.encoder.progress = experiment.settings.progress
     return dataset
 

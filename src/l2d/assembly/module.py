@@ -45,7 +45,7 @@ class RouterModule(Learner):
             return one_per_row(self.method.loss(outputs, costs, labels), costs)
 
     def weights(self) -> dict[str, Tensor]:
-        """What is needed to route: the method's buffers and the network, with averaged weights if there are any."""
+        """The tensors needed to route: the method's buffers and the network, with averaged weights if there are any."""
         found = self.state_dict()
         if self.averaged is not None:
             own = {name: value for name, value in found.items() if not name.startswith(("network.", "average."))}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from l2d.experts.request import Experts
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import stream
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from l2d.data.arrays import Answers, Panel
     from l2d.experts.cache import Cache
-    from l2d.experts.request import ExpertRequest, Experts
+    from l2d.experts.request import ExpertRequest
     from l2d.utils.parameters import Count
 
 FOLDER = "human"
@@ -52,7 +53,7 @@ def machines_and_people(p: int, people: int) -> tuple[str, ...]:
     return (*machines, *(f"person {j + 1}" for j in range(people)))
 
 
-class HumanExperts:
+class HumanExperts(Experts):
     """Machine experts, then people. On cifar10 different people labelled the training and the test split. On cifar100n
     CIFAR-100N's annotators labelled both. A person is a column of labels; many annotators filled it in turns. The seed is that
     of the machine experts, so that rows they learned from never become validation rows."""

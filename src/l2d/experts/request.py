@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,11 +40,22 @@ class ExpertRequest:
     compute: ComputeOptions
 
 
-class Experts(Protocol):
-    """What conf/experts/*.yaml builds. seed: None to use the run's own. A class may also have a static method
-    expert_names(coverage, **arguments): the names of its panel, in order, from the arguments of its constructor as the config
-    gives them. Prices by name and the same prices as a list are then one run."""
+class Experts:
+    """Built from conf/experts/*.yaml. A class of the user's own needs only `seed` and `panel`. seed: None to use the run's own.
+    versioned: `identity` tells experts apart that have the same config, such as models in a folder."""
 
-    seed: int | None
+    seed: int | None = None
+    versioned = False
 
-    def panel(self, request: ExpertRequest) -> Panel: ...
+    def panel(self, request: ExpertRequest) -> Panel:
+        raise NotImplementedError
+
+    @staticmethod
+    def expert_names(*_: Any, **__: Any) -> Sequence[str] | None:
+        """(coverage, **arguments): the names of its panel, in order, from the arguments of its constructor as the config gives
+        them; None if they do not tell. Prices by name and the same prices as a list are then one run."""
+        return None
+
+    def identity(self) -> str:
+        """Changes when the experts do, though their config is the same. Nothing is loaded."""
+        return ""

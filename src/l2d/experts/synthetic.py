@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from l2d.experts.partition import class_owners, class_panel
+from l2d.experts.request import Experts
 from l2d.utils.seeding import stream
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def synthetic_predictions(labels: Tensor, owners: Tensor, rng: np.random.Generat
     return torch.where(knows, labels[:, None], guesses)
 
 
-class SyntheticExperts:
+class SyntheticExperts(Experts):
     """Drawn once per seed, training and test from independent streams. Not cached: drawing is faster than reading."""
 
     def __init__(self, *, seed: Seed | None = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from l2d.experts.request import Experts
 from l2d.utils.errors import L2DError, ParameterError
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from l2d.utils.parameters import Seed
 
 
-class TableExperts:
+class TableExperts(Experts):
     """The experts of dataset=table. Nothing is random: the seed only draws the validation split."""
 
     def __init__(self, *, seed: Seed | None = None) -> None:

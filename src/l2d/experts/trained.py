@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from l2d.experts.partition import class_owners, class_panel
+from l2d.experts.request import Experts
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from l2d.utils.parameters import Count, Factory, Seed, Share
 
 
-class TrainedExperts:
+class TrainedExperts(Experts):
     """One classifier per expert of the setup. The experts and the validation split use `seed`, so all seeds of a router share them.
 
     fraction: the share of the other classes' training rows that an expert learns from, beside all rows of its own classes.

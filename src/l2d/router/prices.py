@@ -23,7 +23,12 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
     """See Router.at."""
     if budget is None and has_budget(router) and (given is not None or confidence is not None):
         budget, confidence = own_budget(router, given, confidence)
-    check_request(router, given, budget, confidence)
+    if budget is None and confidence is not None:
+        raise ParameterError("confidence", "needs a budget", confidence)
+    if given is None and budget is None:
+        raise ParameterError("prices", "missing; give prices, a budget, or both")
+    if budget is not None and router.raw:
+        raise ParameterError("budget", NEEDS_GUARD, budget)
     asked = "budget" if given is None else "prices"
     known = None if router.prices.listed is None else in_float32(router.prices.listed)
     listed = known if given is None else in_float32(router.prices.listed_from(given, router.experts))
@@ -42,17 +47,6 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
     described = replace(router.description, prices=listed, guard=guard, factor=factor)
     # Its score was measured at other prices.
     return replace(router, method=method, description=described, validation=None, operating_point=point)
-
-
-def check_request(
-    router: TrainedRouter, given: PriceList | None, budget: float | None, confidence: float | None
-) -> None:
-    if budget is None and confidence is not None:
-        raise ParameterError("confidence", "needs a budget", confidence)
-    if given is None and budget is None:
-        raise ParameterError("prices", "missing; give prices, a budget, or both")
-    if budget is not None and router.raw:
-        raise ParameterError("budget", NEEDS_GUARD, budget)
 
 
 def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float | None) -> tuple[float, float | None]:

@@ -138,7 +138,7 @@ class Router(TrainedRouter):
         return decide_inputs(self, inputs_of(self, queries))
 
     def score(self, queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None) -> RouterScore:
-        """How good the choices are on queries whose costs are known.
+        """Score the choices on queries whose costs are known.
 
         Args:
             queries: As for `route`.
@@ -154,13 +154,12 @@ class Router(TrainedRouter):
         """
         decisions = self.decide(queries)
         found, paid = costs_for(self, len(decisions), costs, errors, prices)
-        score = score_decisions(decisions, found, self.experts, paid, allowed=allowed_experts(self))
-        return score.shown_in(self.prices)
+        return score_decisions(decisions, found, self.experts, paid, unit=self.prices, allowed=allowed_experts(self))
 
     def compare(
         self, other: "Router", queries: Any, costs: Any = None, *, errors: Any = None, prices: Any = None
     ) -> Comparison:
-        """How much less or more this router's choices cost than another's, on the same queries.
+        """Compare the cost of this router's choices with that of another's, on the same queries.
 
         Args:
             other: A router over the same experts.
@@ -173,13 +172,11 @@ class Router(TrainedRouter):
             The mean difference, negative if this router is better, with its paired 95 % interval, in the units of `score`.
         """
         if other.experts != self.experts:
-            raise ParameterError(
-                "other", f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}"
-            )
+            problem = f"must choose among {', '.join(self.experts)}, not {', '.join(other.experts)}"
+            raise ParameterError("other", problem)
         decisions = self.decide(queries)
         found, _ = costs_for(self, len(decisions), costs, errors, prices)
-        compared = compare_decisions(decisions, other.decide(queries), found)
-        return compared.shown_in(self.prices)
+        return compare_decisions(decisions, other.decide(queries), found, self.prices)
 
     def export(self, file: str | Path) -> None:
         """Write the router as one program that needs no l2d: FILE.pt2 for torch.export.load, or FILE.onnx (extra l2d[onnx]).

@@ -4,7 +4,6 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from l2d.core.budget import OperatingPoint
 from l2d.router.score import RouterScore
@@ -20,7 +19,8 @@ from l2d.utils.version import own_version
 def save_router(router: TrainedRouter, folder: Path) -> None:
     """Writes config.yaml, the weights, the network's own files and, last, router.json. An earlier router is replaced only when all
     of them are complete; other files in the folder stay."""
-    if folder.exists() and not is_empty(folder) and not is_saved(folder):
+    empty = folder.is_dir() and not any(folder.iterdir())
+    if folder.exists() and not empty and not is_saved(folder):
         raise ParameterError("folder", "exists and is not a saved router; choose another folder", folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
@@ -30,10 +30,6 @@ def save_router(router: TrainedRouter, folder: Path) -> None:
             if (folder / part.name).is_dir():
                 shutil.rmtree(folder / part.name)
             part.replace(folder / part.name)
-
-
-def is_empty(folder: Path) -> bool:
-    return folder.is_dir() and not any(folder.iterdir())
 
 
 def is_saved(folder: Path) -> bool:
@@ -47,20 +43,16 @@ def is_saved(folder: Path) -> bool:
 
 def write_router(router: TrainedRouter, folder: Path) -> None:
     RunFolder(folder).write_config(router.config)
-    weights = {f"{part}.{name}": value for part, values in parts_of(router).items() for name, value in values.items()}
+    held_out = {} if router.held_out is None else router.held_out.tensors()
+    inputs = {} if router.training_inputs is None else vars(router.training_inputs)
+    parts = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
+    parts[TRAINING_INPUTS] = inputs
+    weights = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
     write_weights(folder / FILE, weights, router.description)
     router.network.keep(folder)
     found = {"validation": router.validation, "operating_point": router.operating_point}
     numbers = {name: None if part is None else part.as_dict() for name, part in found.items()}
     write_json(folder / SAVED, {"version": own_version(), "experts": list(router.experts), **numbers})
-
-
-def parts_of(router: TrainedRouter) -> dict[str, dict[str, Any]]:
-    """The tensors of the file, by part."""
-    held_out = {} if router.held_out is None else router.held_out.tensors()
-    inputs = {} if router.training_inputs is None else vars(router.training_inputs)
-    found = {"method": router.method.state_dict(), "network": router.network.state_dict(), HELD_OUT: held_out}
-    return {**found, TRAINING_INPUTS: inputs}
 
 
 def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None]:
@@ -69,7 +61,5 @@ def read_saved(folder: Path) -> tuple[RouterScore | None, OperatingPoint | None]
         return None, None
     found = json.loads((folder / SAVED).read_text(encoding="utf-8"))
     score, point = found["validation"], found.get("operating_point")
-    return (
-        None if score is None else RouterScore.from_dict(score),
-        None if point is None else OperatingPoint.from_dict(point),
-    )
+    validation = None if score is None else RouterScore.from_dict(score)
+    return validation, None if point is None else OperatingPoint.from_dict(point)

@@ -1,8 +1,8 @@
-"""How good a router is on rows whose costs are known, with intervals, as numbers and as a picture."""
+"""The score of a router on rows whose costs are known, with intervals, as numbers and as a picture."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from l2d.core.costs import cheapest, paid
 from l2d.core.guard import paired
-from l2d.core.prices import Prices
+from l2d.core.prices import ERRORS, Prices
 from l2d.utils.text import Z
 
 if TYPE_CHECKING:
@@ -48,10 +48,6 @@ class RouterScore:
     error_price: float | None = None
     within_budget: bool | None = None
 
-    def shown_in(self, prices: Prices) -> "RouterScore":
-        """The same score, printed in the unit of these prices."""
-        return replace(self, error_price=prices.error_price)
-
     def as_dict(self) -> dict[str, Any]:
         """With None for infinite bounds: JSON has no infinity."""
         pairs = {name: [None if math.isinf(end) else end for end in getattr(self, name)] for name in INTERVALS}
@@ -70,20 +66,16 @@ class RouterScore:
         told, signed = prices.show, partial(prices.show, sign="+")
         first, last = (told(end) for end in self.interval)
         allowed = BUDGET_SAYS[self.within_budget]
-        lines = [
-            f"deferral loss     {told(self.deferral_loss)}  ({first} to {last}; {self.n:,} rows)",
-            *([] if self.mean_price is None else [f"  of which price  {told(self.mean_price)}"]),
-            f"best single       {told(self.best_single_loss)}  always {self.best_single}",
-            *(
-                []
-                if self.oracle_loss is None
-                else [f"oracle            {told(self.oracle_loss)}  the cheapest expert for each row"]
-            ),
-            f"gain              {signed(self.gain)}  ({signed(low)} to {signed(high)}): {sure} the best single expert{allowed}",
-            "shares            " + ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items()),
-        ]
-        note = prices.notes
-        return "\n".join([*lines, *note])
+        lines = [f"deferral loss     {told(self.deferral_loss)}  ({first} to {last}; {self.n:,} rows)"]
+        if self.mean_price is not None:
+            lines.append(f"  of which price  {told(self.mean_price)}")
+        lines.append(f"best single       {told(self.best_single_loss)}  always {self.best_single}")
+        if self.oracle_loss is not None:
+            lines.append(f"oracle            {told(self.oracle_loss)}  the cheapest expert for each row")
+        gain = f"{signed(self.gain)}  ({signed(low)} to {signed(high)})"
+        lines.append(f"gain              {gain}: {sure} the best single expert{allowed}")
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in self.shares.items())
+        return "\n".join([*lines, f"shares            {shares}", *prices.notes])
 
     def plot(self, rows: str = "rows") -> "Picture":
         """Mean costs of router, oracle and single experts, and shares per expert. rows: what the title calls the rows."""
@@ -98,10 +90,10 @@ class RouterScore:
         losses.barh(list(bars)[::-1], list(bars.values())[::-1], color=colours[::-1])
         losses.set(xlabel="mean cost (error + price), in units of one error", title=f"{self.n:,} {rows}")
         places = range(len(self.shares))
-        for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares or {})):
-            if not found:
-                continue
-            shares.bar([k + shift for k in places], [100 * share for share in found.values()], width=0.4, label=label)
+        for shift, label, found in ((-0.2, "router", self.shares), (0.2, "oracle", self.oracle_shares)):
+            if found is not None:
+                heights = [100 * share for share in found.values()]
+                shares.bar([k + shift for k in places], heights, width=0.4, label=label)
         shares.set_xticks(places, list(self.shares))
         shares.set(ylabel="inputs sent to it (%)", title="who is asked")
         shares.legend()
@@ -118,10 +110,6 @@ class Comparison:
     interval: tuple[float, float]
     error_price: float | None = None
 
-    def shown_in(self, prices: Prices) -> "Comparison":
-        """The same difference, printed in the unit of these prices."""
-        return replace(self, error_price=prices.error_price)
-
     def __str__(self) -> str:
         low, high = self.interval
         better = "this router is better" if high < 0 else "the other router is better" if low > 0 else ""
@@ -130,10 +118,10 @@ class Comparison:
         return f"{told(self.difference)}  ({told(low)} to {told(high)}; {self.n:,} rows): {sure}"
 
 
-def compare_decisions(first: Tensor, second: Tensor, costs: Tensor) -> Comparison:
-    """first, second int [n], costs [n, p]."""
+def compare_decisions(first: Tensor, second: Tensor, costs: Tensor, unit: Prices = ERRORS) -> Comparison:
+    """first, second int [n], costs [n, p]. unit: of printed amounts."""
     costs = costs.double()
-    return Comparison(len(costs), *around(paid(costs, first) - paid(costs, second)))
+    return Comparison(len(costs), *around(paid(costs, first) - paid(costs, second)), unit.error_price)
 
 
 def score_decisions(
@@ -142,12 +130,13 @@ def score_decisions(
     names: Sequence[str],
     prices: Tensor | None = None,
     *,
+    unit: Prices = ERRORS,
     from_log: bool = False,
     allowed: Sequence[int] | None = None,
 ) -> RouterScore:
-    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. from_log: costs are doubly
-    robust. allowed: the experts that are within the router's budget alone; if none is, the best of all is compared. None: it has no
-    budget."""
+    """decisions int [n], costs [n, p]; prices [p] or [n, p] if they are known apart from the errors. unit: of printed amounts.
+    from_log: costs are doubly robust. allowed: the experts that are within the router's budget alone; if none is, the best of all
+    is compared. None: it has no budget."""
     costs = costs.double()
     alone = costs.mean(dim=0)
     best = min(allowed or range(len(names)), key=alone.tolist().__getitem__)
@@ -168,6 +157,7 @@ def score_decisions(
         single_losses=dict(zip(names, alone.tolist(), strict=True)),
         mean_error=None if price is None else loss[0] - price,
         mean_price=price,
+        error_price=unit.error_price,
         within_budget=None if allowed is None else best in allowed,
     )
 

@@ -1,12 +1,11 @@
 """A run's result as a table and as a picture, from the content of metrics.json alone."""
 
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from l2d.core.prices import ERRORS, Prices
-from l2d.core.results import Estimate, ExpertAlone, GuardedScore, GuardEvidence, RunMetrics, Score
+from l2d.core.results import Estimate, GuardedScore, GuardEvidence, RunMetrics, Score
 from l2d.utils.text import Z, aligned, counted
 
 if TYPE_CHECKING:
@@ -47,16 +46,13 @@ def result_table(metrics: RunMetrics, prices: Prices = ERRORS) -> tuple[list[str
 def other_experts(metrics: RunMetrics) -> dict[str, Score]:
     """The scores of always asking each expert, cheapest first, without the best single one; of many only the first few."""
     best = metrics.baselines.best_single.ratios.index(1.0)
-    found = {k: always_asking(metrics.experts, k) for k in range(len(metrics.experts)) if k != best}
-    cheapest = sorted(found, key=lambda k: found[k].deferral_loss)
-    shown = cheapest if len(metrics.experts) <= MOST_EXPERTS else cheapest[:BEST_EXPERTS]
-    return {metrics.experts[k].name: found[k] for k in shown}
-
-
-def always_asking(experts: Sequence[ExpertAlone], k: int) -> Score:
-    """The score of always asking expert k."""
-    one, ratios = experts[k], [float(j == k) for j in range(len(experts))]
-    return Score(one.error_rate + one.price, one.error_rate, one.price, ratios, one.standard_error)
+    found, p = dict[str, Score](), len(metrics.experts)
+    for k, one in enumerate(metrics.experts):
+        if k != best:
+            ratios, loss = [float(j == k) for j in range(p)], one.error_rate + one.price
+            found[one.name] = Score(loss, one.error_rate, one.price, ratios, one.standard_error)
+    cheapest = sorted(found.items(), key=lambda item: item[1].deferral_loss)
+    return dict(cheapest if p <= MOST_EXPERTS else cheapest[:BEST_EXPERTS])
 
 
 def shows_guarded(metrics: RunMetrics) -> bool:
@@ -125,7 +121,7 @@ def collapse_warning(metrics: RunMetrics) -> list[str]:
 
 
 def log_lines(metrics: RunMetrics, prices: Prices = ERRORS) -> list[str]:
-    """How a log, which does not know every cost, judges the router."""
+    """The judgement of a log, which does not know every cost."""
     log = metrics.log
     if log is None:
         return []
@@ -187,7 +183,7 @@ def _no_gain(guarded: GuardedScore, prices: Prices) -> str:
 
 
 def verdict_line(metrics: RunMetrics, prices: Prices = ERRORS) -> str:
-    """True if routing pays, with the guard, as the router will be used. In a cross-validated run guards of single folds decide the
+    """The verdict on the router as it will be used, with the guard. In a cross-validated run guards of single folds decide the
     test rows, and may do what the guard that is used does not. So its own gain counts, on rows that neither the router nor the
     offsets saw."""
     guarded = metrics.guarded

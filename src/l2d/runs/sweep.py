@@ -72,7 +72,8 @@ def sweep(shop: Workshop) -> None:
     if shop.config.dry_run:
         list_only(cells, bool(shop.config.force))
         return
-    refuse_if_none_can_run(cells, bool(shop.config.force))
+    if cells and all(would_fail(cell, bool(shop.config.force)) for cell in cells):
+        raise L2DError(cells[0].problem)
     folder = shop.open()
     failed = shop.run(cells, folder)
     header, rows = results_table(cells)
@@ -88,11 +89,6 @@ def sweep(shop: Workshop) -> None:
     report_table(shop.config.logger, folder, header, rows)
     if failed:
         raise L2DError(f"{len(failed)} of {len(cells)} runs failed; the same command tries them again")
-
-
-def refuse_if_none_can_run(cells: Sequence[Cell], force: bool) -> None:
-    if cells and all(would_fail(cell, force) for cell in cells):
-        raise L2DError(cells[0].problem)
 
 
 def would_fail(cell: Cell, force: bool) -> bool:
@@ -152,8 +148,11 @@ class Progress:
 
 def first_progress(cell: Cell, force: bool) -> Progress:
     if cell.done and not force:
-        reason = other_data(cell)
-        return Progress(State.FAILED if reason else State.DONE, reason=reason)
+        try:
+            cell.run.check_data(cell.data)
+        except L2DError as error:
+            return Progress(State.FAILED, reason=str(error))
+        return Progress(State.DONE)
     stamp = cell.run.stamp if force else 0
     return Progress(State.FAILED if cell.problem else State.TO_DO, stamp, reason=cell.problem)
 
@@ -179,12 +178,6 @@ def step(cell: Cell, before: Progress, folder: Path, number: int | None, trouble
     return replace(before, state=State.FAILED, kills=kills, reason=reason)
 
 
-def changed_code(cell: Cell) -> list[Path]:
-    """The user's own modules that are newer than the finished run."""
-    result = cell.run.path / "metrics.json"
-    return changed_since(set(cell.own_modules), result.stat().st_mtime) if result.exists() else []
-
-
 def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool = False) -> dict[Cell, str]:
     """Launch cells until all are done or have failed. Returns those that failed, with their reasons.
 
@@ -194,7 +187,8 @@ def run_cells(cells: Sequence[Cell], launch: Launch, folder: Path, force: bool =
     progress = {cell: first_progress(cell, force) for cell in cells}
     kept = [cell for cell, one in progress.items() if one.state is State.DONE]
     print(f"{counted(len(cells), 'run')}, {len(kept)} of them finished already")
-    for file in sorted({file for cell in kept for file in changed_code(cell)}):
+    results = [cell for cell in kept if cell.run.finished]
+    for file in sorted({file for cell in results for file in changed_since({*cell.own_modules}, cell.run.stamp / 1e9)}):
         say(f"WARNING: {file} was changed after some runs were finished; force=true trains them with the new code")
     number, idle_rounds, told = 0, 0, False
     while left := [cell for cell, one in progress.items() if one.state in (State.TO_DO, State.HELD)]:
@@ -225,16 +219,6 @@ def launched(launch: Launch, todo: Sequence[Cell], number: int) -> str:
         trouble = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         print(f"the launcher stopped ({trouble}); retrying what is not finished")
         return trouble
-    return ""
-
-
-def other_data(cell: Cell) -> str:
-    """Why a finished run cannot be reused; empty if it can."""
-    try:
-        if cell.done:
-            cell.run.check_data(cell.data)
-    except L2DError as error:
-        return str(error)
     return ""
 
 

@@ -1,1 +1,1 @@
-"""How a run goes from an experiment to its result."""
+"""The steps of a run, from an experiment to its result."""

@@ -1,4 +1,4 @@
-"""What a learned router on rows of numbers has to beat: its nearest neighbours and, with categories, a table."""
+"""Baselines that a learned router on rows of numbers has to beat: its nearest neighbours and, with categories, a table."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,7 +1,6 @@
 """Judges a router on every row: five routers, each on the fifth of the rows that it did not see; then one router of all rows."""
 
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -13,26 +12,24 @@ import torch
 from l2d.assembly.assemble import Splits
 from l2d.assembly.build import assemble_rows, expert_cache, load_rows, make_splits, without_epochs
 from l2d.assembly.fingerprints import data_fingerprint, with_fingerprints
-from l2d.assembly.make import find, make, make_dataset
+from l2d.assembly.make import find, make_dataset
 from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core.results import RunMetrics
 from l2d.data.arrays import Arrays
 from l2d.data.folds import pooled, with_test_fold
 from l2d.data.splits import cross_validation_fold
-from l2d.runs.cells import duration
 from l2d.runs.folder import RunFolder
 from l2d.training.fold_scores import Fold, score_fold, score_out_of_fold
 from l2d.training.learned_rows import read_learned
 from l2d.training.score import RoutedRows
 from l2d.training.walk import Source, Tell, holding, is_main_process, train
-from l2d.utils.errors import Busy, L2DError, ParameterError, under
+from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import counted, say
 
 FOLDS = 5
 MOST_ROWS = 20_000  # of a table that is cross-validated by default
-LONG = 10  # seconds to go that are worth a line
 LEAST = 30  # rows: fewer say nothing, however they are divided
 # A fold is no run of its own on W&B.
 CSV = Component("logger", "csv", "l2d.runs.tracking.CsvTracker", {})
@@ -68,37 +65,19 @@ def gone_if_refused(run: RunFolder) -> Iterator[None]:
 
 
 def train_folds(experiment: Experiment, run: RunFolder, tell: Tell) -> RunMetrics | None:
-    rows, folds, told = fold_rows(experiment), list[Fold](), False
-    check_cost(experiment, rows.whole)
+    rows, folds = fold_rows(experiment), list[Fold]()
     for number in range(1, FOLDS + 1):
-        part, begun = RunFolder(run.folds / str(number)), time.monotonic()
+        part = RunFolder(run.folds / str(number))
         fold = rows.fold(number, part, tell)
         if fold is None:
             if is_main_process():
                 run.pause(part.paused_after)
             return None
         folds.append(fold)
-        left = (time.monotonic() - begun) * (FOLDS - number + 1)  # the other folds, and the router of all rows
-        if left >= LONG and not told and is_main_process():
-            tell(f"about {duration(left)} to go")
-            told = True
     metrics = train(experiment, run, rows.source(folds), tell)
     if metrics is not None and is_main_process():
         shutil.rmtree(run.folds, ignore_errors=True)
     return metrics
-
-
-def check_cost(experiment: Experiment, whole: Arrays) -> None:
-    """Refuse prices that these experts do not have before the first fold, not in it."""
-    cost, panel = make(experiment.cost), whole.panel
-    if panel is None:
-        return
-    with under("cost"):
-        cost.check_panel(panel)
-        if cost.by_row:
-            cost.row_prices(panel.train)
-        else:
-            cost.prices(panel, torch.arange(len(whole.train_labels)))
 
 
 def cross_validates(experiment: Experiment) -> bool:

@@ -34,7 +34,7 @@ from l2d.runs.artifact.exported import FILE, HELD_OUT, RouterDescription, write_
 from l2d.runs.folder import RunFolder
 from l2d.runs.tracking import CsvTracker, RunInfo
 from l2d.training.fitted import Fitted
-from l2d.training.score import Judged, Scored, score_router
+from l2d.training.score import Judged, Scored, judge_validation, score_router
 from l2d.utils.errors import Busy, L2DError
 from l2d.utils.text import counted, say
 
@@ -103,8 +103,8 @@ def attempt(experiment: Experiment, run: RunFolder, timer: Timer, source: Source
     return scored.metrics
 
 
-def fit_in_memory(experiment: Experiment, splits: Splits) -> Fitted:
-    """Train without a folder. After running out of memory, training starts again with smaller micro-batches."""
+def fit_in_memory(experiment: Experiment, splits: Splits) -> tuple[Fitted, Judged]:
+    """Train without a folder, and judge. After running out of memory, training starts again with smaller micro-batches."""
     experiment, parts = without_epochs(experiment), 1
     while True:
         free_memory()  # outside the handler: the error references the tensors that used up the memory
@@ -114,10 +114,9 @@ def fit_in_memory(experiment: Experiment, splits: Splits) -> Fitted:
             trainer = trainer_of(experiment, False, [checkpoint], data)
             if experiment.recipe.epochs:
                 trainer.fit(router, datamodule=data)
-            return with_kept_weights(experiment, trainer, router, data, checkpoint)
+            fitted = with_kept_weights(experiment, trainer, router, data, checkpoint)
+            return fitted, judge_validation(fitted)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
             parts = smaller_batches(error, experiment, data)
 
 
@@ -179,16 +178,16 @@ def sparing(experiment: Experiment, run: RunFolder, data: DeferralData) -> Itera
     try:
         yield
     except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
         run.divide_batches(smaller_batches(error, experiment, data))
         raise OutOfMemory from error
 
 
 def smaller_batches(error: RuntimeError, experiment: Experiment, data: DeferralData) -> int:
-    """The next number of micro-batches per batch, after running out of memory."""
+    """The next number of micro-batches per batch, after running out of memory. Any other error is re-raised."""
     setting = f"recipe.batch_size={data.batch_size}"
-    if experiment.trainer.devices > 1:  # the other processes wait for the step that this one broke off
+    if experiment.trainer.devices > 1 and is_out_of_memory(
+        error
+    ):  # the other processes wait for the step that this one broke off
         half = max(1, data.batch_size // 2)
         raise L2DError(f"{setting}: out of memory; try recipe.batch_size={half}") from error
     return more_parts(error, setting, even_batch(len(data.splits.train), data.batch_size), data.parts)

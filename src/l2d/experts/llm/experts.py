@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from l2d.experts.llm.models import SCORING, LanguageModels, parse_model_name
+from l2d.experts.request import Experts
 from l2d.utils.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from l2d.utils.parameters import Count, Letters, Names, Seed
 
 
-class LLMExperts:
+class LLMExperts(Experts):
     """models: folders, or names on the hub, perhaps with @REVISION. letters: the names of the choices; labels are their
     indices. chat: ask through the model's chat template, if it has one. dtype: auto is bfloat16 on a GPU and float32 on a CPU.
     batch_size: questions at a time. table: a .csv or .parquet file for the outcomes of every question, or None.
@@ -25,6 +26,8 @@ class LLMExperts:
     A model's answers are cached by model, dtype, chat, letters and questions, independently of the other models. Nothing is random:
     the seed only draws the validation split.
     """
+
+    versioned = True
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""True if new inputs look like the training rows: a standardised distance, and how large it is on rows that were left out."""
+"""Drift of new inputs from the training rows: a standardised distance, and how large it is on rows that were left out."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ QUANTILE = 0.99  # of the distances of training rows, each from the other folds;
 
 @dataclass(frozen=True)
 class Sums:
-    """Of n rows: the differences from a centre, and their squares [F]. The centre is a rough mean, so that no digits are lost."""
+    """Sums over n rows: the differences from a centre and their squares [F]. A rough mean as centre, so that no digits are lost."""
 
     n: int
     total: Tensor

@@ -28,7 +28,7 @@ RETRAIN = "train the run again with force=true"
 
 @dataclass(frozen=True)
 class RouterDescription:
-    """What the tensors do not say.
+    """The facts that the tensors do not hold.
 
     prices: one per expert, None if each row has its own or they are part of the costs. shape: of one input. encoder: the config of
     the text encoder. guard: fitted to the validation rows. factor: on the prices, to decide by, so that a budget is kept.
@@ -45,7 +45,7 @@ class RouterDescription:
 
     @property
     def kind(self) -> str:
-        """What a query is: image, text (and nothing else), or row."""
+        """The kind of a query: image, text (and nothing else), or row."""
         if len(self.shape) == 3:
             return "image"
         return "text" if self.seen.text is not None and not self.seen.features else "row"

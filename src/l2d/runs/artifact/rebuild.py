@@ -108,10 +108,8 @@ def rebuild_encoder(
     """kept: the arguments that the network takes from the run's folder; an encoder with one of the same name takes it too."""
     if described is None:
         return None
-    component = read_component("encoder", described, trust)
+    component = expect(read_component("encoder", described, trust), Encoder, "an encoder of text")
     shared = {name: value for name, value in kept.items() if name in component.arguments}
-    if not hasattr(find(component), "embed"):
-        raise ParameterError("encoder", "is not an encoder of text", component.target)
     encoder: Encoder = make(with_arguments(component, shared))
     return encoder
 
