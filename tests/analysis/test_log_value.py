@@ -14,6 +14,7 @@ import l2d
 from l2d.analysis import log_value as module
 from l2d.analysis.log_value import fresh_rows, log_value, not_explored, paid_for, rows_of_evidence, rows_with_prices
 from l2d.core.guard import HeldOut
+from l2d.core.prices import PriceUnit
 from l2d.logs.export import RunInputs
 from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
@@ -38,7 +39,12 @@ def logged(router: Router, seed: int = 0, **other: Any) -> Any:
     chances = np.array([0.5, 0.2, 0.3])
     drawn = rng.choice(3, N, p=chances)
     parts = {"ids": np.arange(N).astype(str), "experts": np.array(router.experts)[drawn]}
-    parts |= {"errors": rng.random(N).round(2), "prices": np.array(PRICES)[drawn], "latencies": rng.random(N)}
+    parts |= {
+        "errors": rng.random(N).round(2),
+        "prices": np.array(PRICES)[drawn],
+        "latencies": rng.random(N),
+        "scales": np.full(N, np.nan),
+    }
     parts |= {"propensities": chances[drawn], "features": rng.normal(size=(N, 2)).astype(np.float32)}
     rest = {"texts": None, "columns": ("1", "2"), "embedded": False, "about": None}
     return LoggedRows("log.sqlite", **{**parts, **rest, **other})
@@ -205,9 +211,9 @@ def test_experts_that_were_hardly_asked(router: Router) -> None:
 def test_logs_of_another_router(router: Router, tmp_path: Path) -> None:
     rows = logged(router)
     texts = Router.load(text_run(tmp_path).path)
-    about = RunInputs(router.experts, (2,), router.description.seen, None, 1.0)
+    about = RunInputs(router.experts, (2,), router.description.seen, None, PriceUnit(1.0))
     assert log_value(router, logged(router, about=about)).router.asked
-    other = RunInputs(router.experts, (2,), router.description.seen, {"name": "another"}, 1.0)
+    other = RunInputs(router.experts, (2,), router.description.seen, {"name": "another"}, PriceUnit(1.0))
     for bad, said in (
         (logged(router, experts=np.full(N, "z")), r" z .*\(a, b, c\)"),
         (logged(router, features=np.zeros((N, 3), np.float32)), "--keep text"),

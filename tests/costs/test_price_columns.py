@@ -10,6 +10,7 @@ from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import relevant
 from l2d.core.costs import expert_costs
+from l2d.core.prices import PriceUnit
 from l2d.costs.price_columns import PriceColumns
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -48,13 +49,13 @@ def test_seconds_cost_money() -> None:
 
 def test_dollars_need_the_price_of_an_error() -> None:
     """Without it an error would count as $1. A scale says it too, and losses above 1 may be dollars themselves."""
-    dollars = replace(panel(ROWS, ROWS), dollars=True)
+    dollars = replace(panel(ROWS, ROWS), unit=PriceUnit(None, "$"))
     with pytest.raises(ParameterError, match=r"^error_price: missing.*usd"):
         cost().check_panel(dollars)
     cost(0.5).check_panel(dollars)
     cost(error_price=1.0).check_panel(dollars)
     losses = answers([[0, 3], [1, 0]], prices=[[1.0, 0.5], [2.0, 0.0]])
-    cost().check_panel(replace(panel(losses, losses), dollars=True))
+    cost().check_panel(replace(panel(losses, losses), unit=PriceUnit(None, "$")))
 
 
 def test_data_without_price_columns_and_mean_prices() -> None:

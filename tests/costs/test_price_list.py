@@ -11,7 +11,7 @@ from tests.costs.panels import NAMES, answers, every_row, panel
 
 from l2d.config import check, compose
 from l2d.core.costs import expert_costs
-from l2d.core.prices import prices_in_order
+from l2d.core.prices import PriceUnit, prices_in_order
 from l2d.costs.price_list import PriceList
 from l2d.utils.errors import L2DError, ParameterError
 
@@ -102,8 +102,8 @@ def test_a_log_in_another_unit(scale: float, error_price: float | None, refused:
     """The run that wrote it counted a wrong answer as 2 cents: that must be said again, or something else."""
     cost = price_list([1.0, 1.0, 1.0], scale, error_price)
     cost.check_panel(panel(ROWS))
-    cost.check_panel(replace(panel(ROWS), price_scale=1.0))
-    experts = replace(panel(ROWS), price_scale=50.0)
+    cost.check_panel(replace(panel(ROWS), unit=PriceUnit(1.0)))
+    experts = replace(panel(ROWS), unit=PriceUnit(50.0))
     if not refused:
         cost.check_panel(experts)
         return
@@ -113,7 +113,7 @@ def test_a_log_in_another_unit(scale: float, error_price: float | None, refused:
 
 def test_prices_of_a_log_in_dollars_need_the_price_of_an_error() -> None:
     """Listed ones are in units of one error, whatever the data call theirs."""
-    dollars = replace(panel(ROWS), dollars=True)
+    dollars = replace(panel(ROWS), unit=PriceUnit(None, "$"))
     with pytest.raises(ParameterError, match=r"^error_price: missing.*usd"):
         price_list("logged").check_panel(dollars)
     price_list([1.0, 0.6, 0.1]).check_panel(dollars)

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays
 from l2d.data.folds import pooled, with_test_fold
 
@@ -51,10 +52,10 @@ def test_folds_have_the_panel_of_the_whole() -> None:
     """All that is known of the experts beside their answers."""
     whole = pooled(table(20))
     assert whole.panel is not None
-    whole = replace(whole, panel=replace(whole.panel, price_scale=2.0))
+    whole = replace(whole, panel=replace(whole.panel, unit=PriceUnit(2.0)))
     found = with_test_fold(whole, "1/5", 0)[0].panel
     assert found is not None
-    assert found.price_scale == 2.0
+    assert found.unit == PriceUnit(2.0)
 
 
 def test_all_rows_are_training_rows() -> None:

@@ -23,6 +23,7 @@ from l2d.config import check, compose
 from l2d.core.costs import paid
 from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, paired
+from l2d.core.prices import PriceUnit
 from l2d.core.results import Score
 from l2d.costs.cost import Cost
 from l2d.data.folds import with_test_fold
@@ -363,7 +364,7 @@ def test_prices_are_refused_before_the_first_fold(
     def from_a_log(experiment: Any) -> Any:
         arrays, data = plain(experiment)
         panel: Any = arrays.panel
-        return replace(arrays, panel=replace(panel, price_scale=scale)), data
+        return replace(arrays, panel=replace(panel, unit=PriceUnit(scale))), data
 
     monkeypatch.setattr(cross_validation, "load_rows", from_a_log)
     with pytest.raises(ParameterError, match=rf"^{said}"):

@@ -1,7 +1,7 @@
 """Prices of experts as one value: how much, in which unit, and how they are printed. Nothing else knows units; no torch here."""
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -11,7 +11,51 @@ from l2d.utils.text import Z
 T = TypeVar("T", bound=Any)
 PriceList = Sequence[float] | Mapping[str, float]
 
+NO_SCALE = (0, 1)  # prices that do not count, or that are in units of one error already
 HARDLY = 0.02  # of the worst expert's mean error: prices below it seldom change a choice
+
+
+@dataclass(frozen=True)
+class PriceUnit:
+    """The unit of the prices in data. scale: the factor on prices in the run that wrote a log, to units of one error. currency: "$"
+    if they are dollars, "" if not. None: not known."""
+
+    scale: float | None = None
+    currency: str | None = None
+
+    @classmethod
+    def of_rows(cls, scales: Iterable[float], dollars: bool) -> "PriceUnit":
+        """scales: NaN where not known; the last one that changes prices counts. dollars: whether the data call their prices so."""
+        found = [scale for scale in scales if scale not in NO_SCALE and not math.isnan(scale)]
+        return cls(found[-1] if found else None, "$" if dollars else None)
+
+    @classmethod
+    def from_log(cls, entry: Mapping[str, Any]) -> "PriceUnit":
+        """entry: of a run. Logs of earlier versions have no currency."""
+        return cls(entry["price_scale"], entry.get("currency"))
+
+    @property
+    def log_entry(self) -> dict[str, Any]:
+        return {"price_scale": self.scale, "currency": self.currency}
+
+    @property
+    def error_price(self) -> float | None:
+        """The price of a wrong answer in the run that wrote the log; None if it is one error, or not known."""
+        return None if self.scale is None or self.scale in NO_SCALE else 1 / self.scale
+
+    @property
+    def dollars(self) -> bool:
+        return self.currency == "$"
+
+    def fits(self, other: "PriceUnit") -> bool:
+        """True if prices in both may be added up. Without a currency, nothing is known of it."""
+        return None in (self.currency, other.currency) or self.currency == other.currency
+
+    def __str__(self) -> str:
+        return "dollars" if self.dollars else "units of one error"
+
+
+UNKNOWN_UNIT = PriceUnit()
 
 
 @dataclass(frozen=True)
@@ -39,6 +83,19 @@ class Prices:
         return cls(
             listed, float(scale) if isinstance(scale, int | float) else None, factor, cost.get("error_price"), latency
         )
+
+    @classmethod
+    def shared(cls, configs: Iterable[Mapping[str, Any]]) -> "Prices":
+        """The unit of list prices in runs that may differ in cost.scale: dollars only if an error costs the same in all of them."""
+        found = [cls.of(config) for config in configs]
+        errors, latencies = {one.error_price for one in found}, {one.latency_price for one in found}
+        error_price = errors.pop() if len(errors) == 1 else None
+        return cls(error_price=error_price, latency_price=latencies.pop() if len(latencies) == 1 else 0.0)
+
+    @property
+    def facts(self) -> dict[str, float | None]:
+        """The keys of the config that say what amounts are."""
+        return {"error_price": self.error_price, "latency_price": self.latency_price}
 
     @property
     def counted(self) -> bool:
@@ -78,9 +135,9 @@ class Prices:
         return "" if self.error_price is None else "$"
 
     @property
-    def currency(self) -> str | None:
-        """The sign before amounts; None if there are no prices."""
-        return self.sign if self.counted else None
+    def unit(self) -> PriceUnit:
+        """Without a currency if there are no prices."""
+        return PriceUnit(self.per_training_price, self.sign if self.counted else None)
 
     def amount_of(self, expert: int) -> float | None:
         """The price of an expert, counted from 0, as people read it; None if it is not known before the query."""

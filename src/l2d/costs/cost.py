@@ -35,8 +35,8 @@ class Cost:
         """Refuse experts without what the prices are made from, losses that are no share of an error's price, and prices of a log
         in another unit."""
         if self.error_price is None:
-            if self.scale == 1 and panel.price_scale not in (None, 0, 1):
-                before = f"the run that wrote this log counted a wrong answer as {1 / (panel.price_scale or 1):g}"
+            if self.scale == 1 and panel.unit.error_price is not None:
+                before = f"the run that wrote this log counted a wrong answer as {panel.unit.error_price:g}"
                 raise ParameterError("error_price", f"missing; {before}; say so again, or give another value")
             return
         for k, name in enumerate(panel.names):
@@ -48,7 +48,8 @@ class Cost:
     def check_dollars(self, panel: Panel) -> None:
         """Refuse prices that the data call dollars if nobody says what an error costs: one would count as $1. Losses above 1 may
         be dollars themselves."""
-        if self.error_price is None and self.scale == 1 and panel.dollars and largest_known(panel.train.errors) <= 1:
+        in_dollars = panel.unit.dollars and largest_known(panel.train.errors) <= 1
+        if self.error_price is None and self.scale == 1 and in_dollars:
             said = "the data call their prices usd; say what a wrong answer costs, such as cost.error_price=1 for $1"
             raise ParameterError("error_price", f"missing; {said}")
 

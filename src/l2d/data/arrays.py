@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from l2d.core.prices import UNKNOWN_UNIT, PriceUnit
+
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
@@ -72,8 +74,7 @@ def same_name(name: str) -> str:
 class Panel:
     """The experts of a run: their names and what they did on the training and the test rows. coverage [p], knows bool
     [p, num_classes]: the share of the classes that each expert knows, and which ones, if experts have classes of their own.
-    learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. price_scale: what the
-    run that wrote a log multiplied prices by, if it is known. dollars: whether the data call their prices so."""
+    learned: whether experts were trained on the rows of `train`, and so are better there than elsewhere. unit: of the prices."""
 
     names: tuple[str, ...]
     train: Answers
@@ -81,8 +82,7 @@ class Panel:
     coverage: tuple[float, ...] | None = None
     knows: Tensor | None = None
     learned: bool = False
-    price_scale: float | None = None
-    dollars: bool = False
+    unit: PriceUnit = UNKNOWN_UNIT
 
 
 @dataclass(frozen=True)

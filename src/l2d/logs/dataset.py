@@ -93,7 +93,7 @@ class ServerLog(DatasetBase):
         )
         if arrays.panel is None:
             return arrays
-        return replace(arrays, panel=replace(arrays.panel, price_scale=rows.price_scale, dollars=rows.dollars))
+        return replace(arrays, panel=replace(arrays.panel, unit=rows.unit))
 
     def _rows(self) -> LoggedRows:
         if self.path is None:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
 from l2d.logs.databases import SqliteDatabase, connect, without_password
 from l2d.utils.errors import L2DError
@@ -22,38 +23,35 @@ FROM decisions AS d JOIN outcomes AS o ON o.decision_id = d.id LEFT JOIN runs AS
 WITHOUT_RUNS = JOINED.replace("r.about", "NULL AS about").replace("LEFT JOIN runs AS r ON r.name = d.run ", "")
 TEXT, NUMBER = "prompt", "f_"  # the column of a text; the columns of numbers that the router saw begin so
 SCALE = "price_scale"  # the column of the factor on prices in the run that decided, if it had one
-NO_SCALE = (0, 1)  # prices that do not count, or that are in units of one error already
 ONE_RUN = "choose those of one run with --run (l2d train: dataset.run)"
 EMBEDDED = f"{TEXT}_"  # the columns of an encoder's numbers of the text begin so
 
 
 @dataclass(frozen=True)
 class RunInputs:
-    """The log's entry for the run that decided. shape: of one input. encoder: the config of the text encoder. price_scale: the
-    factor of training on prices, to units of one error. currency: "$" if prices are dollars, else ""; None in logs of
-    earlier versions. The repr is part of fingerprints, which the currency must not change."""
+    """The log's entry for the run that decided. shape: of one input. encoder: the config of the text encoder. unit: of its
+    prices."""
 
     experts: tuple[str, ...]
     shape: tuple[int, ...]
     seen: Seen
     encoder: dict[str, Any] | None
-    price_scale: float
-    currency: str | None = field(default=None, repr=False)
+    unit: PriceUnit
+
+    def __repr__(self) -> str:
+        """Part of fingerprints, so it stays as it was before there was a currency."""
+        inputs = f"experts={self.experts}, shape={self.shape}, seen={self.seen}, encoder={self.encoder}"
+        return f"RunInputs({inputs}, price_scale={self.unit.scale})"
 
     @classmethod
     def read(cls, about: str) -> "RunInputs":
         found = json.loads(about)
         seen = Seen(**{**found["seen"], "features": tuple(found["seen"]["features"])})
-        known = tuple(found["experts"]), tuple(found["shape"]), seen, found["encoder"], found["price_scale"]
-        return cls(*known, found.get("currency"))
+        return cls(tuple(found["experts"]), tuple(found["shape"]), seen, found["encoder"], PriceUnit.from_log(found))
 
     def are_like(self, other: "RunInputs") -> bool:
         """True if the numbers that the routers saw mean the same."""
         return (self.shape, self.seen.features, self.encoder) == (other.shape, other.seen.features, other.encoder)
-
-    def prices_are_like(self, other: "RunInputs") -> bool:
-        """True if their prices may have the same unit. Without a currency, nothing is known of it."""
-        return None in (self.currency, other.currency) or self.currency == other.currency
 
     def column_names(self, width: int) -> list[str]:
         """Names of the numbers that the router saw: its columns, then its encoder's numbers of the text."""
@@ -118,16 +116,16 @@ def check_units(file: str, rows: Sequence[Any], runs: Mapping[str, RunInputs]) -
     """Refuse prices that cannot be added up."""
     priced = {row["run"] for row in rows if row["price"] is not None}
     for one, other in combinations([name for name in runs if name in priced], 2):
-        if not runs[one].prices_are_like(runs[other]):
+        if not runs[one].unit.fits(runs[other].unit):
             problem = f"the runs {one} and {other} count prices in different units (cost.error_price)"
             raise L2DError(f"{file}: {problem}; {ONE_RUN}")
 
 
 def scales_of_rows(rows: Sequence[Any], runs: Mapping[str, RunInputs]) -> dict[str, list[float | None]]:
     """Runs whose prices are dollars may differ in what a wrong answer costs. No column if no run scaled its prices."""
-    scales = {name: run.price_scale for name, run in runs.items()}
-    if all(scale in NO_SCALE for scale in scales.values()):
+    if all(run.unit.error_price is None for run in runs.values()):
         return {}
+    scales = {name: run.unit.scale for name, run in runs.items()}
     return {SCALE: [scales.get(row["run"]) for row in rows]}
 
 

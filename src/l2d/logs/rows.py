@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Seen
 from l2d.data.sets.long_log import chosen_answers, money_of_answers
 from l2d.data.sheet import KINDS, Sheet, read_header, read_sheet
 from l2d.logs.databases import without_password
-from l2d.logs.export import EMBEDDED, NO_SCALE, NUMBER, SCALE, TEXT, RunInputs, read_long_form
+from l2d.logs.export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_form
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
 
@@ -42,7 +43,7 @@ class LoggedRows:
     columns: tuple[str, ...]
     embedded: bool
     about: RunInputs | None
-    scales: np.ndarray | None = None
+    scales: np.ndarray
     dollars: bool = False
     left_out: Mapping[str, int] = field(default_factory=dict)
 
@@ -63,11 +64,8 @@ class LoggedRows:
         return Seen(() if unnamed else self.columns, TEXT if self.embedded or self.texts is not None else None)
 
     @property
-    def price_scale(self) -> float | None:
-        """The factor on prices in the last run that had one. None if none had, or if it is not known."""
-        scales = np.zeros(0) if self.scales is None else self.scales
-        scaled = scales[~np.isnan(scales) & ~np.isin(scales, NO_SCALE)]
-        return float(scaled[-1]) if len(scaled) else None
+    def unit(self) -> PriceUnit:
+        return PriceUnit.of_rows(self.scales.tolist(), self.dollars)
 
     @property
     def expert_names(self) -> tuple[str, ...]:
@@ -192,7 +190,7 @@ def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> L
         columns=tuple(name.removeprefix(NUMBER) for name in seen if not name.startswith(EMBEDDED)),
         embedded=any(name.startswith(EMBEDDED) for name in seen),
         about=about,
-        scales=as_floats(columns[SCALE]) if SCALE in columns else None,
+        scales=as_floats(columns.get(SCALE, unknown)),
         dollars=bool(columns.get(DOLLARS)),
     )
 

@@ -67,7 +67,7 @@ def about_inputs(router: Router) -> str:
     """The log's entry for a run, as JSON: its experts, how its inputs are made, and the scale of its prices."""
     about = router.description
     known = {"experts": about.experts, "shape": about.shape, "seen": asdict(about.seen), "encoder": about.encoder}
-    return json.dumps({**known, "price_scale": router.prices.per_training_price, "currency": router.prices.currency})
+    return json.dumps({**known, **router.prices.unit.log_entry})
 
 
 def check_settings(settings: ServeSettings, router: Router) -> None:

@@ -24,7 +24,6 @@ from l2d.utils.errors import L2DError
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
 ROUTED = "l2d"  # the model that means: choose
 FORCE = "force swaps anyway"
-MONEY = {"": "in units of one error", "$": "in dollars"}
 
 logger = logging.getLogger("l2d.serve")
 
@@ -245,10 +244,9 @@ class RouterService:
             way = "the upstreams fit no others, so force does not help" if self.settings.upstreams else FORCE
             raise ReloadRefused(f"{new.name}: its experts are {', '.join(others)}, not {', '.join(names)}; {way}")
         check_settings(self.settings, new.router)
-        kinds = [router.prices.currency for router in (new.router, self.current.router)]
-        if None not in kinds and kinds[0] != kinds[1]:
-            theirs, ours = (MONEY[str(kind)] for kind in kinds)
-            problem = f"its prices are {theirs}; the run that serves has prices {ours}"
+        theirs, ours = new.router.prices.unit, self.current.router.prices.unit
+        if not theirs.fits(ours):
+            problem = f"its prices are in {theirs}; the run that serves has prices in {ours}"
             raise ReloadRefused(f"{new.name}: {problem}; start a server with another log")
 
     def swap_to(self, new: ServedRun) -> None:

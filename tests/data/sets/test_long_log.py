@@ -282,7 +282,7 @@ def test_what_is_known_after_the_answer_may_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "dollars"), [("price", False), ("cost", False), ("usd", True), ("cost_usd", True)])
 def test_names_of_prices_say_dollars(name: str, dollars: bool, tmp_path: Path, capsys: Captured) -> None:
     cells = {(name if key == "price" else key): cells for key, cells in LOG.items()}
-    assert panel_of(load(write(tmp_path, cells))).dollars is dollars
+    assert panel_of(load(write(tmp_path, cells))).unit.dollars is dollars
     printed = capsys.readouterr().err
     assert f"prices: {name} (" in printed
     assert ": latency, propensity\n" in printed

@@ -312,7 +312,7 @@ def test_names_of_money(prefix: str, tmp_path: Path) -> None:
     """None of them makes an expert, and a router does not see them. Some say dollars."""
     arrays = load(write(tmp_path, {**GOOD, f"{prefix}a": [0.5] * 10, f"{prefix}b": [0.25] * 10}))
     assert panel_of(arrays).names == ("a", "b")
-    assert panel_of(arrays).dollars is ("usd" in prefix)
+    assert panel_of(arrays).unit.dollars is ("usd" in prefix)
     assert whole(arrays, "prices").tolist() == [[0.5, 0.25]] * 10
     assert arrays.train_inputs.shape == (8, 2)
 

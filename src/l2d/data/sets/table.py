@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from l2d.core.prices import PriceUnit
 from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays, with_kept_propensities
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
@@ -143,7 +144,7 @@ class Table(DatasetBase):
             seen=seen,
         )
         panel = found.panel
-        return replace(found, panel=panel and replace(panel, dollars=in_dollars(sheet, experts)))
+        return replace(found, panel=panel and replace(panel, unit=PriceUnit.of_rows((), in_dollars(sheet, experts))))
 
     def _file(self, data_dir: Path) -> Path:  # noqa: ARG002 (the path says where)
         if self.path is None:
