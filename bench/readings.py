@@ -3,9 +3,14 @@
 python bench/readings.py
 """
 
-from l2d.analysis.theory.readings import readings
+import sys
+
 from l2d.config import check, compose
+from provenance import ROOT
 from records import DOCS, markdown, put, title_of
+
+sys.path.insert(0, str(ROOT / "examples"))
+from two_readings import readings
 
 SETUPS = ("I", "II", "III", "severe")
 # Images of each digit in SVHN's training and test set. The classes of the other sets are equally frequent.

@@ -72,7 +72,7 @@ def ablation_table(
 ) -> str:
     """Markdown: test deferral loss over the final seeds, the paper's beside it, the difference from the reference, shares."""
     header = ["setting", "seeds", "test deferral loss", "paper"]
-    header += [f"less {reference}, paired, 95 %"] if reference else []
+    header += [f"difference to {reference}, paired, 95 %"] if reference else []
     header += ["ρ", "to each expert, %"]
     lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for name, found in losses.items():

@@ -22,6 +22,7 @@ from l2d.analysis.curve.show import NO_CASCADE, curve_figure, curve_text, gains_
 from l2d.analysis.curve.trace import Curve, trace_curve
 from l2d.analysis.report.read import read_cells
 from l2d.core.guard import HeldOut
+from l2d.core.prices import ERRORS as ERRORS_ALONE
 from l2d.core.results import read_metrics
 from l2d.methods.one_vs_all import OneVsAll
 from l2d.methods.priced import CostRegression, Plugin
@@ -290,7 +291,7 @@ def test_the_figures_of_benchmarks(runs: Path) -> None:
     assert found["gap_closed"] == {"router": pytest.approx(1 / 2), "mixture": pytest.approx(0), "oracle": 1}
     assert found["price_saved"]["router"] == pytest.approx(1 - (0.1 + 0.75 * (3.4 / 6 - 0.1)))
     assert found["aiq"]["router"] == pytest.approx(((3.4 / 6 - 0.1) * (2 / 6 + 1) / 2 + (1 - 3.4 / 6)) / 0.9)
-    assert "router +0.0833 (50% of the oracle's)" in gains_lines(found)[1]
+    assert "router +0.0833 (50% of the oracle's)" in gains_lines(curve)[1]
     assert f"| router | {found['aiq']['router']:.4f} | +0.0833 | 50% | 55% |" in gains_table([found])
     assert gains_table([]) == ""
 
@@ -509,11 +510,11 @@ def test_in_dollars(tmp_path: Path) -> None:
 
 def test_gains_need_the_curve_of_a_router_and_a_price_of_0_is_a_price() -> None:
     """A run on a log, whose method expects no prices of rows: one point, and no oracle."""
-    summary = {"strong": "a", "price_to_reach": {"router": 0.0, "mixture": None}, "error_price": None}
-    assert reached_line(Curve([], summary)).endswith(": router 0.0000; random mixtures never")
+    summary = {"strong": "a", "price_to_reach": {"router": 0.0, "mixture": None}}
+    assert reached_line(Curve([], summary, ERRORS_ALONE)).endswith(": router 0.0000; random mixtures never")
     found = {"strong": "a", "aiq": {"mixture": 0.5}, "gain_at_budget": {"mixture": 0.0}, "budget": 1.0}
-    found |= {"error_price": None, "gap_closed": {"mixture": None}, "price_saved": {"mixture": 0.0}}
-    assert len(gains_lines(found)) == 2
+    found |= {"gap_closed": {"mixture": None}, "price_saved": {"mixture": 0.0}}
+    assert len(gains_lines(Curve([], found, ERRORS_ALONE))) == 2
 
 
 def test_the_guard_of_a_log_wants_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

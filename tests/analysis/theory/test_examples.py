@@ -9,7 +9,15 @@ import pytest
 import torch
 from scipy.integrate import quad
 
+from l2d.analysis.theory.consistency import judge
+from l2d.core.costs import cheapest
+from l2d.core.rewards import sum_others
+from l2d.core.rho import cheapest_counts, reward_mass, rho_shares
+from l2d.experts.partition import class_owners
+from l2d.experts.synthetic import synthetic_predictions
+
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+SETUPS = {"I": [0.7, 0.2, 0.1], "II": [0.5, 0.2, 0.2, 0.1], "III": [0.4, 0.2, 0.2, 0.1, 0.1]}
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +28,11 @@ def _on_path(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def simplex(_on_path: None) -> Any:
     return import_module("simplex")
+
+
+@pytest.fixture
+def two_readings(_on_path: None) -> Any:
+    return import_module("two_readings")
 
 
 @pytest.fixture
@@ -56,13 +69,61 @@ def test_regions_of_the_simplex(simplex: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_scripts_run(simplex: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_scripts_run(simplex: Any, two_readings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     simplex.main(str(tmp_path / "simplex.png"), "1", "0.6", "0.3")
     assert "29.4%" in capsys.readouterr().out
     assert (tmp_path / "simplex.png").read_bytes().startswith(b"\x89PNG")
-    import_module("two_readings").main("10", "0.7", "0.2", "0.1")
+    two_readings.main("10", "0.7", "0.2", "0.1")
     [first] = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("cheapest  ")][:1]
     assert first[-2:] == ["0.6300", "0.0000"]
+
+
+@pytest.mark.parametrize(("setup", "collapsed"), [("I", 0.63), ("II", 0.45), ("III", 0.72)])
+def test_only_one_reading_collapses(two_readings: Any, setup: str, collapsed: float) -> None:
+    """Ten balanced classes. By reward mass the bare theory loses nothing; by how often an expert is the cheapest it collapses."""
+    mass, cheapest_first = two_readings.readings(SETUPS[setup], 10, offsets=[0.0])
+    assert (mass.counts, cheapest_first.counts) == ("reward_mass", "cheapest")
+    assert mass.deferral_loss == pytest.approx(0, abs=1e-12)
+    assert cheapest_first.deferral_loss == pytest.approx(collapsed)
+    assert mass.oracle == cheapest_first.oracle == 0
+
+
+def test_readings_by_hand(two_readings: Any) -> None:
+    """Two classes, an expert for each, right by chance on half of the other's. Class 0: (0, 1) and (0, 0) with a half each; the
+    reward of (0, 1) is all expert 0's, and (0, 0) has none. So each has a mass of a quarter; expert 1 is the cheapest only on its
+    own class, if expert 0 is wrong there."""
+    mass, first = two_readings.readings([0.5, 0.5], 2, offsets=[1.0], train=[1, 3], test=[1, 1])
+    assert mass.shares.tolist() == pytest.approx([0.25, 0.75])
+    assert first.shares.tolist() == pytest.approx([0.25 + 0.75 / 2, 0.75 / 2])
+    assert first.rho.tolist() == pytest.approx((rho_shares(f64([0.625, 0.375])) + 1).tolist())
+    assert first.decisions.tolist() == [0, 1]
+    assert (first.deferral_loss, first.offset) == (0, 1)
+
+
+def test_readings_against_a_simulation(two_readings: Any) -> None:
+    """m_k of many drawn experts, and the decisions of the minimiser that is found numerically."""
+    coverage, frequencies = SETUPS["II"], [5, 3, 2, 2, 1, 1, 1, 1, 1, 1]
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.choice(10, size=200_000, p=np.array(frequencies) / sum(frequencies)))
+    owners, prices = class_owners(coverage, 10), f64([0.3, 0.1, 0.2, 0.0])
+    costs = (synthetic_predictions(labels, owners, rng) != labels[:, None]).double() + prices
+    counts = {"reward_mass": reward_mass(sum_others(costs)), "cheapest": cheapest_counts(costs)}
+    rule: dict[str, Any] = {"prices": prices.tolist(), "offsets": [0.0, 1.0]}
+    found = two_readings.readings(coverage, 10, train=frequencies, test=frequencies, **rule)
+    assert [(one.counts, one.offset) for one in found] == [(name, offset) for name in counts for offset in (0.0, 1.0)]
+    errors, chances = two_readings.outcomes(owners)
+    expected = chances @ (errors + prices)
+    rewards = sum_others(expected)
+    for one in found:
+        shares = counts[one.counts] / counts[one.counts].sum()
+        torch.testing.assert_close(one.shares, shares, atol=3e-3, rtol=0)
+        torch.testing.assert_close(one.rho, rho_shares(one.shares) + one.offset)
+        verdict = judge(rewards / rewards.sum(dim=1, keepdim=True), one.rho)
+        assert one.decisions.tolist() == verdict.argmax.tolist()
+        paid = costs[torch.arange(len(labels)), one.decisions[labels]].mean()
+        assert one.deferral_loss == pytest.approx(float(paid), abs=5e-3)
+        best = costs[torch.arange(len(labels)), cheapest(expected)[labels]].mean()
+        assert one.oracle == pytest.approx(float(best), abs=5e-3)
 
 
 def test_the_world_is_as_described(figure1: Any) -> None:

@@ -42,7 +42,7 @@ def curve_csv(curve: Curve) -> str:
 
 
 def curve_text(curve: Curve) -> str:
-    found, two, prices = curve.summary, curve.summary["apgr"] is not None, curve_prices(curve.summary)
+    found, two, prices = curve.summary, curve.summary["apgr"] is not None, curve.prices
     guarded = {mark.at: mark for mark in curve.of("guarded") if not mark.name}
     rows = []
     for mark in curve.of("router"):
@@ -60,17 +60,12 @@ def curve_text(curve: Curve) -> str:
         *prices.latency_notes,
         areas_line(found),
         reached_line(curve),
-        *gains_lines(found),
+        *gains_lines(curve),
     ]
     for name, run in found["repriced"].items():
         where = "its points are in curve.csv" if run in found["runs"].values() else run
         lines.append(f"{curve_label(name)}: {where}{guard_said(curve, name)}")
     return "\n".join(lines if found["cascade"] else [*lines, NO_CASCADE])
-
-
-def curve_prices(summary: Mapping[str, Any]) -> Prices:
-    """Curves have the prices of the list: dollars, if it is known what an error costs."""
-    return Prices(error_price=summary["error_price"], latency_price=summary.get("latency_price", 0.0))
 
 
 def guard_said(curve: Curve, method: str) -> str:
@@ -97,17 +92,17 @@ def areas_line(found: dict[str, Any]) -> str:
 
 
 def reached_line(curve: Curve) -> str:
-    prices = curve_prices(curve.summary)
     reached = "; ".join(  # labels have commas
-        f"{curve_label(kind)} {'never' if price is None else prices.show_amount(price)}"
+        f"{curve_label(kind)} {'never' if price is None else curve.prices.show_amount(price)}"
         for kind, price in curve.summary["price_to_reach"].items()
         if kind != "cascade" or curve.of(kind)
     )
     return f"price at which {REACHED:.0%} of {curve.summary['strong']}'s accuracy is reached: {reached}"
 
 
-def gains_lines(found: Mapping[str, Any]) -> list[str]:
+def gains_lines(curve: Curve) -> list[str]:
     """The figures of public benchmarks. Random mixtures gain nothing, so they are compared by AIQ alone."""
+    found, budget = curve.summary, curve.prices.short(curve.summary["budget"])
     strong, shown = found["strong"], [kind for kind in found["gain_at_budget"] if kind != "mixture"]
     gains = "; ".join(
         f"{curve_label(kind)} {round(gain, 4) + 0.0:+.4f}"
@@ -122,7 +117,6 @@ def gains_lines(found: Mapping[str, Any]) -> list[str]:
     lines = [f"AIQ, mean accuracy on the hull of the points: {areas or 'none, all prices are equal'}"]
     if not shown:
         return [*lines, "no curve of a router: gains and savings need one"]
-    budget = curve_prices(found).short(found["budget"])
     return [
         *lines,
         f"accuracy gained on {strong} at its price, {budget}: {gains or 'none, all points are dearer'}",
@@ -167,8 +161,8 @@ def curve_figure(curve: Curve) -> "Figure":
     seeds = sorted({mark.seeds for mark in curve.of("router")})
     many = f"{' to '.join(map(str, dict.fromkeys([seeds[0], seeds[-1]])))} seed{'s' if seeds[-1] > 1 else ''}"
     title = f"{summary['dataset']}, {summary['setup']}: {summary['rows']:,} test queries, {many}"
-    prices = curve_prices(summary)
-    axes.set(xlabel=f"{prices.mean_price} per query{', $' if prices.sign else ''}", ylabel="error (%)", title=title)
+    money = ", $" if curve.prices.sign else ""
+    axes.set(xlabel=f"{curve.prices.mean_price} per query{money}", ylabel="error (%)", title=title)
     axes.legend()
     return picture
 

@@ -14,6 +14,7 @@ from l2d.analysis.curve.measure import Estimated, Kept, MeasuredGroup, MeasuredR
 from l2d.analysis.curve.points import Floats, Ints, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
 from l2d.config.identity import NAMED
+from l2d.core.prices import Prices
 from l2d.core.results import ESTIMATED, KNOWN, Score
 
 REACHED = 0.95  # of the strong model's accuracy
@@ -47,6 +48,7 @@ class Mark:
 class Curve:
     marks: list[Mark]
     summary: dict[str, Any]
+    prices: Prices  # the unit of the list
 
     def of(self, kind: str) -> list[Mark]:
         return [mark for mark in self.marks if mark.kind == kind]
@@ -70,7 +72,8 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
         *(mark for method in measured.expected for mark in guarded_marks(measured, method)),
         *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known),
     ]
-    return Curve(marks, summarise_curve(group, measured, marks))
+    unit = Prices.shared(cell.config for cell in group.cells.values())
+    return Curve(marks, summarise_curve(group, measured, marks, unit), unit)
 
 
 def mean_mark(kind: str, name: str, at: float | None, found: Sequence[Point], **more: Any) -> Mark:
@@ -193,7 +196,7 @@ def points_by_curve(marks: Sequence[Mark]) -> dict[str, list[Point]]:
     return found
 
 
-def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[Mark]) -> dict[str, Any]:
+def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[Mark], unit: Prices) -> dict[str, Any]:
     """Plain numbers; areas are mean accuracies over prices between the cheapest and the dearest model (points.area)."""
     singles = [mark for mark in marks if mark.kind == "single"]
     models = [mark.point for mark in singles]
@@ -208,8 +211,7 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "seeds": sorted(measured.errors),
         "cascade": None if group.cascade is None else str(group.cascade.folder),
         "repriced": {name: str(group.repriced[name].folder) for name in measured.expected},
-        "error_price": common(group, "error_price"),
-        "latency_price": common(group, "latency_price") or 0.0,
+        **unit.facts,
         "rows": len(next(iter(measured.errors.values()))),
         "models": [{"name": mark.name, "price": mark.price, "error_rate": mark.error} for mark in singles],
         "strong": measured.models[strong],
@@ -220,9 +222,3 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         **benchmark_figures(drawn, models, ends),
         "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
     }
-
-
-def common(group: CurveGroup, key: str) -> float | None:
-    """The price of a wrong answer or of a second of latency, if all cells have the same."""
-    found = {cell.config["cost"].get(key) for cell in group.cells.values()}
-    return found.pop() if len(found) == 1 else None

@@ -20,7 +20,12 @@ Titles = Mapping[str, Mapping[str, str]]  # by group and name: l2d.config.titles
 PAGE = Path(__file__).with_name("page.html")
 DIGITS = 8  # of the numbers in the page
 COLUMNS = ["dataset", "setup", "method", "seeds", "deferral loss", "paper", "off by, std"]
-COLUMNS += ["less {reference}, paired, 95 %", "less best single, paired, 95 %", "of the oracle's gap", "guarded"]
+COLUMNS += [
+    "difference to {reference}, paired, 95 %",
+    "difference to best single, paired, 95 %",
+    "of the oracle's gap",
+    "guarded",
+]
 COLUMNS += ["to each expert, %", "chosen on validation"]
 ANY = "the method in brackets"  # the reference, where rows of a table have different ones
 SUMMARY = [*BLOCK, "best method", "deferral loss", "best single expert", "change", "beats", "level with"]

@@ -98,14 +98,9 @@ class MarginBound:
     def total(self) -> float:
         return self.empirical + self.complexity + self.confidence + self.uniform
 
-    @property
-    def vacuous(self) -> bool:
-        return self.total >= 1
-
-    def points_needed(self, m: int) -> float:
-        """The number of points like these m at which the bound is 1: all but the first term fall as 1/√m."""
-        room = 1 - self.empirical
-        return m * ((self.total - self.empirical) / room) ** 2 if room > 0 else math.inf
+    def points_needed(self, m: int, level: float) -> float:
+        """The number of points like these m at which the bound is at a level: all but the first term fall as 1/√m."""
+        return m * ((self.total - self.empirical) / (level - self.empirical)) ** 2
 
 
 def first_margin_bound(

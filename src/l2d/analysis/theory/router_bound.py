@@ -1,7 +1,8 @@
 """The margin bound for a trained router: its terms, its verdict, and its caveats."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -14,13 +15,14 @@ from l2d.core.decisions import argmax_last
 from l2d.core.deferral import deferral_loss
 from l2d.core.rewards import complement, complement_scale, sum_others
 from l2d.core.rho import rho_shares
+from l2d.methods.comp_sum import CompSum
+from l2d.methods.cost_sensitive import CostSensitive
 from l2d.methods.method import Method
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
 from l2d.utils.text import Z, aligned
 
 MONTE_CARLO, BY_EXPERT, ONE_NORM = "Theorem 4.1", "Corollary 4.2, X_j", "Corollary 4.2, X"
-FIRST = "Theorem 4.1, first inequality"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def weighted_sample(costs: Tensor, kind: str, cost_scale: float = 1.0) -> Weight
 
 @dataclass(frozen=True)
 class BoundReport:
-    """The numbers that `bound_text` prints. rows: bounds by form of the complexity, then by assumption on ρ."""
+    """The numbers that `bound_text` prints. rows: by form of the complexity and assumption on ρ."""
 
     sample: WeightedSample
     rho: Tensor
@@ -67,7 +69,7 @@ class BoundReport:
     norm_bound: float
     rademacher: dict[str, float]
     rademacher_error: float
-    rows: dict[str, dict[str, MarginBound]]
+    rows: dict[str, MarginBound]
     error: float
     worst: float
     training_loss: float
@@ -77,7 +79,7 @@ class BoundReport:
 
     @property
     def least(self) -> MarginBound:
-        return min((bound for row in self.rows.values() for bound in row.values()), key=lambda bound: bound.total)
+        return min(self.rows.values(), key=lambda bound: bound.total)
 
 
 def bound_report(
@@ -92,9 +94,8 @@ def bound_report(
 ) -> BoundReport:
     """rho: one number, or one per expert. rho and rewards: None for the method's own. ceiling: largest ρ of the uniform bound."""
     costs, features = router.costs, router.features
-    kind, cost_scale = own_rewards(router.method, costs) if rewards is None else (rewards, complement_scale(costs))
-    sample = weighted_sample(costs, kind, cost_scale)
-    margins = own_rho(router.method) if rho is None else given_rho(rho, costs.shape[1])
+    kind, cost_scale = (rewards, complement_scale(costs)) if rewards else own_rewards(router.method)
+    sample, margins = weighted_sample(costs, kind, cost_scale), margins_of(router, rho)
     if float(margins.max()) > ceiling:
         raise ParameterError("ceiling", f"must be at least the largest rho, {float(margins.max()):.4g}", ceiling)
     m, weights, norm_bound = len(costs), sample.weights, float(router.head.norm())
@@ -109,17 +110,13 @@ def bound_report(
     empirical = float(bounds.weighted_margin_loss(router.scores, weights, margins).mean())
     best = margins.sum() * rho_shares(counts, norms) if float(counts.min()) > 0 else margins
     assumed = {"ρ fixed": (PAPER, None), "uniform in ρ": (PAPER, ceiling), "uniform in ρ, constant 4": (OURS, ceiling)}
-    rows = {
-        form: {
-            title: bounds.margin_bound(empirical, value, margins, m, delta=delta, constants=constants, ceiling=top)
-            for title, (constants, top) in assumed.items()
-        }
-        for form, value in rademacher.items()
-    }
     first = bounds.first_margin_bound(empirical, estimate, costs.shape[1], m, delta=delta, constants=PAPER)
+    rows = {f"{MONTE_CARLO}, first inequality: ρ fixed": first}
+    for (form, value), (title, (constants, top)) in product(rademacher.items(), assumed.items()):
+        bound = bounds.margin_bound(empirical, value, margins, m, delta=delta, constants=constants, ceiling=top)
+        rows[f"{form}: {title}"] = bound
     return BoundReport(
-        *(sample, margins, kind, counts, norms, norm_bound, rademacher, error),
-        rows={FIRST: {"ρ fixed": first}, **rows},
+        *(sample, margins, kind, counts, norms, norm_bound, rademacher, error, rows),
         error=float(bounds.weighted_zero_one_loss(router.scores, weights).mean()),
         worst=float((weights.sum(dim=1) - weights.amin(dim=1)).mean()),
         training_loss=float(deferral_loss(router.scores, costs).mean()),
@@ -129,88 +126,62 @@ def bound_report(
     )
 
 
-def own_rewards(method: Method, costs: Tensor) -> tuple[str, float]:
+def own_rewards(method: Method) -> tuple[str, float]:
     """The kind of rewards that a method learns from, and the divisor of its costs."""
-    kind = getattr(method, "reward_kind", None)
-    if kind is None:
+    if not isinstance(method, CompSum | CostSensitive):
         raise ParameterError("rewards", f"{type(method).__name__} has none of its own; give sum_others or complement")
-    return str(kind), float(getattr(method, "reward_scale", complement_scale(costs)))
+    return method.reward_kind, float(method.reward_scale)
 
 
-def own_rho(method: Method) -> Tensor:
-    rho = getattr(method, "rho", None)
-    if not isinstance(rho, Tensor):
-        raise ParameterError("rho", f"{type(method).__name__} has no margins of its own; give 1, or one per expert")
-    return rho.double()
-
-
-def given_rho(values: Sequence[float], p: int) -> Tensor:
-    if len(values) not in (1, p):
-        raise ParameterError("rho", f"{len(values)} values for {p} experts; give one value, or one per expert", values)
-    return torch.tensor(values, dtype=torch.float64).expand(p)
+def margins_of(router: LinearRouter, given: Sequence[float] | None) -> Tensor:
+    """ρ [p]: as given, or the method's own."""
+    method, p = router.method, router.costs.shape[1]
+    if given is None:
+        if not isinstance(method, CompSum | CostSensitive):
+            raise ParameterError("rho", f"{type(method).__name__} has no margins of its own; give 1, or one per expert")
+        return method.rho.double()
+    if len(given) not in (1, p):
+        raise ParameterError("rho", f"{len(given)} values for {p} experts; give one value, or one per expert", given)
+    return torch.tensor(given, dtype=torch.float64).expand(p)
 
 
 def bound_text(report: BoundReport, router: LinearRouter) -> str:
     m, p = router.costs.shape
-    experts = aligned(
-        ["expert", *(str(k + 1) for k in range(p))],
-        [
-            ["ρ_j", *_numbers(report.rho.tolist())],
-            ["m_j = Σ_i c̄_j/C", *_numbers(report.counts.tolist())],
-            ["X_j", *_numbers(report.norms.tolist())],
-        ],
-    )
+    by_expert = {"ρ_j": report.rho, "m_j = Σ_i c̄_j/C": report.counts, "X_j": report.norms}
+    experts = [[name, *_numbers(values.tolist())] for name, values in by_expert.items()]
     header = ["", "empirical margin loss", "complexity", "confidence", "uniform in ρ", "bound"]
-    body = [
-        [f"{form}: {title}", *_numbers([b.empirical, b.complexity, b.confidence, b.uniform, b.total])]
-        for form, row in report.rows.items()
-        for title, b in row.items()
-    ]
+    terms = [[name, *_numbers([*astuple(bound), bound.total])] for name, bound in report.rows.items()]
+    ratio = report.rademacher[BY_EXPERT] / report.best_complexity
     lines = [
         f"S: the training split, m = {m} points, {p} experts. Rewards: {report.rewards}, divided by"
         f" C = {report.sample.scale:.4g}, the largest Σ_k c̄_k in S.",
         f"F = {report.norm_bound:.4g}, the Frobenius norm of the head, bias included.",
-        *("", experts, "", aligned(header, body), ""),
-        *_verdict(report, m),
+        *("", aligned(["expert", *(str(k + 1) for k in range(p))], experts), "", aligned(header, terms), ""),
+        "The bound is on E[Σ_k c̄_k·1[ρ_f(x, k) ≤ 0]]/C, which is at most 1."
+        f" On S it is {report.error:.4f} for this router and {report.worst:.4f} for the worst routing.",
+        _verdict(report, m),
+        f"The best ρ with the same Σρ would divide the complexity of Corollary 4.2 by {ratio:.4f}.",
         "",
         *_caveats(report, router),
     ]
     return "\n".join(lines)
 
 
-def _verdict(report: BoundReport, m: int) -> list[str]:
-    """Vacuous, next to vacuous, or a statement about this router."""
-    ratio = report.rademacher[BY_EXPERT] / report.best_complexity
-    return [
-        "The bound is on E[Σ_k c̄_k·1[ρ_f(x, k) ≤ 0]]/C, which is at most 1."
-        f" On S it is {report.error:.4f} for this router and {report.worst:.4f} for the worst routing.",
-        *(_vacuous(report, m) if report.least.vacuous else [_informative(report)]),
-        f"The best ρ with the same Σρ would divide the complexity of Corollary 4.2 by {ratio:.4f}.",
-    ]
-
-
-def _vacuous(report: BoundReport, m: int) -> list[str]:
-    least = report.least
-    lines = ["VACUOUS: every bound above is at least 1, the scale of the loss, so it says nothing about this router."]
-    if least.empirical < report.worst:
-        needed = f"about {least.points_needed(m):.2g} such points (there are {m})"
-        return [*lines, f"The smallest, {least.total:.4g}, would reach 1 with {needed}."]
-    return [
-        *lines,
-        f"More points would not help: the empirical margin loss alone, {least.empirical:.4f}, is above the loss of the"
-        f" worst routing, {report.worst:.4f}. The router does not reach margins as large as ρ.",
-    ]
-
-
-def _informative(report: BoundReport) -> str:
-    least = report.least
-    if least.total >= report.worst:
-        return f"NEXT TO VACUOUS: the smallest bound, {least.total:.4g}, is no better than the worst routing of S."
-    in_costs = report.sample.as_deferral_loss(least.total)
-    return (
-        f"Not vacuous: the smallest bound is {least.total:.4g}. As a deferral loss that is {in_costs:.4f} (the lemmas' constant is"
-        f" estimated on S). On S itself the deferral loss is {report.training_loss:.4f}."
-    )
+def _verdict(report: BoundReport, m: int) -> str:
+    least, worst = report.least, report.worst
+    if least.total < worst:
+        in_costs = report.sample.as_deferral_loss(least.total)
+        return (
+            f"Not vacuous: the smallest bound is {least.total:.4g}. As a deferral loss that is {in_costs:.4f} (the lemmas' constant"
+            f" is estimated on S). On S itself the deferral loss is {report.training_loss:.4f}."
+        )
+    vacuous = f"VACUOUS: the smallest bound, {least.total:.4g}, is no better than the worst routing of S."
+    if least.empirical >= worst:
+        return (
+            f"{vacuous} More points would not help: the empirical margin loss alone is {least.empirical:.4f}."
+            " The router does not reach margins as large as ρ."
+        )
+    return f"{vacuous} It would be with about {least.points_needed(m, worst):.2g} such points (there are {m})."
 
 
 def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
