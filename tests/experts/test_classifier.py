@@ -97,27 +97,6 @@ def test_the_recipe_says_whether_the_optimizer_is_one_kernel(given: str) -> None
     assert isinstance(optimizer, torch.optim.RMSprop) is ("RMSprop" in given)
 
 
-def test_the_bar_counts_epochs_and_shows_the_mean_loss() -> None:
-    shown: list[str] = []
-
-    class Bar:
-        disable, epochs = False, 0
-
-        def set_postfix(self, *, loss: str, **_: object) -> None:
-            shown.append(loss)
-
-        def update(self) -> None:
-            self.epochs += 1
-
-    bar: Any = Bar()
-    options: dict[str, Any] = {"schedule": "constant", "channels_last": False, "compile_mode": "false"}
-    learner = classifier.Classifier(network=torch.nn.Linear(1, 1), optimizer=torch.optim.SGD, **options)
-    learner.loss_sum, learner.rows_seen = torch.tensor(6.0), 4
-    nobody: Any = None
-    classifier.EpochBar(bar).on_train_epoch_end(nobody, learner)
-    assert (shown, bar.epochs) == (["1.5000"], 1)
-
-
 def test_a_bar_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arrays, rows, nothing = Digits().load(Path()), torch.arange(64), torch.arange(0)
     made = experts("experts.recipe.epochs=1")

@@ -37,20 +37,6 @@ def test_its_classes_and_a_fraction_of_the_others(seed: int, fraction: float, k:
     assert len(rows) - len(own) == round(fraction * (len(train) - len(own)))
 
 
-def test_one_per_cent_is_one_per_cent_and_seeded() -> None:
-    """CIFAR-100's training rows, 450 a class: of the 13,500 rows of the 30 classes that expert 1 of setup I does not know, 135. One
-    per cent of each class, rounded, would be 4 rows of each: 120."""
-    labels = torch.arange(100).repeat(450)
-    owned = class_owners([0.7, 0.2, 0.1], 100) == 0
-    draw = [expert_rows(labels, torch.arange(45_000), owned, 0.01, stream(seed)) for seed in (0, 0, 1)]
-    counts = torch.bincount(labels[draw[0]], minlength=100).tolist()
-    assert counts[:70] == [450] * 70
-    assert sum(counts[70:]) == 135
-    assert draw[0].tolist() == sorted(draw[0].tolist())
-    assert torch.equal(draw[0], draw[1])
-    assert not torch.equal(draw[0], draw[2])
-
-
 @given(st.integers(2, 7), st.integers(0, 99))
 def test_folds_are_a_partition(number: int, seed: int) -> None:
     train = torch.arange(3, 90)

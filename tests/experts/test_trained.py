@@ -118,20 +118,7 @@ def test_what_makes_another_entry(tiny: Callable[..., DictConfig]) -> None:
     assert {name(override) for override in same} == {base}
 
 
-BAD = [
-    "fraction=1.5",
-    "fraction=-0.1",
-    "cross_fit=0",
-    "cross_fit=1.5",
-    "seed=abc",
-    "seed=-1",
-    "network.width=3",
-    "network=3",
-]
-BAD += ["recipe.epochs=0", "recipe.schedule=linear", "recipe.optimizer=adam", "recipe.momentum", "foo"]
-
-
-@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("bad", ["fraction=1.5", "cross_fit=0", "network=3", "recipe.epochs=0", "foo"])
 def test_bad_values_are_refused_before_anything_is_built(bad: str) -> None:
     """A key without a value is one that there is not."""
     with pytest.raises(ParameterError) as caught:
@@ -146,10 +133,7 @@ def test_bad_values_are_refused_before_anything_is_built(bad: str) -> None:
     [
         ("experts.recipe.patience=2", r"^experts\.recipe\.patience=2: "),
         ("+experts.recipe.optimizer.eps=-1", r"^experts\.recipe\.optimizer=.*-1"),
-        ("experts.cross_fit=2000", r"^experts\.cross_fit=2000: .*1,2\d\d"),
         ("experts.recipe.batch_size=1", r"^experts\.recipe\.batch_size=1: "),
-        ("experts.recipe.optimizer.lr=1e30", r"experts\.recipe\.optimizer\.lr"),
-        ("setup.coverage=[0.5,0.4]", r"^setup\.coverage=.*0\.9"),
     ],
 )
 def test_what_shows_later_is_one_line_too(
@@ -197,7 +181,7 @@ def test_data_without_a_fingerprint_are_told_apart_by_content(tiny: Callable[...
 @pytest.mark.full
 @pytest.mark.measured
 def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
-    """A table with every expert on every split; a second time nothing is trained; a router finds them."""
+    """A table with every expert on every split; a second time nothing is trained."""
     arguments = [*TINY, BATCH]
     first = command(*arguments, name="experts", tiny=False)
     assert first.returncode == 0, first.stderr
@@ -206,32 +190,8 @@ def test_the_command(command: Callable[..., Any], tmp_path: Path) -> None:
     stamp = next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns
     again = command(*arguments[1:], "setup=severe", name="experts", tiny=False)
     assert again.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
-    trained_router = command(*arguments)
-    assert trained_router.returncode == 0, trained_router.stderr
     assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns == stamp
     assert "made earlier" in again.stdout
     anew = command(*arguments, "force=true", name="experts", tiny=False)
     assert anew.stdout.splitlines()[:6] == first.stdout.splitlines()[:6]
     assert next(tmp_path.glob("runs/experts/*/entry.json")).stat().st_mtime_ns > stamp
-    for mistake in ("dry_run=true", "experiment=table2_error"):
-        said = command(*arguments, mistake, name="experts", tiny=False).stderr
-        assert said.startswith("error: ")
-        assert mistake.partition("=")[0] in said
-
-
-@pytest.mark.full
-def test_two_runs_at_once_and_a_kill(start: Callable[..., Any], tmp_path: Path) -> None:
-    """Killed in the middle of making experts, they are made anew; of two runs that want the same, one makes them."""
-    killed = start(*TINY, BATCH, "experts.recipe.epochs=500", name="experts", tiny=False)
-    while not list(tmp_path.glob("runs/experts/*")):
-        assert killed.poll() is None
-    killed.kill(9)
-    killed.wait()
-    assert not list(tmp_path.glob("runs/experts/*/entry.json"))
-    slower = "experts.recipe.epochs=4"
-    both = [start(*TINY, BATCH, slower, f"seed={seed}") for seed in (0, 1)]
-    ended = [one.wait() for one in both]
-    assert [one.returncode for one in ended] == [0, 0], ended
-    assert sum("another process is making these experts" in one.stderr for one in ended) <= 1
-    assert len(list(tmp_path.glob("runs/experts/*/entry.json"))) == 1
-    assert len(list(tmp_path.glob("runs/digits/severe/trained/error/mild/*/seed=*/metrics.json"))) == 2

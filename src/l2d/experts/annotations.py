@@ -1,5 +1,6 @@
 """The published labels of people: CIFAR-N's file of annotators and CIFAR-10H's file of votes, read and checked."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,12 +52,10 @@ def read_columns(file: Path, columns: Sequence[str], size: int, num_classes: int
 
 
 def _load(file: Path) -> Any:
-    _check_there(file)
+    packed = _packed(file)
     try:
         with torch.serialization.safe_globals(SAFE):
-            return torch.load(file, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
+            return torch.load(packed, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or foreign pickle may raise anything
         raise L2DError(f"{file}: not opened: damaged, or more than NumPy arrays of integers; {SEE}") from error
 
@@ -76,12 +75,9 @@ def _shape(array: np.ndarray) -> str:
 
 def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
     """How many people chose each class for each test image, int64 [N, classes]."""
-    _check_there(file)
+    packed = _packed(file)
     try:
-        with file.open("rb") as content:
-            counts: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
-    except OSError as error:
-        raise L2DError(f"{file}: cannot be read ({error.strerror})") from error
+        counts: np.ndarray = np.lib.format.read_array(packed, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise L2DError(f"{file}: not a readable array of numbers; {SEE}") from error
     expected = (len(arrays.test_labels), arrays.num_classes)
@@ -109,6 +105,7 @@ def draw_votes(counts: np.ndarray, people: int, rng: np.random.Generator) -> Ten
     return torch.from_numpy(np.stack(drawn, axis=1))
 
 
-def _check_there(file: Path) -> None:
+def _packed(file: Path) -> io.BytesIO:
     if not file.is_file():
         raise L2DError(f"{file}: missing; experts=human needs it; download it yourself: {SEE}")
+    return io.BytesIO(file.read_bytes())

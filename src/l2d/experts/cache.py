@@ -12,15 +12,13 @@ import shutil
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from l2d.utils.errors import L2DError
 from l2d.utils.files import alone, clear_folder, write_atomically, write_json
 from l2d.utils.identity import identity_hash
 
@@ -60,8 +58,7 @@ class Cache:
         if arrays is not None and not self.renew:
             return arrays
         waiting = f"another process is making these experts; waiting for it ({self.entry})"
-        with self._writing():
-            self.entry.mkdir(parents=True, exist_ok=True)
+        self.entry.mkdir(parents=True, exist_ok=True)
         with alone(self.entry / LOCK, waiting):
             return self._read_or_make(make)
 
@@ -71,26 +68,18 @@ class Cache:
             return arrays
         if damage:
             print(f"{self.entry}: damaged ({damage}); making it again", file=sys.stderr)
-        with self._writing():
-            clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
+        clear_folder(self.entry, first="entry.json", keep=[LOCK] if self.renew else [LOCK, PARTS])
         begun = time.monotonic()
         made = make()
-        with self._writing():
-            self._write(made, time.monotonic() - begun)
-            if self.parts.exists():
-                shutil.rmtree(self.parts)
+        self._write(made, time.monotonic() - begun)
+        if self.parts.exists():
+            shutil.rmtree(self.parts)
         return dict(made)
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            where = error.filename or self.entry
-            raise L2DError(f"{where}: cannot be written ({error.strerror}); choose another runs_dir") from error
-
     def _read(self) -> tuple[dict[str, np.ndarray] | None, str]:
-        """The arrays; or None and what is wrong with the entry ("" if there is no entry)."""
+        """The arrays; or None and what is wrong with the entry ("" if there is no entry). If it cannot be read, it may be whole."""
+        if not (self.entry / "entry.json").exists():
+            return None, ""
         try:
             known = json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))
             content = (self.entry / "arrays.npz").read_bytes()
@@ -98,14 +87,8 @@ class Cache:
                 return None, "the checksum of arrays.npz differs"
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 return dict(arrays), ""
-        except (FileNotFoundError, NotADirectoryError) as error:
-            there = (self.entry / "entry.json").exists()
-            return None, f"{Path(error.filename).name} is missing" if there else ""
-        except OSError as error:  # the entry may still be whole
-            where = error.filename or self.entry
-            raise L2DError(f"{where}: cannot be read ({error.strerror}); delete {self.entry} if it persists") from error
-        except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            return None, f"entry.json: {type(error).__name__}"
+        except (FileNotFoundError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            return None, type(error).__name__
 
     @property
     def seconds(self) -> float | None:
@@ -116,10 +99,7 @@ class Cache:
             return None
 
     def _write(self, arrays: Made, seconds: float) -> None:
-        def save(path: Path) -> None:
-            np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
-
-        write_atomically(self.entry / "arrays.npz", save)
+        write_atomically(self.entry / "arrays.npz", lambda path: np.savez_compressed(path, **arrays))  # type: ignore[arg-type]
         checksum = hashlib.sha256((self.entry / "arrays.npz").read_bytes()).hexdigest()
         made = {"version": VERSION, "seconds": round(seconds, 2), "identity": self.identity}
         write_json(self.entry / "entry.json", {"sha256": checksum, **made})

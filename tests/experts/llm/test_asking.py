@@ -21,7 +21,7 @@ from l2d.data.sets.table import Table
 from l2d.data.sheet import read_sheet, write_sheet
 from l2d.experts.cache import Cache
 from l2d.experts.llm import asking, scoring
-from l2d.experts.llm.asking import AskedQuestions, write_outcomes_table
+from l2d.experts.llm.asking import outcome_columns
 from l2d.experts.llm.models import load_language_model, parse_model_name
 from l2d.experts.llm.scoring import LetterOutcomes
 from l2d.experts.request import ComputeOptions, ExpertRequest
@@ -35,8 +35,8 @@ def arrays(prompts: list[str], train: int = 9) -> Arrays:
     return Arrays(blank[:train], labels[:train], blank[train:], labels[train:], 4, texts=texts)
 
 
-def request(folder: Path, data: Arrays, **cache: Any) -> ExpertRequest:
-    kept = Cache(folder / "experts", "x", {"seed": 1}, **cache)
+def request(folder: Path, data: Arrays) -> ExpertRequest:
+    kept = Cache(folder / "experts", "x", {"seed": 1})
     return ExpertRequest(data, torch.arange(5), None, 0, kept, Path(), ComputeOptions())
 
 
@@ -72,11 +72,8 @@ def test_the_panel(folders: list[Path], tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize(("renew", "asked"), [(False, [4]), (True, [4, 1, 4, 1, 4])])
-def test_a_killed_panel_goes_on(
-    renew: bool, asked: list[int], folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its finished parts lie in the entry. Renewed, everything is asked again."""
+def test_a_killed_panel_goes_on(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its finished parts lie in the entry."""
     data = arrays(questions(14))
     sizes: list[int] = []
     whole = experts(folders[:1]).panel(request(tmp_path / "whole", data))
@@ -97,8 +94,8 @@ def test_a_killed_panel_goes_on(
     assert len(list(tmp_path.glob("experts/*/parts/*.npz"))) == 2
     assert not list(tmp_path.glob("experts/*/entry.json"))
     monkeypatch.setattr(scoring, "log_likelihoods", count(99))
-    assert predictions(experts(folders[:1]).panel(request(tmp_path, data, renew=renew))) == predictions(whole)
-    assert sizes == [4, 1, 4, 1, *asked]
+    assert predictions(experts(folders[:1]).panel(request(tmp_path, data))) == predictions(whole)
+    assert sizes == [4, 1, 4, 1, 4]
 
 
 def test_what_makes_another_entry(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +138,7 @@ def test_a_model_is_asked_as_it_was_configured(
     given = {"chat": False, "batch_size": 3, "letters": ["D", "C", "B", "A"]}
     experts(folders[:1], dtype="bfloat16", **given).panel(request(tmp_path, arrays(questions(14))))
     assert asked.pop("parts").parent.parent == tmp_path / "experts"
-    assert asked == {**given, "dtype": torch.bfloat16, "progress": False, "title": "large"}
+    assert asked == {**given, "dtype": torch.bfloat16, "progress": False}
 
 
 def test_where_a_model_runs_and_where_its_table_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +166,6 @@ def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
     asked_for = request(tmp_path, data)
     for change, words in (
         ({"arrays": replace(data, texts=None)}, "^experts=llm: .*text"),
-        ({"arrays": replace(data, texts=(["a"], ["b"]))}, "1 questions .*9"),
         ({"arrays": replace(data, train_labels=data.train_labels - 1)}, r"^letters=.* -1 to 2"),
         ({"coverage": [0.5, 0.5]}, r"^coverage: "),
     ):
@@ -183,10 +179,9 @@ def test_what_is_refused(folders: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_the_table_comes_back(folders: list[Path], tmp_path: Path, suffix: str) -> None:
+def test_the_table_comes_back(folders: list[Path], tmp_path: Path) -> None:
     """Through dataset=table, with text and split named, the experts make the same errors."""
-    data, file = arrays(questions(14)), tmp_path / f"outcomes{suffix}"
+    data, file = arrays(questions(14)), tmp_path / "outcomes.parquet"
     panel = experts(folders, table=str(file)).panel(request(tmp_path, data))
     sheet = read_sheet(file, ["prompt"])
     assert sheet.names[:4] == ["id", "prompt", "answer", "split"]
@@ -208,14 +203,13 @@ def test_the_table_comes_back(folders: list[Path], tmp_path: Path, suffix: str) 
 def test_the_table_by_hand(tmp_path: Path) -> None:
     chances = np.array([[0.25, 0.75], [0.5, 0.5]], dtype=np.float32)
     outcomes = {"m": LetterOutcomes(np.array([1, 0]), chances, np.array([7, 9]), np.array([0.5, 0.25]))}
-    asked = AskedQuestions(['say "a",\nor b', "c"], np.array([1, 1]), ["A", "B"], outcomes)
-    write_outcomes_table(tmp_path / "t.csv", asked)
+    told = {"subject": ["law", "art"]}
+    found = outcome_columns(['say "a",\nor b', "c"], np.array([1, 1]), ["A", "B"], outcomes, told)
+    write_sheet(tmp_path / "t.csv", found)
     lines = (tmp_path / "t.csv").read_text().replace('"', "").splitlines()
     columns = ["correct", "answer", "probability_A", "probability_B", "tokens", "seconds"]
-    assert lines[0].split(",") == ["id", "prompt", "answer", *(f"{name}_m" for name in columns)]
-    assert lines[-2:] == ["or b,B,1,B,0.25,0.75,7,0.5", "1,c,B,0,A,0.5,0.5,9,0.25"]
-    write_outcomes_table(tmp_path / "t.csv", replace(asked, subjects=["law", "art"]))
-    assert read_sheet(tmp_path / "t.csv").words("subject") == ["law", "art"]
+    assert lines[0].split(",") == ["id", "prompt", "answer", "subject", *(f"{name}_m" for name in columns)]
+    assert lines[-2:] == ["or b,B,law,1,B,0.25,0.75,7,0.5", "1,c,B,art,0,A,0.5,0.5,9,0.25"]
 
 
 @pytest.mark.slow

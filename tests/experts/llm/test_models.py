@@ -12,7 +12,7 @@ import torch
 from l2d.experts.llm import models
 from l2d.experts.llm.asking import fingerprint_of_texts
 from l2d.experts.llm.models import load_language_model, model_fingerprint, parse_model_name
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import L2DError
 
 
 def test_fingerprints(folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,18 +52,6 @@ def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "large").mkdir()
     monkeypatch.chdir(tmp_path / "large")
     assert [parse_model_name(typed).short for typed in (".", "../large/", str(tmp_path / "large"))] == ["large"] * 3
-
-
-def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is said which file."""
-    (tmp_path / "config.json").write_text("{}")
-
-    def fail(file: Path, *_: Any) -> str:
-        raise PermissionError(13, "Permission denied", str(file))
-
-    monkeypatch.setattr("l2d.data.text.pretrained._sha256", fail)
-    with pytest.raises(ParameterError, match=rf"^models={tmp_path}: {tmp_path}/config.json .*Permission denied"):
-        model_fingerprint(tmp_path)
 
 
 def test_tokenizer_and_model_are_of_the_revision(monkeypatch: pytest.MonkeyPatch) -> None:

