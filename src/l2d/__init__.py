@@ -18,19 +18,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = [
-    "Choice",
-    "Comparison",
-    "DeferralLoss",
-    "Method",
-    "Router",
-    "RouterEstimator",
-    "RouterScore",
-    "__version__",
-    "deferral_scorer",
-    "fit",
-    "functional",
-]
+__all__ = ["Choice", "Comparison", "DeferralLoss", "Method", "Router", "RouterEstimator", "RouterScore"]
+__all__ += ["__version__", "deferral_scorer", "fit", "functional"]
 _MODULES = {
     "Choice": "router.choices",
     "Comparison": "router.score",

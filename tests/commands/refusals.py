@@ -1,4 +1,4 @@
-"""What a command says of a mistake."""
+"""The error line of a command."""
 
 from collections.abc import Callable
 

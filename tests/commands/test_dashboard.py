@@ -74,12 +74,3 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "import_module", missing)
     with pytest.raises(SystemExit, match=r"^error: .*pip install 'l2d\[wandb\]'$"):
         main(["--entity", "team"])
-
-
-@pytest.mark.parametrize(("arguments", "said"), [([], "--entity"), (["--entity", "a", "--projct", "b"], "--projct")])
-def test_wrong_flags_are_one_line(arguments: list[str], said: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(arguments)
-    assert str(caught.value.code).startswith("error: ")
-    assert said in str(caught.value.code)
-    assert "\n" not in str(caught.value.code)

@@ -25,70 +25,38 @@ from l2d.utils.errors import Busy, L2DError, ParameterError
 HYDRA_COMMANDS = {"train": train.COMMAND, "tune": tune.COMMAND, "experts": experts.COMMAND, "prepare": prepare.COMMAND}
 
 
-@pytest.fixture(scope="module")
-def helps() -> dict[str, str]:
-    return {name: help_text(command) for name, command in HYDRA_COMMANDS.items()}
-
-
 @pytest.mark.parametrize("name", HYDRA_COMMANDS)
-def test_help_names_every_choice_and_what_it_means(helps: dict[str, str], name: str) -> None:
-    listed = helps[name].partition("\ndefaults: ")[0]
+def test_help_names_every_choice_and_every_key(name: str) -> None:
+    text = help_text(HYDRA_COMMANDS[name])
     for group, options in groups().items():
-        if group == "experiment" and name == "experts":
-            assert "\n  experiment\n" not in listed  # which has no such group
-            continue
-        assert f"\n  {group}\n" in listed
         for choice, meaning in options.items():
-            assert f"\n    {choice:<17} {meaning}\n" in f"{listed}\n"
+            assert (f"\n    {choice:<17} {meaning}\n" in text) == (group != "experiment" or name != "experts")
     for choice, meaning in launchers().items():
-        assert f"\n    {choice:<17} {meaning}\n" in f"{listed}\n"
-
-
-@pytest.mark.parametrize("name", HYDRA_COMMANDS)
-def test_help_names_every_key_its_default_and_its_meaning(helps: dict[str, str], name: str) -> None:
-    keys = helps[name].partition("\nkeys:\n")[2].partition("\nexamples:\n")[0].splitlines()
+        assert f"\n    {choice:<17} {meaning}\n" in text
+    keys = text.partition("\nkeys:\n")[2].partition("\nexamples:\n")[0].splitlines()
     found = {line.split("=")[0].strip(): line for line in keys if "=" in line}
-    for field in fields(Settings):
-        assert found[field.name].endswith(f"  {field.metadata['help']}")
-    searched = {f"tune.{field.name}": field.metadata["help"] for field in fields(SearchSettings)}
-    assert searched.keys() <= found.keys() if name == "tune" else not searched.keys() & found.keys()
+    known = {field.name: field.metadata["help"] for field in fields(Settings)}
     if name == "tune":
-        assert all(found[key].endswith(meaning) for key, meaning in searched.items())
-        assert found["tune.search"].split()[0] == "tune.search=paper"
+        known |= {f"tune.{field.name}": field.metadata["help"] for field in fields(SearchSettings)}
         assert found["tune.rungs"].strip().startswith("tune.rungs=[0.3, 0.6] ")
-    shown = {key: found[key].split()[0] for key in ("seed", "fold", "progress", "validation_fraction")}
-    assert [*shown.values()] == ["seed=0", "fold=null", "progress=true", "validation_fraction=0.1"]
-
-
-def test_help_names_the_defaults(helps: dict[str, str]) -> None:
-    defaults = {name: text.partition("\ndefaults: ")[2].splitlines()[0] for name, text in helps.items()}
-    assert {"cost=error", "dataset=digits", "experts=synthetic", "method=mild"} < {*defaults["train"].split()}
-    assert "method=mild " in defaults["tune"]
-    assert "experts=trained" in defaults["experts"]
-
-
-@pytest.mark.parametrize("name", HYDRA_COMMANDS)
-def test_help_shows_how_it_is_called(helps: dict[str, str], name: str) -> None:
-    for line in (f"usage: l2d {name} ", *HYDRA_COMMANDS[name].examples):
-        assert line in helps[name]
-
-
-@pytest.mark.parametrize("given", [[], ["--help"], ["-h"], ["help"]])
-def test_the_commands_are_listed(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    main(given)
-    out = capsys.readouterr().out
-    for name, (_, meaning) in COMMANDS.items():
-        assert f"\n  {name:<9}  {meaning}" in out
+    assert found.keys() == known.keys()
+    assert all(found[key].endswith(f"  {meaning}") for key, meaning in known.items())
+    shown = [found[key].split()[0] for key in ("seed", "fold", "progress", "validation_fraction")]
+    assert shown == ["seed=0", "fold=null", "progress=true", "validation_fraction=0.1"]
+    defaults = text.partition("\ndefaults: ")[2].splitlines()[0].split()
+    assert {"dataset=digits", "method=mild", f"experts={'trained' if name == 'experts' else 'synthetic'}"} < {*defaults}
+    assert all(line in text for line in (f"usage: l2d {name} ", *HYDRA_COMMANDS[name].examples))
 
 
 def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
     """It is printed whatever else is given."""
-    printed = []
-    for given in (["help", "train"], ["train", "--help"], ["train", "seed=3", "-h"]):
+    for name, (_, meaning) in COMMANDS.items():
+        for given in ([], ["-h"], ["help"]):
+            main(given)
+            assert f"\n  {name:<9}  {meaning}" in capsys.readouterr().out
+    for given in (["help", "train"], ["train", "seed=3", "-h"]):
         main(given)
-        printed.append(capsys.readouterr().out)
-    assert printed == [printed[0]] * 3
-    assert "usage: l2d train" in printed[0]
+        assert "usage: l2d train" in capsys.readouterr().out
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,23 +64,10 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"l2d {version('l2d')}\n"
 
 
-@pytest.mark.parametrize(("given", "said"), [("trian", "train"), ("experst", "experts"), ("--verbose", "train, tune,")])
-def test_a_command_that_there_is_not(given: str, said: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main([given])
-    assert str(caught.value).startswith(f"error: {given}: ")
-    assert said in str(caught.value)
-
-
-def test_arguments_are_not_read_off_the_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["elsewhere", "--bogus"]
-    monkeypatch.setattr(sys, "argv", arguments)
-    main(["train", "--cfg", "job", "seed=7"])
-    assert "\nseed: 7\n" in capsys.readouterr().out
-    assert sys.argv is arguments
-    assert arguments == ["elsewhere", "--bogus"]
+def test_a_command_that_there_is_not() -> None:
+    for given, said in (("trian", "train"), ("--verbose", "train, tune,")):
+        with pytest.raises(SystemExit, match=f"^error: {given}: .*{said}"):
+            main([given])
 
 
 COMMAND = HydraCommand("train", "train", "A test.", [])
@@ -132,7 +87,7 @@ def fails(error: BaseException) -> Callable[[Any], Any]:
     return job
 
 
-@pytest.mark.parametrize("flag", [["--config-dir", "my_conf"], ["--config-dir=my_conf"], ["-cd", "my_conf"]])
+@pytest.mark.parametrize("flag", [["--config-dir=my_conf"], ["-cd", "my_conf"]])
 def test_own_modules_are_found_before_there_is_a_job(
     flag: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -185,8 +140,7 @@ def within_a_sweep(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (Busy("held"), None, ""),  # whoever holds it will finish it
         (L2DError("key=3: too large"), "key=3: too large", "error: seed=1: key=3: too large\n"),
         (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0", "error: seed=1: ZeroDivisionError: by 0\nTraceback "),
-        (SystemExit("install foo"), "SystemExit: install foo", "error: seed=1: SystemExit: install foo"),
-        (SystemExit(1), "SystemExit: 1", "error: seed=1: SystemExit: 1\nTraceback "),
+        (SystemExit("install foo"), "SystemExit: install foo", "error: seed=1: SystemExit: install foo\nTraceback "),
     ],
 )
 def test_what_a_job_of_a_sweep_leaves_for_it(
@@ -252,14 +206,12 @@ def test_a_job_can_be_sent_to_another_process() -> None:
 @pytest.mark.parametrize(
     ("command", "key"),
     [
-        ("l2d train method=mildd", "method=mildd"),
         ("l2d train -m seed=0,1 recipe.epohcs=1", "recipe.epohcs"),
-        ("l2d tune method.rewards=foo", "method.rewards=foo"),
         ("l2d.train method.rewards=foo", "method.rewards=foo"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, command: str, key: str) -> None:
-    """In a process of its own, as people start it: alone, in a sweep, in a search, and by the old name."""
+    """In a process of its own, as people start it: in a sweep, and by the old name."""
     given = [sys.executable, "-m", *command.split()]
     done = subprocess.run(given, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")

@@ -1,4 +1,4 @@
-"""What a config may hold: every wrong key or value is one line that begins with the key, and nothing untrusted is imported."""
+"""The values that a config may hold: every wrong key or value is one line that begins with the key, and nothing untrusted is imported."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from l2d.assembly.make import find, make
 from l2d.config import CONF, Component, Recipe, check, check_search, compose, groups, to_plain
-from l2d.config.checking import COMPONENTS, MOVED, is_trusted, read_component
+from l2d.config.checking import MOVED, is_trusted, read_component
 from l2d.config.identity import variant
 from l2d.config.signatures import read_signature
 from l2d.runs.folder import RunFolder
@@ -52,73 +52,40 @@ def refusal(given: list[str]) -> str:
     return said
 
 
-# A word of the problem, and overrides of which the last is refused.
+# One for each place in a config; tests/utils/test_parameters.py has the kinds of values. A word of the problem, and overrides of
+# which the last is refused.
 WRONG_VALUES = {
-    "at least 0": ["experts.seed=-1", "cost.noise=-0.1", "cost=error_plus_cost; cost.scale=-1", "method.tau=-1", "aux_weight=-1",
-                   "router=mlp; router.depth=-1", "recipe.optimizer.weight_decay=-1"],
-    "at least 1": ["experts=trained; experts.cross_fit=0", "experts=trained; experts.recipe.epochs=0", "recipe.epochs=0",
-                   "dataset=cifar10; experts=human; experts.people=0", "experts=llm; experts.models=[]", "trainer.devices=0",
-                   "checkpoint=best; recipe.patience=0", "stop_after=0"],
+    "at least 0": ["method.tau=-1", "recipe.optimizer.weight_decay=-1"],
+    "at least 1": ["experts=trained; experts.recipe.epochs=0", "recipe.epochs=0", "trainer.devices=0", "stop_after=0"],
     "at least 2": ["setup.coverage=[1.0]"],
-    "at most 1": ["experts=trained; experts.fraction=1.5", "dataset=cifar10; experts=human; experts.machine.fraction=2",
-                  "method=one_vs_all; method.threshold=1.1"],
-    "less than 1": ["dataset=table; dataset.test_fraction=1", "router=mlp; router.dropout=1", "recipe.ema=1",
-                    "validation_fraction=1.0"],
-    "less than 4294967296": ["seed=4294967296"],
-    "greater than 0": ["dataset=table; dataset.test_fraction=0.0", "method.rho=0", "recipe.optimizer.lr=-3",
-                       "recipe=fast; recipe.optimizer.lr=-3", "validation_fraction=0"],
-    "8": ["dataset=table; dataset.image_size=7", "dataset=mmlu_sim; router=minilm; router.reads.max_length=7"],
-    "100": ["dataset=mmlu_sim; dataset.questions=99"],
-    "list": ["dataset=table; dataset.experts=gpt", "setup.experts=gpt"],
-    "_target_": ["dataset=mmlu_sim; router.reads=3", "experts=trained; experts.network=resnet", "recipe.optimizer=adam",
-                 "experts=trained; experts.recipe.optimizer=adam"],
+    "less than 1": ["dataset=table; dataset.test_fraction=1"],
+    "greater than 0": ["recipe=fast; recipe.optimizer.lr=-3"],
+    "8": ["dataset=mmlu_sim; router=minilm; router.reads.max_length=7"],
+    "_target_": ["dataset=mmlu_sim; router.reads=3", "experts=trained; experts.recipe.optimizer=adam"],
     "mapping": ["experts=trained; experts.recipe=3"],
-    "multiple of 2": ["experts=trained; experts.network.width=3", "router.width=3"],
-    "finite": ["method.tau=nan"],
-    "number": ["method.rho.offset=abc", "recipe.optimizer.lr=abc", "experts=trained; experts.recipe.optimizer.lr=fast"],
-    "whole number": ["recipe.epochs=1.5", "seed=abc", "router.width=abc"],
-    "true or false": ["method=ce; method.weighted=1", "recipe.fused=1", "progress=1", "router.zero_init=1"],
+    "multiple of 2": ["experts=trained; experts.network.width=3"],
     "string": ["fold=2"],
     "2/5": ["fold=0/5", "fold=6/5"],
-    "'correct'": ["dataset=table; dataset.outcome=corect"],
-    "'subject'": ["dataset=mmlu_sim; dataset.label=topic"],
-    "'bfloat16'": ["experts=llm; experts.dtype=int8"],
-    "'additive'": ["cost.noise_kind=gaussian"],
-    "'sum_others'": ["method.rewards=foo"],
-    "'theory'": ["method.rho.rule=best"],
     "'online'": ["logger=wandb; logger.mode=onlin"],
-    "'constant'": ["recipe.schedule=linear"],
     "'default'": ["recipe.compile=true"],
-    "'auto', 'cpu', 'gpu', 'cuda' or 'mps'": ["trainer.accelerator=tpuu"],
-    "'auto'": ["trainer.data_on_device=maybe"],
-    "'under'": ["sampling=both"],
-    "'best_loss'": ["checkpoint=first"],
-    "method=ldam": ["method=ldam; decision=posterior"],
     "checkpoint": ["recipe.patience=3"],
     "stop_after": ["stop_after=1; force=true"],
     "router.model": ["dataset=table; router=minilm_tuned; router.reads.model=other"],
-}  # fmt: skip
+}
 # Overrides, the beginning of the line, and a word of the problem.
-WRONG_ELSEWHERE = [
+WRONG = [
     ("router=mlp; router.reads._target_=l2d.data.text.encoders.Hash", "router.reads._target_=", "class"),
-    ("dataset=mmlu; dataset.encoder={_target_: l2d.data.text.tokens.Tokens, model: a, max_length: 1, start_share: 0.5}", "dataset.encoder.max_length=1", "8"),
     ("experts=human", "experts.dataset=digits", "'cifar10'"),
-    ("cost=error_plus_cost; cost.prices=[1,-1]", "cost.prices[2]=-1", "at least 0"),
     ("cost=error_plus_cost; cost.prices={2024: -1}", "cost.prices.2024=-1", "at least 0"),
     ("method.tau={_target_: shutil.copy}", "method.tau=", "number"),
     ("method.rho.values=[1,0,2]", "method.rho.values[2]=0", "greater than 0"),
-    ("method=tdef; method.rho=[1,-2]", "method.rho[2]=-2", "greater than 0"),
-    ("setup.coverage=[a,b]", "setup.coverage[1]=a", "number"),
-    ("setup.coverage=[0.5,0]", "setup.coverage[2]=0", "greater than 0"),
     ("setup.coverage=[0.5,0.2]", "setup.coverage=[0.5, 0.2]", "0.7"),
-    ("runs_dir=null", "runs_dir=None", "string"),
-    ("fold='2'", "fold=2", "2/5"),
     *((given, f"{given.split('; ')[-1]}: ", word) for word, all_given in WRONG_VALUES.items() for given in all_given),
-]  # fmt: skip
+]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(("given", "start", "word"), WRONG_ELSEWHERE, ids=[given for given, *_ in WRONG_ELSEWHERE])
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "start", "word"), WRONG, ids=[given for given, *_ in WRONG])
 def test_wrong_values(given: str, start: str, word: str) -> None:
     said = refusal(given.split("; "))
     assert said.startswith(start), said
@@ -126,14 +93,19 @@ def test_wrong_values(given: str, start: str, word: str) -> None:
 
 
 RIGHT_VALUES = [
-    *("fold=5/5", "fold=1/2", "seed=4294967295", "method.tau=0", "method.rho=5.2"),
-    "method=tdef; method.rho=[1,2,3,4,5]",
-    *("checkpoint=best; recipe.patience=1", "recipe.compile=default", "recipe.compile=False", "recipe.ema=0"),
-    *("trainer.data_on_device=true", "trainer.accelerator=mps", "experts.seed=null", "setup.experts=[2024,a]"),
-    *("cost=error_plus_cost; cost.prices=coverage", "cost=error_plus_cost; cost.prices={a: 1, b: 0}"),
-    *("dataset=table; dataset.experts=[a,2024]; dataset.only=[2024]", "setup.coverage=[0.3,0.3,0.4]"),
+    *(
+        "fold=5/5",
+        "method.rho=5.2",
+        "checkpoint=best; recipe.patience=1",
+        "recipe.compile=False",
+        "setup.experts=[2024,a]",
+    ),
+    *(
+        "method=tdef; method.rho=[1,2,3,4,5]",
+        "cost=error_plus_cost; cost.prices=coverage",
+        "setup.coverage=[0.3,0.3,0.4]",
+    ),
     *("dataset=cifar10; experts=human; setup.coverage=[1]", "recipe.optimizer.betas=[0.9,0.95]"),
-    "recipe.optimizer.lr=1; recipe.optimizer.weight_decay=0",
     "recipe.optimizer._target_=torch.optim.SGD; recipe.optimizer.momentum=0.9",
 ]
 
@@ -149,9 +121,8 @@ def test_numbers_are_names_of_experts() -> None:
 
 
 UNKNOWN = (
-    "dataset.colour experts.number cost.price method.margin router.height logger.place recipe.lr trainer.gpus setup.covrage sed"
-    " recipe.optimizer.momentun method.rho.size method.costs router.num_outputs router.reads.size experts.network.height"
-    " experts.network.mean experts.recipe.lr experts.recipe.optimizer.momentun"
+    "dataset.colour recipe.lr sed recipe.optimizer.momentun method.rho.size method.costs router.num_outputs router.reads.size"
+    " experts.network.mean experts.recipe.lr"
 )
 
 
@@ -169,12 +140,9 @@ def test_the_key_that_was_meant() -> None:
 
 
 MISSING = {
-    "": "method.tau router.stem cost.noise recipe.epochs recipe.optimizer trainer.devices setup.coverage seed method recipe"
-    " method.rho.total",
-    "dataset=mmlu_sim": "dataset.questions",
-    TRAINED: "experts.fraction experts.recipe experts.recipe.ema",
+    "": "method.tau recipe.epochs recipe.optimizer setup.coverage seed method method.rho.total",
+    TRAINED: "experts.recipe experts.recipe.ema",
     "router=minilm": "router.reads.max_length",
-    "logger=wandb": "logger.project",
 }
 
 
@@ -193,18 +161,14 @@ def test_missing_keys(given: str, key: str) -> None:
     assert re.match(rf"{re.escape(key)}(=None)?: (is missing|must be)", str(caught.value))
 
 
-@pytest.mark.parametrize("group", [*COMPONENTS, "recipe", "trainer", "setup"])
-@pytest.mark.parametrize("value", [None, "mild", ["a"]], ids=str)
+@pytest.mark.parametrize(("group", "value"), [("method", None), ("router", "mlp"), ("recipe", ["a"]), ("setup", None)])
 def test_a_group_that_is_no_mapping(group: str, value: Any) -> None:
     with pytest.raises(ParameterError) as caught:
         check({**to_plain(configured([])), group: value})
     assert str(caught.value).startswith(f"{group}={value}: ")
 
 
-ABSENT = ("l2d.methods.comp_sum.CompSumm", "l2d.methods.nothing.CompSum", "no_such_module.Mine", "no_such.module.Mine")
-
-
-@pytest.mark.parametrize("target", [None, 3, "", "CompSum", *ABSENT])
+@pytest.mark.parametrize("target", [3, "", "CompSum", "l2d.methods.comp_sum.CompSumm", "no_such.module.Mine"])
 def test_classes_that_there_are_not(target: Any) -> None:
     config = to_plain(configured([]))
     config["method"]["_target_"] = target
@@ -427,22 +391,12 @@ def search(**changes: Any) -> Any:
     ("changes", "said"),
     [
         ({"search": "random"}, "tune.search=random"),
-        ({"trials": 0}, "tune.trials=0"),
-        ({"folds": 0}, "tune.folds=0"),
-        ({"parallel": 1.5}, "tune.parallel=1.5"),
         ({"seeds": []}, "tune.seeds"),
-        ({"seeds": [-1]}, "tune.seeds[1]=-1"),
         ({"final_seeds": [1, 1]}, "tune.final_seeds"),
         ({"rungs": [0.5, 0.5]}, "tune.rungs"),
-        ({"rungs": [1.0]}, "tune.rungs[1]=1.0"),
-        ({"values": {"method.tau": 3}}, "tune.values.method.tau=3"),
         ({"values": {"method.tau": []}}, "tune.values: method.tau"),
         ({"values": {}}, "tune.values={}"),
         ({"values": {"stop_after": [3]}}, "tune.values: stop_after"),
-        ({"values": [1]}, "tune.values=[1]"),
-        ({"rungs": 0.3}, "tune.rungs=0.3"),
-        ({"offsets": ["a"]}, "tune.offsets[1]=a"),
-        ({"seeds": "ab"}, "tune.seeds=ab"),
         ({"recipe": True}, "tune.recipe: "),
         ({"search": "optuna", "offsets": [1.0]}, "tune.offsets: "),
         ({"offsets": [1.0], "values": {"method.tau": [1]}}, "tune.offsets: "),

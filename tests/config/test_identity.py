@@ -1,4 +1,4 @@
-"""What a run is called: everything that can change its result, and nothing else."""
+"""The name of a run: everything that can change its result, and nothing else."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -55,19 +55,13 @@ OTHER: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("key", "value"), SAME)
-def test_what_cannot_change_the_result(default: dict[str, Any], key: str, value: Any) -> None:
-    assert variant(changed(default, key, value)) == variant(default)
-
-
-@pytest.mark.parametrize(("key", "value"), OTHER)
-def test_what_can(default: dict[str, Any], key: str, value: Any) -> None:
-    assert variant(changed(default, key, value)) != variant(default)
-
-
-def test_the_aux_weight_counts_where_there_is_an_aux_loss(default: dict[str, Any]) -> None:
-    found = {variant({**default, "aux": "label", "aux_weight": weight}) for weight in (1.0, 2.0)}
-    assert len(found) == 2
+def test_values_that_can_change_the_result_are_in_the_name(default: dict[str, Any]) -> None:
+    """The weight of an aux loss counts if there is one."""
+    for key, value in SAME:
+        assert variant(changed(default, key, value)) == variant(default), key
+    for key, value in OTHER:
+        assert variant(changed(default, key, value)) != variant(default), key
+    assert len({variant({**default, "aux": "label", "aux_weight": weight}) for weight in (1.0, 2.0)}) == 2
 
 
 def backwards(value: Any) -> Any:
@@ -79,10 +73,7 @@ def test_the_order_of_keys_does_not_count(trained: dict[str, Any]) -> None:
     assert variant(backwards(trained)) == variant(trained)
 
 
-@pytest.mark.parametrize(
-    "key",
-    ["experts", "experts.network", "dataset.encoder", "router.reads", "experts.recipe.optimizer", "cost", "method"],
-)
+@pytest.mark.parametrize("key", ["experts.network", "dataset.encoder", "experts.recipe.optimizer", "method"])
 def test_moving_a_class_orphans_no_run_and_no_experts(trained: dict[str, Any], key: str) -> None:
     node = trained
     for part in key.split("."):
@@ -102,7 +93,7 @@ def test_another_optimizer_is_another_variant(trained: dict[str, Any]) -> None:
 
 
 def test_an_expert_may_be_called_about_or_name(default: dict[str, Any]) -> None:
-    """What components say about themselves is left out, and nothing else of that name."""
+    """Only the metadata of components is left out, nothing else of that name."""
     prices = {"about": 1, "name": 2}
     assert relevant(changed(default, "cost.prices", prices))["cost"]["prices"] == prices
 
@@ -153,17 +144,10 @@ def test_path() -> None:
     assert list(choices(plain)) == ["dataset", "setup", "experts", "cost", "method"]
 
 
-@pytest.mark.parametrize("name", ["a b", "../up", "a/b", "", ".hidden", "ü b"])
+@pytest.mark.parametrize("name", ["a b", "../up", "a/b", "", ".hidden"])
 def test_a_name_that_can_be_no_folder(default: dict[str, Any], name: str) -> None:
     with pytest.raises(ParameterError, match=r"^method\.name"):
         choices(changed(default, "method.name", name))
-
-
-def test_a_component_without_a_name(default: dict[str, Any]) -> None:
-    found = deepcopy(default)
-    del found["dataset"]["name"]
-    with pytest.raises(ParameterError, match=r"^dataset\.name: is missing"):
-        cell_path(found)
 
 
 def test_settings_are_flat_and_hold_what_counts(default: dict[str, Any]) -> None:
@@ -179,10 +163,6 @@ def test_what_tells_settings_apart() -> None:
     assert apart([one, two]) == ["rho=1", "aux=label rho=2"]
     assert apart([one, one]) == ["", ""]
     assert apart([one, {**one, "method.rho": True}]) == ["rho=1", "rho=True"]
-
-
-def test_places_are_those_that_the_config_has(default: dict[str, Any]) -> None:
-    assert [text.partition("=")[0] for text in places(default)] == ["runs_dir", "data_dir"]
 
 
 def test_every_path_is_given_to_workers_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

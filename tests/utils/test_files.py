@@ -70,7 +70,7 @@ def test_equal_content_is_equal_bytes(tmp_path: Path) -> None:
 
 
 def test_a_half_cleared_folder_does_not_look_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What says that the folder is whole goes first; a lock stays."""
+    """The file that says that the folder is whole goes first; a lock stays."""
     for name in ("aaa.npz", "entry.json", ".lock", ".lock.tmp"):
         (tmp_path / name).write_text("")
     (tmp_path / "parts").mkdir()

@@ -1,4 +1,4 @@
-"""What annotations allow, and what is said of the rest: the parameter, its value, the bound."""
+"""Values that annotations allow, and errors for the others: the parameter, its value, the bound."""
 
 import math
 from typing import Any, Literal
@@ -49,13 +49,10 @@ REFUSED: list[tuple[Any, Any, str, str]] = [  # kind, value, how the line begins
     (kinds.Positive, math.inf, "key=inf: ", "finite"),
     (kinds.NonNegative, -1e-9, "key=-1e-09: ", "at least 0"),
     (kinds.Share, 1.5, "key=1.5: ", "at most 1"),
-    (kinds.ProperShare, 1, "key=1: ", "less than 1"),
-    (kinds.Count, 0, "key=0: ", "at least 1"),
     (kinds.Count, 1.5, "key=1.5: ", "whole number"),
     (kinds.Count, 2.0, "key=2.0: ", "whole number"),
     (kinds.Seed, 2**32, "key=4294967296: ", "less than 4294967296"),
     (kinds.EvenWidth, 3, "key=3: ", "multiple of 2"),
-    (kinds.Names, [], "key=[]: ", "at least 1"),
     (kinds.Letters, ["A"], "key=['A']: ", "at least 2"),
     (kinds.Names, ["a", 3], "key[2]=3: ", "string"),
     (kinds.Names, "a", "key=a: ", "list"),
@@ -65,15 +62,12 @@ REFUSED: list[tuple[Any, Any, str, str]] = [  # kind, value, how the line begins
     (Literal["a", "b"], "c", "key=c: ", "'a' or 'b'"),
     (bool, 1, "key=1: ", "true or false"),
     (str, 3, "key=3: ", "string"),
-    (list[kinds.Positive] | None, [1, 0], "key[2]=0: ", "greater than 0"),
     (list[list[kinds.Count]] | None, [[1], [2, 0]], "key[2][2]=0: ", "at least 1"),
     (kinds.Rho, 0, "key=0: ", "greater than 0"),
     (kinds.Rho, [1, -2], "key[2]=-2: ", "greater than 0"),
     (kinds.Rho, RULE | {"rule": "best"}, "key.rule=best: ", "'uniform' or 'theory'"),
-    (kinds.Rho, RULE | {"total": "1"}, "key.total=1: ", "number"),
     (kinds.Rho, RULE | {"size": 3}, "key.size: ", "unknown key"),
     (kinds.Rho, {key: value for key, value in RULE.items() if key != "total"}, "key.total: ", "missing"),
-    (kinds.Rho, RULE | {"values": [1, 0]}, "key.values[2]=0: ", "greater than 0"),
     (kinds.Rho, RULE | {"groups": [[1, 0]]}, "key.groups[1][2]=0: ", "at least 1"),
 ]
 

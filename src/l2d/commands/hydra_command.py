@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from l2d.config import CONF, SearchSettings, Settings, chosen_groups, compose, groups, launchers
-from l2d.config.composing import register_resolvers
+from l2d.config.composing import override_text, register_resolvers
 from l2d.runs.sweep import mark_started, without_places, write_error
 from l2d.utils import interrupts
 from l2d.utils.errors import Busy
@@ -60,13 +60,9 @@ def help_text(command: HydraCommand) -> str:
 
 def key_lines(kind: type, defaults: Any, prefix: str = "") -> list[str]:
     """key=default, and what it means."""
-    keys = {field.name: f"{prefix}{field.name}={_shown(defaults[field.name])}" for field in fields(kind)}
+    keys = {field.name: f"{prefix}{field.name}={override_text(defaults[field.name])}" for field in fields(kind)}
     width = max(map(len, keys.values()))
     return [f"  {keys[field.name]:<{width}}  {field.metadata['help']}" for field in fields(kind)]
-
-
-def _shown(value: Any) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class HydraJob:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from l2d.utils.errors import ParameterError
 from l2d.utils.text import counted
 from l2d.utils.user_errors import OneLineParser, answering
 
@@ -36,8 +35,6 @@ def make_log_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> None:
     with answering():
         options = make_log_parser().parse_args(arguments)
-        if options.out.suffix.lower() not in (".csv", ".parquet"):
-            raise ParameterError("--out", "must end in .csv or .parquet", options.out)
         from l2d.data.sheet import write_sheet
         from l2d.logs.databases import log_address
         from l2d.logs.export import NUMBER, TEXT, read_long_form

@@ -99,20 +99,8 @@ def read_prices(text: str) -> list[float] | dict[str, float]:
     return named
 
 
-def read_options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = make_route_parser()
-    options, others = parser.parse_known_args(arguments)
-    if others and not any(word.startswith("-") for word in others):
-        folders = [str(options.run), *others]
-        several = f"one run is needed, but {len(folders)} folders were given: {', '.join(folders)}"
-        raise L2DError(f"RUN: {several}. If a pattern such as */seed=0 matched them, give one of them")
-    if others:
-        parser.error(f"unrecognized arguments: {' '.join(others)}")
-    return options
-
-
 def user_path(text: str) -> Path:
-    """Of a flag: the shell expands no ~ behind an equals sign."""
+    """The path of a flag: the shell expands no ~ behind an equals sign."""
     return Path(os.path.expanduser(text))  # noqa: PTH111 (unlike Path's, it leaves ~$name as it is)
 
 
@@ -197,19 +185,19 @@ def choices_csv(choices: "Sequence[Choice]", experts: Sequence[str], columns: Ma
 
 
 def chosen_prices(choices: "Sequence[Choice]") -> list[float]:
-    """What the chosen experts are expected to cost; nothing if that is not known, or if all are free."""
+    """The expected prices of the chosen experts; empty if they are not known, or if all are 0."""
     found = [choice.expected_prices[choice.expert] for choice in choices if choice.expected_prices is not None]
     return found if len(found) == len(choices) and any(found) else []
 
 
 def chosen_errors(choices: "Sequence[Choice]") -> list[float]:
-    """How often the chosen experts are expected to err; nothing if that is not known."""
+    """The expected errors of the chosen experts; empty if they are not known."""
     found = [choice.expected_errors[choice.expert] for choice in choices if choice.expected_errors is not None]
     return found if len(found) == len(choices) else []
 
 
 def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
-    """How many queries went to each expert and, if they are known, their mean price and expected error."""
+    """The number of queries per expert and, if they are known, their mean price and expected error."""
     counts, n = Counter(choice.expert for choice in choices), len(choices)
     said = [f"{n:,} queries: " + ", ".join(f"{counts[name]:,} to {name}" for name in router.experts)]
     if paid := chosen_prices(choices):
@@ -227,7 +215,7 @@ def choices_summary(choices: "Sequence[Choice]", router: "Router") -> str:
 
 def main(arguments: list[str]) -> None:
     with answering():
-        options = read_options(arguments)
+        options = make_route_parser().parse_args(arguments)
         check_out(options.out, options.file)
         router = load_router(options)
         tell_how_it_decides(router)

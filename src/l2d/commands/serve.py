@@ -207,9 +207,7 @@ def announce(options: argparse.Namespace, service: "RouterService", host: str, p
     said += ["anybody may ask"] if service.settings.api_token is None else []
     router, last = service.current.router, service.reloaded
     other = f"the last reload with this log was to {last}" if last not in (None, service.current.name) else None
-    mute = options.upstreams and router.description.kind != "text"
-    deaf = f"model l2d cannot be asked: this router sees {router.description.sees}" if mute else None
-    for about in (router.guard_note, router.operating_point, other, deaf):
+    for about in (router.guard_note, router.operating_point, other):
         if about is not None:
             print(about, file=sys.stderr)
     print(f"l2d serves {options.run} on http://{host}:{port}; {'; '.join(said)}", file=sys.stderr, flush=True)

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from l2d.config.composing import to_plain
 from l2d.config.schema import Component, Experiment, Recipe, SearchSettings, Settings, Setup, Trainer
-from l2d.config.signatures import Parameter, check_arguments, defines, find_class, may_exist, read_signature
+from l2d.config.signatures import Parameter, check_arguments, find_class, may_exist, read_signature
 from l2d.utils.errors import ParameterError, under, unknown
 from l2d.utils.identity import DIRECTIVES
 from l2d.utils.own_modules import defined_in_memory
@@ -33,7 +33,6 @@ MOVED = {
     "l2d.learning.muon.Muon": "l2d.lightning.muon.Muon",
     "l2d.serving.server.log_dataset.ServerLog": "l2d.logs.dataset.ServerLog",
 }
-METHOD = "l2d.methods.method.Method"
 OPTIMIZERS = re.compile(r"torch\.optim\.[A-Z]\w*")
 OPTIMIZER_KINDS = {"lr": Positive, "weight_decay": NonNegative}
 T = TypeVar("T")
@@ -180,9 +179,6 @@ def check_together(experiment: Experiment) -> None:
         raise ParameterError("evaluation", "has folds of its own; remove fold, or use holdout", settings.evaluation)
     if recipe.patience is not None and settings.checkpoint == "last":
         raise ParameterError("recipe.patience", "needs checkpoint=best or checkpoint=best_loss", recipe.patience)
-    method = experiment.method
-    if settings.decision == "posterior" and method.trusted and defines(method.target, "posterior", METHOD) is False:
-        raise ParameterError("decision", f"method={method.name} has no posterior; use decision=argmax", "posterior")
     if settings.stop_after is not None and settings.force:
         raise ParameterError("force", "cannot be combined with stop_after; remove one of them", "true")
     router = experiment.plain["router"]

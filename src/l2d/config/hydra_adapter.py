@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
@@ -37,14 +37,13 @@ def run_job(
     version.setbase(VERSION_BASE)
     read_files_once()
     parser = get_args_parser()
-    parser.error = partial(_refuse, arguments)  # type: ignore[method-assign]
+    parser.error = _refuse  # type: ignore[method-assign]
     # A shell leaves ~ as it is after =, and Hydra cannot read it.
     options = parser.parse_args([argument.replace("=~/", f"={Path.home()}/", 1) for argument in arguments])
     asks_hydra = options.cfg or options.info or options.help or options.hydra_help or options.shell_completion
     options.multirun = (options.multirun or multirun) and not asks_hydra
     if options.config_dir is not None:
         _refuse_known_names(Path(conf), Path(options.config_dir))
-    _refuse_torn_braces(options.overrides)
     _refuse_choices(Path(conf), options.overrides, sweeping=options.multirun or asks_hydra)
     with _full_errors(), _naming_options(Path(conf)):
         _run_hydra(options, parser, job, conf, config_name)
@@ -56,18 +55,6 @@ def _refuse_known_names(conf: Path, own: Path) -> None:
         group, name = file.parent.name, file.stem
         if (conf / group / file.name).exists():
             raise L2DError(f"{file}: {group}={name} is l2d's own; give the file and its `name` another name")
-
-
-def _refuse_torn_braces(overrides: Sequence[str]) -> None:
-    """A shell makes prices=a:1 prices=b:2 of prices={a:1,b:2} without quotes."""
-    given: dict[str, list[str]] = {}
-    for override in overrides:
-        key, _, value = override.partition("=")
-        given.setdefault(key, []).append(value)
-    for key, values in given.items():
-        if len(values) > 1 and all(re.fullmatch(r"[^{}\[\]/]+:[^{}\[\]/]+", value) for value in values):
-            whole = f"{key}={{{','.join(values)}}}"
-            raise L2DError(f"{key}={values[0]}: the shell took the braces apart; put it in quotes: '{whole}'")
 
 
 @contextmanager
@@ -110,13 +97,9 @@ def _full_errors() -> Iterator[None]:
         os.environ |= before
 
 
-def _refuse(arguments: Sequence[str], message: str) -> NoReturn:
-    """argparse would print its usage too. A key that is written as a flag, --dataset table, is written as it should be."""
-    line = " ".join(arguments)
-    flags = re.findall(r"(?<= )--[\w.]+", message)
-    values = [re.search(rf"{re.escape(flag)}[= ]([^-=\s][^=\s]*)(?: |$)", line) for flag in flags]
-    keys = " ".join(f"{flag[2:]}={found[1]}" for flag, found in zip(flags, values, strict=True) if found)
-    raise L2DError(f"{message}; write {keys}" if keys else message)
+def _refuse(message: str) -> NoReturn:
+    """argparse would print its usage too."""
+    raise L2DError(message)
 
 
 def compose_for(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str]) -> DictConfig:

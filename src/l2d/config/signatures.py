@@ -16,6 +16,7 @@ from l2d.utils.errors import ParameterError, unknown
 from l2d.utils.own_modules import spec_of
 
 OTHERS = "**"  # stands for the **others of a signature, which take any key
+BUILTINS = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, tuple)} | {"None": None}
 
 
 @dataclass(frozen=True)
@@ -56,25 +57,6 @@ def read_signature(target: str) -> Mapping[str, Parameter] | None:
     names = [base.id if isinstance(base, ast.Name) else None for base in definition.bases]
     inherited = [None if base is None else read_signature(_home(module, base)) for base in names]
     return next((found for found in inherited if found != {}), {})
-
-
-def defines(target: str, method: str, base: str) -> bool | None:
-    """True if a class has its own version of a method of `base`, from which it inherits; None if that cannot be read."""
-    module, _, name = target.rpartition(".")
-    definition = find_class(target)
-    if definition is None:
-        home = _home(module, name)
-        return None if home == target else defines(home, method, base)
-    if target == base:
-        return False
-    if any(getattr(node, "name", "") == method or _assigns(node, method) for node in definition.body):
-        return True
-    found = [defines(_home(module, one.id), method, base) for one in definition.bases if isinstance(one, ast.Name)]
-    return True if True in found else None if None in found or not found else False
-
-
-def _assigns(node: ast.stmt, name: str) -> bool:
-    return isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets)
 
 
 def forget_sources() -> None:
@@ -128,20 +110,6 @@ def _kind(annotation: ast.expr | None) -> Any:
     if annotation is None or "tuple[" in ast.unparse(annotation):  # a file has lists, no tuples
         return Any
     try:
-        return eval(ast.unparse(annotation), {"__builtins__": BUILTINS}, _Names())
+        return eval(ast.unparse(annotation), {"__builtins__": BUILTINS}, {**vars(parameters), "Recipe": Recipe})
     except (NameError, TypeError, AttributeError):
         return Any
-
-
-BUILTINS = {kind.__name__: kind for kind in (int, float, bool, str, list, dict, tuple)} | {"None": None}
-
-
-class _Names(dict[str, Any]):
-    """Names of utils/parameters.py, looked up lazily, and Recipe."""
-
-    def __missing__(self, name: str) -> Any:
-        if name == Recipe.__name__:
-            return Recipe
-        if hasattr(parameters, name):
-            return getattr(parameters, name)
-        raise KeyError(name)

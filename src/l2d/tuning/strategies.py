@@ -20,10 +20,6 @@ STARTUP = 5  # trials before optuna's sampler and pruner use the results
 class NothingToSearch(ParameterError):
     """The method has no ρ, and nothing else was named."""
 
-    def under(self, key: str) -> "NothingToSearch":
-        named = super().under(key)
-        return NothingToSearch(named.parameter, named.problem, named.value)
-
 
 @dataclass(frozen=True)
 class Ask:

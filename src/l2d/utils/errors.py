@@ -30,11 +30,11 @@ class ParameterError(L2DError):
 
     def __reduce__(self) -> tuple[type["ParameterError"], tuple[object, ...]]:
         """For pickle: launchers send errors from one process to another."""
-        return ParameterError, (self.parameter, self.problem, *(() if self.value is NO_VALUE else (self.value,)))
+        return type(self), (self.parameter, self.problem, *(() if self.value is NO_VALUE else (self.value,)))
 
     def under(self, key: str) -> "ParameterError":
         """The same error, for `key.parameter`. An empty parameter means the whole object."""
-        return ParameterError(".".join(part for part in (key, self.parameter) if part), self.problem, self.value)
+        return type(self)(".".join(part for part in (key, self.parameter) if part), self.problem, self.value)
 
 
 @contextmanager

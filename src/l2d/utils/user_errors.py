@@ -2,9 +2,7 @@
 
 import argparse
 import os
-import re
 import select
-import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,7 +89,9 @@ def one_line(error: BaseException) -> str:
     if isinstance(cause, ConfigAttributeError | ConfigKeyError) and cause.full_key:
         return f"{cause.full_key}: {unknown('key', str(cause.key), keys_beside(cause))}"
     if isinstance(error, OverrideParseException):
-        return f"{error.override}: {how_to_write(error.override)}"
+        key, equals, _ = error.override.partition("=")
+        quoted = f"""'{key}="VALUE"'; in a mapping, put a backslash before ( ) and ="""
+        return f"{error.override}: {f'Hydra cannot read this value; write {quoted}' if equals else 'must be KEY=VALUE'}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
@@ -100,38 +100,6 @@ def one_line(error: BaseException) -> str:
     first = lines[0]
     reason = str(cause).splitlines()[0] if isinstance(error, HydraException) and str(cause) else ""
     return f"{first}: {reason}" if reason and reason not in first else first
-
-
-def how_to_write(override: str) -> str:
-    """An argument that Hydra cannot read, as it can."""
-    key, equals, value = override.partition("=")
-    if not equals:
-        return "must be KEY=VALUE, without spaces around ="
-    right = f"{key}={_quoted(value)}"
-    if not _is_readable(right):
-        return "Hydra cannot read this value; put the whole argument in single quotes, and close its brackets"
-    return f"Hydra cannot read this value as it stands; write {shlex.quote(right)}"
-
-
-def _quoted(value: str) -> str:
-    """With backslashes in a mapping, whose keys Hydra reads without quotes only; in a list each item by itself."""
-    if value.startswith("{"):
-        return re.sub(r"[()=]", r"\\\g<0>", re.sub(r"[\"']", "", value))
-    if value.startswith("[") and value.endswith("]"):
-        return f"[{','.join(_quoted(item.strip()) for item in value[1:-1].split(','))}]"
-    if value.startswith("[") or re.fullmatch(r"[\w. -]+", value, re.ASCII):
-        return value
-    return '"' + value.replace('"', r"\"") + '"'
-
-
-def _is_readable(override: str) -> bool:
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
-    try:
-        OverridesParser.create().parse_override(override)
-    except HydraException:
-        return False
-    return True
 
 
 def keys_beside(error: ConfigAttributeError | ConfigKeyError) -> list[str]:
