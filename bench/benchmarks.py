@@ -30,7 +30,7 @@ from l2d.data.sheet import read_sheet, write_sheet
 from l2d.utils.text import Z
 from logs import Questions
 from provenance import about
-from records import DOCS, Results, Row, grouped, markdown, parser_of, put, trained
+from records import DOCS, Results, Row, grouped, markdown, mean_of, parser_of, put, trained
 
 RESULTS = Results(
     "benchmarks",
@@ -256,10 +256,6 @@ def trios_table(rows: Sequence[Row]) -> str:
             error = f"± {Z * mean_of(found, 'guarded_error'):.4f}"
             lines[-1].append(f"{mean_of(found, 'gain'):+.4f} → {mean_of(found, 'guarded_gain'):+.4f} {error}")
     return f"{markdown(head, lines)}\n\n{made_by_runs(rows)}"
-
-
-def mean_of(rows: Sequence[Row], column: str) -> float:
-    return statistics.fmean(float(row[column]) for row in rows)
 
 
 def task_losses(row: Row) -> dict[str, float]:

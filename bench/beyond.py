@@ -64,11 +64,9 @@ def collected(runs_dir: Path) -> list[Row]:
 
 def ours(config: Mapping[str, Any]) -> bool:
     """True if a run differs only in the keys from those of experiment=beyond and beyond_aux."""
-    said = [f"{group}={config[group]['name']}" for group in ("dataset", "setup", "experts", "cost")]
-    method, fit = config["method"]["name"], config["experts"].get("cross_fit")
-    said += [f"method={method}", f"aux={config.get('aux', 'none')}"]
-    said += [f"recipe.ema={config['recipe'].get('ema', 0.0)}", *([] if fit is None else [f"experts.cross_fit={fit}"])]
-    return records.usual(config, said)
+    said = [f"method={config['method']['name']}", f"aux={config.get('aux', 'none')}"]
+    said += [f"recipe.ema={config['recipe'].get('ema', 0.0)}"]
+    return records.usual(config, [*records.named_cell(config), *said])
 
 
 def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
@@ -79,7 +77,7 @@ def others(rows: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
         taken(row, method, "argmax")
         for members in found.values()
         for row in members
-        if (method := SETTINGS.get(setting(row))) and (cell(row), method, row["seed"]) not in have
+        if (method := SETTINGS.get(records.setting_of(row))) and (cell(row), method, row["seed"]) not in have
     ]
     return plain + [row for members in found.values() for row in tuned(members)]
 
@@ -88,14 +86,10 @@ def cell(row: Row) -> tuple[str, ...]:
     return tuple(row.get("epochs", row.get("recipe_epochs", "")) if key == "epochs" else row[key] for key in CELL)
 
 
-def setting(row: Row) -> tuple[str, ...]:
-    return tuple(row[key] for key in ("rewards", "shares", "total", "offset"))
-
-
 def tuned(members: Sequence[Row]) -> list[Row]:
     """A cell's runs with sum_others, at the ρ and the decision of least mean validation loss. Empty if there are fewer than three
     settings with three seeds: too few to choose from."""
-    tried = records.grouped((row for row in members if row["rewards"] == "sum_others"), setting)
+    tried = records.grouped((row for row in members if row["rewards"] == "sum_others"), records.setting_of)
     full = [rows for rows in tried.values() if len(rows) >= 3]
     if len(full) < 3:
         return []
@@ -226,8 +220,7 @@ def named(kind: Kind) -> str:
 
 def title(where: tuple[str, ...]) -> str:
     dataset, setup, experts, cross_fit, cost, _ = where
-    fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
-    return f"{records.title_of(dataset)} {setup}, {experts} experts{fit}, {cost.replace('_', ' ')}"
+    return f"{records.cell_title(dataset, setup, f'{experts} experts', cross_fit)}, {cost.replace('_', ' ')}"
 
 
 def docs() -> None:

@@ -14,8 +14,7 @@ from l2d.config import check, compose
 from l2d.runs.folder import RunFolder
 from l2d.runs.summary import format_table
 from provenance import ROOT, commit, machine, versions
-from records import DOCS, markdown, put, save, trained
-from records import read as read_rows
+from records import DOCS, markdown, put, read, save, trained
 
 SEEDS = range(5)
 SETTING = ["dataset=digits", "setup=III", "cost=error"]
@@ -25,7 +24,7 @@ RESULTS = ROOT / "bench" / "results" / "digits.csv"
 
 def main() -> None:
     code = commit()  # now: the tree may change while this runs
-    known = {row["method"]: row for row in (read() if sys.argv[1:] else [])}
+    known = {row["method"]: row for row in (read(RESULTS) if sys.argv[1:] else [])}
     again = {*METHODS} - known.keys() | {*sys.argv[1:]}
     rows = [measure(method, code) if method in again else known[method] for method in METHODS]
     save(RESULTS, list(rows[0]), rows)
@@ -40,11 +39,6 @@ def main() -> None:
     stds = {row["method"]: float(row["std"]) for row in rows}
     if max(means["tdef"], means["mild"]) >= 0.09 or means["mild"] > means["tdef"] + stds["tdef"]:
         sys.exit("error: TDEF and MILD must be below .09, and MILD not above TDEF by more than a std")
-
-
-def read() -> list[dict[str, Any]]:
-    broken = ("mean", "std", "best_single", "fit_seconds")
-    return [row | {key: float(row[key]) for key in broken} for row in read_rows(RESULTS)]
 
 
 def kept(code: str) -> list[str]:
@@ -69,8 +63,11 @@ def measure(method: str, code: str) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     first = rows[0]
-    lines = [[row["method"], f"{row['mean']:.4f} ± {row['std']:.4f}", f"{row['fit_seconds']} s"] for row in rows]
-    lines.append(["*best single expert*", f"{first['best_single']:.4f}", ""])
+    lines = [
+        [row["method"], f"{float(row['mean']):.4f} ± {float(row['std']):.4f}", f"{row['fit_seconds']} s"]
+        for row in rows
+    ]
+    lines.append(["*best single expert*", f"{float(first['best_single']):.4f}", ""])
     made = (
         f"`make bench-digits`: digits, setup III, simulated experts, error; {first['seeds']} seeds, {first['test_rows']} test"
         f" images each; {first['machine']}; {first['versions']}; commit {', '.join(sorted({row['commit'] for row in rows}))}."

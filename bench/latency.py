@@ -21,7 +21,7 @@ from l2d.config import check, compose
 from l2d.data.text.pretrained import MINILM, locate
 from l2d.router.router import Router
 from provenance import about
-from records import DOCS, Results, markdown, parser_of, put, trained
+from records import DOCS, Results, grouped, markdown, parser_of, put, trained
 
 BATCHES = (1, 8, 64, 512)
 FIGURES = "n ms_per_call ms_per_query ms_slowest load_seconds threads commit machine versions"
@@ -85,26 +85,18 @@ def main() -> None:
     for row in rows:
         print(" ".join(f"{key}={row[key]}" for key in CALLS.fields[:-3]))
     CALLS.add(rows)
-    put(DOCS / "llm_routing.md", "latency", table(read()))
-
-
-def read() -> list[Row]:
-    """The rows by router, the smallest batch first."""
-    whole, broken = ("batch", "n", "threads"), ("ms_per_call", "ms_per_query", "ms_slowest", "load_seconds")
-    rows: list[Row] = []
-    for row in CALLS.read():
-        rows.append({**row, **{key: int(row[key]) for key in whole}, **{key: float(row[key]) for key in broken}})
-    return sorted(rows, key=lambda row: (list(ROUTERS).index(row["router"]), row["batch"]))
+    put(DOCS / "llm_routing.md", "latency", table(CALLS.read()))
 
 
 def table(rows: Sequence[Row]) -> str:
     """Milliseconds per query by router and batch size."""
     lines = []
-    for name in dict.fromkeys(row["router"] for row in rows):
-        here = {row["batch"]: row for row in rows if row["router"] == name}
-        times = [f"{here[batch]['ms_per_query']:.3g} ms" for batch in BATCHES]
-        lines.append([f"`{name}` ({here[1]['dataset']})", *times, f"{here[1]['load_seconds']:.1f} s"])
-    first, calls = rows[0], min(row["n"] for row in rows)
+    ordered = sorted(rows, key=lambda row: (list(ROUTERS).index(row["router"]), int(row["batch"])))
+    for name, some in grouped(ordered, lambda row: row["router"]).items():
+        here = {int(row["batch"]): row for row in some}
+        times = [f"{float(here[batch]['ms_per_query']):.3g} ms" for batch in BATCHES]
+        lines.append([f"`{name}` ({here[1]['dataset']})", *times, f"{float(here[1]['load_seconds']):.1f} s"])
+    first, calls = ordered[0], min(int(row["n"]) for row in rows)
     where = f"{first['machine']}, {first['threads']} threads; {first['versions']}; commit {first['commit']}"
     head = ("router", *(f"{batch} at a time" for batch in BATCHES), "loading")
     return f"{markdown(head, lines)}\n\nPer query, median of at least {calls} calls; {where}."

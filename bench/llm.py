@@ -31,8 +31,9 @@ RUNS = Results(
     "validation test guarded constant single oracle ratios n machine torch commit",
     compared="validation test guarded torch",
 )
-FACTS = "n single subject_table oracle strong_error oracle_error guessing_error"
-DATA = Results("llm_data", "label setup prices", FACTS)
+DATA = Results(
+    "llm_data", "label setup prices", "n single subject_table oracle strong_error oracle_error guessing_error"
+)
 LEVELS = ("0 0 0", "0.1 0.05 0", "0.3 0.15 0", "0.6 0.3 0", "1.2 0.6 0")
 METHODS = ("tdef", "mild_uniform", "cwce", "cost_regression", "plugin", "label_regression")
 TRIOS = {"llama": "llama-3-70b, llama-2-13b, llama-2-7b", "mixtral": "mixtral-8x22b, mixtral-8x7b-instruct, mistral-7b"}
@@ -148,8 +149,7 @@ def tally(rows: Sequence[Row], method: str, checkpoint: str, column: str) -> lis
 
 def more_than_single(rows: Sequence[Row], column: str) -> tuple[float, float, float]:
     """Mean and 95 % interval over seeds."""
-    ours, single = ({int(row["seed"]): float(row[name]) for row in rows} for name in (column, "single"))
-    found = paired_interval(ours, single)
+    found = paired_interval(*(records.by_seed(rows, name) for name in (column, "single")))
     assert found is not None
     return found
 

@@ -15,10 +15,13 @@ import records
 from records import DOCS, RAN, Results, Row
 
 CELL = ("dataset=cifar100", "setup=III", "recipe=paper", "recipe.precision=bf16-mixed")
-PARTS = {"as it is": "", "no weight decay": "recipe.optimizer.weight_decay=0"}
-PARTS |= {"cosine schedule": "recipe.schedule=cosine"}
-SIZES = {("tdef", "1"): "", ("tdef", "5.2"): "method.rho=5.2"}
-SIZES |= {("mild", "1"): "method.rho=1", ("mild", "by the theory, 5.2"): ""}
+PARTS = {
+    "as it is": "",
+    "no weight decay": "recipe.optimizer.weight_decay=0",
+    "cosine schedule": "recipe.schedule=cosine",
+}
+THEORY = ("mild", "by the theory, 5.2")
+SIZES = {("tdef", "1"): "", ("tdef", "5.2"): "method.rho=5.2", ("mild", "1"): "method.rho=1", THEORY: ""}
 LAST = 20  # epochs
 FIGURES = f"validation test best_validation swing {RAN}"
 CHANGED = Results("paper_recipe", "dataset setup method rho part seed", FIGURES, compared="test")
@@ -51,13 +54,12 @@ def asked(config: Mapping[str, Any]) -> list[tuple[tuple[str, str], str]]:
 
 def unchanged() -> list[Row]:
     """The runs of the paper's experiments with the paper's recipe."""
-    names = {"tdef": "1", "mild": "by the theory, 5.2"}
     cell = {"dataset": "cifar100", "setup": "III", "experts": "synthetic", "cost": "error"}
     cell |= {"recipe": "paper", "precision": "bf16-mixed"}
     return [
-        row | {"rho": names[row["method"]], "part": "as it is"}
-        for row in records.read(CHANGED.file.with_name("paper_runs.csv"))
-        if row["method"] in names and all(row[name] == value for name, value in cell.items())
+        row | {"rho": rho, "part": "as it is"}
+        for method, rho in (("tdef", "1"), THEORY)
+        for row in records.paper_runs(method=method, **cell)
     ]
 
 

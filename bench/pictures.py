@@ -24,7 +24,7 @@ from l2d.analysis.curve.measure import measure_group
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
 from provenance import ROOT, about
-from records import Row, parser_of, read, save, title_of, trained
+from records import Row, mean_of, parser_of, read, save, setting_of, title_of, trained
 
 sys.path.insert(0, str(ROOT / "examples"))
 from simplex import simplex_figure, simplex_regions
@@ -116,7 +116,7 @@ def collapse(rows: Sequence[Row]) -> Figure:
     """Shares of the oracle, of a router that collapsed, and of MILD. rows: of bench/results/why_mild.csv."""
     here = [row for row in rows if tuple(row[key] for key in WHERE) == CELL]
     drawn = [row for row in here if int(row["seed"]) in SEEDS]
-    bare, default = ([row for row in drawn if setting(row) == wanted] for wanted in (UNEQUAL, DEFAULT_MILD))
+    bare, default = ([row for row in drawn if setting_of(row) == wanted] for wanted in (UNEQUAL, DEFAULT_MILD))
     panels = [
         ("oracle", mean_shares(bare, "oracle"), None, GREEN),
         ("collapsed:\nunequal ρ,\nargmax", mean_shares(bare, "ratios"), mean_of(bare, "argmax"), RED),
@@ -200,20 +200,8 @@ def _note(picture: Figure, text: str) -> None:
     picture.supxlabel("\n".join(textwrap.wrap(text, 125)), fontsize=8.5, color="0.35", x=0.01, ha="left")
 
 
-def setting(row: Row) -> tuple[str, ...]:
-    return tuple(row[key] for key in ("rewards", "shares", "total", "offset"))
-
-
-def numbers(text: str) -> list[float]:
-    return [float(number) for number in text.split()]
-
-
-def mean_of(rows: Sequence[Row], column: str) -> float:
-    return statistics.fmean(float(row[column]) for row in rows)
-
-
 def mean_shares(rows: Sequence[Row], column: str) -> list[float]:
-    return [statistics.fmean(shares) for shares in zip(*(numbers(row[column]) for row in rows), strict=True)]
+    return [statistics.fmean(shares) for shares in zip(*(map(float, row[column].split()) for row in rows), strict=True)]
 
 
 def measure(runs_dir: Path) -> None:
@@ -246,11 +234,11 @@ def draw(out: Path) -> list[Path]:
             "regions.svg": regions((1, 0.6, 0.3), 60),
         }
         out.mkdir(parents=True, exist_ok=True)
-        drawn = [save_picture(picture, out / name) for name, picture in pictures.items()]
+        for name, picture in pictures.items():
+            picture.savefig(out / name, dpi=100, metadata={"Date": None})  # no date and no version of matplotlib
     for name, text in badges().items():
         (out / name).write_text(text, encoding="utf-8")
-        drawn.append(out / name)
-    return drawn
+    return [out / name for name in (*pictures, *badges())]
 
 
 def badges() -> dict[str, str]:
@@ -278,12 +266,6 @@ def badge(left: str, right: str, colour: str) -> str:
             "</svg>\n",
         ]
     )
-
-
-def save_picture(picture: Figure, file: Path) -> Path:
-    """Without date and matplotlib version in the file."""
-    picture.savefig(file, dpi=100, metadata={"Date": None})
-    return file
 
 
 def main() -> None:

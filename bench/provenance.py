@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def commit() -> str:
     """The commit measured, marked if src/ or conf/ had uncommitted changes."""
-
     if "L2D_COMMIT" in os.environ:  # where the source was copied without its history
         return os.environ["L2D_COMMIT"]
 

@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import re
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,7 +54,9 @@ class Results:
         return read(self.file)
 
     def write(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        write(self.file, self.fields, self.keys.split(), rows)
+        """Write the rows by their keys; the last of several with the same keys counts."""
+        known = {tuple(str(row[key]) for key in self.keys.split()): row for row in rows}
+        save(self.file, self.fields, [row for _, row in sorted(known.items())])
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write rows beside the rows of the file; those with the same keys are replaced."""
@@ -85,6 +88,11 @@ def collect_or_docs(
 
 def title_of(dataset: str) -> str:
     return titles()["dataset"].get(dataset, dataset)
+
+
+def cell_title(dataset: str, setup: str, experts: str, cross_fit: str) -> str:
+    fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
+    return f"{title_of(dataset)} {setup}, {experts}{fit}"
 
 
 def trained(overrides: Sequence[str]) -> tuple[RunFolder, RunMetrics]:
@@ -132,6 +140,12 @@ def where(timing: Mapping[str, Any]) -> str:
 def cell_of(config: Mapping[str, Any]) -> Row:
     names = {group: str(config[group]["name"]) for group in ("dataset", "setup", "experts", "cost")}
     return names | {"cross_fit": str(config["experts"].get("cross_fit", ""))}
+
+
+def named_cell(config: Mapping[str, Any]) -> list[str]:
+    """The overrides that name a run's cell."""
+    keys = {"cross_fit": "experts.cross_fit"}
+    return [f"{keys.get(key, key)}={value}" for key, value in cell_of(config).items() if value]
 
 
 def row_of(config: Mapping[str, Any], metrics: RunMetrics, timing: Mapping[str, Any]) -> Row:
@@ -183,12 +197,6 @@ def merged(old: Sequence[Row], new: Sequence[Row], keys: Sequence[str], results:
     return list(known.values())
 
 
-def write(file: Path, fields: Sequence[str], keys: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write the rows by their keys; the last of several with the same keys counts."""
-    known = {tuple(str(row[key]) for key in keys): row for row in rows}
-    save(file, fields, [row for _, row in sorted(known.items())])
-
-
 def save(file: Path, fields: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
     with file.open("w", newline="", encoding="utf-8") as lines:
         writer = csv.DictWriter(lines, fields, restval="", extrasaction="ignore", lineterminator="\n")
@@ -208,6 +216,20 @@ def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     for item in items:
         found[key(item)].append(item)
     return dict(found)
+
+
+def setting_of(row: Row) -> tuple[str, ...]:
+    return tuple(row[key] for key in ("rewards", "shares", "total", "offset"))
+
+
+def mean_of(rows: Sequence[Row], column: str) -> float:
+    return statistics.fmean(float(row[column]) for row in rows)
+
+
+def paper_runs(**cell: str) -> list[Row]:
+    """The runs of the paper's experiments (bench/verdicts.py) with these values."""
+    rows = read(ROOT / "bench" / "results" / "paper_runs.csv")
+    return [row for row in rows if all(row[name] == value for name, value in cell.items())]
 
 
 def by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -132,8 +133,6 @@ async def ready(port: int) -> None:
 
 
 def free_port() -> int:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
 

@@ -65,15 +65,10 @@ def write_hour(folder: Path, run: Path, rng: np.random.Generator) -> None:
     log = OutcomeLog(folder / "log.sqlite")
     decisions = []
     for seconds, expert, choice, explored in zip(ago, experts, preferred, drawn, strict=True):
-        name, by = f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}", "explore" if explored else "router"
-        made: dict[str, Any] = {
-            "id": name,
-            "run": str(run),
-            "expert": str(expert),
-            "router_choice": choice,
-            "decided_by": by,
-        }
-        decisions.append(Decision(**made, propensity=None, price=PRICES[MODELS.index(expert)]))
+        made: dict[str, Any] = {"run": str(run), "expert": str(expert), "router_choice": choice}
+        made |= {"decided_by": "explore" if explored else "router", "price": PRICES[MODELS.index(expert)]}
+        name = f"{id_at(time.time() - float(seconds))}{secrets.token_hex(10)}"
+        decisions.append(Decision(id=name, propensity=None, **made))
     log.add_decisions(decisions).result()
     judged = [
         ReportedOutcome(one.id, float(row[MODELS.index(one.expert)]), None)

@@ -73,9 +73,7 @@ def rates(workers: list[Span], epochs: list[tuple[float, float, int]]) -> dict[i
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--data-dir", default="data")
-    new = "a new folder: finished runs would be skipped and not measured"
-    parser.add_argument("--runs-dir", required=True, help=new)
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "sharing.csv")
+    parser.add_argument("--runs-dir", required=True, help="a new folder: finished runs would not be measured")
     arguments = parser.parse_args()
     if Path(arguments.runs_dir).exists() and any(Path(arguments.runs_dir).iterdir()):
         parser.error(f"--runs-dir {arguments.runs_dir}: is not empty")
@@ -110,7 +108,7 @@ def main() -> None:
         }
         for k, (rate, seconds) in rates(spans, epochs).items()
     ]
-    save(arguments.out, list(rows[0]), rows)
+    save(ROOT / "bench" / "results" / "sharing.csv", list(rows[0]), rows)
     for row in rows:
         print(f"{row['runs_at_once']} at once: {row['images_per_second']:,} images/s over {row['seconds']} s")
 

@@ -8,7 +8,6 @@ timed: it fills the file caches and shows whether torch is imported. Folders are
 """
 
 import argparse
-import csv
 import os
 import re
 import statistics
@@ -103,22 +102,19 @@ def imported(package: str, text: str) -> bool:
 def table(rows: Sequence[Row]) -> str:
     lines = ["| | command | seconds | CPU seconds | peak memory | torch imported |", "|---" * 6 + "|"]
     for row in rows:
-        cells = [row["what"], f"`{row['command']}`", row["seconds"], row["cpu_seconds"], f"{row['memory_mib']} MiB"]
-        cells.append(row["torch"])
-        lines.append(f"| {' | '.join(cells)} |")
+        used = f"{row['seconds']} | {row['cpu_seconds']} | {row['memory_mib']} MiB | {row['torch']}"
+        lines.append(f"| {row['what']} | `{row['command']}` | {used} |")
     first = rows[0]
     said = f"`python bench/startup.py`, median of n = {first['n']} fresh processes each"
     return "\n".join([*lines, "", f"{said}; {first['machine']}; {first['versions']}; commit {first['commit']}."])
 
 
 def write(rows: Sequence[Row]) -> None:
-    from provenance import commit, machine, versions
+    from provenance import about
+    from records import save
 
-    known = {"commit": commit(), "machine": machine(), "versions": versions()}
-    with RESULTS.open("w", newline="", encoding="utf-8") as content:
-        writer = csv.DictWriter(content, [*rows[0], *known], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(row | known for row in rows)
+    made = about("")
+    save(RESULTS, [*rows[0], "commit", "machine", "versions"], [made | row for row in rows])
 
 
 def main() -> None:

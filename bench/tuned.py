@@ -6,11 +6,10 @@ python bench/tuned.py docs
 
 import json
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import records
+from l2d.runs.folder import RunFolder
 from provenance import commit
 from records import DOCS, RAN, Results, Row
 
@@ -26,25 +25,21 @@ def collected(runs_dir: Path) -> list[Row]:
         names = dict(zip(NAMES, file.parts[-7:-2], strict=True))
         chosen = ", ".join(f"{key.removeprefix('method.')}={value}" for key, value in found["settings"].items())
         for seed, loss in found["test_deferral_loss"]["tuned"].items():
-            run = file.parent / found["winner"] / f"seed={seed}"
-            timing, metrics = (load(run / f"{name}.json") for name in ("timing", "metrics"))
+            run = RunFolder(file.parent / found["winner"] / f"seed={seed}")
+            timing = run.timing()
             row = {**names, "seed": seed, "chosen": chosen, "trials": str(found["trials"]), "test": f"{loss:.6f}"}
-            row |= {"validation": f"{found['validation_deferral_loss']:.6f}", "n": str(metrics["rows"]["test"])}
+            row |= {"validation": f"{found['validation_deferral_loss']:.6f}", "n": str(run.metrics().rows.test)}
             made = {"machine": records.where(timing), "torch": timing["torch"], "commit": commit()}
             rows.append(row | made)
     return rows
 
 
-def load(file: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
-
-
 def table(rows: Sequence[Row], untuned: Sequence[Row]) -> str:
     """untuned: runs of the paper's experiments; those with our recipe are compared."""
-    tests = {names: records.by_seed(list(some), "test") for names, some in grouped(rows)}
-    before = {names: records.by_seed(list(some), "test") for names, some in grouped(untuned)}
-    chosen = {names: next(iter(some))["chosen"] for names, some in grouped(rows)}
+    tests, before = (
+        {names: records.by_seed(some, "test") for names, some in by_names(part).items()} for part in (rows, untuned)
+    )
+    chosen = {names: some[0]["chosen"] for names, some in by_names(rows).items()}
     lines = []
     for names, tuned in tests.items():
         plain, rival = before.get(names, {}), tests.get((*names[:-1], "tdef"), {})
@@ -54,20 +49,13 @@ def table(rows: Sequence[Row], untuned: Sequence[Row]) -> str:
     return f"{records.markdown(HEAD, lines)}\n\n`python bench/tuned.py docs`; {records.made(rows)}."
 
 
-def grouped(rows: Sequence[Row]) -> Any:
-    def names(row: Row) -> tuple[str, ...]:
-        return tuple(row[name] for name in NAMES)
-
-    return groupby(sorted(rows, key=names), names)
-
-
-def ours() -> list[Row]:
-    """The runs of the paper's experiments with our recipe."""
-    return [row for row in records.read(TUNED.file.with_name("paper_runs.csv")) if row["recipe"] == "fast"]
+def by_names(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    found = records.grouped(rows, lambda row: tuple(row[name] for name in NAMES))
+    return dict(sorted(found.items()))
 
 
 def docs() -> None:
-    records.put(DOCS / "verdicts.md", "tuned", table(TUNED.read(), ours()))
+    records.put(DOCS / "verdicts.md", "tuned", table(TUNED.read(), records.paper_runs(recipe="fast")))
 
 
 if __name__ == "__main__":

@@ -74,9 +74,7 @@ def plain(config: Mapping[str, Any]) -> bool:
     rule = method["rho"] if isinstance(method["rho"], dict) else {"values": None, "groups": None, "counts": "cheapest"}
     if (rule["values"], rule["groups"], rule["counts"]) != (None, None, "cheapest"):
         return False
-    said = [f"{group}={config[group]['name']}" for group in ("dataset", "setup", "experts", "cost")]
-    fit = config["experts"].get("cross_fit")
-    return records.usual(config, [*said, *([] if fit is None else [f"experts.cross_fit={fit}"])], free=["method"])
+    return records.usual(config, records.named_cell(config), free=["method"])
 
 
 def size(row: Row) -> float:
@@ -85,9 +83,7 @@ def size(row: Row) -> float:
 
 
 def title(cell: tuple[str, ...]) -> str:
-    dataset, setup, experts, cross_fit, _ = cell
-    fit = f", cross-fit {cross_fit}" if cross_fit not in ("", "1") else ""
-    return f"{records.title_of(dataset)} {setup}, {experts}{fit}"
+    return records.cell_title(*cell[:4])
 
 
 def cells(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
@@ -146,12 +142,9 @@ def choice_table(rows: Sequence[Row]) -> str:
 
 def curves(rows: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
     """By cell, the runs whose ρ has offset 0 or is the same for all experts: there only the size of ρ varies."""
-    found = {cell: [row for row in members if sized(row)] for cell, members in cells(rows).items()}
+    sized = [row for row in rows if row["shares"] == "uniform" or float(row["offset"]) == 0]
+    found = cells(sized)
     return {cell: members for cell, members in found.items() if any(row["shares"] == "cheapest" for row in members)}
-
-
-def sized(row: Row) -> bool:
-    return row["shares"] == "uniform" or float(row["offset"]) == 0
 
 
 def curve_table(rows: Sequence[Row]) -> str:

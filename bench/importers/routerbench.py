@@ -21,16 +21,9 @@ EXPORT = "import pandas; pandas.read_pickle('{0}.pkl').to_parquet('{0}.parquet')
 
 
 def routerbench_outcomes(files: Sequence[Path]) -> RecordedOutcomes:
-    """Several files must have the same models; ids are then FILE/sample_id."""
+    """Several files must have the same models; ids are then FILE/sample_id. A model without a price is left out."""
     check_splits(files)
-    sheets = {file: _exported(file) for file in files}
-    notes = [
-        f"{file}: {name} is left out: no column {name}{PRICE}"
-        for file, sheet in sheets.items()
-        for name in _unpriced(sheet)
-    ]
-    found = stacked({file: _scored(sheet, one_of_several=len(files) > 1) for file, sheet in sheets.items()})
-    return RecordedOutcomes(found.columns, [*notes, *found.notes])
+    return stacked({file: _scored(_exported(file), one_of_several=len(files) > 1) for file in files})
 
 
 def _exported(file: Path) -> Sheet:
@@ -45,21 +38,14 @@ def _exported(file: Path) -> Sheet:
         if name not in sheet.columns:
             raise L2DError(f"{file}: no column {name}; there are {listed(sheet.names)}")
     if len(models) < 2:
-        absent = listed([f"{name}{PRICE}" for name in _unpriced(sheet)]) or f"of a second MODEL{PRICE}"
         raise L2DError(
-            f"{file}: no column {absent}; routing needs two models or more, and only {models[0]} has a price"
+            f"{file}: routing needs two models or more, and only {models[0]} has a column {models[0]}{PRICE}"
         )
     return sheet
 
 
 def _models(sheet: Sheet) -> list[str]:
     return [name.removesuffix(PRICE) for name in sheet.names if name.endswith(PRICE)]
-
-
-def _unpriced(sheet: Sheet) -> list[str]:
-    """Columns of numbers that would be models if they had a price."""
-    taken = (*ABOUT_QUESTION, *_models(sheet))
-    return [name for name in sheet.names if "|" not in name and name not in taken and sheet.looks_numeric(name)]
 
 
 def _scored(sheet: Sheet, one_of_several: bool) -> Columns:

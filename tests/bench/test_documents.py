@@ -24,8 +24,8 @@ TABLES: list[tuple[str, Callable[[ModuleType], str], str, str]] = [
     ("budget", lambda it: it.table(it.POINTS.read()), "llm_routing", "budget"),
     ("serve", lambda it: it.table(it.RESULTS.read()), "serving", "serve-speed"),
     ("speed_docs", lambda it: it.sharing(), "scaling", "sharing"),
-    ("digits", lambda it: it.table(it.read()), "digits", "bench-digits"),
-    ("latency", lambda it: it.table(it.read()), "llm_routing", "latency"),
+    ("digits", lambda it: it.table(it.read(it.RESULTS)), "digits", "bench-digits"),
+    ("latency", lambda it: it.table(it.CALLS.read()), "llm_routing", "latency"),
     ("why_mild", lambda it: it.choice_table(it.RUNS.read()), "why_mild", "choice"),
     ("rho_size", lambda it: it.table(it.SIZES.read(), "synthetic"), "why_mild", "mass"),
     ("rho_size", lambda it: it.table(it.SIZES.read(), "trained"), "why_mild", "mass-trained"),
@@ -35,7 +35,7 @@ TABLES: list[tuple[str, Callable[[ModuleType], str], str, str]] = [
     ("logs", lambda it: it.coverage_table(), "llm_routing", "log coverage"),
     ("verdicts", lambda it: it.page(it.RUNS.read()), "verdicts", "verdicts"),
     ("paper_recipe", lambda it: it.table([*it.unchanged(), *it.CHANGED.read()]), "verdicts", "paper_recipe"),
-    ("tuned", lambda it: it.table(it.TUNED.read(), it.ours()), "verdicts", "tuned"),
+    ("tuned", lambda it: it.table(it.TUNED.read(), it.records.paper_runs(recipe="fast")), "verdicts", "tuned"),
 ]
 
 

