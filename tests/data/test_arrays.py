@@ -6,8 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from l2d.core.prices import PriceUnit
 from l2d.data import arrays
-from l2d.data.arrays import Answers, Seen, channel_statistics
+from l2d.data.arrays import Answers, Arrays, Panel, Seen, channel_statistics
 
 NAN = float("nan")
 Rows = list[list[float]]
@@ -30,25 +31,26 @@ def test_rows_move_to_the_front(data: st.DataObject, n: int, at_a_time: int) -> 
 
 def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
     """Rows 0, 2 and 3 are for training, rows 1 and 4 for the test."""
-    five = torch.arange(5.0).double()[:, None]
-    found = arrays.divided_arrays(
-        torch.arange(5.0)[:, None],
-        torch.tensor([5, 6, 7, 8, 9]),
+    five, labels, unit = torch.arange(5.0).double()[:, None], torch.tensor([5, 6, 7, 8, 9]), PriceUnit(2.0)
+    answers = Answers(five + torch.tensor([10, 20]), (five + 30).long(), five + 40)
+    whole = Arrays(
+        five.float(),
+        labels,
+        five[:0],
+        labels[:0],
         10,
-        train=torch.tensor([0, 2, 3]),
-        test=torch.tensor([1, 4]),
-        experts=("a", "b"),
-        answers=Answers(five + torch.tensor([10, 20]), (five + 30).long(), five + 40),
+        panel=Panel(("a", "b"), answers, answers[:0], unit=unit),
         groups=torch.tensor([0, 1, 2, 0, 1]),
-        categories=list("ABCDE"),
-        texts=list("vwxyz"),
+        train_categories=tuple("ABCDE"),
+        train_ids=np.array([*"pqrst"]),
+        texts=(list("vwxyz"), []),
         seen=Seen(("x",)),
-        validation=torch.tensor([1]),
     )
+    found = arrays.divided(whole, torch.tensor([0, 2, 3]), torch.tensor([1, 4]), torch.tensor([1]))
     assert (found.train_inputs.tolist(), found.test_inputs.tolist()) == ([[0], [2], [3]], [[1], [4]])
     assert (found.train_labels.tolist(), found.test_labels.tolist()) == ([5, 7, 8], [6, 9])
     assert found.panel is not None
-    assert found.panel.names == ("a", "b")
+    assert (found.panel.names, found.panel.unit) == (("a", "b"), unit)
     for part, rows in ((found.panel.train, [0, 2, 3]), (found.panel.test, [1, 4])):
         assert part.predictions is not None
         assert part.prices is not None
@@ -56,7 +58,11 @@ def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
         assert part.predictions.tolist() == [[30 + row] for row in rows]
         assert part.prices.tolist() == [[40 + row] for row in rows]
     assert found.groups is not None
-    assert found.groups.tolist() == [0, 2, 0]
+    assert found.test_groups is not None
+    assert (found.groups.tolist(), found.test_groups.tolist()) == ([0, 2, 0], [1, 1])
+    assert found.train_ids is not None
+    assert found.ids is not None
+    assert (found.train_ids.tolist(), found.ids.tolist()) == (["p", "r", "s"], ["q", "t"])
     assert (found.train_categories, found.categories) == (("A", "C", "D"), ("B", "E"))
     assert found.texts == (["v", "x", "y"], ["w", "z"])
     assert found.validation is not None
@@ -66,7 +72,7 @@ def test_all_that_belongs_to_a_row_goes_to_its_side() -> None:
 
 def test_inputs_and_labels_of_both_sides_are_part_of_the_fingerprint() -> None:
     labels, inputs = torch.tensor([0, 1]), torch.zeros(2, 1)
-    known = arrays.Arrays(inputs, labels, inputs, labels, 2)
+    known = Arrays(inputs, labels, inputs, labels, 2)
     others = [replace(known, train_inputs=inputs + 1), replace(known, train_labels=labels + 1)]
     others += [replace(known, test_inputs=inputs + 1), replace(known, test_labels=labels + 1)]
     assert len({arrays.content_of(one) for one in (known, *others)}) == 5

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from l2d.data.arrays import Seen
-from l2d.data.inputs import array_inputs, decode_images, image_inputs, read_images, row_inputs, sheet_inputs
+from l2d.data.inputs import array_inputs, decode_images, image_inputs, row_inputs, sheet_inputs
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError
 
@@ -28,7 +28,7 @@ def test_image_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     Image.new("L", (8, 8), 100).save(tmp_path / "a.png")
     sheet = Sheet(Path("elsewhere", "table.csv"), {"file": pa.array(["~/a.png"])})
-    assert read_images(sheet, "file", (8, 8, 1)).unique().tolist() == [100]
+    assert sheet_inputs(sheet, Seen(image="file"), (8, 8, 1), lengths).unique().tolist() == [100]
 
 
 def test_rows_and_arrays() -> None:

@@ -14,7 +14,7 @@ from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, write_s
 from l2d.utils.errors import L2DError, ParameterError
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.CSV", "t.parquet", "t.PARQUET"])
+@pytest.mark.parametrize("name", ["t.CSV", "t.parquet"])
 def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     """Also into a folder that is not there yet; the ending may be in capitals."""
     path = tmp_path / "new" / "folder" / name
@@ -63,6 +63,8 @@ def test_only_a_csv_has_a_header(name: str, column: str, counted: str, nothing: 
     assert str(refused.value).endswith(counted)
     with pytest.raises(ParameterError, match=f"^label=y: no such {column} in .*; there are x$"):
         sheet.check_column("label", "y")
+    with pytest.raises(ParameterError, match=r"^text=promt: .* prompt\?$"):
+        Sheet(path, {"prompt": []}).check_column("text", "promt")
     if nothing is not None:
         write_sheet(path, {"x": []})
         with pytest.raises(L2DError, match=f": {nothing}$"):
@@ -167,7 +169,6 @@ def test_values_of_several_kinds_under_one_key(tmp_path: Path) -> None:
     ("lines", "expected"),
     [
         (['{"a": "hi \\ud83d"}', '{"a": "\\ud83d\\udc4d"}'], {"a": ["hi ?", "👍"]}),  # a whole one stays
-        (['{"a": ["\\udc4d"]}', '{"a": ["x"]}'], {"a": [["?"], ["x"]]}),
         (['{"a": "cut \\ud83d"}', '{"a": 3}'], {"a": ["cut ?", "3"]}),
         (['{"a": 1, "b\\ud83d": 2}'], {"a": [1], "b?": [2]}),
     ],
@@ -185,11 +186,3 @@ def test_half_of_a_character_is_written_as_a_question_mark(tmp_path: Path, suffi
     sheet = read_sheet(tmp_path / f"t{suffix}")
     assert sheet.columns["a?"].to_pylist() == ["hi ?", "👍", None if suffix == ".parquet" else ""]
     assert sheet.columns["b"].to_pylist() == [1, None, 0.5]
-
-
-def test_a_misspelt_column(tmp_path: Path) -> None:
-    write_sheet(tmp_path / "t.csv", {"prompt": ["a"], "time": [1]})
-    sheet = read_sheet(tmp_path / "t.csv")
-    for column, words in (("promt", r"prompt\?$"), ("xyz", "prompt, time$")):
-        with pytest.raises(ParameterError, match=rf"^text={column}: no such column .*{words}"):
-            sheet.check_column("text", column)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ SAMPLED = 10_000_000
 
 @dataclass(frozen=True)
 class Answers:
-    """What p experts did on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data; NaN where an expert
+    """Outcomes of p experts on n rows. errors: float64 [n, p], 1[g_k(x) ≠ y] or a cost that came with the data; NaN where an expert
     was not asked. If known: predictions int64 [n, p]; prices and latencies of each row [n, p], NaN where not known; and
     propensities [n, p], the chance of being asked where an expert was."""
 
@@ -31,7 +30,7 @@ class Answers:
     latencies: Tensor | None = None
     propensities: Tensor | None = None
 
-    def __getitem__(self, rows: Tensor) -> Answers:
+    def __getitem__(self, rows: Tensor | slice) -> Answers:
         return Answers(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 
     def followed_by(self, other: Answers) -> Answers:
@@ -87,7 +86,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a router sees of a query: columns of numbers, in this order, then a column of text; or an image, in a table a column
+    """The inputs of a router: columns of numbers, in this order, then a column of text; or an image, in a table a column
     of paths. white: the pixel value of white."""
 
     features: tuple[str, ...] = ()
@@ -126,43 +125,32 @@ class Arrays:
     seen: Seen = Seen()
 
 
-def divided_arrays(
-    inputs: Tensor,
-    labels: Tensor,
-    num_classes: int,
-    *,
-    train: Tensor,
-    test: Tensor,
-    experts: tuple[str, ...],
-    answers: Answers | None,
-    groups: Tensor | None,
-    categories: Sequence[str] | None,
-    texts: Sequence[str] | None,
-    seen: Seen,
-    ids: np.ndarray | None = None,
-    validation: Tensor | None = None,
-) -> Arrays:
-    """The rows of one table, divided into training and test rows, both in ascending order. `inputs` is overwritten."""
+def divided(whole: Arrays, train: Tensor, test: Tensor, validation: Tensor | None = None) -> Arrays:
+    """Divide the training rows of `whole`, which has no test rows, into training and test rows, both in ascending order. The inputs
+    of `whole` are overwritten. validation: which of the training rows the data reserve for it."""
     import torch
 
-    rows = train.tolist(), test.tolist()
-    train_inputs, test_inputs = moved_to_the_front(inputs, torch.cat([train, test])).tensor_split([len(train)])
+    panel, groups, categories, ids = whole.panel, whole.groups, whole.train_categories, whole.train_ids
+    texts, (kept, held) = whole.texts and whole.texts[0], (train.tolist(), test.tolist())
+    train_inputs, test_inputs = moved_to_the_front(whole.train_inputs, torch.cat([train, test])).tensor_split(
+        [len(train)]
+    )
     return Arrays(
         train_inputs,
-        labels[train],
+        whole.train_labels[train],
         test_inputs,
-        labels[test],
-        num_classes,
+        whole.train_labels[test],
+        whole.num_classes,
         validation=validation,
-        panel=None if answers is None else Panel(experts, answers[train], answers[test]),
+        panel=None if panel is None else replace(panel, train=panel.train[train], test=panel.train[test]),
         groups=None if groups is None else groups[train],
         test_groups=None if groups is None else groups[test],
-        categories=None if categories is None else tuple(categories[row] for row in rows[1]),
-        train_categories=None if categories is None else tuple(categories[row] for row in rows[0]),
+        categories=None if categories is None else tuple(categories[row] for row in held),
+        train_categories=None if categories is None else tuple(categories[row] for row in kept),
         ids=None if ids is None else ids[test.numpy()],
         train_ids=None if ids is None else ids[train.numpy()],
-        texts=None if texts is None else ([texts[row] for row in rows[0]], [texts[row] for row in rows[1]]),
-        seen=seen,
+        texts=None if texts is None else ([texts[row] for row in kept], [texts[row] for row in held]),
+        seen=whole.seen,
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Arrays, divided_arrays
+from l2d.data.arrays import Arrays, divided
 from l2d.data.splits import cross_validation_fold
 
 
@@ -17,7 +17,7 @@ def pooled(arrays: Arrays) -> Arrays:
     groups, categories, both = arrays.groups, arrays.categories, arrays.train_categories
     if panel is not None:
         answers = panel.train.followed_by(panel.test)
-        panel = replace(panel, train=answers, test=answers[torch.arange(0)])
+        panel = replace(panel, train=answers, test=answers[:0])
     return Arrays(
         torch.cat([arrays.train_inputs, arrays.test_inputs]),
         torch.cat([arrays.train_labels, arrays.test_labels]),
@@ -38,21 +38,4 @@ def pooled(arrays: Arrays) -> Arrays:
 def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]:
     """The rows of `pooled`, one of the folds held out as test rows; and which rows these are. fold: "2/5" is the second of five."""
     train, test = cross_validation_fold(whole, fold, seed)
-    panel = whole.panel
-    found = divided_arrays(
-        whole.train_inputs.clone(),
-        whole.train_labels,
-        whole.num_classes,
-        train=train,
-        test=test,
-        experts=() if panel is None else panel.names,
-        answers=None if panel is None else panel.train,
-        groups=whole.groups,
-        categories=whole.train_categories,
-        ids=whole.train_ids,
-        texts=None if whole.texts is None else whole.texts[0],
-        seen=whole.seen,
-    )
-    if panel is not None and found.panel is not None:
-        found = replace(found, panel=replace(panel, train=found.panel.train, test=found.panel.test))
-    return found, test
+    return divided(replace(whole, train_inputs=whole.train_inputs.clone()), train, test), test

@@ -27,7 +27,10 @@ NO_IMAGE = "no such file, or not an image that can be read"
 def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor:
     """float32 [n, F], int32 [n, L] if `embed` gives tokens, or uint8 images [n, *shape]. The sheet has the columns of `seen`."""
     if seen.image is not None:
-        return read_images(sheet, seen.image, shape)
+        files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(seen.image)]
+        images, bad = decode_images(files, shape)
+        sheet.refuse(seen.image, NO_IMAGE, bad)
+        return images
     parts = []
     for column in seen.features:
         values = sheet.numbers(column)
@@ -35,17 +38,8 @@ def sheet_inputs(sheet: Sheet, seen: Seen, shape: Shape, embed: Embed) -> Tensor
         parts.append(values.astype(np.float32)[:, None])
     if seen.text is not None:
         parts.append(embed(sheet.texts(seen.text)))
-    if not all(part.flags.owndata and part.flags.writeable for part in parts):  # of an encoder of the user's own
-        parts = [part.copy() for part in parts]
-    return torch.from_numpy(parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1))
-
-
-def read_images(sheet: Sheet, column: str, shape: Shape) -> Tensor:
-    """uint8 [n, *shape]; relative paths start at the table's folder."""
-    files = [sheet.path.parent / Path(text).expanduser() for text in sheet.texts(column)]
-    images, bad = decode_images(files, shape)
-    sheet.refuse(column, NO_IMAGE, bad)
-    return images
+    whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+    return torch.from_numpy(np.require(whole, requirements=["OWNDATA", "WRITEABLE"]))  # an encoder may keep its array
 
 
 def row_inputs(rows: Sequence[Mapping[str, object]], seen: Seen, embed: Embed) -> Tensor:

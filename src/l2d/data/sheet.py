@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from l2d.data.cells import TEXT, YES_NO, cell_word, floats, missing, seconds_of
-from l2d.data.sheet_files import read_names, read_table, text_cells, whole_characters
+from l2d.data.sheet_files import read_names, read_table, whole_characters
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.files import write_atomically
 from l2d.utils.text import listed
 
 KINDS = (".csv", ".parquet", ".jsonl")
-NOTHING = ("na", "n/a", "null", "none", "-")  # in a column of numbers: refused, since they may mean anything
 COUNTED = {".csv": "(row 1 is the first below the header)", ".jsonl": "(row 1 is the first line)"}
 
 
@@ -117,27 +116,16 @@ class Sheet:
         self.refuse(column, "empty", missing(self.columns[column]))
         return self.columns[column]
 
-    def looks_numeric(self, column: str) -> bool:
-        """Return whether all cells that are not empty are numbers."""
-        cells = self.columns[column]
-        empty = missing(cells)
-        return not empty.all() and bool((empty | ~np.isnan(floats(cells))).all())
-
     def is_numeric(self, column: str) -> bool:
-        """Return whether all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
-        cells = self.columns[column]
-        empty = missing(cells)
-        wrong = np.isnan(floats(cells)) & ~empty
-        filled = int((~empty).sum())
-        if not wrong.any():
-            return filled > 0
-        nothing = np.array([str(cell).strip().lower() in NOTHING for cell in cells.to_pylist()])
-        if (wrong & ~nothing).sum() < (filled - (wrong & nothing).sum()) / 2:
+        """True if all cells that are not empty are numbers. If most but not all are, the others are refused as mistakes."""
+        filled = ~missing(self.columns[column])
+        wrong = np.isnan(floats(self.columns[column])) & filled
+        if wrong.sum() < filled.sum() / 2:
             self.refuse(column, "not a number (correct it, or list the columns to use in dataset.features)", wrong)
-        return False
+        return bool(filled.any() and not wrong.any())
 
     def is_prose(self, column: str) -> bool:
-        """Return whether it is a column of text: most cells differ and have several words."""
+        """True if it is a column of text: most cells differ and have several words."""
         import pyarrow.compute as pc
 
         cells = self.columns[column]
@@ -206,6 +194,6 @@ def write_sheet(path: Path, columns: Mapping[str, Sequence[object]]) -> None:
     writers = {".csv": arrow_csv.write_csv, ".parquet": parquet.write_table}
     if path.suffix.lower() not in writers:
         raise L2DError(f"{path}: must end in .csv or .parquet")
-    table = pa.table({whole_characters(name): text_cells(cells) for name, cells in columns.items()})
+    valid = {whole_characters(name): list(map(whole_characters, cells)) for name, cells in columns.items()}
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, partial(writers[path.suffix.lower()], table))
+    write_atomically(path, partial(writers[path.suffix.lower()], pa.table(valid)))

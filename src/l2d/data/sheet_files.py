@@ -113,14 +113,14 @@ def _mixed_lines(path: Path) -> Any:
 
 
 def _json_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := {whole_characters(name): value for name, value in pairs}) < len(pairs):
+    if len(found := {whole_characters(name): whole_characters(value) for name, value in pairs}) < len(pairs):
         raise ValueError("the same key twice")
     return found
 
 
-def whole_characters(text: str) -> str:
+def whole_characters(cell: Any) -> Any:
     """Half of a character, left where a text was cut within an emoji, becomes a question mark: no file can hold it."""
-    return text.encode(errors="replace").decode()
+    return cell.encode(errors="replace").decode() if isinstance(cell, str) else cell
 
 
 def _json_cells(cells: list[Any]) -> Any:
@@ -128,14 +128,5 @@ def _json_cells(cells: list[Any]) -> Any:
 
     try:
         return pa.array(cells)
-    except UnicodeEncodeError:  # half of a character: a text was cut within an emoji
-        return _json_cells(json.loads(json.dumps(cells, ensure_ascii=False).encode(errors="replace")))
-    except (pa.ArrowException, OverflowError):
-        return text_cells([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])
-
-
-def text_cells(cells: Sequence[object]) -> Any:
-    """A column of any cells; texts are made valid."""
-    import pyarrow as pa
-
-    return pa.array([whole_characters(cell) if isinstance(cell, str) else cell for cell in cells])
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+        return pa.array([cell if cell is None or isinstance(cell, str) else json.dumps(cell) for cell in cells])

@@ -6,14 +6,13 @@ import hashlib
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from l2d.data.arrays import Answers, Arrays, divided_arrays
+from l2d.data.arrays import Answers, Arrays, Panel, divided
 from l2d.data.dataset import DatasetBase
 from l2d.data.text.encoders import Encoder
 from l2d.logs.databases import log_address, without_password
@@ -77,23 +76,11 @@ class ServerLog(DatasetBase):
         read = len(snapshot(log_address(str(self.path)), self.run))
         left = left_out_note({**rows.left_out, "without exploration or price": read - len(rows)})
         print(f"{rows.file}: {counted(len(rows), 'decision')} with an outcome{left}; asked: {asked}", file=sys.stderr)
-        arrays = divided_arrays(
-            inputs,
-            labels,
-            0,
-            train=train,
-            test=test,
-            experts=names,
-            answers=answers_of_rows(rows, names),
-            groups=groups,
-            categories=None,
-            ids=rows.ids,
-            texts=None,
-            seen=rows.seen,
-        )
-        if arrays.panel is None:
-            return arrays
-        return replace(arrays, panel=replace(arrays.panel, unit=rows.unit))
+        answers = answers_of_rows(rows, names)
+        panel = Panel(names, answers, answers[:0], unit=rows.unit)
+        none = inputs[:0], labels[:0]
+        whole = Arrays(inputs, labels, *none, 0, panel=panel, groups=groups, train_ids=rows.ids, seen=rows.seen)
+        return divided(whole, train, test)
 
     def _rows(self) -> LoggedRows:
         if self.path is None:

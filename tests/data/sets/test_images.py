@@ -83,8 +83,7 @@ def check(dataset: ImageSet, data_dir: Path, expected: dict[str, np.ndarray]) ->
     assert arrays.num_classes == dataset.num_classes
 
 
-@pytest.mark.parametrize("hundred", [False, True])
-@pytest.mark.parametrize("place", ["", "own"])
+@pytest.mark.parametrize(("hundred", "place"), [(False, ""), (True, "own")])
 def test_cifar(
     hundred: bool, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,7 +112,8 @@ def test_cifar100n_is_carved_from_cifar100s_training_images(tmp_path: Path) -> N
     """Its folder and files are CIFAR-100's; a fifth of each class is the test split; `origin` says which image is which."""
     images, labels = pixels(50), np.repeat(np.arange(5), 10)
     assert CIFAR100N().fingerprint(tmp_path) == ""
-    arrays_by_hand(tmp_path / "cifar100", train_images=images, train_labels=labels)
+    arrays = {"train_images": images, "train_labels": labels, "test_images": pixels(3), "test_labels": np.arange(3)}
+    prepared.write_prepared(tmp_path / "cifar100", arrays, 100)
     whole, carved = CIFAR100().load(tmp_path), CIFAR100N().load(tmp_path)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["cifar100"]
     assert carved.origin is not None
@@ -214,9 +214,7 @@ def test_tiny_imagenet_from_the_archive(tmp_path: Path, monkeypatch: pytest.Monk
     check(TinyImageNet(), tmp_path, expected)
 
 
-@pytest.mark.parametrize(
-    "dataset", [CIFAR10(), CIFAR100(), CIFAR100N(), SVHN(), TinyImageNet()], ids=lambda dataset: type(dataset).__name__
-)
+@pytest.mark.parametrize("dataset", [CIFAR100N(), SVHN(), TinyImageNet()], ids=lambda dataset: type(dataset).__name__)
 def test_without_data_and_network_one_line_says_what_to_do(dataset: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(L2DError) as caught:
         dataset.load(tmp_path)
@@ -237,37 +235,6 @@ def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with pytest.raises(L2DError, match=r"test_images\.npy: missing or damaged"):
             SVHN().load(tmp_path)
         file.unlink(missing_ok=True)
-
-
-def arrays_by_hand(folder: Path, **changes: np.ndarray) -> None:
-    folder.mkdir(parents=True)
-    arrays = {"train_images": pixels(6), "train_labels": np.arange(6)}
-    arrays |= {"test_images": pixels(3), "test_labels": np.arange(3)}
-    for name, array in (arrays | changes).items():
-        np.save(folder / f"{name}.npy", array)
-
-
-def test_arrays_put_there_by_hand_are_checked_and_sealed(tmp_path: Path) -> None:
-    arrays_by_hand(tmp_path / "cifar10")
-    assert len(CIFAR10().load(tmp_path).train_labels) == 6
-    assert (tmp_path / "cifar10" / "meta.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"train_images": pixels(6).astype(np.float32)}, r"train_images\.npy: expected uint8"),
-        ({"train_images": np.zeros((6, 32, 32, 4), np.uint8)}, r"train_images\.npy: .* \[6, 32, 32, 4\]"),
-        ({"test_labels": np.array([0, 1, 2], dtype=object)}, r"test_labels\.npy: not a readable array"),
-        ({"train_labels": np.arange(5)}, r"train_labels\.npy: expected 6 integers"),
-        ({"test_labels": np.array([0, 1, 10])}, r"test_labels\.npy: expected 3 integers in 0\.\.9"),
-    ],
-)
-def test_bad_arrays_are_named(changes: dict[str, np.ndarray], words: str, tmp_path: Path) -> None:
-    arrays_by_hand(tmp_path / "cifar10", **changes)
-    with pytest.raises(L2DError, match=words):
-        CIFAR10().load(tmp_path)
-    assert not (tmp_path / "cifar10" / "meta.json").exists()
 
 
 @pytest.mark.parametrize("call", range(1, 6))
@@ -356,7 +323,7 @@ def zeros() -> dict[str, np.ndarray]:
     return {f"{split}_{kind}": np.zeros(shapes[kind], np.uint8) for split in ("train", "test") for kind in shapes}
 
 
-@pytest.mark.parametrize("content", ["{", "{}", '{"files": {}}', "[]"])
+@pytest.mark.parametrize("content", ["{", '{"files": {}}', "[]"])
 def test_damaged_meta_is_named(tmp_path: Path, content: str) -> None:
     prepared.write_prepared(tmp_path, zeros(), 2)
     (tmp_path / "meta.json").write_text(content)

@@ -202,7 +202,7 @@ def test_without_a_split_column_the_test_rows_are_fixed(tmp_path: Path, monkeypa
 
 @pytest.mark.parametrize("labels", [[0] * 9 + [1], list(range(10)), [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]])
 def test_labels_too_rare_or_too_many_to_stratify_by(tmp_path: Path, labels: list[int]) -> None:
-    """Whether it is the test split or the validation split that has no room for a row of each."""
+    """The test split or the validation split has no room for a row of each."""
     arrays = load(write(tmp_path, {**GOOD, "label": labels}), label="label")
     kept, held_out = split(arrays, 0.2, seed=0)
     assert (len(kept), len(held_out), len(arrays.test_labels)) == (6, 2, 2)
@@ -276,7 +276,7 @@ def test_experts_are_known_from_the_header_alone(tmp_path: Path, name: str) -> N
 
 
 def test_fingerprint(tmp_path: Path) -> None:
-    """Of the file's bytes, and of the encoder if there is text for it to read."""
+    """It covers the file's bytes, and the encoder if there is text for it to read."""
     path = write(tmp_path, GOOD)
     before = table(path).fingerprint(Path())
     assert len(before) == 16
@@ -284,7 +284,10 @@ def test_fingerprint(tmp_path: Path) -> None:
     read = [table(path, text="note", encoder=encoder).fingerprint(Path()) for encoder in (Hashed(), Reader())]
     assert read[0] == before != read[1]
     path.write_text(path.read_text().replace("0.125", "0.25"))
+    with pytest.raises(L2DError, match=rf"^{path}: changed"):
+        load(path)  # not the rows that were hashed
     assert table(path).fingerprint(Path()) != before
+    load(path)
     for missing in (Path("nowhere.csv"), None):
         with pytest.raises(ParameterError, match=r"^path[=:]"):
             table(missing).fingerprint(Path())
@@ -356,12 +359,8 @@ def test_ids_are_no_features(name: str, tmp_path: Path, capsys: Captured) -> Non
     others: Cells = {"valid": numbers, "id_card": numbers}
     path = write(tmp_path, {**without("y"), **ids, **words, **others}, name)
     assert load(path).seen.features == ("x", *others)
-    used, hint = capsys.readouterr().err.splitlines()
-    assert f"not used: id, note, {', '.join([*ids, *words])}" in used
-    assert ", ".join(ids) in hint
-    assert "trace_id" not in hint  # words are no features anyway
+    assert f"not used: id, note, {', '.join([*ids, *words])}" in capsys.readouterr().err
     assert load(path, features=["x", "request_id"]).seen.features == ("x", "request_id")
-    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: Captured) -> None:
@@ -370,26 +369,10 @@ def test_a_text_that_no_router_reads_is_hinted_at(tmp_path: Path, capsys: Captur
     path = write(tmp_path, {**cells, "query": [f"what is {i}" for i in range(10)]})
     load(path)
     assert "dataset.text=query" in capsys.readouterr().err
-    for named in ({"features": ["x"]}, {"text": "query"}, {"encoder": None}):
+    for named in ({"features": ["x"]}, {"text": "query"}):
         load(path, **named)
     load(write(tmp_path, cells))
     assert "dataset.text" not in capsys.readouterr().err
-
-
-def test_repeated_texts_are_counted(tmp_path: Path, capsys: Captured) -> None:
-    """Unless a column decides about their sides."""
-    cells = {**GOOD, "query": ["a b", "c", "a  b", "a b", *"defgh", "c"]}
-    load(write(tmp_path, cells), text="query")
-    assert "3 rows with the text" in capsys.readouterr().err
-    load(write(tmp_path, in_order(cells)), text="query", **SPLIT)
-    load(write(tmp_path, {**GOOD, "query": list("abcdefghij")}), text="query")
-    assert "with the text" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("latency", "hinted"), [(1200.0, True), (12.0, False)])
-def test_latencies_above_minutes_are_noticed(latency: float, hinted: bool, tmp_path: Path, capsys: Captured) -> None:
-    load(write(tmp_path, {**GOOD, "latency_a": [latency] * 10, "latency_b": [latency] * 10}))
-    assert ("milliseconds" in capsys.readouterr().err) == hinted
 
 
 @pytest.mark.parametrize(("prices", "hinted"), [([0.004, 0.001], True), ([0.004, 0.011], False), ([0.0, 0.0], False)])

@@ -24,33 +24,27 @@ def refused(path: Path, **changes: Any) -> str:
 
 LABELLED: Cells = {**GOOD, "label": ["cat", "dog"] * 5, "prediction_p": ["cat"] * 10}
 NO_OUTCOMES = without("correct_a", "correct_b")
-COSTS: Cells = {"x": [1.0] * 10, "cost_a": [0] * 10, "cost_b": [1] * 10}
 PRICED: Cells = {**GOOD, "price_a": [1] * 10, "price_b": [0] * 10}
 CHANCES: Cells = {**GOOD, "propensity_a": [0.5] * 10, "propensity_b": [0.5] * 10}
 
 # (cells, arguments, words of the message)
 BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "n/a correctness": (with_cell("correct_a", 2, "n/a"), {}, ["column correct_a", ": 3,", "'n/a'"]),
-    "n/a feature": (with_cell("y", 4, "N/A"), {}, ["column y", "dataset.features", ": 5,", "'N/A'"]),
     "correctness above 1": (with_cell("correct_b", 9, 3), {}, ["column correct_b", ": 10,", "'3'"]),
     "negative loss": ({**GOOD, "loss_c": [-1.0] * 10}, {}, ["column loss_c", "negative", "10 of 10", "1, 2, 3"]),
     "infinite loss": ({**GOOD, "loss_c": [0, "inf"] * 5}, {}, ["column loss_c", "not finite", ": 2, 4, 6, 8, 10,"]),
     "never asked": ({**GOOD, "loss_c": [""] * 10}, {}, ["column loss_c", "outcome"]),
-    "losses called costs": (COSTS, {}, ["no experts", "loss_a, loss_b"]),
     "two prices": ({**PRICED, "cost_usd_b": [0] * 10}, {}, ["price_b and cost_usd_b", "two prices of b"]),
     "no price although asked": (
         {**PRICED, **with_cell("correct_a", 2, ""), "price_a": [1] * 9 + [""]}, {}, ["column price_a", "correct_a", ": 10 "],
     ),
     "negative price": ({**PRICED, "price_b": [0, -1] * 5}, {}, ["column price_b", "negative", ": 2, 4", "'-1'"]),
-    "empty price": ({**PRICED, "price_b": [0, ""] * 5}, {}, ["column price_b", "empty", ": 2, 4"]),
     "price of some": ({**GOOD, "price_a": [1] * 10}, {}, ["no column price_b"]),
-    "nearly a price": ({**GOOD, "cost_eur_b": [0.5] * 10}, {}, ["column cost_eur_b", "price_b"]),
     "propensity of 0": ({**CHANCES, "propensity_a": [0.5] * 9 + [0]}, {}, ["column propensity_a", ": 10,"]),
     "propensities of some": ({**GOOD, "propensity_a": [0.5] * 10}, {}, ["no column propensity_b"]),
     "misspelt propensity": ({**GOOD, "propensty_a": [0.5] * 10}, {}, ["column propensty_a", "propensity_a?"]),
     "no time": ({**GOOD, "time": ["2026-01-01"] * 9 + ["soon"]}, {"split_by": "time"}, ["column time", ": 10,", "'soon'"]),
     "empty feature": (with_cell("y", 4, ""), {}, ["column y", "empty", "1 of 10 rows", ": 5 "]),
-    "infinite feature": (with_cell("y", 4, "-inf"), {}, ["column y", "not finite", ": 5,"]),
     "enormous feature": (with_cell("y", 4, 1e300), {}, ["column y", "too large", ": 5,"]),
     "a slip in a feature": (with_cell("y", 4, "0.5O"), {}, ["column y", "not a number", "features", "'0.5O'"]),
     "four slips": ({**GOOD, "half": [1, "one"] * 4 + [1, 1]}, {}, ["column half", "4 of 10 rows: 2, 4, 6, 8", "'one'"]),
@@ -58,9 +52,6 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "empty text": (with_cell("note", 1, "  "), {"text": "note"}, ["column note", "empty", ": 2 "]),
     "images that are not there": (GOOD, {"image": "note"}, ["column note", "no such file", "'some text'"]),
     "no experts": (NO_OUTCOMES, {}, ["no experts", "correct_NAME", "id, x, y, note"]),
-    "experts at the end": (
-        {**NO_OUTCOMES, "gpt_correct": [1] * 10, "b_correct": [0] * 10}, {}, ["no experts", "correct_gpt by gpt_correct"],
-    ),
     "one expert": (without("correct_b"), {}, ["only one expert, a"]),
     "two outcomes": ({**GOOD, "loss_a": [0] * 10}, {}, ["correct_a and loss_a"]),
     "an expert twice": (GOOD, {"experts": ["correct_a", "a"]}, ["correct_a and correct_a"]),
@@ -73,7 +64,7 @@ BAD_CELLS: dict[str, tuple[Cells, dict[str, Any], Sequence[str]]] = {
     "unknown split": ({**GOOD, "split": ["train", "held out"] * 5}, SPLIT, ["column split", ": 2, 4", "'held out'"]),
     "an id twice": ({**GOOD, "id": [i % 9 for i in range(10)]}, {}, ["column id", "1 of 10 rows: 10,", "'0'"]),
     "a log whose outcome is misspelt": (
-        {"id": [1, 1, 1], "x": [1, 1, 1], "expert": ["a", "b", "a"], "corect": [1, 0, 1]}, {}, ["no experts", "corect?"],
+        {"id": [1, 1, 1], "x": [1, 1, 1], "expert": ["a", "b", "a"], "corect": [1, 0, 1]}, {}, ["no experts", "a log", "corect"],
     ),
 }  # fmt: skip
 
@@ -90,7 +81,6 @@ def test_bad_cells_are_named_by_file(case: str, tmp_path: Path) -> None:
 # (cells, arguments, the parameter and its value, a word of the message)
 BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, str]] = {
     "no features": (without("x", "y"), {}, "features", "no numeric column"),
-    "empty list of features": (GOOD, {"features": []}, "features", "no numeric column"),
     "unknown feature": (GOOD, {"features": ["z"]}, "features=z", "x, y"),
     "the answer as a feature": (GOOD, {"features": ["correct_a"]}, "features=correct_a", "must not see"),
     "images with features": (GOOD, {"image": "note", "features": ["x"]}, "image=note", "features"),
@@ -111,7 +101,6 @@ BAD_ARGUMENTS: dict[str, tuple[Cells, dict[str, Any], str, str]] = {
     "a category that no row has": (GOOD, {"category": "note", "only": ["b"]}, "only=b", "some text"),
     "a split that is not named": ({**GOOD, "split": [0, 1] * 5}, {}, "split", "split=split"),
     "a label that is not named": ({**GOOD, "Label": [0, 1] * 5}, {}, "features", "label=Label"),
-    "a target that is not named": ({**GOOD, "target": [0, 1] * 5}, {}, "features", "label=target"),
 }  # fmt: skip
 
 
@@ -154,9 +143,7 @@ BAD_FILES: dict[str, tuple[bytes | None, str, Sequence[str]]] = {
     "a column twice": (b"x,x,correct_a,correct_b\n1,1,0,1\n", "t.csv", ["more than one", " x"]),
     "a nameless column": (b",x,correct_a,correct_b\n0,1,0,1\n", "t.csv", ["column ''", "index=False"]),
     "spaces around a name": (b"correct_a ,correct_b\n1,0\n", "t.csv", ["column 'correct_a '", "spaces"]),
-    "semicolons": (b"x;correct_a;correct_b\n1;0;1\n", "t.csv", ["commas", "';'", "x;correct_a"]),
     "semicolons, and commas in cells": (b"x;correct_a;correct_b\n1,5;0;1\n", "t.csv", ["commas", "';'"]),
-    "tabs": (b"x\tcorrect_a\tcorrect_b\n1\t0\t1\n", "t.csv", ["commas", r"'\t'"]),
     "Latin-1": ((HEADER.decode() + "1,0,1\nß,1,0\n").encode("latin-1"), "t.csv", ["not UTF-8", "line 3"]),
     "Parquet in name only": (HEADER + b"1,0,1\n", "t.parquet", ["cannot be read"]),
     "an unclosed quote": (b'x,note,correct_a,correct_b\n1,"a,0,1\n2,b,0,1\n', "t.csv", ["Row #2"]),
@@ -173,12 +160,6 @@ def test_bad_files(case: str, tmp_path: Path) -> None:
     by_parameter = case in ("not there", "another kind")  # before anything is read
     assert message.startswith(f"path={path}: " if by_parameter else f"{path}: ")
     assert [word for word in words if word not in message] == []
-
-
-def test_damaged_images_are_named(tmp_path: Path) -> None:
-    (tmp_path / "0.png").write_bytes(b"not an image")
-    message = refused(write(tmp_path, {**GOOD, "file": ["0.png"] * 10}), image="file")
-    assert [word for word in ("column file", "10 of 10 rows: 1, 2", "'0.png'") if word not in message] == []
 
 
 def test_a_column_of_words_is_no_feature(tmp_path: Path) -> None:
@@ -209,7 +190,7 @@ LONG = "claude-3-5-sonnet-20241022-v2"
         ["correct_gpt-4", "correct_llama", "price_gpt-4", "price_llama", "price_gpt-4o"],
         [f"correct_{LONG}", "correct_b", f"price_{LONG}", "price_b", f"latency_{LONG}", f"intensity_{LONG}"],
         ["correct_a", "correct_b", f"price_{LONG}", f"content_{LONG}", f"answer_{LONG}"],
-        ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "prompt_id", "property_a"],
+        ["correct_a", "correct_b", "cost", "score", "corrections", "corrected", "user_id", "property_a", "cost_eur_b"],
         ["correct_a", "correct_b", "price_total", "corrects_total", "lossy_total", "n_correct"],
     ],
 )

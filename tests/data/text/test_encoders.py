@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ def test_equal_texts_are_embedded_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.array([[len(text)] for text in batch])
 
     reader = Embeddings(model="none", max_length=8, start_share=0.25, batch_size=2)
-    monkeypatch.setattr(reader, "_embed_batch", lengths)
+    monkeypatch.setattr(reader, "_mean_states", lengths)
     assert reader.embed(["xx", "war", "x", "xx"]).tolist() == [[2], [3], [1], [2]]
     assert asked == [["x", "xx"], ["war"]]
 
@@ -119,7 +119,7 @@ def test_what_a_long_text_keeps(length: int, most: int, share: float) -> None:
 
 
 def test_a_long_text_keeps_a_quarter_and_its_end() -> None:
-    """Of 12 tokens and room for 8: the first 2 and the last 6. Both ends stay, whatever the share: they are special tokens."""
+    """12 tokens, room for 8: the first 2 and the last 6. Both ends stay, whatever the share: they are special tokens."""
     assert without_middle(range(12), 8, 0.25) == [0, 1, 6, 7, 8, 9, 10, 11]
     assert without_middle(range(12), 8, 0.01) == [0, 5, 6, 7, 8, 9, 10, 11]
     assert without_middle(range(12), 8, 0.99) == [0, 1, 2, 3, 4, 5, 6, 11]
@@ -167,42 +167,13 @@ def test_other_weights_in_the_same_folder(tmp_path: Path, monkeypatch: pytest.Mo
 ON_A_CPU = "[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory: you tried …"
 
 
-class Cramped(torch.nn.Module):
-    """Room for so many texts."""
-
-    def __init__(self, network: torch.nn.Module, room: int, error: Exception) -> None:
-        super().__init__()
-        self.network, self.room, self.error = network, room, error
-
-    def forward(self, input_ids: torch.Tensor, **others: torch.Tensor) -> object:
-        if len(input_ids) > self.room:
-            raise self.error
-        return self.network(input_ids=input_ids, **others)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("error", [RuntimeError(ON_A_CPU), torch.OutOfMemoryError()], ids=["cpu", "gpu"])
-def test_out_of_memory(
-    error: Exception, encoder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Batches are halved. Another error, or no room for one text, ends it."""
-    tokenizer, network = encoders.load_encoder(str(encoder))
-    texts = [*TEXTS[:4], "war " * 100_000]
-    plain = embeddings(encoder).embed(texts)
-
-    def cramped(room: int, error: Exception) -> None:
-        monkeypatch.setattr(encoders, "load_encoder", lambda *_: (tokenizer, Cramped(network, room, error)))
-
-    cramped(1, error)
-    np.testing.assert_allclose(embeddings(encoder, batch_size=4).embed(texts), plain, atol=1e-5)
-    printed = capsys.readouterr()
-    assert ["trying 2" in printed.err, "trying 1" in printed.err, printed.out] == [True, True, ""]  # a CSV may go there
-    cramped(0, error)
-    with pytest.raises(ParameterError, match=r"^max_length=32: .*out of memory"):
-        embeddings(encoder).embed(texts)
-    cramped(0, RuntimeError("size"))
-    with pytest.raises(RuntimeError, match="size"):
-        embeddings(encoder).embed(texts)
+def test_out_of_memory(error: Exception, encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key to lower is named; another error stays as it is."""
+    for raised, expected in ((error, ParameterError), (RuntimeError("size"), RuntimeError)):
+        monkeypatch.setattr(Embeddings, "_mean_states", Mock(side_effect=raised))
+        with pytest.raises(expected, match="batch_size=2: out of memory" if raised is error else "size"):
+            embeddings(encoder).embed(TEXTS)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ hub = pytest.importorskip("huggingface_hub")
 
 
 class Answers:
-    """Of the hub: each asked for by the next question; an exception is raised."""
+    """Answers of the hub: each asked for by the next question; an exception is raised."""
 
     def __init__(self, *answers: object) -> None:
         self.answers, self.asked = list(answers), list[str]()

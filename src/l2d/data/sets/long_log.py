@@ -15,7 +15,6 @@ from l2d.utils.text import counted, listed
 
 EXPERT, ID = "expert", "id"
 WORDS = ("prediction", "prompt", EXPERT)  # columns in which Yes is no number
-SHOWN_OF_CELL = 40  # characters
 MONEY_WORDS = ("price", "cost", "usd", "cost_usd", "price_usd")
 # Columns of an answer, and what the columns of a table with a row per query are called.
 PREFIXES = {"latency": LATENCY, "propensity": PROPENSITY}
@@ -27,8 +26,8 @@ AFTER = (
 
 
 def is_long(names: list[str]) -> bool:
-    """Return whether these are columns of a log with a row per answer: expert and an outcome. One column may begin as an outcome of
-    a table does, such as correct_answer: no table has only one expert."""
+    """True if a log with a row per answer has these columns: expert and an outcome. One column may begin as an outcome of a table
+    does, such as correct_answer: no table has only one expert."""
     wide = sum(name.startswith(f"{kind}_") for kind in OUTCOMES for name in names) > 1
     return EXPERT in names and outcome_column(names) is not None and not wide
 
@@ -139,7 +138,8 @@ def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
 def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> tuple[Sheet, np.ndarray]:
     """The sheet with completed rows, and the row of each answer, by its number: the first that has an outcome, or else the first.
     answer: the number of each row's. Rows of one answer must agree in these columns, but for the latency."""
-    order = np.lexsort((np.arange(len(answer)), missing(sheet.columns[outcome]), answer))  # the last key comes first
+    rows = np.arange(len(answer))
+    order = np.lexsort((rows, missing(sheet.columns[outcome]), answer))  # the last key comes first
     chosen = order[np.unique(answer[order], return_index=True)[1]]
     if len(chosen) == len(answer):
         return sheet, chosen
@@ -150,12 +150,8 @@ def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequ
         as_read = words if column in WORDS else [cell_word(YES_NO.get(word.lower(), word)) for word in words]
         cells = np.array(as_read, dtype=object)
         differ = np.flatnonzero((cells != cells[kept]) & (cells != "") & (cells[kept] != ""))
-        if len(differ):
-            one, two = sorted((int(differ[0]), int(kept[differ[0]])))
-            expert = sheet.words(EXPERT, gaps=True)[one]
-            same = f"rows {one + 1:,} and {two + 1:,} have the same id and expert, {expert}"
-            shown = " and ".join(words[row][:SHOWN_OF_CELL] for row in (one, two))
-            raise L2DError(f"{sheet.path}: {same}, but {column} is {shown} {sheet.counted}")
+        first_pair = np.isin(rows, [differ[:1], kept[differ[:1]]])
+        sheet.refuse(column, "differs although id and expert are the same", first_pair)
     return sheet, chosen
 
 
@@ -188,9 +184,8 @@ def _of_the_query(
         elif name in named or name not in read:
             row = None if len(first) == len(sheet) else _first_that_differs(sheet, name, first[query])
             if row is not None and name in named:
-                before = int(first[query[row]])
-                same = f"rows {before + 1:,} and {row + 1:,} have the same id, {sheet.words(ID)[row]}, but differ"
-                raise L2DError(f"{sheet.path}: {sheet.column} {name}: {same}; correct one {sheet.counted}")
+                pair = np.isin(np.arange(len(sheet)), [first[query[row]], row])
+                sheet.refuse(name, "differs although the id is the same", pair)
             (found if row is None else left_out).append(name)
     if left_out:
         sheet.note(f"{listed(left_out)}: differs between answers to one query, so the router does not see it")

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays
+from l2d.data.arrays import Answers, Arrays, Panel, Seen, divided
 from l2d.data.dataset import DatasetBase
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import ParameterError, under
@@ -79,20 +79,22 @@ class MMLUSim(DatasetBase):
         train, test = draw_whole_groups(draw, torch.from_numpy(patterns), groups)
         with under("encoder"):
             inputs = torch.from_numpy(self.encoder.encode(texts, data_dir))
-        return divided_arrays(
+        # Models predict letters, so there are no predictions of a subject.
+        answers = Answers((~right).double(), predictions if by_letter else None)
+        labels = letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics])
+        whole = Arrays(
             inputs,
-            letters if by_letter else torch.tensor([subjects.index(topic) for topic in topics]),
+            labels,
+            inputs[:0],
+            labels[:0],
             4 if by_letter else len(subjects),
-            train=train,
-            test=test,
-            experts=SIMULATED,
-            # Models predict letters, so there are no predictions of a subject.
-            answers=Answers((~right).double(), predictions if by_letter else None),
+            panel=Panel(SIMULATED, answers, answers[:0]),
             groups=groups,
-            categories=topics,
-            texts=texts,
+            train_categories=tuple(topics),
+            texts=(texts, []),
             seen=Seen(text="prompt"),
         )
+        return divided(whole, train, test)
 
 
 def simulated_outcomes(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,6 @@
 """Reads a table's columns: the experts' outcomes, prices, latencies and propensities, and the classes of the labels."""
 
 import difflib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -46,15 +45,14 @@ def find_experts(sheet: Sheet, columns: list[str] | None, outcome: Outcome) -> l
     if len(experts) < 2:
         found = f"only one expert, {experts[0].name}" if experts else "no experts"
         needs = "a table needs two or more columns correct_NAME, prediction_NAME or loss_NAME, or dataset.experts"
-        raise L2DError(f"{sheet.path}: {found}; {needs}{_meant(sheet.names)}; there are {listed(sheet.names)}")
+        log = f"a log the columns expert and {' or '.join(OUTCOMES)}"
+        raise L2DError(f"{sheet.path}: {found}; {needs}; {log}; there are {listed(sheet.names)}")
     if columns is None:
         _refuse_misspelt(sheet, experts)
     names = [same_name(expert.name) for expert in experts]
-    if twice := [expert for expert in experts if names.count(same_name(expert.name)) > 1]:
-        same = len({expert.name for expert in twice}) < len(twice)
-        one_each = f"one outcome per expert; a price is called {MONEY[0]}NAME"
-        remedy = one_each if same else "names of experts that differ only in capitals or spaces; rename one"
-        raise L2DError(f"{sheet.path}: columns {' and '.join(expert.column for expert in twice)}: {remedy}")
+    if twice := [expert.column for expert in experts if names.count(same_name(expert.name)) > 1]:
+        problem = "two outcomes of one expert (capitals and spaces in names do not count); keep or rename one"
+        raise L2DError(f"{sheet.path}: columns {' and '.join(twice)}: {problem}")
     return experts
 
 
@@ -87,25 +85,6 @@ def _is_near(word: str, name: str) -> bool:
     return like and name != f"{word}s" and word != "loss"
 
 
-def _meant(names: list[str]) -> str:
-    """A hint at a column that is nearly called as an outcome is: Correct_gpt, gpt_correct; or at losses that are called costs."""
-    for kind in OUTCOMES:
-        for name in names:
-            found = re.fullmatch(rf"{kind}_(.+)|(.+)_{kind}", name, re.IGNORECASE)
-            if found and (meant := f"{kind}_{found[1] or found[2]}") != name:
-                return f" (did you mean {meant} by {name}?)"
-    close = [one for kind in OUTCOMES for one in difflib.get_close_matches(kind, names, n=1, cutoff=0.8)]
-    if "expert" in names and close:
-        return f" (a log with a row per answer has a column {listed(OUTCOMES)}; is that {close[0]}?)"
-    if {*OUTCOMES} & {*names} and "expert" not in names:
-        return " (a log with a row per answer has a column expert: rename the one that names the model)"
-    money = [name for name in names if name.startswith("cost_")]
-    if len(money) > 1:
-        losses = [name.replace("cost_", "loss_", 1) for name in money]
-        return f" ({listed(money)} are money; if they are losses, call them {listed(losses)})"
-    return ""
-
-
 def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
     """A column may be named in full (correct_gpt) or by its expert (gpt)."""
     if name not in sheet.columns and f"{outcome}_{name}" in sheet.columns:
@@ -118,31 +97,22 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
 
 
 def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
-    """{expert: its column of prices}, for all experts or for none. A name that fits no expert, or a second one, is refused."""
-    known = {expert.name for expert in experts}
-    own = {expert.column for expert in experts}
-    found: dict[str, str] = {}
-    for column in sheet.names:
-        names = [column.removeprefix(prefix) for prefix in MONEY if column.startswith(prefix)]
-        if column in own or not names:
-            continue
-        name = next((name for name in names if name in known), None)
-        if name is None:
-            if near := [expert for expert in known if names[0].endswith(f"_{expert}")]:
-                meant = f"looks like the price of {near[0]}; call it {MONEY[0]}{near[0]}"
-                raise L2DError(f"{sheet.path}: column {column} {meant}")
-            continue
-        if name in found:
-            raise L2DError(f"{sheet.path}: columns {found[name]} and {column}: two prices of {name}; keep one")
-        found[name] = column
-    prefix = next((column.removesuffix(name) for name, column in found.items()), "")
-    if absent := [f"{prefix}{name}" for name in (expert.name for expert in experts) if found and name not in found]:
+    """{expert: its column of prices}, for all experts or for none. A second price of an expert is refused."""
+    columns = sheet.columns.keys() - {expert.column for expert in experts}
+    found = {
+        one.name: [f"{prefix}{one.name}" for prefix in MONEY if f"{prefix}{one.name}" in columns] for one in experts
+    }
+    for name, prices in found.items():
+        if len(prices) > 1:
+            raise L2DError(f"{sheet.path}: columns {' and '.join(prices)}: two prices of {name}; keep one")
+    absent = [f"{MONEY[0]}{name}" for name, prices in found.items() if not prices]
+    if 0 < len(absent) < len(experts):
         raise L2DError(f"{sheet.path}: no {sheet.column} {listed(absent)}; give every expert a price column, or none")
-    return found
+    return {name: prices[0] for name, prices in found.items() if prices}
 
 
 def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
-    """Return whether a price column says so by its name."""
+    """True if a price column says so by its name."""
     money = money_columns(sheet, experts).items()
     return any("usd" in sheet.in_file(column).removesuffix(name) for name, column in money)
 

@@ -4,26 +4,24 @@ torch, so that a finished run is recognised at once."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from l2d.core.prices import PriceUnit
-from l2d.data.arrays import Answers, Arrays, Seen, divided_arrays, with_kept_propensities
+from l2d.data.arrays import Arrays, Panel, Seen, divided, with_kept_propensities
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, answers_of, class_numbers, find_experts, in_dollars
-from l2d.data.sets.table_columns import Named, feature_columns, roles_of, with_a_row_per_query
-from l2d.data.sets.table_notes import note_columns, note_drift, note_repeated_texts
-from l2d.data.sets.table_rows import asked_rows, divided_rows, kept_rows, row_ids
+from l2d.data.sets.table_columns import Named, feature_columns, note_columns, roles_of, with_a_row_per_query
+from l2d.data.sets.table_rows import asked_rows, divided_rows, kept_rows, note_drift, row_ids
 from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
-from l2d.utils.errors import ParameterError, under
+from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
 
-LONG = 300  # seconds that hardly any answer takes
+HASHED: dict[Path, tuple[int, ...]] = {}  # the versions of the files that were hashed last
 
 
 class Table(DatasetBase):
@@ -83,7 +81,9 @@ class Table(DatasetBase):
     def fingerprint(self, data_dir: Path) -> str:
         """A hash of the file's bytes and of the encoder that reads its text. Changes to the images that it names go unnoticed."""
         reads = self.encoder.identity() if self.encoder is not None and self.named.text is not None else ""
-        return hashlib.sha256(self._file(data_dir).read_bytes() + reads.encode()).hexdigest()[:16]
+        file = self._file(data_dir)
+        HASHED[file] = _version(file)
+        return hashlib.sha256(file.read_bytes() + reads.encode()).hexdigest()[:16]
 
     def check_file(self, data_dir: Path) -> None:
         read_sheet(self._file(data_dir), self.named.texts)
@@ -95,8 +95,10 @@ class Table(DatasetBase):
         return [expert.name for expert in self._experts(sheet)]
 
     def load(self, data_dir: Path) -> Arrays:
-        arrays = self._load(data_dir)
+        arrays, file = self._load(data_dir), self._file(data_dir)
         release_unused()  # of the sheet, which is gone now
+        if HASHED.get(file, now := _version(file)) != now:
+            raise L2DError(f"{file}: changed since the run began; start it again")
         return arrays
 
     def _load(self, data_dir: Path) -> Arrays:
@@ -121,30 +123,25 @@ class Table(DatasetBase):
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
-        answers = _answers(sheet, experts, words, some_left_out=len(sheet) < len(whole)) if experts else None
-        if answers is not None and named.split_by is not None:
-            note_drift(sheet, answers.errors, train, test, experts)
-        note_columns(sheet, experts, named, roles, list(seen.features), self.encoder is not None)
-        if named.split is None and groups is not None:
-            note_repeated_texts(sheet, groups)
-        found = divided_arrays(
+        panel = _panel(sheet, experts, words, some_left_out=len(sheet) < len(whole)) if experts else None
+        if panel is not None and named.split_by is not None:
+            note_drift(sheet, panel.train.errors, train, test, experts)
+        note_columns(sheet, experts, named, roles, list(seen.features))
+        undivided = Arrays(
             inputs,
             labels,
+            inputs[:0],
+            labels[:0],
             num_classes,
-            train=train,
-            test=test,
-            validation=validation,
-            experts=tuple(expert.name for expert in experts),
-            answers=answers,
+            panel=panel,
             groups=groups,
-            categories=None if named.category is None else sheet.words(named.category),
-            ids=row_ids(sheet),
+            train_categories=None if named.category is None else tuple(sheet.words(named.category)),
+            train_ids=row_ids(sheet),
             # Only for asking language models: outcomes in the table leave nothing to ask.
-            texts=None if experts else texts,
+            texts=None if experts or texts is None else (texts, []),
             seen=seen,
         )
-        panel = found.panel
-        return replace(found, panel=panel and replace(panel, unit=PriceUnit.of_rows((), in_dollars(sheet, experts))))
+        return divided(undivided, train, test, validation)
 
     def _file(self, data_dir: Path) -> Path:  # noqa: ARG002 (the path says where)
         if self.path is None:
@@ -164,6 +161,11 @@ class Table(DatasetBase):
         return class_numbers(words, len(sheet))
 
 
+def _version(file: Path) -> tuple[int, ...]:
+    found = file.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
 def _name(column: Name | None) -> str | None:
     return None if column is None else str(column)
 
@@ -172,8 +174,8 @@ def _names(columns: list[Name] | None) -> list[str] | None:
     return None if columns is None else [str(column) for column in columns]
 
 
-def _answers(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, some_left_out: bool) -> Answers:
-    """some_left_out: whether rows without an outcome were."""
+def _panel(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, some_left_out: bool) -> Panel:
+    """All rows as training rows. some_left_out: whether rows without an outcome were."""
     answers = answers_of(sheet, experts, labels)
     if some_left_out:
         own = {*(f"{PROPENSITY}{expert.name}" for expert in experts), *(expert.column for expert in experts)}
@@ -182,6 +184,5 @@ def _answers(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, s
         answers, problem = with_kept_propensities(answers, others=others, each_asked=bool(sheet.written))
         if problem:
             sheet.note(problem)
-    if answers.latencies is not None and float(answers.latencies.nanmedian()) > LONG:
-        sheet.note(f"latencies: half are above {LONG}, but latencies are seconds; are these milliseconds?")
-    return answers
+    unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
+    return Panel(tuple(expert.name for expert in experts), answers, answers[:0], unit=unit)

@@ -6,18 +6,15 @@ import re
 from dataclasses import dataclass
 
 from l2d.data.sets.long_log import EXPERT, answer_columns, is_long, widened
-from l2d.data.sets.outcomes import OF_AN_EXPERT, Expert, Outcome
+from l2d.data.sets.outcomes import LATENCY, OF_AN_EXPERT, PROPENSITY, Expert, Outcome, money_columns
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
+from l2d.utils.text import counted, listed
 
 GIVES_AWAY = ("label", "target", "answer")  # columns that probably leak the answer
 # Columns that a router sees only if they are named: outcomes and prices of experts, and what is known only after the answer.
 AFTERWARDS = (*OF_AN_EXPERT, "answer_", "probability_", "tokens_", "seconds_")
 ID = re.compile(r"(.+_)?(id|uuid)", re.IGNORECASE)  # names of columns whose numbers say which one, not how much
-
-
-def is_id(column: str) -> bool:
-    return ID.fullmatch(column) is not None
 
 
 @dataclass(frozen=True)
@@ -112,8 +109,26 @@ def feature_columns(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[s
 def _free_features(sheet: Sheet, named: Named, roles: dict[str, str]) -> list[str]:
     if not all(name.startswith(f"{named.outcome}_") for name in named.experts or []):
         raise ParameterError("features", "missing; name them: outcomes of experts not listed would be features")
-    others = [name for name in sheet.names if name not in roles and not is_id(name)]
+    others = [name for name in sheet.names if name not in roles and not ID.fullmatch(name)]
     free = [name for name in others if not name.lower().startswith(AFTERWARDS) and sheet.is_numeric(name)]
     if leaks := [name for name in free if name.lower() in GIVES_AWAY]:
         raise ParameterError("features", f"the router would see {leaks[0]}; say label={leaks[0]}, or list the features")
     return free
+
+
+def note_columns(sheet: Sheet, experts: list[Expert], named: Named, roles: dict[str, str], features: list[str]) -> None:
+    """Print the use of each column: one that leaks the answer is easily overlooked."""
+    inputs, prices = [*features, *named.texts], list(money_columns(sheet, experts).values())
+    beside = [name for name in sheet.names if name.startswith((LATENCY, PROPENSITY))]
+    paid, others = (list(dict.fromkeys(map(sheet.in_file, names))) for names in (prices, beside))
+    rest = [name for name in sheet.names if name not in (*inputs, *roles, *prices, *beside, *sheet.written)]
+    kinds = ", ".join(f"{expert.name} ({expert.outcome})" for expert in experts)
+    use = f"{counted(len(sheet), 'row')}; experts: {kinds}; the router sees: {listed(inputs, 60)}"
+    use += f"; not used: {listed(rest)}" if rest else ""
+    use += f"; prices: {listed(paid)} (they count with cost=columns)" if paid else ""
+    use += f"; beside the outcomes: {listed(others)}" if others else ""
+    sheet.note(use)
+    unused = [name for name in rest if not name.lower().startswith(AFTERWARDS)]
+    prose = next((name for name in unused if sheet.is_prose(name)), None)
+    if prose is not None and not named.texts and named.features is None:
+        sheet.note(f"the router does not see {prose}, which looks like text; read it with dataset.text={prose}")

@@ -13,7 +13,7 @@ from l2d.data.sets.outcomes import Expert
 from l2d.data.sets.table_columns import Named
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import L2DError, ParameterError
-from l2d.utils.text import counted, listed
+from l2d.utils.text import Z, counted, listed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,3 +75,18 @@ def divided_rows(
         return *latest_rows(sheet.times(named.split_by), test_fraction, groups), None
     draw = partial(stratified_split, fraction=test_fraction, seed=0, parameter="test_fraction", strict=False)
     return *draw_whole_groups(draw, labels, groups), None
+
+
+def note_drift(sheet: Sheet, errors: Tensor, train: Tensor, test: Tensor, experts: list[Expert]) -> None:
+    """Print how each expert's mean error changed from the training rows to the later test rows, where it was asked."""
+    changes = []
+    for k, expert in enumerate(experts):
+        known = [part[~part.isnan()] for part in (errors[train, k], errors[test, k])]
+        if min(map(len, known)) < 2:
+            changes.append(f"{expert.name} unknown")
+            continue
+        before, after = (float(part.mean()) for part in known)
+        error = sum(float(part.var()) / len(part) for part in known) ** 0.5
+        changes.append(f"{expert.name} {before:.4f} to {after:.4f} ({after - before:+.4f} ± {Z * error:.4f})")
+    rows = f"from the {len(train):,} earlier rows to the {len(test):,} later ones"
+    sheet.note(f"mean error {rows}, ± 95 %: {', '.join(changes)}")

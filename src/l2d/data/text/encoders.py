@@ -136,35 +136,26 @@ class Embeddings(Encoder):
         """float32 [n, F]. Equal texts are embedded once."""
         import torch
 
+        from l2d.core.out_of_memory import is_out_of_memory
+
         different = sorted(set(texts), key=lambda text: (len(text), text))  # batches of similar length: little padding
         batches = [different[i : i + self.batch_size] for i in range(0, len(different), self.batch_size)]
         hidden = not self.progress or len(batches) < 20
         lost: dict[str, int] = {}
-        with torch.inference_mode():
-            bar = tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden)
-            found = np.concatenate([self._embed_batch(batch, lost) for batch in bar])
+        bar = tqdm(batches, desc=f"embedding {len(different):,} texts", disable=hidden)
+        try:
+            with torch.inference_mode():
+                found = np.concatenate([self._mean_states(batch, lost) for batch in bar])
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ParameterError("batch_size", "out of memory; lower it, or max_length", self.batch_size) from error
         self.note = note_of_cut([lost[text] for text in texts], self.max_length)
         rows = {text: i for i, text in enumerate(different)}
         return found[[rows[text] for text in texts]]
 
-    def _embed_batch(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
-        """Embed a batch, in halves after running out of memory. lost: tokens that each text lost; the batch's are added."""
-        from l2d.core.out_of_memory import is_out_of_memory
-
-        try:
-            return self._mean_states(batch, lost)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside the except block: the exception would keep the memory allocated.
-        if len(batch) == 1:
-            problem = f"{self.model} runs out of memory with one text; lower it"
-            raise ParameterError("max_length", problem, self.max_length)
-        half = (len(batch) + 1) // 2
-        tqdm.write(f"out of memory with {len(batch)} texts at a time; trying {half}", file=sys.stderr)
-        return np.concatenate([self._embed_batch(part, lost) for part in (batch[:half], batch[half:])])
-
     def _mean_states(self, batch: list[str], lost: dict[str, int]) -> np.ndarray:
+        """lost: tokens that each text lost; the batch's are added."""
         import torch
         from torch.nn.functional import normalize
         from torch.nn.utils.rnn import pad_sequence
