@@ -18,7 +18,7 @@ from tests.server.helpers import CHAT, EXPERTS, PROMPTS, FakeUpstream, asking, l
 
 from l2d.logs.decision import Decision
 from l2d.router.router import Router
-from l2d.server.gateway import Gateway, UpstreamAnswer, choices_of, ended_in
+from l2d.server.gateway import Gateway, UpstreamAnswer, choices_of, read_line
 from l2d.server.service import RouterService
 from l2d.server.upstreams import Upstream
 
@@ -330,8 +330,9 @@ def test_the_end_of_an_answer() -> None:
         return b"data: " + json.dumps({"choices": choices}).encode()
 
     for line in (b"data: [DONE]", b"data:[DONE]\r"):
-        assert ended_in(line) == {b"[DONE]"}
-    assert [ended_in(chunk(*reasons)) for reasons in (("stop",), (None,), (None, "length"))] == [{0}, set(), {1}]
+        assert read_line(line) == (None, {b"[DONE]"})
+    assert [read_line(chunk(*reasons))[1] for reasons in (("stop",), (None,), (None, "length"))] == [{0}, set(), {1}]
+    assert read_line(b'data: {"choices": [], "usage": {"prompt_tokens": 3}}') == ({"prompt_tokens": 3}, set())
     for line in (
         b'data: {"finish_reason": "stop"}',
         b'data: {"finish_reason"',
@@ -339,7 +340,7 @@ def test_the_end_of_an_answer() -> None:
         b"",
         b": [DONE]",
     ):
-        assert ended_in(line) == set()
+        assert read_line(line) == (None, set())
     assert [choices_of(body) for body in ({}, {"n": 2}, {"n": None}, {"n": "x"})] == [1, 2, 1, 1]
 
 

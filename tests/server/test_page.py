@@ -28,7 +28,7 @@ from l2d.logs.outcome_log import OutcomeLog, ReportedOutcome
 from l2d.router.router import Router
 from l2d.runs.artifact.drift import InputSummary
 from l2d.server import page, service
-from l2d.server.answers import example_body
+from l2d.server.served import example_body
 
 NOW = 1_800_000_000 + 120.0  # two minutes into a step: the steps begin at 1,799,996,700
 START = 1_799_996_700

@@ -117,19 +117,13 @@ def fit_chances(points: Tensor, asked: Tensor) -> Tensor:
     return torch.stack(columns, dim=1)
 
 
-def share_column(points: Tensor, mine: Tensor) -> Tensor:
-    """The log-odds of the share of the rows, whatever the input."""
-    column = torch.zeros(points.shape[1], dtype=torch.float64)
-    column[-1] = torch.logit(mine.double().mean(), eps=1e-6)
-    return column
-
-
 def chance_column(points: Tensor, mine: Tensor, strength: float | None) -> Tensor:
-    """Coefficients of a logistic regression; None: of the share alone."""
+    """Coefficients of a logistic regression; None: the log-odds of the share of the rows, whatever the input."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    column = share_column(points, mine)
+    column = torch.zeros(points.shape[1], dtype=torch.float64)
+    column[-1] = torch.logit(mine.double().mean(), eps=1e-6)
     if strength is None or mine.all() or not mine.any():
         return column
     model = LogisticRegression(C=strength, max_iter=200, tol=1e-3)

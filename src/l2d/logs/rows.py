@@ -16,8 +16,7 @@ from l2d.logs.export import EMBEDDED, NUMBER, SCALE, TEXT, RunInputs, read_long_
 from l2d.utils.errors import L2DError, ParameterError
 from l2d.utils.text import counted, listed
 
-# Limits of an export's numbers.
-LIMITS = {"correct": (0, 1), "propensity": (0, 1)}  # other amounts have no upper one
+LIMITED = ("correct", "propensity")  # to 1; other amounts of an export have no upper limit
 NO_CHANCE = "without a propensity"
 DOLLARS = "dollars"  # beside an export's columns: whether it calls its prices so
 
@@ -128,25 +127,23 @@ def read_export(file: Path) -> tuple[dict[str, Any], int]:
     outcome = "loss" if "loss" in sheet.names else "correct"
     wanted = ("expert", "propensity", outcome)
     if absent := [name for name in wanted if name not in sheet.names]:
-        there = f"there are {listed(sheet.names)}"
-        raise L2DError(f"{file}: no column {listed(absent)}; give the log of l2d serve, or its export; {there}")
+        raise L2DError(f"{file}: no column {listed(absent)}; there are {listed(sheet.names)}")
     seen = [name for name in sheet.names if name.startswith((NUMBER, EMBEDDED))]
     if TEXT not in sheet.names and not seen:
         what = f"no {sheet.column} {TEXT} (the text that the router reads) or {NUMBER}NAME (numbers that it sees)"
-        raise L2DError(
-            f"{file}: {what}; rename yours, or serve with --keep features or text; there are {listed(sheet.names)}"
-        )
+        raise L2DError(f"{file}: {what}; there are {listed(sheet.names)}")
     money = next(iter(money_of_answers(sheet)), "price")
     numbers = [name for name in ("correct", "loss", money, "latency", "propensity", SCALE) if name in sheet.names]
     words = [name for name in (TEXT, "expert") if name in sheet.names]
     whole, sheet = len(sheet), first_answers(sheet, outcome, [*numbers, *words, *seen])
     found = {name: sheet.numbers(name, gaps=True) for name in (*numbers, *seen)}
     for name in numbers:
-        least, most = LIMITS.get(name, (0, np.inf))
-        sheet.refuse(name, f"not from {least:g} to {most:g}", (found[name] < least) | (found[name] > most))
+        most = 1 if name in LIMITED else np.inf
+        sheet.refuse(name, f"not from 0 to {most:g}", (found[name] < 0) | (found[name] > most))
     sheet.refuse("propensity", "not above 0", found["propensity"] <= 0)
+    numbered = [f"row {row}" for row in range(1, len(sheet) + 1)]
     return {
-        "id": exported_ids(sheet),
+        "id": sheet.columns["id"].to_pylist() if "id" in sheet.names else numbered,
         **{name: sheet.columns[name].to_pylist() for name in words},
         **{"price" if name == money else name: values for name, values in found.items()},
         DOLLARS: "usd" in money,
@@ -163,12 +160,6 @@ def first_answers(sheet: Sheet, outcome: str, columns: Sequence[str]) -> Sheet:
     answer = np.array([numbers.setdefault(key, len(numbers)) for key in keys])
     sheet, chosen = chosen_answers(sheet, answer, outcome, columns)
     return sheet.take(np.isin(np.arange(len(sheet)), chosen))
-
-
-def exported_ids(sheet: Sheet) -> list[str]:
-    return (
-        sheet.columns["id"].to_pylist() if "id" in sheet.names else [f"row {row}" for row in range(1, len(sheet) + 1)]
-    )
 
 
 def rows_of(file: str, columns: Mapping[str, Any], about: RunInputs | None) -> LoggedRows:

@@ -6,7 +6,7 @@ from l2d.logs.decision import Decision
 from l2d.router.choices import Choice
 from l2d.router.router import Router
 from l2d.router.trained import takes_prices
-from l2d.server.served import ServedRun, ServeSettings, prices_of
+from l2d.server.served import ServedRun, ServeSettings, best_single, example_body, prices_of
 from l2d.utils.text import six_digits
 
 
@@ -70,18 +70,7 @@ def policy_notes(settings: ServeSettings, router: Router, drifts: bool) -> list[
     if settings.explore:
         found.append(f"explore: {100 * settings.explore:.3g} % of the queries go to an expert that is drawn at random")
     if drifts:
-        best = router.experts[router.description.guard.best]
-        found.append(f"drift: many inputs are far from the training rows, so {best} takes the router's place")
+        found.append(
+            f"drift: many inputs are far from the training rows, so {best_single(router)} takes the router's place"
+        )
     return found
-
-
-def example_body(router: Router) -> dict[str, Any] | None:
-    """A query for /v1/route; None for images."""
-    seen, text = router.description.seen, "What is this?"
-    if router.description.kind == "image":
-        return None
-    if router.description.kind == "text":
-        return {"text": text}
-    if not seen.features:
-        return {"features": [0.0] * router.description.shape[0]}
-    return {"features": {**dict.fromkeys(seen.features, 0.0), **({} if seen.text is None else {seen.text: text})}}

@@ -157,7 +157,7 @@ def add_operation(app: FastAPI, service: RouterService) -> None:
 
     @app.get("/metrics")
     async def metrics() -> Response:
-        return Response(service.show_metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(service.metrics.show(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.post("/admin/reload")
     async def reload(body: ReloadBody) -> JSONResponse:

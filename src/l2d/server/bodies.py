@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 from PIL import Image
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
 from l2d.data.inputs import MODES
 from l2d.runs.artifact.exported import RouterDescription
@@ -34,23 +33,8 @@ Messages = Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES
 MOST_NUMBER = 1e9  # of prices and seconds: sums of more may not be finite
 Price = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 Seconds = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
-
-
-def one_of(kinds: Any, said: str) -> BeforeValidator:
-    """Describe a union in one sentence: pydantic's own names one of its members only."""
-
-    def check(value: Any) -> Any:
-        if not isinstance(value, kinds):
-            raise PydanticCustomError("one_of", "{said}", {"said": f"must be {said}"})
-        return float(value) if isinstance(value, bool) else value
-
-    return BeforeValidator(check)
-
-
-Prices = Annotated[dict[str, Price] | list[Price], one_of(dict | list, "a mapping by expert, or a list in their order")]
-Features = Annotated[dict[str, Any] | list[float], one_of(dict | list, "a mapping by column, or a list in their order")]
-Picture = Annotated[str | list[Any], one_of(str | list, "a PNG or JPEG in base64, or pixels as nested lists")]
-Correct = Annotated[float, one_of(int | float, "a number from 0 to 1, true or false"), Field(ge=0, le=1)]
+Prices = dict[str, Price] | list[Price]  # by expert, or in their order
+Correct = Annotated[float, Field(ge=0, le=1)] | bool
 
 
 class StrictBody(BaseModel):
@@ -63,8 +47,8 @@ class QueryBody(StrictBody):
 
     text: str | None = None
     messages: Messages | None = None
-    features: Features | None = None
-    image: Picture | None = None
+    features: dict[str, Any] | list[float] | None = None
+    image: str | list[Any] | None = None
 
 
 class RouteBody(QueryBody):

@@ -75,7 +75,7 @@ class Gateway:
                 found = await open_answer(self.client, self.upstreams[expert], body, alone)
             except UpstreamFailed as failure:
                 failed[expert] = str(failure)
-                self.service.note_failure(expert, str(failure))
+                self.service.metrics.fallbacks.labels(expert, str(failure)).inc()
                 continue
             if failed:  # before the client hears of it: an outcome belongs to who answered
                 await self.service.note_substitute(decision, expert)
@@ -101,11 +101,12 @@ class Gateway:
         try:
             async for part in parts:
                 *lines, line = LINE_END.split(line + part)
-                usage = next((found for one in reversed(lines) if (found := usage_in(one))), usage)
-                ended = ended.union(*map(ended_in, lines))
+                for one in lines:
+                    found, ends = read_line(one)
+                    usage, ended = found or usage, ended | ends
                 line = line if len(line) < LONGEST_LINE else b""
                 yield part
-            ended |= ended_in(line)
+            ended |= read_line(line)[1]
             if DONE not in ended and len(ended) < choices:
                 raise httpx.RemoteProtocolError("no end")
         except httpx.HTTPError as error:
@@ -183,38 +184,38 @@ async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byt
 
 def usage_of(content: bytes) -> Mapping[str, Any] | None:
     """The usage in a whole answer, which must be a JSON object."""
+    if (found := json_object(content)) is None:
+        raise UpstreamFailed("not JSON")
+    return usage_in(found)
+
+
+def json_object(content: bytes) -> dict[str, Any] | None:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise UpstreamFailed("not JSON")
-    usage = found.get("usage")
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def usage_in(answer: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    usage = answer.get("usage")
     return usage if isinstance(usage, dict) else None
 
 
-def usage_in(line: bytes) -> Mapping[str, Any] | None:
-    """The usage in one line of an event stream, if it has one."""
-    if not line.startswith(b"data:") or b'"usage"' not in line:
-        return None
-    try:
-        usage = json.loads(line.removeprefix(b"data:")).get("usage")
-    except (ValueError, RecursionError, AttributeError):
-        return None
-    return usage if isinstance(usage, dict) else None
-
-
-def ended_in(line: bytes) -> set[Any]:
-    """The choices that end in this line of an event stream, and DONE if it is the last one: some servers leave that out."""
+def read_line(line: bytes) -> tuple[Mapping[str, Any] | None, set[Any]]:
+    """Return the usage in one line of an event stream, if it has one, and the choices that end in it, with DONE if it is the last
+    one: some servers leave that out."""
     content = line.removeprefix(b"data:").strip()
-    if not line.startswith(b"data:") or (content != DONE and b'"finish_reason"' not in content):
-        return set()
+    if not line.startswith(b"data:"):
+        return None, set()
     if content == DONE:
-        return {DONE}
+        return None, {DONE}
+    event = json_object(content) or {}
     try:
-        return {choice.get("index", 0) for choice in json.loads(content)["choices"] if choice.get("finish_reason")}
-    except (ValueError, RecursionError, AttributeError, KeyError, TypeError):
-        return set()
+        ended = {choice.get("index", 0) for choice in event["choices"] if choice.get("finish_reason")}
+    except (AttributeError, KeyError, TypeError):
+        ended = set()
+    return usage_in(event), ended
 
 
 def choices_of(body: Mapping[str, Any]) -> int:

@@ -1,9 +1,8 @@
 """The run that serves: its router, routers at other prices, and the settings that it must fit."""
 
 import json
-import threading
-from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,9 @@ from l2d.core.prices import PriceList
 from l2d.data.text.tokens import is_tokens
 from l2d.router.router import Router
 from l2d.router.trained import inputs_of
+from l2d.server.bodies import QueryBody, read_query
 from l2d.server.upstreams import Upstream
-from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.errors import ParameterError
 
 MOST_VARIANTS = 64  # routers at other prices that are kept
 
@@ -40,27 +40,28 @@ class ServedRun:
 
     def __init__(self, router: Router, name: str) -> None:
         self.router, self.name = router, name
-        self._variants: OrderedDict[str, Router] = OrderedDict()
-        self._lock = threading.Lock()
+        self._variant = lru_cache(MOST_VARIANTS)(self._fit_variant)
 
     def variant(self, prices: PriceList | None, budget: float | None, confidence: float | None, raw: bool) -> Router:
         """The router at other prices. It takes a while to fit, so the last ones are kept."""
-        key = repr((sorted(prices.items()) if isinstance(prices, dict) else prices, budget, confidence, raw))
-        with self._lock:
-            if key not in self._variants:
-                found = self.router
-                if prices is not None or budget is not None or confidence is not None:
-                    found = found.at(prices, budget=budget, confidence=confidence)
-                self._variants[key] = found.at(raw=True) if raw else found
-                if len(self._variants) > MOST_VARIANTS:
-                    self._variants.popitem(last=False)
-            self._variants.move_to_end(key)
-            return self._variants[key]
+        return self._variant(json.dumps([prices, budget, confidence, raw], sort_keys=True))
+
+    def _fit_variant(self, asked: str) -> Router:
+        prices, budget, confidence, raw = json.loads(asked)
+        found = self.router
+        if prices is not None or budget is not None or confidence is not None:
+            found = found.at(prices, budget=budget, confidence=confidence)
+        return found.at(raw=True) if raw else found
 
 
 def prices_of(router: Router) -> dict[str, float | None]:
     """The price of each expert, in the unit of the prices in training; None if it is not known."""
     return {name: router.prices.amount_of(place) for place, name in enumerate(router.experts)}
+
+
+def best_single(router: Router) -> str:
+    """The expert that takes the place of a router that is not followed."""
+    return router.experts[router.description.guard.best]
 
 
 def about_inputs(router: Router) -> str:
@@ -85,20 +86,27 @@ def check_settings(settings: ServeSettings, router: Router) -> None:
         raise ParameterError("drift_limit", problem, settings.drift_limit)
 
 
+def example_body(router: Router) -> dict[str, Any] | None:
+    """A query for /v1/route; None for images."""
+    seen, text = router.description.seen, "What is this?"
+    if router.description.kind == "image":
+        return None
+    if router.description.kind == "text":
+        return {"text": text}
+    if not seen.features:
+        return {"features": [0.0] * router.description.shape[0]}
+    return {"features": {**dict.fromkeys(seen.features, 0.0), **({} if seen.text is None else {seen.text: text})}}
+
+
 def example_query(router: Router) -> Any:
     """A query of the kind that the router sees, to try it with."""
-    about = router.description
-    if about.kind == "text":
-        return ["What is this?"]
-    if about.kind == "image" or about.seen.text is None:
-        return np.zeros((1, *about.shape), dtype=np.uint8 if about.kind == "image" else np.float32)
-    return [{**dict.fromkeys(about.seen.features, 0.0), about.seen.text: "What is this?"}]
+    body = example_body(router)
+    if body is None:
+        return np.zeros((1, *router.description.shape), dtype=np.uint8)
+    return [read_query(QueryBody(**body), router.description)]
 
 
 def warmed_up(router: Router) -> Router:
     """Ask it once: encoders load their weights when they are first used."""
-    try:
-        router.route(example_query(router))
-    except ImportError as error:
-        raise L2DError(f"the router's encoder cannot be loaded ({type(error).__name__})") from error
+    router.route(example_query(router))
     return router

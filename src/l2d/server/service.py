@@ -18,7 +18,7 @@ from l2d.server.answers import about_choice, about_run
 from l2d.server.bodies import Message, PreviewBody, QueryBody, RouteBody, queries_of, read_query
 from l2d.server.decisions import AnsweredTogether, Batcher, DriftMonitor, draw_expert
 from l2d.server.metrics import ServerMetrics
-from l2d.server.served import ServedRun, ServeSettings, about_inputs, check_settings, prices_of
+from l2d.server.served import ServedRun, ServeSettings, about_inputs, best_single, check_settings, prices_of
 from l2d.utils.errors import L2DError
 
 FOLLOW = 1.0  # seconds between looks at the log for a reload of another server
@@ -29,7 +29,9 @@ logger = logging.getLogger("l2d.serve")
 
 
 class ReloadRefused(Exception):
-    """The new run does not fit. The old one goes on."""
+    """The new run does not fit. The old one goes on. status: of the HTTP answer."""
+
+    status = 409
 
 
 class RouterService:
@@ -76,7 +78,8 @@ class RouterService:
         run = self.current
         router = run.router
         if body.raw or any(given is not None for given in (body.prices, body.budget, body.confidence)):
-            router = await asyncio.to_thread(run.variant, body.prices, body.budget, body.confidence, body.raw)
+            async with self._fitting:  # one at a time: guards are fitted on the cores that decide
+                router = await asyncio.to_thread(run.variant, body.prices, body.budget, body.confidence, body.raw)
         found = await self._decide(run, router, queries_of(body))
         for one in found:
             self._count_spend(one.expert, one.price)
@@ -142,8 +145,7 @@ class RouterService:
             return self.settings.shadow, "shadow", 1.0
         if held in router.experts:
             return str(held), "session", None
-        best = router.experts[router.description.guard.best]
-        preferred, by = (best, "drift") if self.drift.beyond else (preferred, "router")
+        preferred, by = (best_single(router), "drift") if self.drift.beyond else (preferred, "router")
         return draw_expert(preferred, by, router.experts, self.settings.explore, self.rng)
 
     async def _log(self, decisions: Sequence[Decision]) -> None:
@@ -158,7 +160,7 @@ class RouterService:
         run = self.current
         router, query = run.router, read_query(body, run.router.description)
         if body.prices is not None:
-            async with self._fitting:  # one at a time: guards are fitted on the cores that decide
+            async with self._fitting:
                 router = await asyncio.to_thread(router.at, body.prices)
         [choice] = (await self.batcher.ask(router, [query])).choices
         return {"expert": choice.expert, **about_choice(choice), "guard_note": router.guard_note, "run": run.name}
@@ -169,10 +171,6 @@ class RouterService:
         self.metrics.outcomes.inc(len(new))
         self.metrics.wrong.inc(sum(one.error for one in new))
         return len(new)
-
-    def note_failure(self, expert: str, why: str) -> None:
-        """Count an expert that is passed over."""
-        self.metrics.fallbacks.labels(expert, why).inc()
 
     async def note_substitute(self, decision: Decision, expert: str) -> None:
         """Record who answers in place of the chosen expert, at its price in the run that decided."""
@@ -186,9 +184,6 @@ class RouterService:
         written = self.log.add_answer(decision.id, None, price, seconds)
         errors = self.metrics.errors.labels("log")
         written.add_done_callback(lambda done: None if done.cancelled() or done.exception() is None else errors.inc())
-
-    def show_metrics(self) -> bytes:
-        return self.metrics.show()
 
     def count_error(self, kind: str) -> None:
         self.metrics.errors.labels(kind).inc()
@@ -227,8 +222,7 @@ class RouterService:
             self.check_run(new, force)
             about, before = new.router.description, self.current.router.description
             if about.kind != before.kind and not force:
-                seen = f"it sees {about.sees}; the run that serves sees {before.sees}"
-                raise ReloadRefused(f"{folder}: {seen}; {FORCE}")
+                raise ReloadRefused(f"{folder}: it sees {about.sees}, not {before.sees}; {FORCE}")
             if about.guard.constant is not None and not new.router.raw and not force:
                 raise ReloadRefused(f"{folder}: {new.router.guard_note}; {FORCE}")
             await asyncio.wrap_future(self.log.add_run(new.name, about_inputs(new.router)))
@@ -246,8 +240,7 @@ class RouterService:
         check_settings(self.settings, new.router)
         theirs, ours = new.router.prices.unit, self.current.router.prices.unit
         if not theirs.fits(ours):
-            problem = f"its prices are in {theirs}; the run that serves has prices in {ours}"
-            raise ReloadRefused(f"{new.name}: {problem}; start a server with another log")
+            raise ReloadRefused(f"{new.name}: its prices are in {theirs}, not {ours}; start a server with another log")
 
     def swap_to(self, new: ServedRun) -> None:
         self.metrics.run.labels(self.current.name).set(0)
@@ -287,9 +280,7 @@ class RouterService:
         was = self.drift.beyond
         self.drift.add(answered.far)
         if self.drift.beyond != was:
-            router = self.current.router
-            best = router.experts[router.description.guard.best]
-            who = f"{best} answers" if self.drift.beyond else "the router decides again"
+            who = f"{best_single(self.current.router)} answers" if self.drift.beyond else "the router decides again"
             print(f"drift: {self.drift.share:.0%} of the last inputs are far; {who}", file=sys.stderr, flush=True)
         if (share := self.drift.share) is not None:
             self.metrics.far.set(share)

@@ -1,38 +1,37 @@
 """upstreams.yaml: where the gateway finds each expert."""
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NotRequired
+from typing import Any
 
 import yaml
-from typing_extensions import TypedDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from l2d.utils.errors import L2DError, ParameterError, unknown
-from l2d.utils.parameters import NonNegative, Positive, check_value
+from l2d.utils.errors import L2DError, ParameterError
+from l2d.utils.parameters import NonNegative, Positive, clearest_problem
 
 TIMEOUT = 60.0
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
-NUMBERS = {"timeout", "input_price", "output_price"}
 
 
-class UpstreamEntry(TypedDict):
+class UpstreamEntry(BaseModel):
     """An entry of the file, by the expert's name. key_variable: the environment variable with the key. timeout: seconds to the
-    first byte. Prices are per token, in the unit of the training prices."""
+    first byte. Prices are per token, in the unit of the training prices. Numbers may be text: 2e-6 is that in YAML."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     base_url: str
     model: str
-    key_variable: NotRequired[str | None]
-    timeout: NotRequired[Positive]
-    input_price: NotRequired[NonNegative]
-    output_price: NotRequired[NonNegative]
+    key_variable: str | None = None
+    timeout: Positive = TIMEOUT
+    input_price: NonNegative | None = None
+    output_price: NonNegative | None = None
 
 
-# A type with its own config does not inherit the config of check_value.
-UpstreamEntry.__pydantic_config__ = {"extra": "forbid", "strict": True, "allow_inf_nan": False}  # type: ignore[attr-defined]
+ENTRIES = TypeAdapter(dict[str, UpstreamEntry])
 
 
 @dataclass(frozen=True)
@@ -67,54 +66,32 @@ def read_upstreams(file: Path, experts: Sequence[str]) -> dict[str, Upstream]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        place = getattr(error, "problem_mark", None)
-        line = "" if place is None else f", line {place.line + 1}"
-        raise L2DError(f"{file}{line}: not YAML ({getattr(error, 'problem', None) or type(error).__name__})") from error
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        line = "" if mark is None else f", line {mark.line + 1}"
+        raise L2DError(f"{file}{line}: not YAML") from error
     try:
-        if not isinstance(content, dict) or not content:
-            raise ParameterError("", "must be a mapping from each expert to base_url, model, …")
-        for name in content:
-            if name not in experts:
-                raise ParameterError(str(name), unknown("expert", str(name), experts))
-        if missing := [name for name in experts if name not in content]:
-            raise ParameterError("", f"no entry for {', '.join(missing)}")
-        entries = {name: with_numbers(name, content[name]) for name in experts}
-        check_value("", entries, dict[str, UpstreamEntry])
-        return {name: read_upstream(name, entry) for name, entry in entries.items()}
+        entries = ENTRIES.validate_python(content)
+        if {*entries} != {*experts}:
+            raise ParameterError(
+                "", f"needs one entry for each expert ({', '.join(experts)}); has {', '.join(entries)}"
+            )
+        return {name: read_upstream(name, entries[name]) for name in experts}
+    except ValidationError as errors:
+        found = clearest_problem(errors.errors(include_url=False))
+        problem = ParameterError(".".join(map(str, found.path)), found.sentence, found.value)
+        raise L2DError(f"{file}: {problem}") from None
     except ParameterError as error:
-        raise L2DError(f"{file}: {str(error).lstrip('.')}") from error
-
-
-def with_numbers(name: str, entry: Any) -> Any:
-    """Whole numbers as floats, and 2e-6, which is text in YAML, as the number that it is. A misspelt key is an error."""
-    if not isinstance(entry, dict):
-        return entry
-    for key in entry:
-        if key not in UpstreamEntry.__annotations__:
-            raise ParameterError(f"{name}.{key}", unknown("key", str(key), UpstreamEntry.__annotations__))
-    found = dict(entry)
-    for key in NUMBERS & found.keys():
-        if type(found[key]) in (int, str):
-            with contextlib.suppress(ValueError, OverflowError):
-                found[key] = float(found[key])
-    return found
+        raise L2DError(f"{file}: {error}") from error
 
 
 def read_upstream(name: str, entry: UpstreamEntry) -> Upstream:
-    url = entry["base_url"].rstrip("/")
+    url, variable = entry.base_url.rstrip("/"), entry.key_variable
     if not url.startswith(("http://", "https://")):
         raise ParameterError(f"{name}.base_url", "must begin with http:// or https://", url)
-    variable = entry.get("key_variable")
     if variable is not None and not VARIABLE.fullmatch(variable):  # it may be the key: it is not shown
         problem = "must be the name of an environment variable (A to Z, 0 to 9, _), not the key itself"
         raise ParameterError(f"{name}.key_variable", problem)
     if variable is not None and not os.environ.get(variable):
         raise ParameterError(f"{name}.key_variable", "this environment variable is not set", variable)
-    return Upstream(
-        url,
-        entry["model"],
-        None if variable is None else os.environ[variable],
-        entry.get("timeout", TIMEOUT),
-        entry.get("input_price"),
-        entry.get("output_price"),
-    )
+    key = None if variable is None else os.environ[variable]
+    return Upstream(url, entry.model, key, entry.timeout, entry.input_price, entry.output_price)
