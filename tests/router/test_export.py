@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,17 +22,21 @@ X = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
 COSTS = np.stack([X[:, 0] > 0, X[:, 0] <= 0, np.full(200, 0.9)], axis=1)
 
 
-@pytest.fixture(scope="module", params=["mild", "plugin", "cascade"])
-def router(request: pytest.FixtureRequest) -> l2d.Router:
+@cache
+def fitted(method: str) -> l2d.Router:
     options = {"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"}
-    found = l2d.fit(X, COSTS, labels=X[:, 0] > 0, method=request.param, options=options)
+    found = l2d.fit(X, COSTS, labels=X[:, 0] > 0, method=method, options=options)
     assert found.description.guard.constant is None
     return found
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-def test_torch_export(router: l2d.Router, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "method", ["cascade", *(pytest.param(one, marks=pytest.mark.full) for one in ("mild", "plugin"))]
+)
+def test_torch_export(method: str, tmp_path: Path) -> None:
+    router = fitted(method)
     router.export(tmp_path / "router.pt2")
     program = torch.export.load(tmp_path / "router.pt2").module()
     for n in (2, 200):
@@ -40,9 +45,11 @@ def test_torch_export(router: l2d.Router, tmp_path: Path) -> None:
 
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # of the exporter
-def test_onnx(router: l2d.Router, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["mild", "plugin", "cascade"])
+def test_onnx(method: str, tmp_path: Path) -> None:
     import onnxruntime
 
+    router = fitted(method)
     router.export(tmp_path / "router.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "router.onnx")
     for n in (2, 200):
@@ -81,7 +88,7 @@ def test_a_program_is_tried_on_inputs_of_its_kind() -> None:
 @pytest.mark.slow
 @pytest.mark.measured
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    router = l2d.fit(X, COSTS, options={"recipe.epochs": 1, "progress": False, "trainer.accelerator": "cpu"})
+    router = fitted("cascade")
     with pytest.raises(ParameterError, match=r"file="):
         router.export(tmp_path / "router.bin")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
@@ -92,12 +99,13 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the exporter
 def test_a_program_that_chooses_otherwise_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    router = l2d.fit(X, COSTS, options={"recipe.epochs": 15, "progress": False, "trainer.accelerator": "cpu"})
+    router = fitted("cascade")
     with monkeypatch.context() as patch:
         wrong = lambda self, inputs: (len(router.experts) - 1 - inputs[:, 0].long(), self.network(inputs))  # noqa: E731
         patch.setattr(export.RouterProgram, "forward", wrong)
-        exported = torch.export.export(export.RouterProgram(router), (torch.zeros(32, 3),))
-    monkeypatch.setattr(torch.export, "load", lambda _: exported)
+        wrong_program = export.RouterProgram(router)
+        found = wrong_program(export.example_inputs(router))
+    monkeypatch.setattr(torch.export, "load", lambda _: SimpleNamespace(module=lambda: lambda _: found))
     with pytest.raises(L2DError, match=r"router\.pt2"):
         router.export(tmp_path / "router.pt2")
     assert list(tmp_path.iterdir()) == []

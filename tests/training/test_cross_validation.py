@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import filelock
@@ -25,9 +24,8 @@ from l2d.core.decisions import argmax_last
 from l2d.core.guard import fit_guard, paired
 from l2d.core.prices import PriceUnit
 from l2d.core.results import Score
-from l2d.costs.cost import Cost
-from l2d.data.folds import with_test_fold
 from l2d.data.sets.table import Table
+from l2d.data.splits import with_test_fold
 from l2d.router.trained import outputs_of
 from l2d.runs.folder import RunFolder
 from l2d.training import cross_validation, fold_scores, score, walk
@@ -81,11 +79,18 @@ def test_every_row_is_judged_once(file: Path, tmp_path: Path) -> None:
     assert not (folder_of(cfg) / "folds").exists()
 
 
-def test_by_routers_that_did_not_see_it(file: Path, tmp_path: Path) -> None:
-    """A table of categories can be computed by hand: the other folds' share of right answers, pulled to the mean by one row."""
-    cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "dataset.category=topic", "seed=3")
+@pytest.fixture(scope="module")
+def by_topic(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The config of a finished run with a table of categories, which can be computed by hand."""
+    given = ("method=category_table", "dataset.text=topic", "dataset.category=topic", "seed=3")
+    cfg = config(file, tmp_path_factory.mktemp("by_topic"), *given)
     train(cfg)
-    kept, rows = kept_of(cfg), fold_rows(check(cfg))
+    return cfg
+
+
+def test_by_routers_that_did_not_see_it(by_topic: Any) -> None:
+    """The other folds' share of right answers, pulled to the mean by one row."""
+    kept, rows = kept_of(by_topic), fold_rows(check(by_topic))
     for number in range(1, FOLDS + 1):
         arrays, held = with_test_fold(rows.whole, f"{number}/{FOLDS}", derive_seed(3, "test folds"))
         learned = rows.splits(arrays, "", rows.experiment).train
@@ -154,23 +159,6 @@ def test_the_guard_of_a_fold_sees_the_other_folds_alone(tmp_path: Path, monkeypa
     assert metrics["guarded"]["offsets"] == pytest.approx([naive / 2, -naive / 2])
 
 
-@pytest.mark.parametrize("evaluation", ["holdout", "cross_validate"])
-def test_a_file_is_hashed_once_a_run(
-    evaluation: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hashed, plain = list[Path](), Table.fingerprint
-
-    def counting(table: Table, data_dir: Path) -> str:
-        hashed.append(data_dir)
-        return plain(table, data_dir)
-
-    monkeypatch.setattr(Table, "fingerprint", counting)
-    cfg = config(file, tmp_path, f"evaluation={evaluation}")
-    train(cfg)
-    assert len(hashed) == 1
-    assert (folder_of(cfg) / "data.txt").read_text().strip() == plain(make_dataset(check(cfg)), Path())  # type: ignore[arg-type]
-
-
 @pytest.mark.slow
 def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
     """Unless validation rows choose its epoch."""
@@ -186,7 +174,7 @@ def test_the_router_learns_from_all_rows(file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [["sampling=over"], ["sampling=under"], ["method=cost_regression", "checkpoint=best"]])
+@pytest.mark.parametrize("more", [["sampling=over"], ["method=cost_regression", "checkpoint=best", "sampling=under"]])
 def test_a_budget_compares_routers_on_rows_that_both_learned_from(more: list[str], file: Path, tmp_path: Path) -> None:
     """Once each, however often sampling repeats them: a fold's router on the next fold's rows, less those that sampling or
     validation took from it or from the final router."""
@@ -214,12 +202,10 @@ def learned_in_folds(rows: FoldedRows) -> list[tuple[list[int], list[int]]]:
     return list(zip(learned, held[1:] + held[:1], strict=True))
 
 
-def test_what_the_routers_of_folds_expect_where_they_learned(file: Path, tmp_path: Path) -> None:
+def test_what_the_routers_of_folds_expect_where_they_learned(by_topic: Any) -> None:
     """By hand, as in test_by_routers_that_did_not_see_it."""
-    cfg = config(file, tmp_path, "method=category_table", "dataset.text=topic", "dataset.category=topic", "seed=3")
-    train(cfg)
-    kept: Any = Router.load(folder_of(cfg)).held_out
-    rows = fold_rows(check(cfg))
+    kept: Any = Router.load(folder_of(by_topic)).held_out
+    rows = fold_rows(check(by_topic))
     whole: Any = rows.whole
     inputs, panel, checked = whole.train_inputs, whole.panel, 0
     for learned, following in learned_in_folds(rows):
@@ -350,12 +336,11 @@ def test_a_run_that_is_refused_leaves_nothing(file: Path, tmp_path: Path, monkey
     ("given", "scale", "said"),
     [
         (["cost=columns"], 20.0, r"cost\.error_price: .*0\.05"),
-        (["cost=columns", "cost.latency_price=1"], None, r"cost\.latency_price=1: "),
         (["cost=error_plus_cost"], None, r"cost\.prices=coverage: "),
         (["cost=error_plus_cost", "cost.prices=[1]"], None, r"cost\.prices=\[1.*2"),
     ],
 )
-def test_prices_are_refused_before_the_first_fold(
+def test_a_run_whose_prices_are_refused_leaves_nothing(
     given: list[str], scale: float | None, said: str, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """scale: what the run that wrote a log multiplied prices by."""
@@ -372,38 +357,21 @@ def test_prices_are_refused_before_the_first_fold(
     assert not [*(tmp_path / "runs").rglob("seed=*")]
 
 
-@pytest.mark.slow
-def test_it_says_how_long_it_will_take(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """After the first fold, once, and only if that is long. Each reading of the clock is four seconds after the one before, and a
-    fold takes two readings: four folds and the last router are left."""
-    train(config(file, tmp_path))
-    assert "to go" not in capsys.readouterr().out
-    clock = SimpleNamespace(monotonic=iter(range(0, 1000, 4)).__next__)
-    monkeypatch.setattr(cross_validation, "time", clock)
-    train(config(file, tmp_path, "seed=1"))
-    lines = capsys.readouterr().out.splitlines()
-    assert "20 s" in lines[1]
-    assert sum("to go" in line for line in lines) == 1
-
-
-@pytest.mark.parametrize("at", [3, 6])
-def test_finished_folds_survive_an_error(at: int, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a later fold or in the last training: the cause may pass, and the same command goes on."""
+def test_finished_folds_survive_an_error(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a later fold: the cause may pass, and the same command goes on."""
     cfg = config(file, tmp_path / "runs")
     plain, begun = build.assemble_rows, list[int]()
 
     def breaking(*given: Any, **more: Any) -> Any:
         begun.append(1)
-        if len(begun) == at:
+        if len(begun) == 3:
             raise ParameterError("encoder", "cannot be reached")
         return plain(*given, **more)
 
     monkeypatch.setattr(cross_validation, "assemble_rows", breaking)
     with pytest.raises(ParameterError, match="cannot be reached"):
         train(cfg)
-    assert len([*folder_of(cfg).glob("folds/*/metrics.json")]) == at - 1
+    assert len([*folder_of(cfg).glob("folds/*/metrics.json")]) == 2
     train(cfg)
     assert (folder_of(cfg) / "metrics.json").exists()
 
@@ -438,12 +406,15 @@ def test_other_data_are_not_mixed_with_finished_folds(
         train(cfg)
 
 
-@pytest.mark.slow
-def test_the_run_is_locked_while_its_folds_are_trained(
+def test_a_run_is_locked_while_its_folds_are_trained_and_hashes_its_file_once(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = config(file, tmp_path)
-    seen = []
+    cfg, seen = config(file, tmp_path), []
+    hashed, plain = list[Path](), Table.fingerprint
+
+    def counting(table: Table, data_dir: Path) -> str:
+        hashed.append(data_dir)
+        return plain(table, data_dir)
 
     def looking(_: Any, run: Any, *__: Any, **___: Any) -> Any:
         lock = filelock.FileLock(folder_of(cfg) / ".lock")
@@ -453,9 +424,15 @@ def test_the_run_is_locked_while_its_folds_are_trained(
         return walk.train(_, run, *__, **___)
 
     monkeypatch.setattr(cross_validation, "train", looking)
+    monkeypatch.setattr(Table, "fingerprint", counting)
     train(cfg)
     assert seen == ["1", "2", "3", "4", "5", "seed=0"]
     assert not RunFolder(folder_of(cfg)).held
+    assert len(hashed) == 1
+    assert (folder_of(cfg) / "data.txt").read_text().strip() == plain(make_dataset(check(cfg)), Path())  # type: ignore[arg-type]
+    monkeypatch.setattr(cross_validation, "train", walk.train)
+    train(config(file, tmp_path, "evaluation=holdout"))
+    assert len(hashed) == 2
 
 
 def test_folds_count_by_their_rows() -> None:
@@ -476,26 +453,3 @@ def test_a_fallback_is_for_every_row(file: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(fold_scores, "guard_of", held)
     assert train(config(file, tmp_path))["guarded"]["ratios"] == [1, 0]
     assert next(constant) is None  # no guard of a fold was made
-
-
-@pytest.mark.slow
-def test_methods_that_decide_in_their_own_way(file: Path, tmp_path: Path) -> None:
-    """one_vs_all with an order does not decide by the largest utility: its guard has no offsets."""
-    assert train(config(file, tmp_path, "method=cascade"))["guarded"]["offsets"] is None
-
-
-def test_a_cost_of_ones_own_needs_only_the_prices_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docs/extending.md says."""
-    asked = []
-
-    class OwnCost(Cost):
-        by_row = True
-
-        def row_prices(self, answers: Any) -> torch.Tensor:
-            asked.append(answers)
-            return torch.zeros(2, 2)
-
-    monkeypatch.setattr(cross_validation, "make", lambda _: OwnCost(noise=0.0, noise_kind="additive"))
-    panel: Any = SimpleNamespace(train="rows", names=("a", "b"))
-    cross_validation.check_cost(SimpleNamespace(cost=None), SimpleNamespace(panel=panel, train_labels=[0]))  # type: ignore[arg-type]
-    assert asked == ["rows"]

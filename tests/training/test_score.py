@@ -58,6 +58,16 @@ def test_by_the_costs_of_a_log_the_guard_wants_more() -> None:
     assert [guard.constant for guard in guards] == [None, 0]
 
 
+@pytest.mark.parametrize("by_argmax", [True, False])
+def test_offsets_are_for_methods_that_decide_by_the_largest_utility(by_argmax: bool) -> None:
+    """Expert 2 is right on every second row, but its utilities are 1 too low."""
+    costs = torch.tensor([[0, 1], [1, 0]] * 50, dtype=torch.float64)
+    utilities, decisions = torch.tensor([[1.0, -1.0], [1.0, 0.5]] * 50), torch.zeros(100).long()
+    rows = routed_rows(costs=costs, prices=torch.zeros(2), decisions=decisions, utilities=utilities)
+    method: Any = SimpleNamespace(by_argmax=by_argmax)
+    assert (guard_of(method, rows, best=0).offsets is not None) is by_argmax
+
+
 def test_what_is_kept_for_other_prices_holds_none() -> None:
     errors, prices = torch.tensor([[0.0, 1.0], [1.0, 1.0]]), torch.tensor([0.5, 0.25])
     splits: Any = SimpleNamespace(prices=prices)
