@@ -6,7 +6,7 @@ from tests.router.finished import Untrained
 collect_ignore_glob = [] if find_spec("fastapi") else ["test_*.py"]  # the extra `serve`
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
     from tests.server.helpers import text_run
 

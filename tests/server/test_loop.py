@@ -10,11 +10,11 @@ import torch
 from starlette.testclient import TestClient
 from tests.server.helpers import asking, make_service
 
-from l2d.analysis.log_value import fresh_rows, log_value, rows_of_evidence
+from l2d.analysis.log_value import fresh_rows, log_value
 from l2d.commands import evaluate
 from l2d.config import check, compose
 from l2d.core.results import Estimate
-from l2d.logs.rows import read_rows
+from l2d.logs.rows import explored_rows, read_rows
 from l2d.router.router import Router
 from l2d.runs.folder import RunFolder
 from l2d.training.cross_validation import train_and_judge
@@ -104,7 +104,7 @@ def test_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         evaluate.main([str(first), "--log", str(log)])
         said = capsys.readouterr().out
         assert "verdict: per query, the router costs" in said
-        before = log_value(Router.load(first), rows_of_evidence(read_rows(log))[0])
+        before = log_value(Router.load(first), explored_rows(read_rows(log)))
         assert holds(before.router.doubly_robust, old)
 
         second = trained(tmp_path, "dataset=log", f"dataset.path={log}", "dataset.name=second")
@@ -114,7 +114,7 @@ def test_the_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         rows, left_out = fresh_rows(read_rows(log), second)
         assert (len(rows), left_out) == (1000, 1000)
         router = Router.load(second)
-        foretold = log_value(router, rows_of_evidence(rows)[0])
+        foretold = log_value(router, explored_rows(rows))
 
         answer = client.post("/admin/reload", json={"run": str(second)}, headers=TOKEN)
         assert (answer.status_code, answer.json()) == (200, {"run": str(second)})

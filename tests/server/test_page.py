@@ -123,31 +123,15 @@ def test_a_preview_leaves_no_trace(run: Untrained, tmp_path: Path, settings: dic
         assert (logged(tmp_path / "log.sqlite"), len(service.drift._far)) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        ({}, "no query"),
-        ({"features": [1.0]}, "features"),
+def test_previews_that_are_refused(client: TestClient) -> None:
+    for body, said in (
         ({"text": "a", "prices": {"a": 1}}, "b, c"),
         ({"text": "a", "prices": [1, 2, -3]}, "prices.2"),
         ({"inputs": [{"text": "a"}]}, "inputs"),
         ({"text": "a", "budget": 1.0}, "budget"),
-    ],
-)
-def test_previews_that_are_refused(client: TestClient, body: dict[str, Any], said: str) -> None:
-    found = client.post("/v1/preview", json=body)
-    assert (found.status_code, said in message_of(found)) == (422, True), found.text
-
-
-def test_the_token(run: Untrained, tmp_path: Path) -> None:
-    """The page holds nothing secret; what it asks for does."""
-    with asking(make_service(run.path, tmp_path / "log.sqlite", api_token="sesame")) as client:
-        found = client.get("/")
-        assert (found.status_code, "sesame" in found.text) == (200, False)
-        assert client.post("/v1/preview", json={"text": "a"}).status_code == 401
-        assert client.get("/v1/hour").status_code == 401
-        headers = {"authorization": "Bearer sesame"}
-        assert client.get("/v1/hour", headers=headers).status_code == 200
+    ):
+        found = client.post("/v1/preview", json=body)
+        assert (found.status_code, said in message_of(found)) == (422, True), found.text
 
 
 def decided(seconds: float, expert: str, price: float | None, by: str = "router") -> Decision:
@@ -254,6 +238,8 @@ def test_a_log_that_cannot_be_read(client: TestClient, tmp_path: Path) -> None:
 def test_experts_say_how_to_ask(client: TestClient, tmp_path: Path) -> None:
     """The example of each kind of router is a query that it takes."""
     found = client.get("/v1/experts").json()
+    assert [(one["name"], one["price"]) for one in found["experts"]] == [("a", 0.5), ("b", 0.1), ("c", 0.3)]
+    assert (found["run"], found["sees"], found["guard"]) == ("run", "the text prompt", None)
     assert (found["kind"], found["takes_prices"], found["price_weight"], found["currency"]) == ("text", True, 1.0, "")
     assert (found["example"], found["policy"]) == ({"text": "What is this?"}, [])
     both = ("dataset.text=prompt", "dataset.features=[x,y]")

@@ -37,7 +37,7 @@ def make_app(service: RouterService) -> Boundary:
             try:
                 yield
             finally:
-                await gateway.close()
+                await gateway.client.aclose()
 
     app = FastAPI(title="l2d", version=own_version(), docs_url=None, redoc_url=None, lifespan=running)
     add_answers_to_mistakes(app, service)
@@ -100,11 +100,12 @@ def add_gateway(app: FastAPI, service: RouterService, gateway: Gateway) -> None:
             decision = await service.log_asked(model, x_l2d_session)
         else:
             raise no_such_model(model, service)
-        found = await gateway.answer(decision, body)
-        answer = found.answer
-        headers = {**answer.headers, **decision_headers(decision, found.expert, found.failed)}
+        answer = await gateway.answer(decision, body)
+        headers = {**answer.headers, **decision_headers(decision, answer.expert, answer.failed)}
         if isinstance(answer.content, bytes):
-            finish = BackgroundTask(gateway.finish, decision, found.expert, answer.usage, found.seconds, answer.status)
+            finish = BackgroundTask(
+                gateway.finish, decision, answer.expert, answer.usage, answer.seconds, answer.status
+            )
             return Response(answer.content, answer.status, headers, answer.content_type, finish)
         return StreamingResponse(answer.content, answer.status, headers, answer.content_type)
 

@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -29,30 +29,24 @@ class UpstreamFailed(Exception):
     """Nothing of its answer was passed on. The message is a word or two: timeout, 429."""
 
 
-@dataclass
-class UpstreamAnswer:
-    """content: whole, or a stream whose first bytes are there."""
+@dataclass(frozen=True)
+class ChatAnswer:
+    """content: whole, or a stream whose first bytes are there. expert: who answered. failed: why those before it did not. seconds:
+    until the answer or, of a stream, its first bytes."""
 
     status: int
     content_type: str
     content: bytes | AsyncIterator[bytes]
     response: httpx.Response
     usage: Mapping[str, Any] | None = None
+    expert: str = ""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
     def headers(self) -> dict[str, str]:
         found = {name: self.response.headers.get(name, "") for name in HEADERS}
         return {name: value for name, value in found.items() if value and value.isascii()}
-
-
-@dataclass(frozen=True)
-class ChatAnswer:
-    """expert: who answered. failed: why those before it did not. seconds: until the answer or, of a stream, its first bytes."""
-
-    expert: str
-    failed: dict[str, str]
-    answer: UpstreamAnswer
-    seconds: float
 
 
 class Gateway:
@@ -61,9 +55,6 @@ class Gateway:
     def __init__(self, service: RouterService) -> None:
         self.service, self.upstreams = service, service.settings.upstreams
         self.client = httpx.AsyncClient(limits=CONNECTIONS, timeout=None)
-
-    async def close(self) -> None:
-        await self.client.aclose()
 
     async def answer(self, decision: Decision, body: Mapping[str, Any]) -> ChatAnswer:
         """Ask the chosen expert, then the next in the ranking. Raises AllFailed."""
@@ -79,9 +70,11 @@ class Gateway:
                 continue
             if failed:  # before the client hears of it: an outcome belongs to who answered
                 await self.service.note_substitute(decision, expert)
-            if not isinstance(found.content, bytes):
-                found.content = self.watched(found.content, found.response, decision, expert, began, choices_of(body))
-            return ChatAnswer(expert, failed, found, time.perf_counter() - began)
+            content = found.content
+            if not isinstance(content, bytes):
+                content = self.watched(content, found.response, decision, expert, began, choices_of(body))
+            seconds = time.perf_counter() - began
+            return replace(found, content=content, expert=expert, failed=failed, seconds=seconds)
         self.service.note_answer(decision, None, NOTHING, None)
         raise AllFailed(failed)
 
@@ -127,7 +120,7 @@ class Gateway:
 
 async def open_answer(
     client: httpx.AsyncClient, upstream: Upstream, body: Mapping[str, Any], alone: bool
-) -> UpstreamAnswer:
+) -> ChatAnswer:
     """Whole, or the beginning of a stream. alone: there is no other expert to ask, so its errors are passed on, except those about
     its key. Raises UpstreamFailed."""
     content = json.dumps({**body, "model": upstream.model}).encode()
@@ -154,7 +147,7 @@ async def open_answer(
         raise
 
 
-async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> UpstreamAnswer:
+async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> ChatAnswer:
     status, kind = response.status_code, response.headers.get("content-type", "application/json")
     if status in (401, 403) or (not alone and (status in PASSED_OVER or status >= 500)):
         raise UpstreamFailed(str(status))
@@ -165,7 +158,7 @@ async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> Up
         first = await anext(parts, b"")
         if not first:
             raise UpstreamFailed("empty")
-        return UpstreamAnswer(status, kind, chained(first, parts), response)
+        return ChatAnswer(status, kind, chained(first, parts), response)
     found = bytearray()
     async for part in parts:
         found += part
@@ -173,7 +166,7 @@ async def first_bytes(response: httpx.Response, stream: bool, alone: bool) -> Up
             raise UpstreamFailed("too long")
     await response.aclose()
     usage = usage_of(bytes(found)) if status == 200 else None
-    return UpstreamAnswer(status, kind, bytes(found), response, usage)
+    return ChatAnswer(status, kind, bytes(found), response, usage)
 
 
 async def chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
