@@ -53,7 +53,3 @@ print(first, end=" ")
 
 def test_fingerprints_import_nothing_heavy(tmp_path: Path) -> None:
     assert heavy_after(FINGERPRINTS, str(tmp_path)) == ""
-
-
-def test_what_is_heavy_is_noticed() -> None:
-    assert heavy_after("import pyarrow") == "pyarrow"

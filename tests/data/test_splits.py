@@ -1,4 +1,4 @@
-"""Splits: classes in proportion, groups on one side, folds that cover every row once."""
+"""Splits: classes in proportion, groups on one side, folds that cover every row once; over- and undersampling."""
 
 import math
 from pathlib import Path
@@ -7,15 +7,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from l2d.data import splits
-from l2d.data.arrays import Answers, Arrays, Panel
+from l2d.data.arrays import Answers, Arrays, Panel, Seen, divided
 from l2d.data.sheet import Sheet
-from l2d.data.splits import draw_whole_groups, latest_rows, split, stratified_split
+from l2d.data.splits import draw_whole_groups, latest_rows, pooled, resample, split, stratified_split, with_test_fold
 from l2d.utils.errors import ParameterError
 
 
@@ -24,17 +24,6 @@ def arrays(labels: Tensor, own: bool = False, **more: Tensor) -> Arrays:
     inputs, answers = torch.zeros(len(labels), 1), Answers(torch.zeros(len(labels), 2))
     panel = Panel(("a", "b"), answers, answers) if own else None
     return Arrays(inputs, labels, inputs, labels, 3, panel=panel, **more)  # type: ignore[arg-type]
-
-
-@given(st.integers(0, 999))
-def test_stratified_split(seed: int) -> None:
-    labels = torch.tensor([0] * 50 + [1] * 30 + [2] * 20)
-    kept, held = stratified_split(labels, 0.1, seed)
-    assert sorted([*kept.tolist(), *held.tolist()]) == list(range(100))
-    assert torch.bincount(labels[held]).tolist() == [5, 3, 2]
-    again = stratified_split(labels, 0.1, seed)
-    assert torch.equal(held, again[1])
-    assert not torch.equal(held, stratified_split(labels, 0.1, seed + 1000)[1])
 
 
 @given(
@@ -93,14 +82,6 @@ def test_every_row_is_held_out_in_one_fold_and_classes_are_even(seed: int, folds
         assert int(counts.max() - counts.min()) <= 2
     again = split(arrays(labels), 0.5, seed + 1, f"1/{folds}")[1]
     assert not torch.equal(again, parts[0][1])
-
-
-def test_folds_keep_groups_together() -> None:
-    labels, groups = torch.arange(40) % 2, torch.arange(40) // 4
-    for number in range(1, 5):
-        kept, held_out = split(arrays(labels, groups=groups), 0.5, 3, f"{number}/4")
-        assert not {*groups[kept].tolist()} & {*groups[held_out].tolist()}
-        assert len(held_out)
 
 
 def test_groups_that_are_rows_change_nothing() -> None:
@@ -165,3 +146,96 @@ def test_test_rows_with_the_text_of_a_training_row_are_counted(
     printed = capsys.readouterr().err
     assert repeated in printed
     assert bool(printed) == bool(repeated)
+
+
+def table(n: int, groups: torch.Tensor | None = None) -> Arrays:
+    """Row i is i everywhere: in its input, its errors, its prices, its category. Every third row is a test row."""
+    rows = torch.arange(n)
+    is_test = rows % 3 == 2
+    numbers, inputs, labels = rows.double()[:, None], rows.float()[:, None].clone(), rows % 2
+    answers = Answers(torch.cat([numbers, -numbers], dim=1), None, torch.cat([10 * numbers, numbers], dim=1))
+    panel, names = Panel(("a", "b"), answers, answers[:0]), tuple(f"c{row}" for row in range(n))
+    more = {"panel": panel, "groups": groups, "train_categories": names, "seen": Seen(features=("x",))}
+    return divided(Arrays(inputs, labels, inputs[:0], labels[:0], 2, **more), rows[~is_test], rows[is_test])  # type: ignore[arg-type]
+
+
+def check_rows(part: Arrays) -> None:
+    """Each row still belongs to itself, on both sides."""
+    assert part.panel is not None
+    for inputs, labels, answers, categories in (
+        (part.train_inputs, part.train_labels, part.panel.train, part.train_categories),
+        (part.test_inputs, part.test_labels, part.panel.test, part.categories),
+    ):
+        row = inputs[:, 0].long()
+        assert torch.equal(labels, row % 2)
+        assert torch.equal(answers.errors[:, 0].long(), row)
+        assert torch.equal(answers.errors[:, 1].long(), -row)
+        assert answers.prices is not None
+        assert torch.equal(answers.prices[:, 0].long(), 10 * row)
+        assert categories == tuple(f"c{one}" for one in row.tolist())
+
+
+def test_all_rows_are_training_rows() -> None:
+    both = table(11)
+    whole = pooled(both)
+    check_rows(whole)
+    assert (len(whole.train_labels), len(whole.test_labels)) == (11, 0)
+    assert torch.equal(whole.train_inputs, torch.cat([both.train_inputs, both.test_inputs]))
+    assert (whole.seen, whole.num_classes) == (both.seen, 2)
+
+
+@settings(max_examples=20)
+@given(st.integers(10, 60), st.integers(0, 5))
+def test_every_row_is_held_out_once(n: int, seed: int) -> None:
+    whole = pooled(table(n))
+    held = []
+    for number in range(1, 6):
+        part, rows = with_test_fold(whole, f"{number}/5", seed)
+        check_rows(part)
+        assert torch.equal(part.test_inputs, whole.train_inputs[rows])
+        assert not torch.isin(part.train_inputs, part.test_inputs).any()
+        assert len(part.train_labels) + len(rows) == n
+        assert n // 5 - 1 <= len(rows) <= n // 5 + 2
+        held.append(rows)
+    assert torch.equal(torch.cat(held).sort().values, torch.arange(n))
+    assert torch.equal(whole.train_inputs, pooled(table(n)).train_inputs)  # which stay as they were
+
+
+@given(st.integers(0, 5))
+def test_groups_stay_together(seed: int) -> None:
+    whole = pooled(table(40, torch.arange(40) // 2))
+    assert whole.groups is not None
+    for number in range(1, 6):
+        part, rows = with_test_fold(whole, f"{number}/5", seed)
+        assert part.groups is not None
+        assert part.test_groups is not None
+        assert torch.equal(part.test_groups, whole.groups[rows])
+        assert not torch.isin(part.groups, whole.groups[rows]).any()
+
+
+def drawn(of: torch.Tensor, sampling: str, seed: int = 0) -> torch.Tensor:
+    return resample(of, sampling, np.random.default_rng(seed))
+
+
+def test_sampling_by_hand() -> None:
+    """Group 0 has rows 0, 2, 3, group 2 row 1, group 1 none: over gives row 1 three times, under one row of each."""
+    of = torch.tensor([0, 2, 0, 0])
+    assert drawn(of, "over").tolist() == [0, 1, 1, 1, 2, 3]
+    under = drawn(of, "under").tolist()
+    assert len(under) == 2
+    assert 1 in under
+    of = torch.tensor([0] * 300 + [1] * 5)
+    assert torch.bincount(drawn(of, "over"))[300:].min() > 30  # 60 each on average
+    assert not torch.equal(drawn(of, "over", 0), drawn(of, "over", 1))
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40).map(torch.tensor), st.integers(0, 99))
+def test_groups_become_equal(of: torch.Tensor, seed: int) -> None:
+    before = of.unique(return_counts=True)[1]
+    over, under = drawn(of, "over", seed), drawn(of, "under", seed)
+    assert of[over].unique(return_counts=True)[1].tolist() == [int(before.max())] * len(before)
+    assert of[under].unique(return_counts=True)[1].tolist() == [int(before.min())] * len(before)
+    assert {*over.tolist()} == {*range(len(of))}  # nothing is lost
+    assert len({*under.tolist()}) == len(under)  # nothing comes twice
+    assert over.tolist() == sorted(over.tolist())
+    assert torch.equal(over, drawn(of, "over", seed))

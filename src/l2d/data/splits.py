@@ -3,13 +3,14 @@
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from l2d.data.arrays import Arrays
+from l2d.data.arrays import Arrays, divided
 from l2d.data.sheet import Sheet
 from l2d.utils.errors import ParameterError
 
@@ -20,14 +21,8 @@ SPLIT_WORDS = {"train": "train", "test": "test", **dict.fromkeys(("validation", 
 def groups_of_equal_texts(texts: list[str]) -> Tensor:
     """int [n]: equal numbers for texts that are equal up to white space."""
     numbers: dict[str, int] = {}
-    found = [numbers.setdefault(squeezed(text), len(numbers)) for text in texts]
+    found = [numbers.setdefault(" ".join(text.split()), len(numbers)) for text in texts]
     return torch.tensor(found, dtype=torch.int64)
-
-
-def squeezed(text: str) -> str:
-    """The text with one space between words. Most texts have that already: then it is the text itself, not a copy."""
-    words = " ".join(text.split())
-    return text if words == text else words
 
 
 def draw_whole_groups(draw: Callable[[Tensor], Sides], labels: Tensor, groups: Tensor | None) -> Sides:
@@ -70,6 +65,36 @@ def cross_validation_fold(arrays: Arrays, fold: str, seed: int) -> tuple[Tensor,
         return _sides(torch.from_numpy(np.isin(np.arange(len(order)), order[number - 1 :: of])))
 
     return draw_whole_groups(deal, arrays.train_labels, arrays.groups)
+
+
+def pooled(arrays: Arrays) -> Arrays:
+    """All rows as training rows, first the training, then the test rows."""
+    panel, ids, train_ids = arrays.panel, arrays.ids, arrays.train_ids
+    groups, categories, both = arrays.groups, arrays.categories, arrays.train_categories
+    if panel is not None:
+        answers = panel.train.followed_by(panel.test)
+        panel = replace(panel, train=answers, test=answers[:0])
+    return Arrays(
+        torch.cat([arrays.train_inputs, arrays.test_inputs]),
+        torch.cat([arrays.train_labels, arrays.test_labels]),
+        arrays.test_inputs[:0],
+        arrays.test_labels[:0],
+        arrays.num_classes,
+        panel=panel,
+        groups=None if groups is None or arrays.test_groups is None else torch.cat([groups, arrays.test_groups]),
+        categories=None if categories is None else (),
+        train_categories=None if both is None or categories is None else both + categories,
+        ids=None if ids is None else ids[:0],
+        train_ids=None if ids is None or train_ids is None else np.concatenate([train_ids, ids]),
+        texts=None if arrays.texts is None else (arrays.texts[0] + arrays.texts[1], []),
+        seen=arrays.seen,
+    )
+
+
+def with_test_fold(whole: Arrays, fold: str, seed: int) -> tuple[Arrays, Tensor]:
+    """The rows of `pooled`, one of the folds held out as test rows; and which rows these are. fold: "2/5" is the second of five."""
+    train, test = cross_validation_fold(whole, fold, seed)
+    return divided(replace(whole, train_inputs=whole.train_inputs.clone()), train, test), test
 
 
 def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:

@@ -17,8 +17,7 @@ from l2d.config import Experiment
 from l2d.config.schema import Component
 from l2d.core.results import RunMetrics
 from l2d.data.arrays import Arrays
-from l2d.data.folds import pooled, with_test_fold
-from l2d.data.splits import cross_validation_fold
+from l2d.data.splits import cross_validation_fold, pooled, with_test_fold
 from l2d.runs.folder import RunFolder
 from l2d.training.fold_scores import Fold, score_fold, score_out_of_fold
 from l2d.training.learned_rows import read_learned

@@ -113,19 +113,20 @@ def test_bad_arguments_are_named(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "wrong", "right"),
+    ("owner", "argument", "wrong", "right"),
     [
-        ("features", "x", ["x"]),
-        ("experts", {"a": 1}, ["a", 2024]),  # YAML reads a column called 2024 as a number
-        ("only", [1.5], [2024]),
-        ("label", ["x"], 2024),
-        ("outcome", "score", "loss"),
-        ("image_size", 7, 8),
-        ("test_fraction", 1.0, 0.99),
+        ("sets.table.Table", "experts", {"a": 1}, ["a", 2024]),  # YAML reads a column called 2024 as a number
+        ("sets.table.Table", "label", ["x"], 2024),
+        ("sets.table.Table", "outcome", "score", "loss"),
+        ("sets.table.Table", "image_size", 7, 8),
+        ("sets.table.Table", "test_fraction", 1.0, 0.99),
+        ("sets.mmlu_sim.MMLUSim", "questions", 99, 100),
+        ("text.encoders.Embeddings", "batch_size", 0, 1),
+        ("text.tokens.Tokens", "max_length", 7, 8),
     ],
 )
-def test_the_signature_says_what_arguments_may_be(argument: str, wrong: object, right: object) -> None:
-    signature = read_signature("l2d.data.sets.table.Table") or {}
+def test_the_signature_says_what_arguments_may_be(owner: str, argument: str, wrong: object, right: object) -> None:
+    signature = read_signature(f"l2d.data.{owner}") or {}
     check_arguments({argument: right}, signature)
     with pytest.raises(ParameterError) as caught:
         check_arguments({argument: wrong}, signature)

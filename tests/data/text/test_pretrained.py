@@ -38,11 +38,6 @@ class Dropped(Exception):
     """As httpx and requests have, each its own."""
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrained, "PAUSE", 0.0)
-
-
 def answering(monkeypatch: pytest.MonkeyPatch, *answers: object) -> Answers:
     found = Answers(*answers)
     monkeypatch.setattr(hub, "get_hf_file_metadata", found)
@@ -93,13 +88,13 @@ def test_the_name_of_the_dtype_follows_the_version(monkeypatch: pytest.MonkeyPat
 
 
 def test_any_answer_of_the_hub_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    for answers in (["there"], [refusing()], [Dropped(), "there"], [Dropped(), refusing()]):
+    for answers in (["there"], [refusing()]):
         asked = answering(monkeypatch, *answers)
         assert pretrained.unreachable("a/b", "config.json", revision="r") is None
         assert not asked.answers
         assert {*asked.asked} == {"https://huggingface.co/a/b/resolve/r/config.json"}
     assert pretrained.unreachable("no/name/of the hub", "config.json") is None  # which is said when it is asked for
-    answering(monkeypatch, Dropped(), Dropped())
+    answering(monkeypatch, Dropped())
     assert "cannot be reached" in (pretrained.unreachable("a/b", "config.json") or "")
     answering(monkeypatch, ConnectionError("offline mode is enabled"))
     assert pretrained.unreachable("a/b", "config.json") == "HF_HUB_OFFLINE is set"
@@ -126,7 +121,7 @@ def test_first_what_is_here_then_the_hub(monkeypatch: pytest.MonkeyPatch, caplog
             assert logging.getLogger("huggingface_hub").level == logging.INFO  # as the caller had it
         assert model.tried == [True, False]
         assert asked.asked == ["https://huggingface.co/a/b/resolve/r/config.json"]
-    answering(monkeypatch, Dropped(), Dropped())
+    answering(monkeypatch, Dropped())
     monkeypatch.setattr(pretrained, "is_kept", lambda *_, **__: True)
     with pytest.raises(ValueError, match="unknown kind"):
         pretrained.from_pretrained(Elsewhere(ValueError("unknown kind")), "a/b")
@@ -145,7 +140,7 @@ def test_kept_or_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's own client asks again for most of a minute; here there is none, or these are not its models."""
     without_package(monkeypatch)
-    asked = answering(monkeypatch, *[Dropped() for _ in range(4)])
+    asked = answering(monkeypatch, Dropped(), Dropped())
     for load in (pretrained.load_tokenizer, load_encoder):
         begun = time.monotonic()
         with pytest.raises(ParameterError) as caught:
@@ -158,20 +153,18 @@ def test_no_hub_is_one_line_and_soon(model: str, advice: str, monkeypatch: pytes
     assert not asked.answers
 
 
-@pytest.mark.parametrize("kind", [OSError, ValueError, ImportError])
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("No such thing. Look at\nhttps://a.b/c.", r"\(No such thing\).*do that$"),
-        ("Nothing at all.", r"\(Nothing at all\)"),
         (f"{'word ' * 38}https://a.b/{'c' * 50}", rf"\({'word ' * 38}…\)"),
         ("`tiktoken` is required to read a file.\nInstall it", r"sentencepiece; .*l2d\[llm\]"),
     ],
 )
-def test_a_reason_is_its_first_sentence_in_whole_words(kind: type[Exception], text: str, words: str) -> None:
+def test_a_reason_is_its_first_sentence_in_whole_words(text: str, words: str) -> None:
     loading = pretrained.loading("model", "a/b", instead="do that")
     with pytest.raises(L2DError, match=rf"^model=a/b: .*{words}"), loading:
-        raise kind(text)
+        raise ValueError(text)
 
 
 def test_a_folder_needs_no_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from tests.tiny_encoders import write_encoder, write_tokenizer
 
-from l2d.config.signatures import check_arguments, read_signature
 from l2d.data.text import encoders, tokens
 from l2d.data.text.encoders import Embeddings
 from l2d.data.text.pretrained import load_tokenizer
@@ -63,13 +62,6 @@ def test_a_tokenizer_needs_no_token_to_pad_with(tmp_path: Path) -> None:
 def test_bad_lengths(encoder: Path) -> None:
     with pytest.raises(ParameterError, match=r"^max_length=65: .* 64 tokens"):
         Tokens(model=str(encoder), max_length=65, start_share=0.25).embed(["war"])
-    signature = read_signature("l2d.data.text.tokens.Tokens") or {}
-    check_arguments({"max_length": 8}, signature)
-    with pytest.raises(ParameterError, match=r"^max_length=7: "):
-        check_arguments({"max_length": 7}, signature)
-    for share in (0.0, 1.0):
-        with pytest.raises(ParameterError, match=rf"^start_share={share}: "):
-            check_arguments({"start_share": share}, signature)
 
 
 def test_cut_texts_are_counted_once(encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

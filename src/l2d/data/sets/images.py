@@ -24,7 +24,6 @@ class ImageSet(DatasetBase):
     gives: ClassVar[str] = "images"
     name: ClassVar[str]
     num_classes: ClassVar[int]
-    raw: ClassVar[tuple[str, ...]]  # names of the original files
 
     def fingerprint(self, data_dir: Path) -> str:
         """A hash of the prepared arrays; empty before there are any."""
@@ -54,15 +53,13 @@ class ImageSet(DatasetBase):
         for root in (own, data_dir):
             with suppress(RuntimeError, FileNotFoundError):  # missing or damaged
                 return self.read(root, download=False)
-        files = [root / name for root in (own, data_dir) for name in self.raw]
-        broken = ", ".join(str(file) for file in files if file.exists())
-        found = f"damaged or incomplete: {broken}" if broken else "neither prepared arrays nor raw files"
-        print(f"{self.name}: {found}; downloading", file=sys.stderr)
+        missing = f"raw files are missing or damaged in {own} and {data_dir}"
+        print(f"{self.name}: {missing}; downloading", file=sys.stderr)
         try:
             own.mkdir(exist_ok=True)
             return self.read(own, download=True)
         except (URLError, OSError, RuntimeError) as error:
-            problem = f"{found} in {own} or {data_dir}, and the download failed ({' '.join(str(error).split())})"
+            problem = f"{missing}, and the download failed ({' '.join(str(error).split())})"
             advice = f"with network, run l2d prepare dataset={self.name} data_dir={data_dir}, or use another data_dir"
             raise L2DError(f"{self.name}: {problem}; {advice}") from error
 
@@ -82,7 +79,6 @@ class CIFAR10(ImageSet):
     """50,000 + 10,000 images, 32×32, 10 classes."""
 
     name, num_classes = "cifar10", 10
-    raw = ("cifar-10-python.tar.gz", "cifar-10-batches-py")
 
     def read(self, root: Path, download: bool) -> ImageArrays:
         from torchvision import datasets
@@ -99,7 +95,6 @@ class CIFAR100(CIFAR10):
     """50,000 + 10,000 images, 32×32, 100 classes."""
 
     name, num_classes = "cifar100", 100
-    raw = ("cifar-100-python.tar.gz", "cifar-100-python")
 
 
 class CIFAR100N(CIFAR100):
@@ -123,7 +118,6 @@ class SVHN(ImageSet):
     """73,257 + 26,032 house-number digits, 32×32."""
 
     name, num_classes = "svhn", 10
-    raw = ("train_32x32.mat", "test_32x32.mat")
 
     def read(self, root: Path, download: bool) -> ImageArrays:
         from torchvision import datasets
@@ -136,7 +130,6 @@ class TinyImageNet(ImageSet):
     """100,000 training images and, as the test split, the 10,000 labelled validation images; 64×64, 200 classes."""
 
     name, num_classes = "tiny_imagenet", 200
-    raw = ("tiny-imagenet-200.zip", "tiny-imagenet-200")
     url: ClassVar[str] = "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
     md5: ClassVar[str] = "90528d7ca1a48142e341f4ef8d21d0de"
     sizes: ClassVar[tuple[int, int]] = (100_000, 10_000)
@@ -146,7 +139,7 @@ class TinyImageNet(ImageSet):
 
         from l2d.data.inputs import decode_images
 
-        archive, folder = (root / name for name in self.raw)
+        archive, folder = root / "tiny-imagenet-200.zip", root / "tiny-imagenet-200"
         if not self.is_whole(folder) and (download or check_integrity(str(archive), self.md5)):
             download_and_extract_archive(self.url, str(root), md5=self.md5)  # does not fetch an archive again
         if not self.is_whole(folder):

@@ -20,7 +20,7 @@ LATENCY, PROPENSITY = "latency_", "propensity_"
 NEAR = 0.88  # of difflib: corect is near correct, corrected and incorrect are not
 ALSO_CALLED = {"correct": ("is_correct", "was_correct", "label_correct", "correctness")}
 OF_AN_EXPERT = (*(f"{kind}_" for kind in OUTCOMES), *MONEY, LATENCY, PROPENSITY)
-PREFIX_OF = {"prices": MONEY[0], "latencies": LATENCY, "propensities": PROPENSITY}
+BESIDE = {"prices": MONEY, "latencies": (LATENCY,), "propensities": (PROPENSITY,)}  # parts of Answers
 
 
 @dataclass(frozen=True)
@@ -97,18 +97,23 @@ def _outcome_column(sheet: Sheet, name: str, outcome: Outcome) -> str:
 
 
 def money_columns(sheet: Sheet, experts: list[Expert]) -> dict[str, str]:
-    """{expert: its column of prices}, for all experts or for none. A second price of an expert is refused."""
-    columns = sheet.columns.keys() - {expert.column for expert in experts}
-    found = {
-        one.name: [f"{prefix}{one.name}" for prefix in MONEY if f"{prefix}{one.name}" in columns] for one in experts
-    }
-    for name, prices in found.items():
-        if len(prices) > 1:
-            raise L2DError(f"{sheet.path}: columns {' and '.join(prices)}: two prices of {name}; keep one")
-    absent = [f"{MONEY[0]}{name}" for name, prices in found.items() if not prices]
-    if 0 < len(absent) < len(experts):
-        raise L2DError(f"{sheet.path}: no {sheet.column} {listed(absent)}; give every expert a price column, or none")
-    return {name: prices[0] for name, prices in found.items() if prices}
+    """{expert: its column of prices}, for all experts or for none."""
+    return _columns_beside(sheet, experts, MONEY)
+
+
+def _columns_beside(sheet: Sheet, experts: list[Expert], prefixes: tuple[str, ...]) -> dict[str, str]:
+    """{expert: its column that begins so}, for all experts or for none. Latencies of some experts are ignored."""
+    others, found = sheet.columns.keys() - {expert.column for expert in experts}, dict[str, str]()
+    for name in (expert.name for expert in experts):
+        own = [f"{prefix}{name}" for prefix in prefixes if f"{prefix}{name}" in others]
+        if len(own) > 1:
+            raise L2DError(f"{sheet.path}: columns {' and '.join(own)}: two prices of {name}; keep one")
+        if own:
+            found[name] = own[0]
+    absent = [f"{prefixes[0]}{expert.name}" for expert in experts if expert.name not in found]
+    if found and absent and prefixes[0] != LATENCY:
+        raise L2DError(f"{sheet.path}: no {sheet.column} {listed(absent)}; give every expert one, or none")
+    return {} if absent else found
 
 
 def in_dollars(sheet: Sheet, experts: list[Expert]) -> bool:
@@ -137,13 +142,12 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
         if np.isnan(column).all():
             where = f"{sheet.column} {sheet.in_file(expert.column)}"
             raise L2DError(f"{sheet.path}: {where}: {expert.name} has no outcome; leave it out (dataset.experts)")
-    money = money_columns(sheet, experts)
-    columns = {
-        "prices": [money[expert.name] for expert in experts] if money else [],
-        "latencies": _for_all(sheet, experts, LATENCY, some=True),
-        "propensities": _for_all(sheet, experts, PROPENSITY),
-    }
-    found = {key: _beside(sheet, experts, errors, names, PREFIX_OF[key]) for key, names in columns.items() if names}
+    found = {}
+    for key, prefixes in BESIDE.items():
+        columns = _columns_beside(sheet, experts, prefixes)
+        each = zip(experts, columns.values(), np.isnan(errors.T), strict=False)
+        amounts = [_amounts(sheet, column, one.column, gaps, prefixes[0]) for one, column, gaps in each]
+        found |= {key: np.stack(amounts, axis=1)} if amounts else {}
     asked, chances = ~np.isnan(errors), found.get("propensities")
     if chances is not None and (lacking := int((asked & np.isnan(chances)).sum())):
         del found["propensities"]
@@ -151,21 +155,6 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
             why = f"{lacking:,} of {counted(int(asked.sum()), 'outcome')} have none"
             sheet.note(f"propensities are estimated anew: {why}; fill them in to use yours")
     return Answers(torch.from_numpy(errors), **{key: torch.from_numpy(values) for key, values in found.items()})
-
-
-def _for_all(sheet: Sheet, experts: list[Expert], prefix: str, *, some: bool = False) -> list[str]:
-    """The columns of all experts, or none. some: columns of some experts alone are none, else they are refused."""
-    columns = [f"{prefix}{expert.name}" for expert in experts]
-    absent = [column for column in columns if column not in sheet.columns]
-    if not some and 0 < len(absent) < len(columns):
-        raise L2DError(f"{sheet.path}: no column {listed(absent)}; give every expert one, or none")
-    return [] if absent else columns
-
-
-def _beside(sheet: Sheet, experts: list[Expert], errors: np.ndarray, columns: list[str], prefix: str) -> np.ndarray:
-    """float64 [n, p], NaN where a cell is empty."""
-    each = zip(experts, columns, np.isnan(errors.T), strict=True)
-    return np.stack([_amounts(sheet, column, expert.column, gaps, prefix) for expert, column, gaps in each], axis=1)
 
 
 def _amounts(sheet: Sheet, column: str, outcome: str, gaps: np.ndarray, prefix: str) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -56,16 +56,16 @@ class Table(DatasetBase):
     ) -> None:
         self.path = None if path is None else Path(path).expanduser()
         self.named = Named(
-            experts=_names(experts),
+            experts=_words(experts),
             outcome=outcome,
-            features=_names(features),
-            text=_name(text),
-            image=_name(image),
-            label=_name(label),
-            category=_name(category),
-            only=_names(only),
-            split=_name(split),
-            split_by=_name(split_by),
+            features=_words(features),
+            text=_words(text),
+            image=_words(image),
+            label=_words(label),
+            category=_words(category),
+            only=_words(only),
+            split=_words(split),
+            split_by=_words(split_by),
         )
         self.named.check(reads_text=encoder is not None)
         self.encoder, self.image_size, self.test_fraction = encoder, image_size, test_fraction
@@ -84,9 +84,6 @@ class Table(DatasetBase):
         file = self._file(data_dir)
         HASHED[file] = _version(file)
         return hashlib.sha256(file.read_bytes() + reads.encode()).hexdigest()[:16]
-
-    def check_file(self, data_dir: Path) -> None:
-        read_sheet(self._file(data_dir), self.named.texts)
 
     def expert_names(self, data_dir: Path) -> list[str]:
         """The experts, from the file's header alone unless it is a log with a row per answer."""
@@ -110,7 +107,7 @@ class Table(DatasetBase):
         named, sheet = self.named, self._sheet(data_dir)
         experts = self._experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
         whole = kept_rows(sheet, named)
-        sheet = asked_rows(whole, experts, named.experts is not None)
+        sheet = asked_rows(whole, experts)
         roles = roles_of(sheet, named, experts)
         seen = Seen(tuple(feature_columns(sheet, named, roles)), named.text, named.image)
         words = None if named.label is None else sheet.words(named.label)
@@ -166,12 +163,9 @@ def _version(file: Path) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ino
 
 
-def _name(column: Name | None) -> str | None:
-    return None if column is None else str(column)
-
-
-def _names(columns: list[Name] | None) -> list[str] | None:
-    return None if columns is None else [str(column) for column in columns]
+def _words(given: Any) -> Any:
+    """A name, names or None: a column may be called 2024, which YAML reads as a number."""
+    return [str(one) for one in given] if isinstance(given, list) else None if given is None else str(given)
 
 
 def _panel(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, some_left_out: bool) -> Panel:

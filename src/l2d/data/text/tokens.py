@@ -1,5 +1,4 @@
-"""Text as tokens, for a router that fine-tunes an encoder. Light: transformers is imported when a text is
-read."""
+"""Text as tokens, for a router that fine-tunes an encoder. Light: transformers is imported when a text is read."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ class Tokens(Encoder):
 
 
 def is_tokens(inputs: Tensor) -> bool:
-    """Return whether inputs (l2d.data.arrays.Arrays) are tokens: images have four dimensions, and features are floats."""
+    """True if inputs (l2d.data.arrays.Arrays) are tokens: images have four dimensions, and features are floats."""
     return inputs.ndim == 2 and not inputs.is_floating_point()
 
 
