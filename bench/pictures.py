@@ -19,8 +19,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from l2d.analysis.curve.groups import find_groups
-from l2d.analysis.curve.measure import measure_group
+from l2d.analysis.curve.measure import find_groups, measure_group
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import read_cells
 from provenance import ROOT, about

@@ -6,7 +6,7 @@ python bench/verdicts.py docs                # rewrites the tables of docs/verdi
 """
 
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -14,8 +14,7 @@ from pathlib import Path
 import records
 from l2d.analysis.report.averages import paired_interval
 from l2d.analysis.report.compare import FEW
-from l2d.analysis.report.paper import paper_blocks, paper_claims
-from l2d.analysis.report.protocol import papers_recipes
+from l2d.analysis.report.paper import paper_blocks, papers_recipes
 from l2d.analysis.report.verdicts import VERDICTS, Measured, PaperVerdict, verdicts
 from l2d.config.identity import settings_of
 from records import DOCS, RAN, Results, Row
@@ -25,6 +24,7 @@ KEYS, LOSSES = f"{' '.join(NAMES)} recipe precision seed", "validation test guar
 RUNS = Results("paper_runs", KEYS, f"{LOSSES} ratios rho steps_seconds {RAN}", compared=LOSSES)
 PAIRS = ("tdef, paper", "tdef, ours", "mild, paper", "mild, ours", "mild − tdef, 95 %")
 HEAD = ("cell", "cost", "recipe", *PAIRS, "best method")
+CLAIMS = Path(__file__).with_name("claims.csv")
 Names = tuple[str, ...]
 
 
@@ -59,7 +59,7 @@ def page(rows: Sequence[Row]) -> str:
     found = verdicts(ours)
     words = Counter(one.word for one in found)
     summary = ", ".join(f"{words[word]} {word}" for word in VERDICTS if words[word])
-    claims = [[text.replace("|", r"\|") for text in (one.where, one.says, one.verdict)] for one in paper_claims()]
+    claims = [[row[key].replace("|", r"\|") for key in ("where", "says", "verdict")] for row in records.read(CLAIMS)]
     parts = [
         f"The paper prints {len(found)} deferral losses: {summary}.",
         "## Every number",
@@ -108,9 +108,7 @@ def beside(one: Measured, judged: PaperVerdict | None) -> tuple[str, str]:
 
 def foot(rows: Sequence[Row]) -> str:
     """The runs of each recipe, and what made them."""
-    by_recipe: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_recipe[row["recipe"]].append(row)
+    by_recipe = records.grouped(rows, lambda row: row["recipe"])
     runs = [f"recipe={name}: {len(some)} runs; {records.made(some)}" for name, some in sorted(by_recipe.items())]
     return f"`python bench/verdicts.py docs`, from runs of `experiment=table1_error` and the other tables. {'. '.join(runs)}."
 

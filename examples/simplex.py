@@ -14,9 +14,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from l2d.analysis.theory.consistency import TIE, Verdict, judge, worst_regret
+from l2d.analysis.theory.consistency import Verdict, judge, worst_regret
 
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+TIE = 1e-9  # a smaller regret is rounding between equally good experts
 COLOURS = np.array([[0.55, 0.71, 0.87], [0.99, 0.75, 0.50], [0.60, 0.80, 0.58]])
 
 

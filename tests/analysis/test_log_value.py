@@ -12,11 +12,11 @@ from tests.server.helpers import text_run
 
 import l2d
 from l2d.analysis import log_value as module
-from l2d.analysis.log_value import fresh_rows, log_value, not_explored, paid_for, rows_of_evidence, rows_with_prices
+from l2d.analysis.log_value import fresh_rows, log_value, not_explored, paid_for, rows_with_prices
 from l2d.core.guard import HeldOut
 from l2d.core.prices import PriceUnit
 from l2d.logs.export import RunInputs
-from l2d.logs.rows import LoggedRows
+from l2d.logs.rows import LoggedRows, explored_rows
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
 
@@ -185,11 +185,9 @@ def test_rows_that_trained_the_router_are_left_out(router: Router, tmp_path: Pat
 def test_rows_without_exploration_are_left_out(router: Router) -> None:
     rows = logged(router)
     certain = np.where(np.arange(N) < 40, 1.0, rows.propensities)
-    left, number = rows_of_evidence(logged(router, propensities=certain))
-    assert (number, len(left), float(left.propensities.max()) < 1) == (40, N - 40, True)
-    shadowed = logged(router, propensities=np.ones(N))
-    assert len(rows_of_evidence(shadowed)[0]) == 0
-    said = str(not_explored(shadowed, router))
+    left = explored_rows(logged(router, propensities=certain))
+    assert left.ids.tolist() == rows.ids[40:].tolist()
+    said = str(not_explored(logged(router, propensities=np.ones(N)), router))
     chosen = np.array([choice.expert for choice in router.route(rows.features)])
     a, b = ((chosen == name).mean() for name in "ab")
     assert 0 < a < 1

@@ -72,3 +72,10 @@ def test_tables_with_a_note_below(bench: Bench) -> None:
     assert block("why_mild", "steps").startswith(bench("why_mild").steps_table(rows))
     assert block("why_mild", "curves").startswith(bench("why_mild").curve_table(rows))
     assert block("theory", "readings").startswith(bench("readings").table())
+
+
+def test_claims_name_tests_that_exist(bench: Bench) -> None:
+    for row in bench("records").read(bench("verdicts").CLAIMS):
+        file, _, names = row["why"].partition(": ")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        assert not file.startswith("tests/") or all(f"def {name}(" in text for name in names.split(", ")), row

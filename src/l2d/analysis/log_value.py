@@ -13,7 +13,7 @@ from l2d.core.off_policy import Logged, doubly_robust, policy_value, value_of, w
 from l2d.core.results import Estimate
 from l2d.core.ridge import fit_crossed, standardised
 from l2d.data.arrays import channel_statistics
-from l2d.logs.rows import LoggedRows, explored_rows
+from l2d.logs.rows import LoggedRows
 from l2d.router.router import Router
 from l2d.router.trained import allowed_experts, decide_inputs, inputs_of
 from l2d.utils.errors import L2DError
@@ -62,12 +62,6 @@ def fresh_rows(rows: LoggedRows, run: Path) -> tuple[LoggedRows, int]:
         said = "l2d train printed its value by cross-validation; here it needs later rows"
         raise L2DError(f"{rows.file}: all its ids are those of rows that trained this router; {said}")
     return rows.take(~trained), int(trained.sum())
-
-
-def rows_of_evidence(rows: LoggedRows) -> tuple[LoggedRows, int]:
-    """Return the rows that were explored, and how many were not."""
-    found = explored_rows(rows)
-    return found, len(rows) - len(found)
 
 
 def not_explored(rows: LoggedRows, router: Router) -> L2DError:

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from l2d.analysis.curve.groups import CurveGroup, find_groups
-from l2d.analysis.curve.measure import measure_group
+from l2d.analysis.curve.measure import CurveGroup, find_groups, measure_group
 from l2d.analysis.curve.show import curve_csv, curve_figure, curve_text
 from l2d.analysis.curve.trace import trace_curve
 from l2d.analysis.report.read import folder_among, read_cells

@@ -80,18 +80,18 @@ def main(arguments: Sequence[str]) -> None:
 
 def rows_to_judge_by(rows: "LoggedRows", router: "Router", run: Path, own_prices: bool) -> "LoggedRows":
     """Those that are evidence. Says how many are not."""
-    from l2d.analysis.log_value import fresh_rows, not_explored, paid_for, rows_of_evidence, rows_with_prices
-    from l2d.logs.rows import left_out_note
+    from l2d.analysis.log_value import fresh_rows, not_explored, paid_for, rows_with_prices
+    from l2d.logs.rows import explored_rows, left_out_note
 
     fresh, trained = fresh_rows(rows, run)
-    explored, certain = rows_of_evidence(fresh)
+    explored = explored_rows(fresh)
     if not len(explored):
         raise not_explored(fresh, router)
     found, unpriced = rows_with_prices(explored, router, own_prices)
     left = {
         **rows.left_out,
         "with the id of a row that trained this router": trained,
-        "without exploration": certain,
+        "without exploration": len(fresh) - len(explored),
         f"without a {paid_for(router)}": unpriced,
     }
     print(f"{rows.file}: {counted(len(found), 'decision')} with an outcome{left_out_note(left)}", file=sys.stderr)

@@ -80,7 +80,7 @@ def ablation_table(
         paper = paper_rho(block, f"mild_{name}") if reference else None
         row = [name, f"{len(found)}/{len(cells[name])}" if len(found) < len(cells[name]) else str(len(found))]
         row += [with_std(*mean_std(list(found.values()))) if found else "missing"]
-        row += [with_std(paper["mean"], paper["std"]) if paper else ""]
+        row += [with_std(paper.mean, paper.std) if paper else ""]
         if reference:
             interval = None if name == reference else paired_interval(found, losses[reference])
             row += [interval_text(interval)]

@@ -25,6 +25,12 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([shown[0], "-" * len(shown[0]), *shown[1:]])
 
 
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same as Markdown."""
+    head, *lines = [f"| {' | '.join(line)} |" for line in (header, *rows)]
+    return "\n".join([head, "|---" * len(header) + "|", *lines])
+
+
 def counted(number: int, noun: str) -> str:
     """1 row, 2,000 rows."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

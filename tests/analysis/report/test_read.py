@@ -78,14 +78,6 @@ def test_a_folder_among_settings(runs: Path, monkeypatch: pytest.MonkeyPatch) ->
         folder_among(["a", "b"])
 
 
-def test_the_folder_above_runs(tmp_path: Path) -> None:
-    write_small_table(tmp_path / "runs")
-    assert [cell.names for cell in read_cells(tmp_path)] == [cell.names for cell in read_cells(tmp_path / "runs")]
-    write_run(tmp_path / "old", "svhn/I/synthetic/error/mild/bbbb", 7, 0.9)
-    with pytest.raises(L2DError, match=rf"^{tmp_path}: .*: {tmp_path}/old, {tmp_path}/runs$"):
-        read_cells(tmp_path)
-
-
 def test_a_learning_curve_is_the_mean_of_the_seeds_that_have_the_epoch(tmp_path: Path) -> None:
     """The second seed stopped after one epoch, and one epoch of the first was not validated."""
     lines = {0: "1,0.5\n2,\n3,0.25\n", 1: "1,0.75\n", 2: None}

@@ -10,10 +10,9 @@ from tests.run_folders import write_run, write_small_table
 
 from l2d.analysis.report.compare import summarise
 from l2d.analysis.report.findings import findings_of
-from l2d.analysis.report.read import FinishedCell, read_cells
+from l2d.analysis.report.read import FinishedCell, read_cells, with_tuned
 from l2d.analysis.report.tables import markdown_tables
-from l2d.analysis.report.tuned import with_tuned
-from l2d.commands.report import chosen_cells, main
+from l2d.commands.report import chosen_cells
 from l2d.utils.files import write_json
 
 BLOCK = "svhn/I/synthetic/error"
@@ -117,13 +116,6 @@ def test_without_its_winner_a_search_hides_nothing(runs: Path, changes: dict[str
     assert "cccc" in {cell.names[5] for cell in with_tuned(read_cells(runs))}
 
 
-def test_results_that_cannot_be_read(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    [file] = (runs / BLOCK / "mild").glob("tune-*/result.json")
-    file.write_text("{")
-    assert not any(cell.tuned for cell in with_tuned(read_cells(runs)))
-    assert "result.json" in capsys.readouterr().err
-
-
 def test_a_sweeps_cells_stay_and_the_winner_joins_them(runs: Path) -> None:
     """Here of mild alone. Its own cell is missing; the tuned one is read from its folder."""
     asked = FinishedCell((*BLOCK.split("/"), "mild", "bbbb"), runs / BLOCK / "mild/bbbb", wanted=(0,))
@@ -137,12 +129,3 @@ def test_a_sweeps_cells_stay_and_the_winner_joins_them(runs: Path) -> None:
 def test_a_folder_that_is_asked_for_is_shown(runs: Path, variant: str) -> None:
     [cell] = chosen_cells(runs / BLOCK / "mild" / variant, [])
     assert (cell.names[5], cell.tuned) == (variant, None)
-
-
-def test_the_report_of_a_relative_folder(
-    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(runs / "svhn")
-    main(["I"])
-    assert "mild (tuned, best of 2) 0.0200" in capsys.readouterr().out
-    assert Path("I/report/index.html").exists()

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from l2d.analysis.theory import linear_router
 from l2d.analysis.theory.bounds import weighted_zero_one_loss
-from l2d.analysis.theory.linear_router import LinearRouter, as_linear, load_linear_router
+from l2d.analysis.theory.linear_router import LinearRouter, as_linear, check_linear, load_linear_router
 from l2d.analysis.theory.router_bound import BoundReport, bound_report, bound_text, weighted_sample
 from l2d.assembly.make import make
 from l2d.config import check, compose
@@ -139,7 +139,7 @@ def test_bad_options_and_methods_without_margins() -> None:
     with pytest.raises(ParameterError, match=r"^rho=\[1\.0, 2\.0, 3\.0\]: 3 .* 2"):
         report_of(small(), rho=[1.0, 2.0, 3.0])
     router = small("method=ce")
-    with pytest.raises(ParameterError, match=r"^rewards: CrossEntropy .* sum_others"):
+    with pytest.raises(ParameterError, match=r"^rewards: CrossEntropy .* --rewards"):
         report_of(router)
     with pytest.raises(ParameterError, match=r"^rho: CrossEntropy "):
         report_of(router, rewards="complement")
@@ -173,10 +173,9 @@ def test_head_and_features_are_the_scores(head: str) -> None:
         assert float(router.head.norm()) == pytest.approx(math.sqrt(2))
     component = check(compose(["method=cost_regression"])).method
     learner = make(component, costs=torch.ones(3, 2), num_classes=2, decision="argmax")
-    method.num_outputs = 3
-    for other, name in ((learner, "CostRegression"), (method, "CompSum")):
+    for other, p, name in ((learner, 2, "CostRegression"), (method, 3, "CompSum")):
         with pytest.raises(L2DError, match=rf"^{name}: .*linear"):
-            as_linear(network, other, split)
+            check_linear(network, other, p)
 
 
 class Checked(Exception):

@@ -1,22 +1,82 @@
-"""The decisions and the estimates of a group's runs on the test split."""
+"""Groups of finished runs that make up one curve, with their decisions and estimates on the test split."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from l2d.analysis.curve.groups import SCALE, CurveGroup
 from l2d.analysis.curve.points import Floats, Ints, chances_of
 from l2d.analysis.report.read import FinishedCell
+from l2d.config.identity import variant
 from l2d.core.results import RunMetrics
 from l2d.utils.errors import L2DError
 
+SCALE = "cost.scale"
+# A cascade uses estimates of correctness; the prices of the run that made them do not matter.
+OF_THE_DECISION = ("method.", "cost.name", "cost.prices", SCALE, "decision")
 # As in l2d.runs.artifact.exported, which imports torch: the file of the weights, and the fields of a HeldOut (core/guard.py) in it.
 WEIGHTS, HELD_OUT = "model.safetensors", ("held_out.expected", "held_out.errors", "held_out.mean_errors")
 READ = ("costs", "prices", "scores", "posterior", "decisions", "guarded", "expected_errors")  # of test.npz
 HELD_OUT_PRICES = ("held_out.expected_prices", "held_out.prices", "held_out.mean_prices")
+
+
+@dataclass(frozen=True, eq=False)
+class CurveGroup:
+    names: tuple[str, ...]  # one for each of NAMED
+    name: str
+    cells: dict[float, FinishedCell]  # by cost.scale, their only difference
+    cascade: FinishedCell | None  # its estimates are those of the confidence cascade
+    repriced: dict[str, FinishedCell]  # by method: cells whose estimates hold for all prices
+
+
+def scale_of(cell: FinishedCell) -> float | None:
+    """The factor of a cell's prices; None if it has no prices."""
+    if SCALE in cell.settings:
+        return float(cell.settings[SCALE])
+    return 1.0 if any(any(run.prices) for run in cell.runs.values()) else None
+
+
+def find_groups(cells: Sequence[FinishedCell]) -> list[CurveGroup]:
+    """All sets of two or more cells that differ only in cost.scale, and all cells whose prices may change after training."""
+    found: dict[str, dict[float, FinishedCell]] = {}
+    for cell in cells:
+        if (scale := scale_of(cell)) is not None:
+            shared = json.dumps([cell.names[:5], cell.settings_but(SCALE)], sort_keys=True)
+            found.setdefault(shared, {})[scale] = cell
+    return [
+        _group(dict(sorted(members.items())), cells)
+        for members in found.values()
+        if len(members) > 1 or any(cell.capabilities.takes_prices_later for cell in members.values())
+    ]
+
+
+def _group(members: dict[float, FinishedCell], cells: Sequence[FinishedCell]) -> CurveGroup:
+    first = next(iter(members.values()))
+    cost = first.config["cost"]
+    at_list_prices = variant({**first.config, "cost": {**cost, "scale": 1.0} if "scale" in cost else cost})
+    alike = _alike(first, cells)
+    repriced = {
+        cell.method: cell
+        for cell in reversed(alike)
+        if cell.capabilities.takes_prices_later and (cell.method != first.method or cell in members.values())
+    }
+    return CurveGroup(
+        names=first.names[:5],
+        name="-".join([*first.names[:5], at_list_prices]),
+        cells=members,
+        cascade=next((cell for cell in alike if cell.capabilities.estimates_costs), None),
+        repriced=dict(sorted(repriced.items())),
+    )
+
+
+def _alike(of: FinishedCell, cells: Sequence[FinishedCell]) -> list[FinishedCell]:
+    """The cells with the group's data, router and recipe; those trained without prices come first."""
+    same = [cell for cell in cells if cell.names[:3] == of.names[:3]]
+    usable = [cell for cell in same if cell.settings_but(*OF_THE_DECISION) == of.settings_but(*OF_THE_DECISION)]
+    return sorted(usable, key=lambda cell: (scale_of(cell) or 0.0, cell.names[:4] != of.names[:4], cell.names))
 
 
 @dataclass(frozen=True)
@@ -139,7 +199,7 @@ def chances_by_seed(cell: FinishedCell, prices: Floats) -> Estimates:
 
 def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
     """prices: the list's. If they differ between rows, a run decides by those that it expects; without any it is left out."""
-    found, scale = {}, scale_in(cell)
+    found, scale = {}, scale_of(cell)
     for seed, run in read_runs(cell).items():
         if run.expected is not None and prices.ndim == 1:
             found[seed] = Estimated(run.expected, run.errors, prices, prices)
@@ -148,18 +208,14 @@ def expected_errors(cell: FinishedCell, prices: Floats) -> Estimates:
     return found
 
 
-def scale_in(cell: FinishedCell) -> float:
-    return float(cell.settings.get(SCALE, 1.0))
-
-
 def validation_estimates(cell: FinishedCell, seeds: Iterable[int], prices: Floats) -> dict[int, Kept]:
-    """The validation rows that runs keep for the guard at other prices. prices: the list's."""
+    """The validation rows that runs keep for the guard at other prices; none unless all keep some. prices: the list's."""
     found: dict[int, Kept] = {}
-    wanted = HELD_OUT if prices.ndim == 1 else (*HELD_OUT, *HELD_OUT_PRICES)
+    wanted, scale = HELD_OUT if prices.ndim == 1 else (*HELD_OUT, *HELD_OUT_PRICES), scale_of(cell) or 1.0
     for seed in seeds:
         with suppress(OSError, SafetensorError), safe_open(cell.run_folder(seed) / WEIGHTS, framework="np") as saved:
             if {*wanted} <= {*saved.keys()}:
                 expected, errors, mean, *priced = (saved.get_tensor(name).astype(np.float64) for name in wanted)
-                told, paid, means = (part / scale_in(cell) for part in priced) if priced else (prices, prices, prices)
+                told, paid, means = (part / scale for part in priced) if priced else (prices, prices, prices)
                 found[seed] = Kept(expected, errors, told, paid, mean, means)
-    return found
+    return found if found.keys() == {*seeds} else {}

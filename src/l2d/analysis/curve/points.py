@@ -1,16 +1,21 @@
-"""The parts of a curve: points (price, error), areas under them, a router's ranking of queries. Arrays in, plain numbers out.
+"""The parts of a curve: points (price, error), areas under them, a router's ranking of queries, and the figures by which public
+benchmarks compare routers: AIQ, the gain at a budget, the price saved at equal accuracy. Arrays in, plain numbers out.
 
 errors [N, p]; prices: β of the price list, without cost.scale, [p], or [N, p] if they differ between rows; decisions int [N].
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from l2d.analysis.report.averages import lower_hull
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Point = tuple[float, float]
+Ends = tuple[Point, Point]  # the cheapest and the dearest model
 DIGITS = 12  # of a price: means of the same number differ by rounding
 
 
@@ -31,7 +36,7 @@ def strong_of(models: Sequence[Point]) -> int:
     return min(range(len(models)), key=lambda k: (models[k][1], models[k][0], k))
 
 
-def ends_of(models: Sequence[Point]) -> tuple[Point, Point]:
+def ends_of(models: Sequence[Point]) -> Ends:
     """The cheapest and the dearest model; ties go to the more accurate one."""
     return min(models), min(models, key=lambda one: (-one[0], one[1]))
 
@@ -79,7 +84,7 @@ def line(points: Iterable[Point]) -> tuple[Floats, Floats]:
     return prices, np.bincount(place, weights=[error for _, error in found]) / np.bincount(place)
 
 
-def area(points: Iterable[Point], ends: tuple[Point, Point]) -> float | None:
+def area(points: Iterable[Point], ends: Ends) -> float | None:
     """The mean accuracy, 1 − error, over prices from the cheapest to the dearest model, interpolated linearly between the points
     and both ends: mixing two neighbours at random gives the line between them. None if all prices are equal."""
     low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
@@ -116,3 +121,55 @@ def apgr(preference: Floats, weak: Floats, strong: Floats) -> float | None:
         return None
     means = np.bincount(place, weights=gains) / counts
     return float(np.repeat(means, counts).cumsum().sum() / (len(gains) + 1) / total)
+
+
+def aiq(points: Iterable[Point], ends: Ends) -> float | None:
+    """RouterBench's average improvement in quality (Hu et al. 2024): the mean accuracy over prices from the cheapest to the dearest
+    model, on the non-decreasing convex hull of the points and both ends. None if all prices are equal.
+
+    It is the most that mixtures of the points reach, so it is no less than the area under straight lines (`area`).
+    """
+    low, high = round(ends[0][0], DIGITS), round(ends[1][0], DIGITS)
+    if not high > low:
+        return None
+    hull = lower_hull((round(price, DIGITS), error) for price, error in [*points, *ends])
+    prices, errors = np.array([price for price, _ in hull]), np.array([error for _, error in hull])
+    inside = (prices > low) & (prices < high)
+    grid = np.array([low, *prices[inside], high])
+    return 1 - float(np.trapezoid(np.interp(grid, prices, errors), grid)) / (high - low)
+
+
+def gain_at_budget(points: Iterable[Point], models: Sequence[Point], budget: float) -> float | None:
+    """Accuracy at a mean price, on straight lines through the curve's own points, minus that of the best model within the budget.
+    A curve that ends before the budget has the accuracy of its dearest point. None if no point or no model is within the budget."""
+    prices, errors = line(points)
+    affordable = [error for price, error in models if price <= budget + 10.0**-DIGITS]
+    if not affordable or prices[0] > budget + 10.0**-DIGITS:
+        return None
+    return min(affordable) - float(np.interp(budget, prices, errors))
+
+
+def gap_closed(gain: float | None, oracles: float | None) -> float | None:
+    """The share of the oracle's gain over the best single model that a router reaches; None where the oracle gains nothing."""
+    return None if gain is None or oracles is None or oracles < 1e-12 else gain / oracles
+
+
+def price_saved(points: Iterable[Point], strong: Point) -> float | None:
+    """The share of the most accurate model's price that a curve saves at the same accuracy; None if it never reaches that, or if
+    the model is free."""
+    reached = price_to_reach(points, 1 - strong[1])
+    return None if reached is None or strong[0] <= 0 else 1 - reached / strong[0]
+
+
+def benchmark_figures(drawn: Mapping[str, Sequence[Point]], models: Sequence[Point], ends: Ends) -> dict[str, Any]:
+    """The figures of each curve in `drawn`, by name; the budget is the price of the most accurate model."""
+    strong = models[strong_of(models)]
+    curves = {name: found for name, found in drawn.items() if found}
+    gains = {name: gain_at_budget(found, models, strong[0]) for name, found in curves.items()}
+    return {
+        "aiq": {name: aiq(found, ends) for name, found in curves.items()},
+        "budget": strong[0],
+        "gain_at_budget": gains,
+        "gap_closed": {name: gap_closed(gain, gains.get("oracle")) for name, gain in gains.items()},
+        "price_saved": {name: price_saved(found, strong) for name, found in curves.items()},
+    }

@@ -3,14 +3,13 @@
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from l2d.analysis.curve import points
-from l2d.analysis.curve.gains import benchmark_figures
-from l2d.analysis.curve.groups import CurveGroup
-from l2d.analysis.curve.measure import Estimated, Kept, MeasuredGroup, MeasuredRun
+from l2d.analysis.curve.measure import CurveGroup, Estimated, Kept, MeasuredGroup, MeasuredRun
 from l2d.analysis.curve.points import Floats, Ints, Point
 from l2d.analysis.report.averages import lower_hull, mean_std
 from l2d.config.identity import NAMED
@@ -50,8 +49,8 @@ class Curve:
     summary: dict[str, Any]
     prices: Prices  # the unit of the list
 
-    def of(self, kind: str) -> list[Mark]:
-        return [mark for mark in self.marks if mark.kind == kind]
+    def of(self, kind: str, name: str | None = None) -> list[Mark]:
+        return [mark for mark in self.marks if mark.kind == kind and name in (None, mark.name)]
 
 
 def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
@@ -68,8 +67,8 @@ def trace_curve(group: CurveGroup, measured: MeasuredGroup) -> Curve:
         *models,
         *(Mark("mixture", "", None, price, error, len(measured.errors)) for price, error in hull),
         *estimated("cascade", "", THRESHOLDS, points.cascade_decisions, measured.chances),
-        *(mark for method in measured.expected for mark in repriced_marks(measured, method)),
-        *(mark for method in measured.expected for mark in guarded_marks(measured, method)),
+        *chain.from_iterable(repriced_marks(measured, method) for method in measured.expected),
+        *chain.from_iterable(guarded_marks(measured, method) for method in measured.expected),
         *estimated("oracle", "", points.multipliers(prices), points.least_decisions, known),
     ]
     unit = Prices.shared(cell.config for cell in group.cells.values())
@@ -92,35 +91,28 @@ def estimated(kind: str, name: str, grid: Floats, decide: Decide, known: Mapping
 
 def repriced_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     """One run's points at all prices, and where each lies on the validation rows."""
-    known, held, prices = measured.expected[method], measured.held_out[method], measured.prices
-
-    def marks(of: Mapping[int, Estimated]) -> list[Mark]:
-        return estimated("repriced", method, points.multipliers(prices), points.least_decisions, of)
-
-    return with_validation(marks(known), marks(held) if held.keys() == known.keys() else [])
+    grid, both = points.multipliers(measured.prices), (measured.expected[method], measured.held_out[method])
+    return with_validation(*(estimated("repriced", method, grid, points.least_decisions, rows) for rows in both))
 
 
 def with_validation(marks: Sequence[Mark], there: Sequence[Mark]) -> list[Mark]:
     """there: the same marks on validation rows, if there are some."""
-    if not there:
-        return list(marks)
-    pairs = zip(marks, there, strict=True)
-    return [replace(mark, validation_price=one.price, validation_error=one.error) for mark, one in pairs]
+    pairs = zip(marks, there, strict=True) if there else ()
+    return [replace(mark, validation_price=one.price, validation_error=one.error) for mark, one in pairs] or [*marks]
 
 
 def guarded_marks(measured: MeasuredGroup, method: str) -> list[Mark]:
     """The same with the guard at each multiple of the prices: where the router does not cost less on validation rows, everything
     goes to the best single model. Offsets are left out, as within a budget. None without validation rows."""
     known, held = measured.expected[method], measured.held_out[method]
-    if held.keys() != known.keys():
-        return []
-    grid = points.multipliers(measured.prices).tolist()
     needed = ESTIMATED if measured.from_log else KNOWN
 
-    def mark(of: Mapping[int, Estimated], at: float) -> Mark:
-        return mean_mark("guarded", method, at, [guarded_point(of[seed], held[seed], at, needed) for seed in of])
+    def marks(of: Mapping[int, Estimated]) -> list[Mark]:
+        grid = points.multipliers(measured.prices).tolist() if held else []
+        found = {at: [guarded_point(of[seed], held[seed], at, needed) for seed in of] for at in grid}
+        return [mean_mark("guarded", method, at, by_seed) for at, by_seed in found.items()]
 
-    return with_validation([mark(known, at) for at in grid], [mark(held, at) for at in grid])
+    return with_validation(marks(known), marks(held))
 
 
 def guarded_point(rows: Estimated, kept: Kept, multiplier: float, needed: float) -> Point:
@@ -219,6 +211,6 @@ def summarise_curve(group: CurveGroup, measured: MeasuredGroup, marks: Sequence[
         "auc_std": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
         "accuracy_to_reach": wanted,
         "price_to_reach": {kind: points.price_to_reach(found, wanted) for kind, found in drawn.items()},
-        **benchmark_figures(drawn, models, ends),
+        **points.benchmark_figures(drawn, models, ends),
         "apgr": {f"{mark.at:g}": mark.apgr for mark in marks if mark.kind == "router"} if len(models) == 2 else None,
     }

@@ -32,7 +32,11 @@ def paired_interval(ours: Mapping[int, float], theirs: Mapping[int, float]) -> t
 
 def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
     """The means over runs in a router's entry."""
-    by_expert = list(zip(*(run.experts for run in runs), strict=True))
+    by_expert = zip(*(run.experts for run in runs), strict=True)
+    alone = [
+        {key: statistics.fmean(getattr(expert, key) for expert in experts) for key in ("error_rate", "price")}
+        for experts in by_expert
+    ]
     guarded, spread = mean_std([run.guarded.deferral_loss for run in runs])
     constant = sum(run.guarded.constant is not None for run in runs)  # in so many seeds the guard chose one expert
     confusions = [run.confusion for run in runs if run.confusion]
@@ -43,10 +47,8 @@ def mean_metrics(runs: Sequence[RunMetrics]) -> dict[str, Any]:
         "collapsed": sum(run.collapsed_expert is not None for run in runs),
         "confusion": [mean_columns(rows) for rows in zip(*confusions, strict=True)] or None,
         "prices": runs[0].prices,
-        "experts_alone": [
-            {key: statistics.fmean(getattr(expert, key) for expert in experts) for key in ("error_rate", "price")}
-            for experts in by_expert
-        ],
+        "experts_alone": alone,
+        "hull": lower_hull((one["price"], one["error_rate"]) for one in alone),
         "calibration": mean_calibration(runs),
     }
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from l2d.analysis.report.averages import mean_metrics, mean_scores, paired_interval
-from l2d.analysis.report.paper import BLOCK, paper_results
-from l2d.analysis.report.protocol import papers_recipes
+from l2d.analysis.report.paper import BLOCK, PaperNumber, paper_results, papers_recipes
 from l2d.analysis.report.read import FinishedCell
 from l2d.config.identity import apart
 
@@ -135,7 +134,7 @@ def baseline_entries(members: Sequence[FinishedCell], labels: Mapping[FinishedCe
     return entries
 
 
-def papers_losses(cells: Sequence[FinishedCell]) -> dict[FinishedCell, Entry]:
+def papers_losses(cells: Sequence[FinishedCell]) -> dict[FinishedCell, PaperNumber]:
     """The paper's number of each cell that is the paper's experiment."""
     wanted = [cell for cell in cells if cell.names[:5] in paper_results() and not cell.tuned]
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
@@ -147,21 +146,21 @@ def router_entry(
     cell: FinishedCell,
     members: Sequence[FinishedCell],
     labels: Mapping[FinishedCell, str],
-    papers: Mapping[FinishedCell, Entry],
+    papers: Mapping[FinishedCell, PaperNumber],
 ) -> Entry:
     paper = papers.get(cell)
     seeds, wanted = len(cell.runs), len(cell.wanted)
     chosen = " ".join(text.removeprefix("method.") for text in cell.tuned.chosen) if cell.tuned else ""
     entry: Entry = {"kind": "router", "method": cell.method, "variant": cell.names[5], "folder": str(cell.folder)}
     entry |= {"seeds": seeds, "wanted": wanted or None, "few": seeds < max(FEW, wanted)}
-    entry |= {"paper": paper, "chosen": chosen}
+    entry |= {"paper": {"mean": paper.mean, "std": paper.std} if paper else None, "chosen": chosen}
     if not cell.runs:
         return entry | {"mean": None}
     entry |= mean_metrics(list(cell.runs.values()))
     if not guard_acts(members):
         entry["guarded"] = None
     if paper:
-        entry["off_by_std"] = (entry["mean"] - paper["mean"]) / paper["std"]
+        entry["off_by_std"] = (entry["mean"] - paper.mean) / paper.std
     if reference := reference_of(cell, members):
         entry["reference"] = REFERENCE if is_papers_tdef(reference) else labels[reference]
         entry["against_reference"] = paired_interval(losses_of(cell), losses_of(reference))

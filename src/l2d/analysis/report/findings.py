@@ -33,28 +33,25 @@ class Finding:
     level: tuple[str, ...]  # not significantly worse than the best
     untold: tuple[str, ...]  # too few seeds in common
     guarded: float | None  # the best method's loss with the guard; None: the guard changed nothing in this block
-    guarded_order: tuple[tuple[str, float], ...]  # methods by that loss, if `mean` orders them otherwise; else empty
-
-    @property
-    def gain(self) -> float:
-        """The share of the best single expert's loss that routing saves."""
-        return 1 - self.mean / self.single if self.single else 0.0
+    guard_words: str  # the best method with the guard, if it is another; else empty
 
     @property
     def change(self) -> str:
         """The change of the best single expert's loss, in percent; never -0%."""
-        text = f"{-self.gain:+.0%}"
+        text = f"{self.mean / self.single - 1:+.0%}" if self.single else "0%"
         return "0%" if text[1:] == "0%" else text
 
     @property
-    def guard_words(self) -> str:
-        """The order of the methods with the guard; empty if it changes nothing."""
-        if not self.guarded_order:
-            return ""
-        (first, loss), *_ = self.guarded_order
-        if first != self.best:
-            return f"{first} is the best: {loss:.4f}"
-        return f"the order is {listed([f'{label} {loss:.4f}' for label, loss in self.guarded_order], NAMES)}"
+    def texts(self) -> dict[str, str]:
+        """The last columns of the summary."""
+        sure = {True: "", False: " (not significant)", None: " (too few seeds)"}[self.pays]
+        guarded = "" if self.guarded is None else f"{self.guarded:.4f}"
+        return {
+            "change": f"{self.change}{sure}",
+            "with_the_guard": f"{guarded} ({self.guard_words})" if self.guard_words else guarded,
+            "beats": listed(self.beaten, NAMES),
+            "level_with": listed([*self.level, *(f"{name} (too few seeds)" for name in self.untold)], NAMES),
+        }
 
 
 def findings_of(cells: Sequence[FinishedCell]) -> list[Finding]:
@@ -72,7 +69,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
     verdicts = {labels[cell]: is_below(losses_of(best), losses_of(cell)) for cell in ranked if cell is not best}
     beaten, level, untold = (tuple(one for one in verdicts if verdicts[one] is kind) for kind in (True, False, None))
     guarded = {cell: statistics.fmean(run.guarded.deferral_loss for run in cell.runs.values()) for cell in ranked}
-    reranked = sorted(ranked, key=guarded.__getitem__)  # stable: where the guard makes two equal, their order stays
+    safest = min(ranked, key=guarded.__getitem__)  # where the guard makes some equal, the first of them
     return Finding(
         **dict(zip(BLOCK, block, strict=True)),
         best=labels[best],
@@ -84,7 +81,7 @@ def finding_of(block: Sequence[str], finished: Sequence[FinishedCell], labels: M
         level=level,
         untold=untold,
         guarded=guarded[best] if guard_acts(finished) else None,
-        guarded_order=tuple((labels[cell], guarded[cell]) for cell in reranked) if reranked != ranked else (),
+        guard_words="" if safest is best else f"{labels[safest]} is the best: {guarded[safest]:.4f}",
     )
 
 

@@ -1,47 +1,52 @@
-"""The paper's own numbers (paper.csv) and its other claims (claims.csv)."""
+"""The paper's own numbers (paper.csv), and the runs that are its experiments: its numbers are shown beside these only."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from l2d.config import check, compose, groups
+from l2d.config.identity import settings_of
+from l2d.runs.cells import compose_all
+
 BLOCK = ("dataset", "setup", "experts", "cost")  # methods are compared within a block
+Names = tuple[str, ...]  # dataset, setup, experts, cost, method
+# The experiment of conf/experiment/ for each kind of experts and cost of the paper's tables.
+TABLES = {
+    ("synthetic", "error"): "table1_error",
+    ("synthetic", "error_plus_cost"): "table1_cost",
+    ("trained", "error"): "table2_error",
+    ("trained", "error_plus_cost"): "table2_cost",
+}
+_composed = cache(compose)
+# How a step is computed, not what is learned.
+FAST = ("recipe.precision", "recipe.channels_last", "recipe.compile", "recipe.fused")
+SPEED = (*FAST, *(f"experts.{key}" for key in FAST), "trainer.")
 
 
 @dataclass(frozen=True)
 class PaperNumber:
-    """A printed deferral loss. table: 1 to 4, rho, noise20 or extreme. names: dataset, setup, experts, cost, method."""
+    """A printed deferral loss. table: 1 to 4, rho, noise20 or extreme."""
 
     table: str
-    names: tuple[str, ...]
+    names: Names
     mean: float
     std: float
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A statement of the paper, our verdict, and where the reason is."""
-
-    where: str
-    says: str
-    verdict: str
-    why: str
-
-
-def _rows(name: str) -> list[dict[str, str]]:
-    with (Path(__file__).parent / name).open(newline="", encoding="utf-8") as lines:
-        return list(csv.DictReader(lines))
-
-
-def paper_numbers() -> list[PaperNumber]:
+@cache
+def paper_numbers() -> tuple[PaperNumber, ...]:
     """Every printed mean, in the paper's order."""
-    return [
-        PaperNumber(row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"]))
-        for row in _rows("paper.csv")
-        if row["mean"]
-    ]
+    with Path(__file__).with_name("paper.csv").open(newline="", encoding="utf-8") as lines:
+        return tuple(
+            PaperNumber(
+                row["table"], tuple(row[key] for key in (*BLOCK, "method")), float(row["mean"]), float(row["std"])
+            )
+            for row in csv.DictReader(lines)
+            if row["mean"]
+        )
 
 
 def paper_blocks() -> set[tuple[str, ...]]:
@@ -51,25 +56,41 @@ def paper_blocks() -> set[tuple[str, ...]]:
     return printed | {(*names[:2], "synthetic", names[3]) for names in printed if names[2] == "trained"}
 
 
-def paper_claims() -> list[Claim]:
-    return [Claim(**row) for row in _rows("claims.csv")]
-
-
 @cache
-def paper_results() -> dict[tuple[str, ...], dict[str, Any]]:
-    """The paper's numbers by (dataset, setup, experts, cost, method). The first table to give a cell counts."""
-    found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for row in _rows("paper.csv"):
-        if row["mean"] and row["table"].isdigit():
-            ratios = [float(ratio) / 100 for ratio in row["ratios"].split()]
-            known = {"mean": float(row["mean"]), "std": float(row["std"]), "ratios": ratios}
-            found.setdefault(tuple(row[key] for key in (*BLOCK, "method")), known)
+def paper_results() -> dict[Names, PaperNumber]:
+    """The numbers of Tables 1 to 4. The first table to give a cell counts."""
+    return {number.names: number for number in reversed(paper_numbers()) if number.table.isdigit()}
+
+
+def paper_rho(block: Sequence[str], method: str) -> PaperNumber | None:
+    """The paper's ablation of ρ for (dataset, setup, experts, cost) and mild_uniform, mild_theory or mild_tuned."""
+    wanted = ("rho", (*block, method))
+    return next((number for number in paper_numbers() if (number.table, number.names) == wanted), None)
+
+
+def papers_recipes(runs: Iterable[tuple[Names, Mapping[str, Any]]]) -> list[str | None]:
+    """The recipe of each run, fast or paper, if it is the paper's experiment with that recipe; else None. A run: its names, and
+    the settings that can change its result."""
+    left = [(names, {key: value for key, value in said.items() if not key.startswith(SPEED)}) for names, said in runs]
+    found: list[str | None] = [None] * len(left)
+    for recipe in ("fast", "paper"):  # one after the other: composing takes time, and few runs have the paper's recipe
+        open_ones = [number for number, recipe_of_it in enumerate(found) if recipe_of_it is None]
+        expected = _expected({left[number][0] for number in open_ones}, recipe)
+        for number in open_ones:
+            names, said = left[number]
+            if names in expected and all(expected[names].get(key) == value for key, value in said.items()):
+                found[number] = recipe
     return found
 
 
-def paper_rho(block: Sequence[str], method: str) -> dict[str, float] | None:
-    """The paper's ablation of ρ: mean and std for (dataset, setup, experts, cost) and mild_uniform, mild_theory or mild_tuned."""
-    for row in _rows("paper.csv"):
-        if row["table"] == "rho" and [row[key] for key in (*BLOCK, "method")] == [*block, method]:
-            return {"mean": float(row["mean"]), "std": float(row["std"])}
-    return None
+def _expected(wanted: Iterable[Names], recipe: str) -> dict[Names, dict[str, Any]]:
+    """The settings of the paper's experiments, for those of the names that have one."""
+    known, frames = groups(), {}
+    for names in sorted(wanted):
+        dataset, setup, experts, cost, method = names
+        chosen = {"dataset": dataset, "setup": setup, "method": method, "recipe": recipe}
+        if (experts, cost) in TABLES and all(name in known[group] for group, name in chosen.items()):
+            experiment = f"experiment={TABLES[experts, cost]}"
+            frames[names] = (experiment, *(f"{group}={name}" for group, name in chosen.items()))
+    configs = compose_all(list(frames.values()), lambda overrides: _composed(tuple(overrides)))
+    return {names: settings_of(check(configs[frame]).plain) for names, frame in frames.items()}

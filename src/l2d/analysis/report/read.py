@@ -1,14 +1,16 @@
-"""Read finished runs: metrics.json of each, config.yaml of one per cell, history.csv for learning curves."""
+"""Read finished runs: metrics.json of each, config.yaml of one per cell, history.csv for learning curves; and the searches of
+`l2d tune` among them: each winner is a cell, trials are none."""
 
 import csv
 import glob
+import json
 import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -94,17 +96,17 @@ def folder_among(words: Sequence[str]) -> tuple[Path, list[str]]:
     if len(folders) > 1:
         raise L2DError(f"{folders[1]}: one folder at a time; {folders[0]} was given before")
     given = os.path.normpath(*folders or ["runs"])
-    folder = Path(os.path.abspath(given) if given.startswith(".") else given)  # noqa: PTH100 (links keep their names)
+    folder = Path(_path(given) if given.startswith(".") else given)
     if not folder.is_dir():
         raise L2DError(f"{folder}: no such folder; l2d train makes runs/")
     return folder, [word for word in words if word not in folders]
 
 
 def read_cells(folder: Path) -> list[FinishedCell]:
-    """Every cell with a finished run in a folder: runs/, the folder above it, any folder below it, or a single run's. Files that
-    cannot be read are named on stderr and left out."""
+    """Every cell with a finished run in a folder: runs/, any folder below it, or a single run's. Files that cannot be read are
+    named on stderr and left out."""
     cells: dict[tuple[str, ...], FinishedCell] = {}
-    for run in _seed_folders(folder):
+    for run in [folder] if folder.name.startswith("seed=") else _seed_folders(folder):
         try:
             metrics = read_metrics(run / "metrics.json")
         except FileNotFoundError:
@@ -129,20 +131,68 @@ def _has_config(cell: FinishedCell) -> bool:
 
 
 def _seed_folders(folder: Path) -> list[Path]:
-    """The folder itself, if it is a run's, else the run folders in it, at most as deep as in runs/. If there are none, it may be
-    the folder above runs/."""
-    if folder.name.startswith("seed="):
-        return [folder]
-    if found := _seed_folders_below(folder, range(len(LEVELS) + 1)):
-        return found
-    found = _seed_folders_below(folder, [len(LEVELS) + 1])
-    roots = sorted({run.parents[len(LEVELS)] for run in found})
-    if len(roots) > 1:  # runs of the same setting in two of them would be mixed
-        raise L2DError(f"{folder}: runs in several folders; give one of them: {', '.join(map(str, roots))}")
-    return found
-
-
-def _seed_folders_below(folder: Path, depths: Iterable[int]) -> list[Path]:
-    """Hidden folders are skipped."""
-    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in depths]
+    """At most as deep as in runs/. Hidden folders are skipped."""
+    patterns = [f"{glob.escape(str(folder))}/{'*/' * depth}seed=*" for depth in range(len(LEVELS) + 1)]
     return sorted(Path(run) for pattern in patterns for run in glob.glob(pattern))  # noqa: PTH207 (Path's finds hidden ones)
+
+
+@dataclass(frozen=True)
+class FinishedSearch:
+    """A search with a result. start, winner, trial_runs: absolute paths of cells and runs. seeds: of the winner."""
+
+    start: str
+    winner: str
+    trial_runs: frozenset[str]
+    seeds: tuple[int, ...]
+    how: Tuned
+
+
+def with_tuned(cells: Sequence[FinishedCell]) -> list[FinishedCell]:
+    """The cells, with the winner of each finished search after the others of its method; see `stays`."""
+    known = {_path(cell.folder): cell for cell in cells}
+    tuned = {search: cell for search in searches_beside(cells) if (cell := winner_of(search, known)) is not None}
+    places = {cell: place for place, cell in enumerate(cells)}
+    last = {cell.names[:5]: place for cell, place in places.items()}  # of each method
+    places |= {cell: last.get(cell.names[:5], len(cells)) for cell in tuned.values()}
+    kept = [cell for cell in cells if stays(cell, [*tuned])]
+    return sorted([*kept, *tuned.values()], key=places.__getitem__)
+
+
+def searches_beside(cells: Sequence[FinishedCell]) -> Iterator[FinishedSearch]:
+    for method in sorted({cell.folder.parent for cell in cells}):
+        for file in sorted(method.glob("tune-*/result.json")):
+            folder, result = file.parent, json.loads(file.read_text(encoding="utf-8"))
+            yield FinishedSearch(
+                start=_path(folder / result["start"]),
+                winner=_path(folder / result["winner"]),
+                trial_runs=frozenset(_path(folder / run) for run in result["trial_runs"]),
+                seeds=tuple(map(int, result["test_deferral_loss"]["tuned"])),
+                how=Tuned(folder.name, result["trials"], tuple(result["overrides"])),
+            )
+
+
+def winner_of(search: FinishedSearch, known: Mapping[str, FinishedCell]) -> FinishedCell | None:
+    """The winner with the seeds of the search; None if neither it nor a start that a sweep asked for is known, or without runs."""
+    cell, start = known.get(search.winner), known.get(search.start)
+    if cell is None and not (start and start.wanted):
+        return None
+    if cell is None or cell.wanted:  # a sweep's cells lack the seeds that it did not ask for
+        cell = next(iter(read_cells(Path(search.winner))), None)
+    runs = {seed: cell.runs[seed] for seed in search.seeds if seed in cell.runs} if cell else {}
+    return replace(cell, wanted=search.seeds, runs=runs, tuned=search.how) if cell and runs else None
+
+
+def stays(cell: FinishedCell, searches: Sequence[FinishedSearch]) -> bool:
+    """True if a cell is shown beside the winners: always if a sweep asked for it. A winner's own cell is shown only if a search
+    began there, any other only if it has runs that were not trials."""
+    if cell.wanted or not cell.runs:
+        return True
+    path = _path(cell.folder)
+    if any(search.winner == path for search in searches):
+        return any(search.start == path for search in searches)
+    trials = {run for search in searches for run in search.trial_runs}
+    return any(_path(cell.run_folder(seed)) not in trials for seed in cell.runs)
+
+
+def _path(path: Path | str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100 (links keep their names)

@@ -15,7 +15,6 @@ from l2d.utils.errors import ParameterError
 
 TOLERANCE = 1e-9
 STEPS = 500
-TIE = 1e-9  # a smaller regret is rounding between equally good experts
 
 
 def surrogate_gradient(scores: Tensor, p: Tensor, rho: Tensor) -> Tensor:
@@ -87,8 +86,6 @@ class Verdict:
     by_posterior: Tensor
     argmax_regret: Tensor
     posterior_regret: Tensor
-    surrogate: Tensor
-    gradient: Tensor
 
 
 def judge(p: Tensor, rho: Tensor) -> Verdict:
@@ -98,9 +95,7 @@ def judge(p: Tensor, rho: Tensor) -> Verdict:
     posterior = comp_sum_posterior(scores, rho)
     argmax, by_posterior = argmax_last(scores), argmax_last(posterior)
     regret, other = (p.amax(dim=-1) - p.gather(1, chosen[:, None]).squeeze(1) for chosen in (argmax, by_posterior))
-    surrogate = comp_sum_loss(scores, p, rho)
-    gradient = surrogate_gradient(scores, p, rho).abs().amax(dim=-1)
-    return Verdict(scores, posterior, argmax_last(p), argmax, by_posterior, regret, other, surrogate, gradient)
+    return Verdict(scores, posterior, argmax_last(p), argmax, by_posterior, regret, other)
 
 
 def worst_regret(rho: Tensor) -> float:

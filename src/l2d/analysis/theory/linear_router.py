@@ -1,7 +1,7 @@
 """A finished run's router as the bound sees it: linear scores Wφ(x) on the penultimate features of its training split."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,7 @@ def load_linear_router(run: Path, places: Mapping[str, str], trust: Sequence[str
     if splits.train.costs.isnan().any():
         known = f"method={experiment.method.name} learns from a log only the costs that it knows"
         raise L2DError(f"{run}: {known}; the bound needs every cost, so use a method that completes them (mild, tdef)")
-    found = as_linear(router.network, router.method, splits.train)
-    return replace(found, from_log=splits.propensities is not None)
+    return as_linear(router.network, router.method, splits.train, from_log=splits.propensities is not None)
 
 
 def check_linear(network: nn.Module, method: Method, p: int) -> None:
@@ -67,9 +66,8 @@ def check_linear(network: nn.Module, method: Method, p: int) -> None:
         raise L2DError(f"{type(method).__name__}: the bound is for routers with one linear score per expert")
 
 
-def as_linear(network: nn.Module, method: Method, split: Split) -> LinearRouter:
+def as_linear(network: nn.Module, method: Method, split: Split, from_log: bool = False) -> LinearRouter:
     """Pass a split through the network, without augmentation."""
-    check_linear(network, method, split.costs.shape[1])
     head: Any = network.head
     raw = penultimate(network, head, split).double()
     weight = head.weight.detach().cpu().double()
@@ -78,7 +76,7 @@ def as_linear(network: nn.Module, method: Method, split: Split) -> LinearRouter:
     else:  # the bias is the weight of a feature that is always 1
         features = torch.cat([raw, torch.ones(len(raw), 1, dtype=raw.dtype)], dim=1)
         linear = torch.cat([weight, head.bias.detach().cpu().double()[:, None]], dim=1)
-    return LinearRouter(features, linear, split.costs.double(), method.cpu())
+    return LinearRouter(features, linear, split.costs.double(), method.cpu(), from_log)
 
 
 def penultimate(network: nn.Module, head: nn.Module, split: Split) -> Tensor:

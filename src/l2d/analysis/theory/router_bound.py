@@ -93,9 +93,14 @@ def bound_report(
     seed: int,
 ) -> BoundReport:
     """rho: one number, or one per expert. rho and rewards: None for the method's own. ceiling: largest ρ of the uniform bound."""
-    costs, features = router.costs, router.features
-    kind, cost_scale = (rewards, complement_scale(costs)) if rewards else own_rewards(router.method)
-    sample, margins = weighted_sample(costs, kind, cost_scale), margins_of(router, rho)
+    costs, features, p = router.costs, router.features, router.costs.shape[1]
+    kind = rewards or with_margins(router.method, "rewards").reward_kind
+    cost_scale = complement_scale(costs) if rewards else float(with_margins(router.method, "rewards").reward_scale)
+    sample = weighted_sample(costs, kind, cost_scale)
+    if rho is not None and len(rho) not in (1, p):
+        raise ParameterError("rho", f"{len(rho)} values for {p} experts; give one value, or one per expert", rho)
+    own = with_margins(router.method, "rho").rho.double() if rho is None else rho
+    margins = torch.as_tensor(own, dtype=torch.float64).expand(p)
     if float(margins.max()) > ceiling:
         raise ParameterError("ceiling", f"must be at least the largest rho, {float(margins.max()):.4g}", ceiling)
     m, weights, norm_bound = len(costs), sample.weights, float(router.head.norm())
@@ -126,23 +131,11 @@ def bound_report(
     )
 
 
-def own_rewards(method: Method) -> tuple[str, float]:
-    """The kind of rewards that a method learns from, and the divisor of its costs."""
+def with_margins(method: Method, key: str) -> CompSum | CostSensitive:
+    """The method, if it has rewards and margins of its own."""
     if not isinstance(method, CompSum | CostSensitive):
-        raise ParameterError("rewards", f"{type(method).__name__} has none of its own; give sum_others or complement")
-    return method.reward_kind, float(method.reward_scale)
-
-
-def margins_of(router: LinearRouter, given: Sequence[float] | None) -> Tensor:
-    """ρ [p]: as given, or the method's own."""
-    method, p = router.method, router.costs.shape[1]
-    if given is None:
-        if not isinstance(method, CompSum | CostSensitive):
-            raise ParameterError("rho", f"{type(method).__name__} has no margins of its own; give 1, or one per expert")
-        return method.rho.double()
-    if len(given) not in (1, p):
-        raise ParameterError("rho", f"{len(given)} values for {p} experts; give one value, or one per expert", given)
-    return torch.tensor(given, dtype=torch.float64).expand(p)
+        raise ParameterError(key, f"{type(method).__name__} has none of its own; give --rewards sum_others --rho 1")
+    return method
 
 
 def bound_text(report: BoundReport, router: LinearRouter) -> str:
