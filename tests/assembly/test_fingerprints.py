@@ -1,6 +1,5 @@
 """The same prices, however they are written, are one run."""
 
-import csv
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,6 @@ import pytest
 import torch
 from omegaconf import DictConfig
 from tests.conftest import environment
-from tests.data.sets.test_table import separable, write
 from tests.running import assembled, folder_of
 
 from l2d.assembly.fingerprints import expert_names, with_listed_prices
@@ -34,39 +32,16 @@ def table(folder: Path, *experts: str, ending: str = "csv") -> str:
     return f"dataset.path={folder / f'table.{ending}'}"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_a_list_and_a_mapping_are_one_run(ending: str, tiny: Tiny, tmp_path: Path) -> None:
-    given = ["dataset=table", table(tmp_path, "a", "b", "c", ending=ending), "cost=error_plus_cost"]
-    listed = folder_of(tiny(*given, "cost.prices=[1,0.6,0.1]"))
-    for same in ("{a: 1, b: 0.6, c: 0.1}", "{c: 0.1, a: 1.0, b: 0.6}"):
-        assert folder_of(tiny(*given, f"cost.prices={same}")) == listed
-    for other in ("{a: 0.6, b: 1, c: 0.1}", "{a: 1, b: 0.6, c: 0.2}"):
-        assert folder_of(tiny(*given, f"cost.prices={other}")) != listed
-
-
-@pytest.mark.slow
-def test_the_order_is_the_experts_own(tiny: Tiny, tmp_path: Path) -> None:
-    """Not that of the mapping, nor the alphabet's."""
-    given = ["dataset=table", table(tmp_path, "c", "a", "b"), "cost=error_plus_cost"]
-    by_name = tiny(*given, "cost.prices={a: 1, b: 0.6, c: 0.1}")
-    assert folder_of(by_name) == folder_of(tiny(*given, "cost.prices=[0.1,1,0.6]"))
+    """In the experts' own order: not that of the mapping, nor the alphabet's."""
+    given = ["dataset=table", table(tmp_path, "c", "a", "b", ending=ending), "cost=error_plus_cost"]
+    listed = folder_of(tiny(*given, "cost.prices=[0.1,1,0.6]"))
+    assert folder_of(tiny(*given, "cost.prices={a: 1, b: 0.6, c: 0.1}")) == listed
+    assert folder_of(tiny(*given, "cost.prices={a: 0.6, b: 1, c: 0.1}")) != listed
     named = "dataset.experts=[b, correct_c, a]"
     experiment = with_listed_prices(check(tiny(*given, named, "cost.prices={a: 1, b: 0.6, c: 0.1}")))
     assert experiment.plain["cost"]["prices"] == experiment.cost.arguments["prices"] == [0.6, 0.1, 1]
-
-
-@pytest.mark.slow
-def test_the_costs_are_the_same(tiny: Tiny, tmp_path: Path) -> None:
-    file = f"dataset.path={write(tmp_path, separable(40))}"
-    with (tmp_path / "table.csv").open() as lines:
-        columns = [name for name in next(csv.reader(lines)) if name.startswith("correct_")]
-    first, second = (column.removeprefix("correct_") for column in columns)
-    given = ["dataset=table", file, "cost=error_plus_cost"]
-    prices = ("[0.5,0.25]", f"{{{second}: 0.25, {first}: 0.5}}")
-    listed, named = (assembled(tiny(*given, f"cost.prices={one}")) for one in prices)
-    assert torch.equal(listed.train.costs, named.train.costs)
-    assert listed.test.prices.tolist() == [0.5, 0.25]
 
 
 def people(coverage: list[float], number: int) -> tuple[str, ...]:

@@ -213,15 +213,6 @@ def test_a_second_head_is_learned_beside_and_left_behind(
 
 
 @pytest.mark.slow
-def test_cosine_and_constant_schedules(tiny: Callable[..., DictConfig]) -> None:
-    """Half-way through a cosine the rate is half of what it was; a constant one does not move."""
-    cosine, _ = fit(tiny(), steps=6)
-    assert cosine.rates[2] == pytest.approx(0.5e-3, rel=1e-5)
-    assert cosine.rates[-1] == pytest.approx(0, abs=1e-9)
-    assert fit(tiny("recipe.schedule=constant"), steps=3)[0].rates == [1e-3] * 3
-
-
-@pytest.mark.slow
 def test_validation_measures_the_decisions(tiny: Callable[..., DictConfig]) -> None:
     """val/deferral_loss is the mean cost of what `decide` chooses on the validation rows, whichever decision that is."""
     for decision in ("argmax", "posterior"):

@@ -52,10 +52,3 @@ def test_moving_a_class_moves_no_folder(tiny: Tiny) -> None:
     assert assembled(there).cache.entry == assembled(here).cache.entry
     _, router = build(there)
     assert type(router.method).__module__ == "attic.cross_entropy"  # it is the copy that was built
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("moved")
-@pytest.mark.parametrize("other", ["method.name=other", "method.weighted=true", "method.beta=0.5", "experts.seed=1"])
-def test_another_name_or_parameter_is_another_run(other: str, tiny: Tiny) -> None:
-    assert folder_of(tiny("method=ce", *MOVED, other)) != folder_of(tiny("method=ce"))

@@ -123,16 +123,6 @@ def test_same_seed_same_bytes_killed_or_not(make: Make, tmp_path: Path, monkeypa
     assert (folder(broken) / KEPT / "config.json").exists()
 
 
-@pytest.mark.slow
-def test_out_of_memory_is_one_line(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate much.")
-
-    monkeypatch.setattr(Learning, "losses", full)
-    with pytest.raises(L2DError, match=r"^recipe\.batch_size=16: .*router\.reads\.max_length"):
-        train(make())
-
-
 def slow(*values: str) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
