@@ -56,11 +56,6 @@ class Sheet:
         """The word for a column in messages: lines of JSON have keys."""
         return "key" if self.path.suffix.lower() == ".jsonl" else "column"
 
-    @property
-    def counted(self) -> str:
-        """The first row's number, explained for messages."""
-        return COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
-
     def note(self, text: str) -> None:
         print(f"{self.path}: {text}", file=sys.stderr)
 
@@ -143,7 +138,8 @@ class Sheet:
         cell = self.columns[column][int(found[0])].as_py()
         first = "" if cell is None else cell.isoformat() if isinstance(cell, date) else str(cell)
         shown = f", the first is {first[:40]!r}" if first.strip() else ""
-        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {self.counted}"
+        counted = COUNTED.get(self.path.suffix.lower(), "(row 1 is the first)")
+        where = f"in {len(rows):,} of {len(self):,} rows: {listed(rows)}{shown} {counted}"
         raise L2DError(f"{self.path}: {self.column} {self.in_file(column)}: {what} {where}")
 
 

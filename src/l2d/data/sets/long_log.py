@@ -1,6 +1,5 @@
 """A log with a row per answer, made into a table with a row per query and empty cells where an expert was not asked."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -72,7 +71,10 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
     experts = sheet.words(EXPERT)
     prefix = next(iter(columns.values()))
     used = np.array([only is None or expert in only or f"{prefix}{expert}" in only for expert in experts])
-    names = _expert_names(sheet, experts, used)
+    names = list(dict.fromkeys(experts))
+    known = [same_name(name) for name in names]
+    twice = [name for name in names if known.count(same_name(name)) > 1]
+    sheet.refuse(EXPERT, f"{' and '.join(twice)} differ only in capitals or spaces;", np.isin(experts, twice))
     query, first = _queries(sheet)
     place = query * len(names) + np.array([names.index(name) for name in experts])
     sheet, chosen = chosen_answers(sheet, place, next(iter(columns)), [*columns])
@@ -89,10 +91,7 @@ def widened(sheet: Sheet, only: list[str] | None, named: list[str], first_of: li
             rows[answered[mine] // len(names)] = np.flatnonzero(mine)
             wide[f"{prefix}{name}"] = cells.take(pa.array(rows, mask=rows < 0))
             written[f"{prefix}{name}"] = column
-    note = f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query"
-    if again := len(sheet) - len(answered):
-        note += f"; left out {counted(again, 'row')} with an answer that came before"
-    sheet.note(note)
+    sheet.note(f"a log of {counted(len(answered), 'answer')}, made into {counted(len(first), 'row')}, one per query")
     return Sheet(sheet.path, wide, first, written)
 
 
@@ -111,28 +110,12 @@ def _without_wrong_propensities(
     return {name: prefix for name, prefix in columns.items() if prefix != PROPENSITY}
 
 
-def _expert_names(sheet: Sheet, experts: list[str], used: np.ndarray) -> list[str]:
-    """The names, by first appearance. experts, used: of each row. Two spellings of a name that is used are refused."""
-    names = list(dict.fromkeys(experts))
-    if len(names) < 2:
-        problem = f"only one expert, {names[0]}; routing needs the answers of two or more"
-        raise L2DError(f"{sheet.path}: {sheet.column} {EXPERT}: {problem}")
-    for name in dict.fromkeys(itertools.compress(experts, used)):
-        if len(same := [other for other in names if same_name(other) == same_name(name)]) > 1:
-            rarest = min(same, key=experts.count)
-            bad = np.array([expert == rarest for expert in experts])
-            sheet.refuse(EXPERT, f"{' and '.join(same)} differ only in capitals or spaces; spell them alike;", bad)
-    return names
-
-
 def _queries(sheet: Sheet) -> tuple[np.ndarray, np.ndarray]:
     """The query of each row, numbered by first appearance, and the first row of each. Without an id, every row is one."""
-    if ID not in sheet.columns:
-        return np.arange(len(sheet)), np.arange(len(sheet))
-    ids = np.array(sheet.words(ID), dtype=object).astype(str)
-    _, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return np.argsort(order)[inverse], first[order]
+    numbers: dict[str, int] = {}
+    ids = sheet.words(ID) if ID in sheet.columns else map(str, range(len(sheet)))
+    query = np.array([numbers.setdefault(one, len(numbers)) for one in ids])
+    return query, np.unique(query, return_index=True)[1]
 
 
 def chosen_answers(sheet: Sheet, answer: np.ndarray, outcome: str, columns: Sequence[str]) -> tuple[Sheet, np.ndarray]:

@@ -4,23 +4,29 @@ torch, so that a finished run is recognised at once."""
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from l2d.core.prices import PriceUnit
-from l2d.data.arrays import Arrays, Panel, Seen, divided, with_kept_propensities
+from l2d.data.arrays import NO_OUTCOME, Arrays, Panel, Seen, divided, with_kept_propensities
+from l2d.data.cells import missing
 from l2d.data.dataset import DatasetBase
 from l2d.data.sets.long_log import is_long
 from l2d.data.sets.outcomes import OUTCOMES, PROPENSITY, Expert, answers_of, class_numbers, find_experts, in_dollars
 from l2d.data.sets.table_columns import Named, feature_columns, note_columns, roles_of, with_a_row_per_query
-from l2d.data.sets.table_rows import asked_rows, divided_rows, kept_rows, note_drift, row_ids
 from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, release_unused
 from l2d.data.text.encoders import Encoder
 from l2d.utils.errors import L2DError, ParameterError, under
 from l2d.utils.parameters import Annotated, Ge, Name, ProperShare
+from l2d.utils.text import Z, counted, listed
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LONGEST_ID = 100
 HASHED: dict[Path, tuple[int, ...]] = {}  # the versions of the files that were hashed last
 
 
@@ -106,8 +112,8 @@ class Table(DatasetBase):
 
         named, sheet = self.named, self._sheet(data_dir)
         experts = self._experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
-        whole = kept_rows(sheet, named)
-        sheet = asked_rows(whole, experts)
+        whole = _kept_rows(sheet, named)
+        sheet = _asked_rows(whole, experts)
         roles = roles_of(sheet, named, experts)
         seen = Seen(tuple(feature_columns(sheet, named, roles)), named.text, named.image)
         words = None if named.label is None else sheet.words(named.label)
@@ -116,13 +122,13 @@ class Table(DatasetBase):
         texts = None if named.text is None else sheet.texts(named.text)
         # A text that is the category repeats by its nature: its rows may be on both sides of a split.
         groups = None if texts is None or named.text == named.category else groups_of_equal_texts(texts)
-        train, test, validation = divided_rows(sheet, named, self.test_fraction, labels, groups)
+        train, test, validation = _divided_rows(sheet, named, self.test_fraction, labels, groups)
         size = (self.image_size, self.image_size, 3)
         with under("encoder"):  # a table with text has one
             inputs = sheet_inputs(sheet, seen, size, lambda texts: self.encoder.encode(texts, data_dir))  # type: ignore[union-attr]
         panel = _panel(sheet, experts, words, some_left_out=len(sheet) < len(whole)) if experts else None
         if panel is not None and named.split_by is not None:
-            note_drift(sheet, panel.train.errors, train, test, experts)
+            _note_drift(sheet, panel.train.errors, train, test, experts)
         note_columns(sheet, experts, named, roles, list(seen.features))
         undivided = Arrays(
             inputs,
@@ -133,7 +139,7 @@ class Table(DatasetBase):
             panel=panel,
             groups=groups,
             train_categories=None if named.category is None else tuple(sheet.words(named.category)),
-            train_ids=row_ids(sheet),
+            train_ids=_row_ids(sheet),
             # Only for asking language models: outcomes in the table leave nothing to ask.
             texts=None if experts or texts is None else (texts, []),
             seen=seen,
@@ -180,3 +186,73 @@ def _panel(sheet: Sheet, experts: list[Expert], labels: list[str] | None, *, som
             sheet.note(problem)
     unit = PriceUnit.of_rows((), in_dollars(sheet, experts))
     return Panel(tuple(expert.name for expert in experts), answers, answers[:0], unit=unit)
+
+
+def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
+    """The rows of the categories to keep. Duplicate ids are refused: a row could be in both the training and the test split."""
+    if "id" in sheet.columns:
+        ids = [str(value) for value in sheet.columns["id"].to_pylist()]
+        repeated = ~np.isin(np.arange(len(ids)), np.unique(ids, return_index=True)[1])
+        sheet.refuse("id", "an id that an earlier row has (rename the column if it is not an id)", repeated)
+    if named.category is None or named.only is None:
+        return sheet
+    sheet.check_column("category", named.category)
+    found = sheet.words(named.category)
+    if unknown := [name for name in named.only if name not in found]:
+        problem = f"no row has {named.category}={unknown[0]}; there are {listed(sorted(set(found)))}"
+        raise ParameterError("only", problem, unknown[0])
+    return sheet.take(np.array([category in named.only for category in found]))
+
+
+def _asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
+    """Without the rows on which no expert was asked."""
+    if not experts:
+        return sheet
+    asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
+    if asked.all():
+        return sheet
+    if not asked.any():
+        raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
+    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {NO_OUTCOME}")
+    return sheet.take(asked)
+
+
+def _row_ids(sheet: Sheet) -> np.ndarray:
+    """The column id; without one, the numbers of the rows, from 1 for the first below the header."""
+    if "id" in sheet.columns:
+        found = [str(cell) for cell in sheet.columns["id"].to_pylist()]
+        if max(map(len, found)) <= LONGEST_ID:  # an array gives all cells the length of the longest
+            return np.array(found)
+    return 1 + (np.arange(len(sheet)) if sheet.rows is None else sheet.rows)
+
+
+def _divided_rows(
+    sheet: Sheet, named: Named, test_fraction: float, labels: Tensor, groups: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Training and validation rows, test rows (the same for every seed), and which of the former are validation rows."""
+    from l2d.data.splits import draw_whole_groups, latest_rows, rows_of_split_column, stratified_split
+
+    if named.split is not None:
+        return rows_of_split_column(sheet, named.split, groups)
+    if "split" in sheet.columns:
+        raise ParameterError("split", "the table has a column split; say split=split, or rename the column")
+    if named.split_by is not None:
+        sheet.check_column("split_by", named.split_by)
+        return *latest_rows(sheet.times(named.split_by), test_fraction, groups), None
+    draw = partial(stratified_split, fraction=test_fraction, seed=0, parameter="test_fraction", strict=False)
+    return *draw_whole_groups(draw, labels, groups), None
+
+
+def _note_drift(sheet: Sheet, errors: Tensor, train: Tensor, test: Tensor, experts: list[Expert]) -> None:
+    """Print how each expert's mean error changed from the training rows to the later test rows, where it was asked."""
+    changes = []
+    for k, expert in enumerate(experts):
+        known = [part[~part.isnan()] for part in (errors[train, k], errors[test, k])]
+        if min(map(len, known)) < 2:
+            changes.append(f"{expert.name} unknown")
+            continue
+        before, after = (float(part.mean()) for part in known)
+        error = sum(float(part.var()) / len(part) for part in known) ** 0.5
+        changes.append(f"{expert.name} {before:.4f} to {after:.4f} ({after - before:+.4f} ± {Z * error:.4f})")
+    rows = f"from the {len(train):,} earlier rows to the {len(test):,} later ones"
+    sheet.note(f"mean error {rows}, ± 95 %: {', '.join(changes)}")
