@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # Two test processes, one thread each; a file's tests stay together.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 STAMP := $(VENV)/.installed
+# With COVERAGE=on, `make test` measures coverage on the way, and `make test-all` after it does not run the same tests again.
+MEASURE := $(if $(COVERAGE),--cov --cov-report=)
 # Tests start many processes, and each would compile the same files.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -26,15 +28,15 @@ install: $(STAMP) ## make .venv and install l2d with its pinned dependencies (on
 train: $(STAMP) ## train and score a router on digits; other choices: make train ARGS="method=tdef setup=I"
 	$(BIN)/l2d train $(ARGS)
 
-test: $(STAMP) ## the tests, about eight minutes on two cores; ARGS="tests/core -k hand" chooses some
-	$(BIN)/python -m pytest $(PARALLEL) $(or $(ARGS),-m 'not full')
+test: $(STAMP) ## the tests, five minutes on two cores; ARGS="tests/core -k hand" chooses some
+	$(BIN)/python -m pytest $(PARALLEL) $(MEASURE) $(or $(ARGS),-m 'not full')
 
-test-unit: $(STAMP) ## the quick tests only
+test-unit: $(STAMP) ## the quick tests only, a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m 'not slow and not full' $(ARGS)
 
 test-all: $(STAMP) ## what `make test` leaves out: packaging, notebooks, tutorials, commands of the documents, a browser, a real search; and 95 % line coverage
-	$(BIN)/python -m pytest $(PARALLEL) -m full
-	$(BIN)/python -m pytest $(PARALLEL) --cov -m 'not full'
+	$(if $(COVERAGE),,$(MAKE) test COVERAGE=on)
+	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-append -m full
 
 lint: $(STAMP) ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
