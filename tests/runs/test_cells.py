@@ -62,14 +62,16 @@ def frames_of(*given: str) -> list[Frame]:
 
 @pytest.mark.slow
 def test_a_table_is_composed_once_per_method_and_once_per_combination_of_the_rest() -> None:
-    given = ["experiment=table1_error", "dataset=svhn,cifar10", "setup=I,III", "method=tdef,mild,ce"]
-    frames, counting = frames_of(*given), Counting()
-    assert len(frames) == 12
+    frames, counting = (
+        frames_of("experiment=table1_error", "dataset=svhn", "setup=I,III", "method=tdef,mild,ce"),
+        Counting(),
+    )
+    assert len(frames) == 6
     found = compose_all(frames, counting)
-    assert len(counting.asked) == 4 + 2
+    assert len(counting.asked) == 2 + 2
     assert list(found) == frames
     assert found == directly(frames, Counting())
-    assert len({variant(check(config).plain) for config in found.values()}) == 12
+    assert len({variant(check(config).plain) for config in found.values()}) == 6
 
 
 METHODS = ("ce", "focal", "ldam")
@@ -158,9 +160,7 @@ def test_the_same_run_twice_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "start"),
     [
-        ("recipe.epochs=0", "recipe.epochs=0: "),
         ("seed=4294967296", "seed=4294967296: "),
-        ("stop_after=x", "stop_after=x: "),
         ("trainer.devices=2", "trainer.devices: "),
         ("recipe.compile=False", ""),
         ("dataset=table dataset.path=none.csv", "dataset.path=none.csv: "),

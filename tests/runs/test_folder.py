@@ -28,19 +28,6 @@ def test_path() -> None:
     assert RunFolder.of(plain | {"runs_dir": "~/mine"}).path == at_home
 
 
-def test_what_has_no_effect_is_no_other_run() -> None:
-    """Prices that the setup brings are those of the cost; a weight of nothing weighs nothing. The others do change something."""
-    now = config("setup=llama", "dataset=mmlu", "cost=llm")
-    assert variant(config("setup=llama", "dataset=mmlu", "cost=error_plus_cost")) == variant(now)
-    assert variant(now | {"aux_weight": 2.0}) == variant(now)
-    others = [now | {"recipe": now["recipe"] | found} for found in ({"ema": 0.9}, {"ema": 0.8}, {"patience": 3})]
-    others += [now | {"aux": "label", "aux_weight": weight} for weight in (1.0, 2.0)] + [now | {"aux": "experts"}]
-    assert len({variant(found) for found in (now, *others)}) == 7
-    priced = config("cost=error_plus_cost")
-    assert variant(config("cost=error_plus_cost", "cost.scale=1")) == variant(priced)
-    assert variant(config("cost=error_plus_cost", "cost.scale=0.5")) != variant(priced)
-
-
 def test_finish_writes_metrics_last(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     for loss, seconds in ((0.1, float("nan")), (float("nan"), 1.0)):
