@@ -46,7 +46,8 @@ def compose_once(
     """A copy takes a thirtieth of the time, and tests compose the same configs again and again. Paths, which differ from test to
     test, and seeds are set in the copy."""
     places = str(GlobalHydra.instance().config_loader().get_search_path())
-    later = [] if return_hydra_config else [text for text in overrides if SIMPLE.fullmatch(text)]
+    others = {text.partition("=")[0] for text in overrides if return_hydra_config or not SIMPLE.fullmatch(text)}
+    later = [text for text in overrides if SIMPLE.fullmatch(text) and text.partition("=")[0] not in others]
     now = [text for text in overrides if text not in later]
     key = (places, name, str(return_hydra_config), *now)
     if key not in COMPOSED:
@@ -75,7 +76,7 @@ TINY_ON_ROWS = ["router.width=2", "evaluation=holdout", *QUICK]  # of numbers: n
 
 
 def tiny_for(arguments: Sequence[str]) -> list[str]:
-    """What makes the runs of a command tiny."""
+    """Overrides that make the runs of a command tiny."""
     return TINY_ON_ROWS if any(argument.startswith("dataset=") for argument in arguments) else TINY
 
 

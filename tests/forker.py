@@ -126,7 +126,7 @@ def import_everything() -> None:
 
 
 def warm_up() -> None:
-    """What takes longer the first time: composing, data, drawing. (Not training: a child of a process that has trained cannot.)"""
+    """Do what takes longer the first time: composing, data, drawing. (Not training: a child of a process that has trained cannot.)"""
     from l2d.assembly.build import make_router, make_splits
     from l2d.runs.summary import run_figure
 

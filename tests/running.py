@@ -43,5 +43,5 @@ def build(cfg: Any, parts: int = 1) -> tuple[DeferralData, RouterModule]:
 
 
 def assembled(cfg: Any, *, renew_experts: bool = False) -> Splits:
-    """What the router of this config would learn from and be judged by."""
+    """The rows that the router of this config would learn from and be judged by."""
     return make_splits(check(cfg), renew_experts=renew_experts)

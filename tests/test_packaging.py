@@ -1,4 +1,4 @@
-"""What is released: sdist and wheel, and the wheel in an environment that has l2d's own dependencies and nothing else."""
+"""The release: sdist and wheel, and the wheel in an environment that has l2d's own dependencies and nothing else."""
 
 import os
 import shutil

@@ -39,7 +39,7 @@ def arguments_of(line: str, folder: Path) -> list[str]:
 
 @pytest.fixture
 def servers() -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """What a page left running."""
+    """The servers that a page left running."""
     found: list[subprocess.Popen[bytes]] = []
     yield found
     for server in found:

@@ -392,7 +392,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "negative": ({"costs": -np.ones((N, 3))}, "^costs: .*negative"),
     "one is missing": (
         {"costs": pd.DataFrame({"small": [0.0] * N, "large": [0.0] * 7 + [np.inf] * 2 + [0.0] * (N - 9)})},
-        "^costs: .*row 7, column 1 .large.*inf.* 2 ",
+        r"^costs: .*\[7, 1\].*inf",
     ),
     "price by a wrong name": (
         {"costs": None, "errors": np.zeros((N, 2)), "prices": {"a": 1, "expert 2": 0}},
@@ -402,10 +402,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "names": ({"experts": ["a", "a", "b"]}, "^experts"),
     "method": ({"method": "mildd"}, "^method=mildd: .*mild"),
     "option": ({"options": {"recipe.epohcs": 3}}, r"^recipe\.epohcs: .*epochs"),
-    "option of nothing": ({"options": {"recipes.epochs": 3}}, r"^recipes\.epochs: "),
     "choice of a command": ({"options": {"experts": "trained"}}, "^experts=trained: .*l2d train"),
-    "an argument that moved": ({"epochs": 3}, r"^epochs: .*options=\{'recipe\.epochs': 3\}"),
-    "an argument that never was": ({"metod": "ce"}, "^metod: .*method"),
     "labels": ({"labels": [1, 2]}, "^labels: .*240"),
     "text": ({"options": {"dataset.text": "prompt"}}, "^text=prompt: "),
     "shape": ({"X": np.zeros(N)}, "^X: "),

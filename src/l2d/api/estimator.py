@@ -7,11 +7,16 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from l2d.api.fit import MOVED, fit
+from l2d.api.fit import fit
 from l2d.data.given import as_array, read_outcomes
 from l2d.methods.method import Method
 from l2d.router.router import Router
 from l2d.utils.errors import ParameterError
+
+# Parameters of the estimator that are keys of `l2d train`.
+KEYS = {name: name for name in ("router", "validation_fraction", "progress")}
+KEYS |= {"epochs": "recipe.epochs", "batch_size": "recipe.batch_size", "learning_rate": "recipe.optimizer.lr"}
+KEYS |= {"accelerator": "trainer.accelerator"}
 
 
 class RouterEstimator(BaseEstimator):
@@ -60,7 +65,7 @@ class RouterEstimator(BaseEstimator):
     def fit(self, X: Any, y: Any, labels: Any = None) -> "RouterEstimator":
         """Train on inputs X and costs y [n, p]."""
         given = self.get_params()
-        keys = {MOVED[name]: given[name] for name in MOVED if given.get(name) is not None}
+        keys = {key: given[name] for name, key in KEYS.items() if given[name] is not None}
         options = {**keys, **(self.options or {})}
         self.router_: Router = fit(X, y, labels=labels, method=self.method, seed=self.seed, options=options)
         self.experts_ = self.router_.experts

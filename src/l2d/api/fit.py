@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import Tensor
 
 from l2d.api.experiment import make_experiment
@@ -21,7 +20,6 @@ from l2d.core.prices import price_hint, prices_in_order
 from l2d.data.arrays import Answers
 from l2d.data.given import (
     Matrix,
-    as_array,
     kind_of,
     make_arrays,
     names_of_experts,
@@ -37,15 +35,8 @@ from l2d.router.router import Router, router_of
 from l2d.router.score import score_decisions
 from l2d.router.trained import decide_inputs
 from l2d.runs.artifact.rebuild import rebuild
-from l2d.training.score import judge_validation
 from l2d.training.walk import describe, fit_in_memory, tensors_of
-from l2d.utils.errors import ParameterError, unknown
-
-# Arguments of earlier versions, and their keys in `options`.
-MOVED = {name: name for name in ("router", "validation_fraction", "progress")}
-MOVED |= {"text": "dataset.text", "epochs": "recipe.epochs", "batch_size": "recipe.batch_size"}
-MOVED |= {"learning_rate": "recipe.optimizer.lr", "accelerator": "trainer.accelerator"}
-ARGUMENTS = ("errors", "prices", "propensities", "labels", "experts", "method", "seed", "options")
+from l2d.utils.errors import ParameterError
 
 
 def fit(
@@ -60,7 +51,6 @@ def fit(
     method: str | type[Method] = "mild",
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
-    **others: Any,
 ) -> Router:
     """Train a router that sends each input to the expert with the least expected cost.
 
@@ -85,7 +75,6 @@ def fit(
         seed: Of everything drawn. The same seed gives the same router on the same CPU with the same number of threads.
         options: Any other key of `l2d train`: {"recipe.epochs": 30, "progress": False, "router": "mlp"}. "dataset.text" names the
             column of a DataFrame that holds a text.
-        others: None. An argument of an earlier version is an error that names its key in `options`.
 
     Returns:
         The router. `router.guard_note` describes the effect of the guard on all choices; `router.at(raw=True)` turns
@@ -101,20 +90,12 @@ def fit(
         >>> [choice.expert for choice in router.route([[-1, 0], [1, 0]])]
         ['expert 1', 'expert 2']
     """
-    refuse_others(others)
     outcomes = read_given(costs, errors, prices, propensities, experts)
     given: dict[str, Any] = {"seed": seed, **(options or {})}
     experiment = make_experiment(kind_of(X, given.get("dataset.text")), method, outcomes.cost, given)
     refuse_settings_of_runs(experiment)
     hint_at_prices(experiment, outcomes)
     return train_router(experiment, assemble_given(experiment, X, outcomes, labels), outcomes)
-
-
-def refuse_others(others: Mapping[str, Any]) -> None:
-    for name, value in others.items():
-        if name in MOVED:
-            raise ParameterError(name, f"give it as options={{{MOVED[name]!r}: {value!r}}}")
-        raise ParameterError(name, unknown("argument of l2d.fit", name, ARGUMENTS))
 
 
 @dataclass(frozen=True)
@@ -149,25 +130,11 @@ def read_given(
     propensities: Matrix | None,
     experts: Sequence[str] | None,
 ) -> Outcomes:
-    refuse_bad_cells("costs" if errors is None else "errors", costs if errors is None else errors)
     wrong, _ = read_outcomes(costs, errors, None, gaps=True)
     names = names_of_experts(costs if errors is None else errors, experts, wrong.shape[1])
     listed = prices_in_order(prices, names) if isinstance(prices, Mapping) else prices
     _, paid = read_outcomes(costs, errors, listed, gaps=True)
     return Outcomes(names, wrong, paid, read_propensities(propensities, wrong), whole=costs is not None)
-
-
-def refuse_bad_cells(name: str, values: Matrix) -> None:
-    """Refuse values that cannot be costs; the error names the first one, in a DataFrame by its column."""
-    array = as_array(values)
-    if array.ndim != 2 or array.dtype.kind not in "if":
-        return
-    bad = np.argwhere(~(np.isnan(array) | (np.isfinite(array) & (array >= 0))))
-    if len(bad):
-        row, column = bad[0].tolist()
-        called = f" ({values.columns[column]})" if hasattr(values, "columns") else ""
-        where = f"row {row}, column {column}{called}, both counted from 0, is {array[row, column]}"
-        raise ParameterError(name, f"must be finite and not negative; {where}; {len(bad):,} such values in all")
 
 
 def refuse_settings_of_runs(experiment: Experiment) -> None:
@@ -202,8 +169,7 @@ def assemble_given(experiment: Experiment, X: Any, outcomes: Outcomes, labels: A
 def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> Router:
     """The router, judged on the validation rows: the caller has the test rows."""
     with random_state_kept(), interruptible(), ended_by_signals():
-        fitted = fit_in_memory(experiment, splits)
-        judged = judge_validation(fitted)
+        fitted, judged = fit_in_memory(experiment, splits)
         description = describe(experiment, splits, judged.guard)
         if outcomes.whole:  # their prices are not known apart
             description = replace(description, prices=None)
@@ -221,5 +187,5 @@ def train_router(experiment: Experiment, splits: Splits, outcomes: Outcomes) -> 
     if outcomes.prices is not None and outcomes.by_row is None:
         listed = outcomes.prices * router.prices.per_training_price
     decisions, from_log = decide_inputs(router, rows.inputs), rows.logged is not None
-    score = score_decisions(decisions, rows.costs, outcomes.names, listed, from_log=from_log)
-    return replace(router, validation=score.shown_in(router.prices))
+    score = score_decisions(decisions, rows.costs, outcomes.names, listed, unit=router.prices, from_log=from_log)
+    return replace(router, validation=score)

@@ -46,5 +46,5 @@ class DeferralLoss(Metric):
         return (self.cost / self.chosen.sum()).float()
 
     def shares(self) -> Tensor:
-        """Of the rows, by expert [p]."""
+        """The share of the rows that went to each expert [p]."""
         return self.chosen / self.chosen.sum()

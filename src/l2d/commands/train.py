@@ -4,7 +4,6 @@ import io
 import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from contextlib import nullcontext, redirect_stdout
 from functools import partial
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from l2d.assembly.fingerprints import with_fingerprints, with_listed_prices
-from l2d.assembly.make import blaming_dataset, find, make_dataset
+from l2d.assembly.make import find
 from l2d.commands.hydra_command import HydraCommand, run_hydra_command
 from l2d.config import Experiment, check, check_search
 from l2d.core.prices import Prices, price_hint
@@ -58,12 +57,10 @@ def train_job(cfg: Any) -> None:
         raise ParameterError("tune.search", "is for l2d tune", search)
     if in_a_sweep() and experiment.trainer.devices > 1:
         raise L2DError("trainer.devices: a sweep gives each run one device; several devices work on one run only")
-    if experiment.trainer.accelerator == "cpu":
-        check_cores(experiment.trainer.devices)
     # A search prints the validation loss of its trials; their test figures are not for its reader.
     with redirect_stdout(io.StringIO()) if search is not None else nullcontext():
         run = RunFolder.of(experiment.plain)
-        if nothing_to_do(experiment, run):
+        if answered(experiment, run):
             say_what_next(experiment, run)
             return
         find(experiment.logger).check()
@@ -87,16 +84,6 @@ def train_job(cfg: Any) -> None:
         say_what_next(experiment, run)
 
 
-def nothing_to_do(experiment: Experiment, run: RunFolder) -> bool:
-    """See `answered`. A file that cannot be read is reported before a file whose rows differ from the run's."""
-    try:
-        return answered(experiment, run)
-    except L2DError:
-        with blaming_dataset(experiment):
-            make_dataset(experiment).check_file(experiment.data_dir)
-        raise
-
-
 def check_cores(devices: int) -> None:
     """On CPUs each device is a process. Many more of them than cores would only wait for each other."""
     cores = os.cpu_count() or 1
@@ -116,18 +103,10 @@ def say_what_next(experiment: Experiment, run: RunFolder) -> None:
     if run.finished and not experiment.settings.dry_run and not in_a_sweep() and is_first_process():
         metrics, picture = run.metrics(), run.path / "deferral.png"
         if not picture.exists():
-            draw_or_say_why(picture, metrics)
+            write_atomically(picture, partial(write_run_picture, metrics))
         hint = price_hint(experiment.plain, metrics.prices, [expert.error_rate for expert in metrics.experts])
         following = what_next(experiment, run.path, metrics, given_overrides(), given_config_dir())
         print(f"\n{hint}\n\n{following}" if hint else f"\n{following}")
-
-
-def draw_or_say_why(picture: Path, metrics: RunMetrics) -> None:
-    """A folder of finished runs may be read-only: the results are there all the same."""
-    try:
-        write_atomically(picture, partial(write_run_picture, metrics))
-    except OSError as error:
-        print(f"{picture}: the picture could not be written ({error.strerror})", file=sys.stderr)
 
 
 def what_next(

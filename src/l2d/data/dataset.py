@@ -42,9 +42,6 @@ class DatasetBase:
         """The experts whose outcomes are in the data, in order. Nothing is loaded."""
         return ()
 
-    def check_file(self, data_dir: Path) -> None:
-        """Raise if a file cannot be read."""
-
 
 Dataset = DatasetBase
 

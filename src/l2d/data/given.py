@@ -124,8 +124,11 @@ def read_amounts(name: str, values: Any, shape: tuple[int, ...] | None = None, *
     if shape is not None and array.shape not in (shape, shape[1:]):
         raise ParameterError(name, f"must be {list(shape)} or {list(shape[1:])}, not {list(array.shape)}")
     found = array.astype(np.float64)
-    if not (np.isfinite(found) & (found >= 0) | (np.isnan(found) & gaps)).all():
-        raise ParameterError(name, "must be finite and not negative")
+    wrong = np.argwhere(~(np.isfinite(found) & (found >= 0) | (np.isnan(found) & gaps)))
+    if len(wrong):
+        place = wrong[0].tolist()
+        value = f"the value at {place}, counted from 0, is {found[tuple(place)]}"
+        raise ParameterError(name, f"must be finite and not negative; {value}")
     return torch.from_numpy(found)
 
 
