@@ -1,4 +1,4 @@
-"""What a router is worth by a log, against estimates done by hand, and logs that cannot say."""
+"""The value of a router by a log, against estimates done by hand, and logs that cannot say."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from omegaconf import DictConfig
 from tests.run_folders import ERRORS, PRICES, write_price_curve
 from tests.run_folders import write_priced_run as write_run
 
 from l2d.commands.curve import main
 from l2d.commands.report import write_report
+from l2d.config import check
 from l2d.core.results import read_metrics
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
+from l2d.training.walk import train
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def test_the_report_has_the_curves_figures(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_any_folder_with_a_curve_in_it(tmp_path: Path) -> None:
-    """Of a method that takes any prices one seed's folder is enough, from wherever."""
+    """With a method that takes any prices, one seed's folder is enough, from wherever."""
     folder = write_run(tmp_path, 1.0, [0] * 6, method="cost_regression", expected=ERRORS)
-    for given in (tmp_path / "q", folder.parent, folder):
+    for given in (tmp_path / "q", folder):
         run(given)
         [written] = (given / "curves").iterdir()
         assert json.loads((written / "summary.json").read_text())["seeds"] == [0]
@@ -120,13 +120,17 @@ def test_a_run_with_prices_by_row_is_a_curve(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.slow
-def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
+@pytest.mark.measured
+def test_from_runs_to_the_curve(
+    tiny: Callable[..., DictConfig], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A run at each scale costs error + scale·price, the list's prices come back, and one_vs_all has its own cascade."""
-    given = ["experiment=price_curve", "dataset=mmlu_sim", "dataset.questions=200", "method=one_vs_all", "seed=0"]
-    swept = command("-m", *given, "cost.scale=0,0.5")
-    assert swept.returncode == 0, swept.stderr
-    drawn = command("runs", name="curve", tiny=False)
-    assert drawn.returncode == 0, drawn.stderr
+    given = ["experiment=price_curve", "dataset=mmlu_sim", "dataset.questions=200", "method=one_vs_all"]
+    for scale in (0, 0.5):
+        train(check(tiny(*given, f"cost.scale={scale}")))
+    capsys.readouterr()
+    run(tmp_path / "runs")
+    drawn = capsys.readouterr().out
     [folder] = (tmp_path / "runs" / "curves").iterdir()
     summary = json.loads((folder / "summary.json").read_text())
     assert [model["price"] for model in summary["models"]] == pytest.approx([1.0, 0.6, 0.1])
@@ -135,7 +139,7 @@ def test_from_the_sweep_to_the_curve(command: Command, tmp_path: Path) -> None:
     for scale, cell in summary["runs"].items():
         metrics = read_metrics(tmp_path / cell / "seed=0" / "metrics.json")
         assert metrics.prices == pytest.approx([float(scale) * price for price in (1.0, 0.6, 0.1)])
-        [row] = [line for line in drawn.stdout.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
+        [row] = [line for line in drawn.splitlines() if line.startswith(f"router, cost.scale={scale} ")]
         assert f"{metrics.error_rate:.4f}" in row
 
 

@@ -1,8 +1,6 @@
 """`l2d theory`: its numbers, its flags, and its errors."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -37,19 +35,6 @@ def test_help_lists_commands_and_its_examples_parse(call: Call) -> None:
         assert f"\n    {name}" in call()
         example = next(line for line in call(name, "--help").splitlines() if line.startswith("  l2d theory "))
         assert make_theory_parser().parse_args(example.split()[2:]).command == name
-
-
-@pytest.mark.slow
-@pytest.mark.measured
-@pytest.mark.parametrize("arguments", [["bound", "--help"], ["consistency", "--roh", "1"]])
-def test_help_and_mistakes_need_no_torch(arguments: list[str]) -> None:
-    code = (
-        "import sys\nfrom l2d.commands.theory import main\n"
-        f"try: main({arguments})\nexcept SystemExit: pass\n"
-        "sys.exit(', '.join({'torch', 'matplotlib', 'scipy', 'pytorch_lightning'} & {*sys.modules}) or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_counterexample(call: Call) -> None:

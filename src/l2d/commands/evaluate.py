@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # they import torch
     from l2d.logs.rows import LoggedRows
     from l2d.router.router import Router
 
-DESCRIPTION = """What a router is worth, by the outcomes in the log of l2d serve: its mean cost per query (error + price), against
+DESCRIPTION = """The value of a router, by the outcomes in the log of l2d serve: its mean cost per query (error + price), against
 the policy that ran and against each expert alone, with 95 % intervals.
 
 The log knows what one expert did on each query. The propensities that the server logged make up for it: the estimates are right
@@ -115,7 +115,7 @@ def value_and_interval(estimate: Estimate | None, prices: Prices, sign: str = ""
 
 
 def price_notes(found: "LogValue", prices: Prices, budget: float | None) -> list[str]:
-    """What the router's choices cost, and whether that is within the budget, if there is one."""
+    """The price of the router's choices, and if there is a budget, whether they are within it."""
     if found.price is None or found.paid is None:
         return []
 

@@ -257,7 +257,7 @@ def test_the_text_of_two_models(tmp_path: Path) -> None:
 
 
 def test_the_figures_of_benchmarks(runs: Path) -> None:
-    """Of the curve of test_by_hand, whose strong model has 5/6 at price 1. The router's last point is (5.8/6, 1/12): a gain of
+    """The curve of test_by_hand, whose strong model has 5/6 at price 1. The router's last point is (5.8/6, 1/12): a gain of
     1/12. The oracle makes no error, a gain of 1/6. On the line from (.1, 4/6) to (3.4/6, 0), 5/6 is reached after three quarters.
     The hull has (.1, 4/6) and (3.4/6, 0), and no error from there on."""
     curve = curves(runs)["mild"]
@@ -390,7 +390,7 @@ def test_where_each_price_lies_on_validation(tmp_path: Path) -> None:
 
 
 def keep(folder: Path, **held: Any) -> None:
-    """What a run keeps for guards at other prices."""
+    """Write what a run keeps for guards at other prices."""
     save_file({f"held_out.{name}": np.ascontiguousarray(value) for name, value in held.items()}, folder / WEIGHTS)
 
 

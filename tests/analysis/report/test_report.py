@@ -61,7 +61,7 @@ def test_pairs_need_common_seeds() -> None:
     assert paired_interval({0: 1.0, 1: 2.0, 7: 9.0}, {0: 0.5, 1: 1.5}) == (0.5, 0.5, 0.5)
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
+@pytest.mark.parametrize("n", [2, 10])
 def test_intervals_are_those_of_scipy_stats(n: int) -> None:
     from scipy import stats
 
@@ -251,7 +251,7 @@ def test_the_guard_may_change_the_order(tmp_path: Path) -> None:
 
 
 def test_without_tdef_methods_are_compared_with_the_best(tmp_path: Path) -> None:
-    """Of those that differ in the method alone: not with the noisy ce, which has the least loss of all."""
+    """The best of those that differ in the method alone: not with the noisy ce, which has the least loss of all."""
     losses = {"ce/aaaa": (0.2, 0.3), "mild/aaaa": (0.1, 0.1), "plugin/aaaa": (0.3, 0.5)}
     for cell, values in losses.items():
         for seed, loss in enumerate(values):

@@ -156,7 +156,7 @@ def test_the_page_holds_its_data_and_fetches_nothing(runs: Path) -> None:
 
 
 def in_browser(file: Path, script: str, tmp_path: Path) -> str:
-    """What the page shows after a script: headless, from file://, without network."""
+    """The page after a script: headless, from file://, without network."""
     assert BROWSER
     copy = tmp_path / "scripted.html"
     errors = "<script>window.onerror = (message) => { document.documentElement.dataset.error = message }</script>"

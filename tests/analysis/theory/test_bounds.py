@@ -64,15 +64,6 @@ def test_margin_loss_is_the_papers_for_labelled_points(seed: int, p: int) -> Non
     np.testing.assert_allclose(bounds.weighted_margin_loss(f64(scores)[None], weights, f64(rho)), [slow], atol=1e-12)
 
 
-@given(st.integers(0, 9999), st.integers(2, 5), st.floats(1, 10))
-def test_margin_loss_is_above_the_zero_one_loss_and_grows_with_rho(seed: int, p: int, factor: float) -> None:
-    scores = torch.tensor(np.random.default_rng(seed).normal(size=(4, p)))
-    _, weights, rho = case(seed, 4, p)
-    loss = bounds.weighted_margin_loss(scores, weights, rho)
-    assert (bounds.weighted_zero_one_loss(scores, weights) <= loss + 1e-12).all()
-    assert (loss <= bounds.weighted_margin_loss(scores, weights, factor * rho) + 1e-12).all()
-
-
 def test_norms_by_hand() -> None:
     """Rows of norms 5 and 1; expert 1 has weight on the second alone, expert 2 on both, expert 3 on none."""
     features, weights = f64([[3.0, 4.0], [1.0, 0.0]]), f64([[0.0, 0.5, 0.0], [0.5, 0.5, 0.0]])
@@ -98,15 +89,7 @@ def test_forms_by_hand() -> None:
         assert form(counts, norms, rho, 2.0, 4) == pytest.approx(math.sqrt(2) / 2 * math.sqrt(inside))
 
 
-def test_a_labelled_sample_is_nearly_tight() -> None:
-    """Orthogonal features of norm X_j: ‖Σ‖ is the same for all signs, so R̂ is the first form itself."""
-    features = torch.diag(f64([1.0, 1.0, 3.0]))
-    weights, rho = one_hot([0, 0, 1], 2), f64([2.0, 0.5])
-    first = bounds.rademacher_bound(weights.sum(dim=0), bounds.largest_norms(features, weights), rho, 1.5, 3)
-    assert exact_rademacher(features, weights, rho, 1.5) == pytest.approx(first, rel=1e-12)
-
-
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_monte_carlo_finds_the_complexity(seed: int) -> None:
     features, weights, rho = case(seed, 3, 2)
     estimate, error = bounds.rademacher_monte_carlo(features, weights, rho, 1.3, draws=400, seed=seed)
@@ -142,13 +125,6 @@ def test_lipschitz_constant(seed: int, p: int, rho: float) -> None:
     label, margins = one_hot([int(rng.integers(p))], p), torch.full((p,), rho, dtype=torch.float64)
     change = bounds.weighted_margin_loss(one, label, margins) - bounds.weighted_margin_loss(other, label, margins)
     assert abs(float(change)) <= math.sqrt(2) / rho * float((one - other).norm()) + 1e-12
-
-
-def test_lipschitz_constant_is_attained() -> None:
-    """From (0, 0) to (h, −h), ρ = 1: the loss falls by 2h, the distance is √2·h."""
-    h, label, rho = 0.25, f64([[1.0, 0.0]]), f64([1.0, 1.0])
-    one, other = (bounds.weighted_margin_loss(f64([scores]), label, rho) for scores in ([0.0, 0.0], [h, -h]))
-    assert float(one - other) / (math.sqrt(2) * h) == pytest.approx(math.sqrt(2))
 
 
 @given(st.integers(0, 9999), st.sampled_from([(2, 2), (3, 2), (2, 3)]))

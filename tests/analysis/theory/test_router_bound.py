@@ -160,7 +160,7 @@ class Small(torch.nn.Module):
 
 @pytest.mark.parametrize("head", ["linear", "cosine"])
 def test_head_and_features_are_the_scores(head: str) -> None:
-    """Of the split's own rows, in their order, without dropout; a cosine head has features and rows of norm 1."""
+    """The split's own rows, in their order, without dropout; a cosine head has features and rows of norm 1."""
     torch.manual_seed(0)
     network, source, places = Small(head), torch.randn(10, 3), torch.tensor([7, 2, 5])
     split: Any = SimpleNamespace(source=source, rows=places, costs=torch.ones(3, 2))
