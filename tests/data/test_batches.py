@@ -24,17 +24,19 @@ def batches(n: int, size: int, seed: int | None = 0, rank: int = 0, world: int =
     return Batches(inputs, rows, costs, rows * 10, size, seed=seed, rank=rank, world=world)
 
 
-@given(st.integers(1, 200), st.integers(1, 64), st.sampled_from([None, 0, 7]))
-def test_each_row_once_in_even_batches(n: int, size: int, seed: int | None) -> None:
-    loader = batches(n, size, seed)
+@given(st.integers(1, 200), st.integers(1, 64), st.sampled_from([None, 0, 7]), st.booleans())
+def test_each_row_once_in_even_batches(n: int, size: int, seed: int | None, resident: bool) -> None:
+    loader = batches(n, size, seed, resident=resident)
     parts = list(loader)
     assert len(parts) == len(loader)
     sizes = [len(inputs) for inputs, _, _ in parts]
     assert max(sizes) <= size
     assert len({*sizes[:-1]}) <= 1
     assert max(sizes) - sizes[-1] < len(sizes)
-    seen = torch.cat([inputs for inputs, _, _ in parts])
+    seen, costs, labels = map(torch.cat, zip(*parts, strict=True))
     assert sorted(seen.tolist()) == list(range(0, 2 * n, 2))
+    assert torch.equal(labels, seen * 10)
+    assert torch.equal(costs[:, 0], seen.float())
     if seed is None:
         assert seen.tolist() == list(range(0, 2 * n, 2))
 
@@ -49,13 +51,6 @@ def test_ranks_are_disjoint_complete_and_in_step(n: int, size: int, world: int, 
     assert world * loaders[0].batch_size <= max(size, 2 * world)  # of all ranks together
     seen = [int(row) for part in parts for inputs, _, _ in part for row in inputs]
     assert sorted(seen) == list(range(0, 2 * n, 2))
-
-
-def test_rows_stay_together() -> None:
-    for resident in (True, False):
-        for inputs, costs, labels in batches(50, 7, resident=resident):
-            assert torch.equal(labels, inputs * 10)
-            assert torch.equal(costs[:, 0], inputs.float())
 
 
 def order(loader: Batches, epoch: int) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import parquet
 
 from l2d.data.cells import cell_word, missing
-from l2d.data.sheet import Sheet, file_problem, read_header, read_sheet, write_sheet
+from l2d.data.sheet import Sheet, read_header, read_sheet, write_sheet
 from l2d.utils.errors import L2DError, ParameterError
 
 
@@ -24,12 +24,6 @@ def test_what_is_written_is_read_again(name: str, tmp_path: Path) -> None:
     assert sheet.texts("b") == ["x", "y, z"]
     assert sheet.numbers("a").tolist() == [1.5, 2]
     assert [file.name for file in path.parent.iterdir()] == [name]
-
-
-def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert str(tmp_path) in (file_problem(Path("sub/none.csv")) or "")
-    assert ".csv" in (file_problem(Path("none.txt")) or "")
 
 
 def test_rows_keep_their_numbers_however_often_some_are_taken(tmp_path: Path) -> None:

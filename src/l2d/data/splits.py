@@ -1,7 +1,6 @@
 """Rows for training, validation and test; over- and undersampling of the training rows."""
 
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -107,8 +106,7 @@ def rows_of_split_column(sheet: Sheet, column: str, groups: Tensor | None) -> tu
             raise ParameterError("split", f"no row is {need}; there are {', '.join(sorted(set(part)))}", column)
     rows, test = (torch.from_numpy(np.flatnonzero(side)) for side in (part != "test", part == "test"))
     if groups is not None and (again := int(torch.isin(groups[test], groups[part == "train"]).sum())):
-        repeated = f"{again:,} of {len(test):,} test rows have the text of a training row"
-        print(f"warning: split={column}: {repeated}", file=sys.stderr)
+        sheet.note(f"WARNING: split={column}: {again:,} of {len(test):,} test rows have the text of a training row")
     validation = torch.from_numpy(np.flatnonzero(part[rows] == "validation"))
     return rows, test, validation if len(validation) else None
 

@@ -1,8 +1,6 @@
 """Questions: real ones from a file, simulated ones; no question on two sides of a split."""
 
 import csv
-import re
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from l2d.core.costs import cheapest
 from l2d.data.arrays import Arrays
 from l2d.data.sets import mmlu
 from l2d.data.sets.mmlu import MMLU
-from l2d.data.sets.mmlu_sim import CHANCES, PATTERNS, MMLUSim, apportioned, simulated_outcomes, simulated_question
+from l2d.data.sets.mmlu_sim import CHANCES, PATTERNS, MMLUSim, apportioned, simulated_outcomes
 from l2d.data.text.encoders import Hashed
 from l2d.runs.cells import make_cells
 from l2d.runs.sweep import list_only
@@ -87,20 +85,9 @@ def test_a_fifth_of_the_outcomes_do_not_depend_on_the_question() -> None:
     assert strong[kinds == 3].mean() == pytest.approx(0.8 * 0.12 + 0.2 * 0.672, abs=0.03)
 
 
-def test_questions_are_about_their_topics_and_hard_ones_have_larger_numbers() -> None:
-    rng = np.random.default_rng(0)
-    words = {"arithmetic": "cost", "algebra": "Solve", "world history": "came about", "geography": "lies closest"}
-    for (topic, word), hard in product([*words.items(), ("logic", "conclusion")], (False, True)):
-        assert word in simulated_question(topic, hard, rng)
-    for hard in (False, True):
-        text = " ".join(simulated_question("arithmetic", hard, rng) for _ in range(20))
-        numbers = [int(number) for number in re.findall(r"\d+", text)]
-        assert min(numbers) >= 60 if hard else max(numbers) < 20
-
-
 @pytest.mark.slow
 def test_a_router_beats_the_best_single_simulated_model(tmp_path: Path) -> None:
-    given = ["dataset=mmlu_sim", "dataset.questions=1200", "router.width=32", "recipe.epochs=8", "recipe.batch_size=64"]
+    given = ["dataset=mmlu_sim", "dataset.questions=800", "router.width=32", "recipe.epochs=8", "recipe.batch_size=64"]
     metrics = train(compose([*given, f"runs_dir={tmp_path}", "progress=false", "trainer.accelerator=cpu"]))
     assert metrics["deferral_loss"] < metrics["baselines"]["best_single"]["deferral_loss"] - 0.03
     parts = metrics["by_category"]
@@ -308,7 +295,7 @@ def test_table_3_is_the_papers() -> None:
 
 @pytest.mark.parametrize(
     ("experiment", "checkpoint"),
-    [("mmlu_outcomes", "best"), ("extreme", "best"), ("noise", "last"), ("rho_ablation", "last"), ("table3", "last")],
+    [("mmlu_outcomes", "best"), ("noise", "last"), ("table3", "last")],
 )
 def test_twenty_epochs_on_texts_keep_the_best(experiment: str, checkpoint: str) -> None:
     """Frozen text routers do; routers of images and the paper's five epochs are scored after the last one."""
@@ -323,7 +310,7 @@ def test_setups_bring_their_experts(tmp_path: Path) -> None:
     for given in (["dataset=mmlu", "setup=llama"], ["experiment=mmlu_outcomes", "setup=mixtral"], ["dataset=mmlu_sim"]):
         assert compose(given).experts.name == "table"
     with pytest.raises(L2DError, match=r"^experts"):
-        assembled(compose(["dataset=mmlu_sim", "experts=llm", f"runs_dir={tmp_path}"]))
+        assembled(compose(["dataset=mmlu_sim", "dataset.questions=100", "experts=llm", f"runs_dir={tmp_path}"]))
 
 
 @pytest.mark.slow
