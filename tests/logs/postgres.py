@@ -1,5 +1,6 @@
-"""A PostgreSQL server within a test, where its programs are installed."""
+"""A PostgreSQL server within the tests, where its programs are installed."""
 
+import atexit
 import contextlib
 import os
 import pwd
@@ -8,7 +9,14 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+
+import pytest
+
+from l2d.logs.databases import connect
+
+TABLES = "outcomes, decisions, runs, swaps, l2d_version"
 
 
 def find_programs() -> Path | None:
@@ -42,21 +50,28 @@ class PostgresServer:
         subprocess.run(command, check=True, cwd=self.folder, stdout=subprocess.DEVNULL, **user)  # type: ignore[call-overload]
 
 
-@contextlib.contextmanager
-def postgres() -> Iterator[PostgresServer | None]:
-    """None where it is not installed."""
+@cache
+def the_server() -> PostgresServer | None:
+    """One for all tests of this process: to make one takes seconds. None where it is not installed."""
     programs = find_programs()
     if programs is None or (os.getuid() == 0 and "postgres" not in {user.pw_name for user in pwd.getpwall()}):
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as place:  # not pytest's: the server's user must be able to enter it
-        folder = Path(place)
-        if os.getuid() == 0:
-            shutil.chown(folder, "postgres", "postgres")
-        server = PostgresServer(programs, folder)
-        server.start()
-        try:
-            yield server
-        finally:
-            with contextlib.suppress(subprocess.CalledProcessError):
-                server.stop()
+        return None
+    folder = Path(tempfile.mkdtemp())  # not pytest's: the server's user must be able to enter it
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if os.getuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
+    server = PostgresServer(programs, folder)
+    server.start()
+    atexit.register(server.stop)
+    return server
+
+
+@contextlib.contextmanager
+def postgres() -> Iterator[PostgresServer]:
+    """An empty database. Skips the test where there is none."""
+    server = the_server()
+    if server is None:
+        pytest.skip("PostgreSQL is not installed here")
+    yield server
+    with contextlib.closing(connect(server.url)) as database:
+        database.execute(f"DROP TABLE IF EXISTS {TABLES}")

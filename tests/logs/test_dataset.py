@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 import torch
 from tests.logs.postgres import postgres
 from tests.router.finished import PRICED, SMALL, Untrained, untrained
-from tests.server.helpers import PROMPTS, asking, make_service, text_run
+from tests.server.helpers import PROMPTS, asking, make_service
 
 from l2d.assembly.build import make_splits
 from l2d.assembly.make import make_dataset
@@ -45,11 +46,6 @@ def change(log: Path, statement: str) -> None:
     snapshot.cache_clear()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    return text_run(tmp_path_factory.mktemp("run"))
-
-
 def serve(run: Path, log: Path | str, keep: str, queries: list[Any], **settings: Any) -> list[Any]:
     """Asked with these queries, with an outcome for each: right, if the expert is a."""
     with asking(make_service(run, log, explore=1.0, keep=keep, **settings)) as client:
@@ -63,6 +59,20 @@ def texts() -> list[str]:
     return [f"{PROMPTS[place % len(PROMPTS)]} {place}" for place in range(N)]
 
 
+@pytest.fixture(scope="module")
+def served(run: Untrained, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, list[Any]]]:
+    """Logs and their decisions, by what the log keeps of a text."""
+    folder, queries = tmp_path_factory.mktemp("served"), [{"text": text} for text in texts()]
+    files = {keep: folder / f"{keep}.sqlite" for keep in ("text", "features")}
+    return {keep: (file, serve(run.path, file, keep, queries)) for keep, file in files.items()}
+
+
+@pytest.fixture
+def log(served: dict[str, tuple[Path, list[Any]]], tmp_path: Path) -> Path:
+    """A log of texts, to change."""
+    return Path(shutil.copy(served["text"][0], tmp_path / "log.sqlite"))
+
+
 def dataset(file: Path | str, encoder: Any = None, run: str | None = None) -> ServerLog:
     return ServerLog(path=str(file), run=run, encoder=encoder or Hashed(), test_fraction=0.2)
 
@@ -74,13 +84,13 @@ def pooled(arrays: Any) -> tuple[list[str], torch.Tensor, Any]:
     return ids, torch.cat([arrays.train_inputs, arrays.test_inputs]), answers
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "csv", "parquet"])
-@pytest.mark.parametrize("keep", ["text", "features"])
-def test_rows_of_texts(run: Untrained, tmp_path: Path, keep: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("keep", "kind"), [("text", "sqlite"), ("features", "sqlite"), ("text", "csv"), ("features", "parquet")]
+)
+def test_rows_of_texts(run: Untrained, served: Any, tmp_path: Path, keep: str, kind: str) -> None:
     """The same arrays from the log and from its export, whatever of the text it keeps: what the router saw, the outcome of who
     was asked, its propensity and its price."""
-    log = tmp_path / "log.sqlite"
-    decided = serve(run.path, log, keep, [{"text": text} for text in texts()])
+    log, decided = served[keep]
     file = log
     if kind != "sqlite":
         file = tmp_path / f"log.{kind}"
@@ -153,60 +163,46 @@ def test_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_prices_are_carried_over(tmp_path: Path) -> None:
-    """In the unit of the run that served, which must be said again if it was not that of one error."""
-    log = tmp_path / "log.sqlite"
-    found = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
-    serve(found.path, log, "features", [{"features": [place, 0.5]} for place in range(N)])
+def test_prices_are_carried_over(log: Path, tmp_path: Path) -> None:
+    """In dollars, whatever each run took an error for; that one of them did must be said again, also of an export."""
+    out = tmp_path / "log.csv"
 
-    def prices(*overrides: str) -> list[float]:
+    def prices(*overrides: str, file: Path = log) -> list[float]:
         snapshot.cache_clear()
-        experiment = check(compose(["dataset=log", f"dataset.path={log}", *SMALL, *overrides]))
-        found: Any = make_splits(experiment).prices
+        found: Any = make_splits(check(compose(["dataset=log", f"dataset.path={file}", *SMALL, *overrides]))).prices
         return list(found.tolist())
 
     assert prices() == pytest.approx([0.5, 0.1, 0.3])
     assert prices("cost=error") == [0, 0, 0]
-    change(log, """UPDATE runs SET about = replace(about, '"price_scale": 1.0', '"price_scale": 50.0')""")
-    log_command.main(["export", str(log), "--out", str(tmp_path / "log.csv")])
-    for given in (f"dataset.path={tmp_path / 'log.csv'}", "cost=logged", "cost=columns"):  # an export says it too
+    with_two_runs(log, *({"currency": "$", "price_scale": scale} for scale in (1.0, 50.0)))
+    log_command.main(["export", str(log), "--out", str(out)])
+    with out.open(newline="") as lines:
+        assert [float(row["price_scale"]) for row in csv.DictReader(lines)] == [*[1.0] * 75, *[50.0] * 75]
+    for file, given in ((log, "cost=columns"), (out, "cost=logged")):
         with pytest.raises(ParameterError, match=r"cost\.error_price: .* 0\.02"):
-            prices(given)
-    assert prices("cost.error_price=0.02") == pytest.approx([25, 5, 15])
-    assert prices("cost.error_price=1") == pytest.approx([0.5, 0.1, 0.3])
-    assert prices("cost=error") == [0, 0, 0]
+            prices(given, file=file)
+    assert prices("cost.error_price=0.02", file=out) == pytest.approx([25, 5, 15])
 
 
 def with_two_runs(log: Path, *abouts: dict[str, Any]) -> None:
     """The first half of the rows is of a run called old, the other one of a run called new. abouts: what the log says of their
     prices; without a currency, as earlier versions wrote it."""
     with contextlib.closing(sqlite3.connect(log)) as database, database:
-        [[about]] = database.execute("SELECT about FROM runs")
+        [about, *_] = database.execute("SELECT about FROM runs").fetchone()
         known = {key: value for key, value in json.loads(about).items() if key != "currency"}
         for name, own in zip(("old", "new"), abouts, strict=True):
             database.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (name, json.dumps({**known, **own})))
     change(log, f"UPDATE decisions SET run = iif(number <= {N // 2}, 'old', 'new')")
 
 
-@pytest.mark.parametrize(
-    ("abouts", "refused"),
-    [
-        (({"currency": "$", "price_scale": 2.0}, {"currency": "", "price_scale": 1.0}), True),
-        (({"currency": "", "price_scale": 2.0}, {"currency": "$", "price_scale": 2.0}), True),
-        (({"price_scale": 2.0}, {"price_scale": 1.0}), False),  # written before there was a currency
-        (({"currency": None, "price_scale": 1.0}, {"currency": "$", "price_scale": 2.0}), False),  # no prices
-        (({"price_scale": 2.0}, {"currency": "$", "price_scale": 3.0}), False),
-        (({"currency": "$", "price_scale": 2.0}, {"currency": "$", "price_scale": 1.0}), False),
-    ],
-)
-def test_prices_in_different_units(run: Untrained, tmp_path: Path, abouts: Any, refused: bool) -> None:
+def test_prices_in_different_units(log: Path, tmp_path: Path) -> None:
     """Dollars and units of an error cannot be added up; the rows of one run can be chosen. A row without a price harms nothing."""
-    log, out = tmp_path / "log.sqlite", str(tmp_path / "log.csv")
-    serve(run.path, log, "text", [{"text": text} for text in texts()])
-    with_two_runs(log, *abouts)
-    if not refused:
-        assert len(read_rows(log)) == N
-        return
+    out = str(tmp_path / "log.csv")
+    with_two_runs(
+        log, {"price_scale": 2.0}, {"currency": "$", "price_scale": 3.0}
+    )  # written before there was a currency
+    assert len(read_rows(log)) == N
+    with_two_runs(log, {"currency": "$", "price_scale": 2.0}, {"currency": "", "price_scale": 1.0})
     said = r"old and new .*cost\.error_price.*--run .*dataset\.run"
     with pytest.raises(L2DError, match=said):
         dataset(log).load(tmp_path)
@@ -216,26 +212,6 @@ def test_prices_in_different_units(run: Untrained, tmp_path: Path, abouts: Any, 
     log_command.main(["export", str(log), "--out", out, "--run", "new"])
     change(log, "UPDATE decisions SET price = NULL WHERE run = 'old'")
     assert len(read_rows(log)) == N
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scales", [(2.0, 1.0), (1.0, 2.0), (4.0, 2.0)])
-def test_two_prices_of_an_error(tmp_path: Path, scales: tuple[float, float]) -> None:
-    """Dollars are dollars, whatever each run took an error for; that one of them did must be said again, also of an export."""
-    found = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
-    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
-    serve(found.path, log, "features", [{"features": [place, 0.5]} for place in range(N)])
-    with_two_runs(log, *({"currency": "$", "price_scale": scale} for scale in scales))
-    log_command.main(["export", str(log), "--out", str(out)])
-    with out.open(newline="") as lines:
-        assert [float(row["price_scale"]) for row in csv.DictReader(lines)] == [*[scales[0]] * 75, *[scales[1]] * 75]
-    last = scales[1] if scales[1] != 1 else scales[0]
-    for file in (log, out):
-        given = ["dataset=log", f"dataset.path={file}", *SMALL]
-        with pytest.raises(ParameterError, match=rf"error_price: .* {1 / last:g}"):
-            make_splits(check(compose(given)))
-        prices: Any = make_splits(check(compose([*given, "cost.error_price=0.5"]))).prices
-        assert prices.tolist() == pytest.approx([1.0, 0.2, 0.6])
 
 
 @pytest.mark.parametrize("currency", ["", ', "currency": null', ', "currency": "$"'])
@@ -249,10 +225,8 @@ def test_the_currency_changes_no_fingerprint(currency: str) -> None:
     )
 
 
-def test_a_server_may_go_on_writing(run: Untrained, tmp_path: Path) -> None:
+def test_a_server_may_go_on_writing(run: Untrained, log: Path, tmp_path: Path) -> None:
     """All steps of a run see the same rows; the next process sees more."""
-    log = tmp_path / "log.sqlite"
-    serve(run.path, log, "text", [{"text": text} for text in texts()])
     before = dataset(log).fingerprint(tmp_path)
     serve(run.path, log, "text", [{"text": "one more"}])
     assert dataset(log).fingerprint(tmp_path) == before
@@ -272,11 +246,10 @@ def test_equal_inputs_stay_on_one_side(run: Untrained, tmp_path: Path) -> None:
         assert not rows[0] & rows[1]
 
 
-def test_only_one_runs_decisions(run: Untrained, tmp_path: Path) -> None:
+def test_only_one_runs_decisions(run: Untrained, served: Any, tmp_path: Path) -> None:
     """Runs that see different things can share a log; rows of one of them are chosen by its name."""
-    log = tmp_path / "log.sqlite"
+    log = Path(shutil.copy(served["features"][0], tmp_path))
     other = untrained(tmp_path, "dataset.features=[x,y]", *PRICED, "method=cost_regression")
-    serve(run.path, log, "features", [{"text": text} for text in texts()])
     serve(other.path, log, "features", [{"features": [0.5, place]} for place in range(N)])
     with pytest.raises(L2DError, match="--run"):
         dataset(log).load(tmp_path)
@@ -296,12 +269,11 @@ def test_times_of_an_export_are_not_needed(tmp_path: Path) -> None:
     assert len(read_rows(file)) == 1
 
 
-def test_rows_of_which_nothing_was_kept(run: Untrained, tmp_path: Path) -> None:
+def test_rows_of_which_nothing_was_kept(run: Untrained, served: Any, tmp_path: Path) -> None:
     """--all exports rows that a client sent to its expert, of which no input is known; training leaves them out."""
-    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
-    for keep in ("features", "text"):
-        log = tmp_path / f"{keep}.sqlite"
-        serve(run.path, log, keep, [{"text": text} for text in texts()])
+    out = tmp_path / "log.csv"
+    for file, _ in served.values():
+        log = Path(shutil.copy(file, tmp_path))
         writer = OutcomeLog(log)
         writer.add_decisions([Decision("client's", str(run.path), "a", None, "client", None)])
         writer.add_outcomes([ReportedOutcome("client's", 1.0, None)]).result()
@@ -312,12 +284,16 @@ def test_rows_of_which_nothing_was_kept(run: Untrained, tmp_path: Path) -> None:
             assert len(read_rows(file)) == N
 
 
-def test_refused(run: Untrained, tmp_path: Path) -> None:
-    log, none, few, shadow = (tmp_path / f"{name}.sqlite" for name in ("log", "none", "few", "shadow"))
-    serve(run.path, log, "features", [{"text": text} for text in texts()])
-    serve(run.path, none, "none", [{"text": text} for text in texts()])
-    serve(run.path, few, "text", [{"text": text} for text in texts()[:40]])
-    make_service(run.path, tmp_path / "empty.sqlite").log.close()
+def test_refused(log: Path, served: Any, tmp_path: Path) -> None:
+    changes = {
+        "empty": "DELETE FROM outcomes",
+        "none": "UPDATE decisions SET text = NULL",
+        "few": "DELETE FROM decisions WHERE number > 40",
+        "shadow": "UPDATE decisions SET propensity = 1",
+    }
+    for name, statement in changes.items():
+        change(Path(shutil.copy(log, tmp_path / f"{name}.sqlite")), statement)
+    features, _ = served["features"]
     (tmp_path / "table.csv").write_text("id,prompt,correct_a\n1,x,1\n")
 
     class Other(Hashed):
@@ -327,13 +303,14 @@ def test_refused(run: Untrained, tmp_path: Path) -> None:
         def embed(self, texts: Any) -> np.ndarray:
             return super().embed(texts)[:, :9]
 
-    log_command.main(["export", str(log), "--out", str(tmp_path / "log.csv")])
+    log_command.main(["export", str(features), "--out", str(tmp_path / "log.csv")])
     for file, encoder, said in (
         (tmp_path / "nowhere.sqlite", None, r"path=.*nowhere\.sqlite"),
         (tmp_path / "empty.sqlite", None, "outcome"),
-        (none, None, r"none\.sqlite: .*--keep none"),
-        (few, None, r"few\.sqlite: . has \d+ answers .* 25 "),
-        (log, Other(), "encoder: .* hashed"),
+        (tmp_path / "none.sqlite", None, r"none\.sqlite: .*--keep none"),
+        (tmp_path / "few.sqlite", None, r"few\.sqlite: . has \d+ answers .* 25 "),
+        (tmp_path / "shadow.sqlite", None, r"shadow\.sqlite: .*--explore"),
+        (features, Other(), "encoder: .* hashed"),
         (tmp_path / "log.csv", Narrow(), "encoder: .* 512"),
         (tmp_path / "table.csv", None, r"table\.csv: .*expert, propensity, correct"),
     ):
@@ -342,21 +319,10 @@ def test_refused(run: Untrained, tmp_path: Path) -> None:
     for path, said in (("postgresql://me:secret@host/log", "path: .*password"), (None, "path: missing")):
         with pytest.raises(ParameterError, match=said):
             ServerLog(path=path, run=None, encoder=None, test_fraction=0.2).fingerprint(tmp_path)
-    writer = OutcomeLog(shadow)
-    about = '{"experts": ["a", "b"], "shape": [1], "seen": {"features": []}, "encoder": null, "price_scale": 1}'
-    writer.add_run("run", about)
-    known = [Decision(str(n), "run", "a", "a", "shadow", 1.0, features=np.zeros(1, "<f4").tobytes()) for n in range(30)]
-    writer.add_decisions(known)
-    writer.add_outcomes([ReportedOutcome(str(n), 1.0, None) for n in range(30)]).result()
-    writer.close()
-    with pytest.raises(L2DError, match=r"shadow\.sqlite: .*--explore"):
-        dataset(shadow).load(tmp_path)
 
 
-def test_rows_without_a_price(run: Untrained, tmp_path: Path) -> None:
+def test_rows_without_a_price(log: Path, tmp_path: Path) -> None:
     """Left out, if others have one: a router that learns prices cannot use them."""
-    log = tmp_path / "log.sqlite"
-    serve(run.path, log, "text", [{"text": text} for text in texts()])
     change(log, "UPDATE decisions SET price = NULL WHERE number <= 10")
     assert len(pooled(dataset(log).load(tmp_path))[0]) == N - 10
     change(log, "UPDATE decisions SET price = NULL")
@@ -370,8 +336,6 @@ def test_a_log_in_postgresql(run: Untrained, tmp_path: Path) -> None:
     """Read by its URL, as a file is. A text may have any character."""
     odd = "a\0b of 3"
     with postgres() as server:
-        if server is None:
-            pytest.skip("PostgreSQL is not installed here")
         decided = serve(run.path, server.url, "text", [{"text": text} for text in [*texts(), odd]])
         arrays = dataset(server.url).load(tmp_path)
         rows = read_rows(server.url)
@@ -399,10 +363,9 @@ def test_its_config() -> None:
     assert compose(["dataset=log", "cost=error"]).cost.name == "error"
 
 
-def test_rows_that_are_left_out_are_told(run: Untrained, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_that_are_left_out_are_told(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those that cannot be read, lines that were written twice, and those that no policy explored, each by its reason."""
-    log, out = tmp_path / "log.sqlite", tmp_path / "log.csv"
-    serve(run.path, log, "text", [{"text": text} for text in texts()])
+    out = tmp_path / "log.csv"
     log_command.main(["export", str(log), "--out", str(out)])
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))

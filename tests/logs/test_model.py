@@ -17,7 +17,6 @@ from l2d.data.sheet import write_sheet
 from l2d.logs import model as logged
 from l2d.logs.model import completed, fit_chances
 from l2d.networks import prices
-from l2d.networks.estimators.linear import Ridge
 from l2d.networks.prices import PriceModel
 from l2d.utils.errors import L2DError
 
@@ -101,28 +100,6 @@ def test_prices_of_a_log_are_fitted_once(
         train = data.splits.train
         own = PriceModel.fitted(train.inputs, train.prices, *channel_statistics(train.source, train.rows))
         torch.testing.assert_close(router.network.price_model.weight, own.weight)
-
-
-def test_a_small_log_is_computed_on_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that wait for each other took up to five times as long."""
-    found: list[int] = []
-
-    def noting(points: torch.Tensor, asked: torch.Tensor) -> torch.Tensor:
-        found.append(torch.get_num_threads())
-        return fit_chances(points, asked)
-
-    monkeypatch.setattr(logged, "fit_chances", noting)
-    monkeypatch.setattr(Ridge, "set_scale", lambda *_, **__: found.append(torch.get_num_threads()))
-    monkeypatch.setattr(Ridge, "scaled", lambda _, inputs: inputs)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        cells, _ = simulated(300)
-        build(compose([*written(tmp_path, cells, "propensity"), "method=linear"]))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-    assert set(found) == {1}
 
 
 def test_chances_of_being_asked() -> None:

@@ -18,7 +18,7 @@ pytest.importorskip("fastapi")
 
 from starlette.testclient import TestClient
 from tests.router.finished import Untrained
-from tests.server.helpers import PROMPTS, asking, make_service, message_of, text_run
+from tests.server.helpers import PROMPTS, asking, make_service, message_of
 
 from l2d.commands import log as log_command
 from l2d.logs import databases
@@ -26,11 +26,6 @@ from l2d.logs.decision import Decision, new_decision_id
 from l2d.logs.outcome_log import OutcomeLog, OutcomeRefused, ReportedOutcome, open_database
 from l2d.router.router import Router
 from l2d.utils.errors import L2DError
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    return text_run(tmp_path_factory.mktemp("run"))
 
 
 def decided(id: str, expert: str = "a", **other: Any) -> Decision:
@@ -66,33 +61,26 @@ def test_outcomes_are_recorded_once(run: Untrained, tmp_path: Path) -> None:
     assert (found[second]["correct"], found[second]["loss"]) == (None, 0.25)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "status", "said"),
-    [
-        ({"decision_id": "none", "correct": True}, 404, "decision_id=none"),
-        ({"correct": False}, 409, "decision_id="),
-        ({"correct": True, "cost": 0.5}, 422, "correct, cost"),
-        ({}, 422, "correct, cost"),
-        ({"correct": 2}, 422, "correct"),
-        ({"cost": -1}, 422, "cost"),
-        ({"correct": True, "price": "much"}, 422, "price"),
-        ({"correct": True, "decision_id": "a\0b"}, 422, "decision_id"),
-        ({"correct": True, "reward": 3}, 422, "reward"),
-    ],
-    ids=str,
-)
-def test_refused_outcomes_leave_nothing(
-    run: Untrained, tmp_path: Path, outcome: dict[str, Any], status: int, said: str
-) -> None:
+def test_refused_outcomes_leave_nothing(run: Untrained, tmp_path: Path) -> None:
     """Nor do those that came with them."""
     with asking(make_service(run.path, tmp_path / "log.sqlite")) as client:
         known, new = route(client), route(client)
         client.post("/v1/outcomes", json={"decision_id": known, "correct": True})
-        bad = {"decision_id": known, **outcome}
-        found = client.post("/v1/outcomes", json={"outcomes": [{"decision_id": new, "correct": True}, bad]})
-        assert (found.status_code, said in message_of(found)) == (status, True), found.text
-        if "decision_id" not in outcome:
-            assert said in message_of(client.post("/v1/outcomes", json=bad))
+        for outcome, status, said in (
+            ({"decision_id": "none", "correct": True}, 404, "decision_id=none"),
+            ({"correct": False}, 409, "decision_id="),
+            ({"correct": True, "cost": 0.5}, 422, "correct, cost"),
+            ({}, 422, "correct, cost"),
+            ({"correct": 2}, 422, "correct"),
+            ({"cost": -1}, 422, "cost"),
+            ({"correct": True, "decision_id": "a\0b"}, 422, "decision_id"),
+            ({"correct": True, "reward": 3}, 422, "reward"),
+        ):
+            bad = {"decision_id": known, **outcome}
+            both = {"outcomes": [{"decision_id": new, "correct": True}, bad]}
+            for body in (both, bad):
+                found = client.post("/v1/outcomes", json=body)
+                assert (found.status_code, said in message_of(found)) == (status, True), found.text
     assert [row["decision_id"] for row in rows(tmp_path / "log.sqlite", "outcomes")] == [known]
 
 
@@ -307,7 +295,6 @@ def test_an_export_that_is_refused(tmp_path: Path) -> None:
     for arguments, said in (
         ([tmp_path / "none.sqlite", "--out", "a.csv"], "none.sqlite"),
         ([text, "--out", "a.csv"], "text.sqlite"),
-        ([file, "--out", "a.txt"], "--out=a.txt"),
         ([file, "--out", "a.csv"], "outcome"),
         ([file], "--out"),
     ):

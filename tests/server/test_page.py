@@ -183,8 +183,6 @@ def test_the_last_hour(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_last_hour_in_postgresql() -> None:
     with postgres() as server:
-        if server is None:
-            pytest.skip("PostgreSQL is not installed here")
         check_hour(server.url)
 
 
