@@ -71,23 +71,6 @@ def test_labels_of_few_rows() -> None:
     assert said("method=plugin", labels=[*range(8)] * 4, num_classes=8)[0].count("validation_fraction") == 1
 
 
-def test_a_weight_of_nothing() -> None:
-    cfg = check(compose(["method=plugin", "aux_weight=3"]))
-    method = learned(cfg, [0, 1] * 10)
-    [line] = advice(cfg, method, EXPERTS, 20)
-    assert re.match("aux_weight=3: .*aux=none", line)
-    assert advice(check(compose(["aux_weight=3", "aux=label"])), method, EXPERTS, 20) == []
-
-
-def test_a_key_of_other_methods() -> None:
-    """plugin learns from the experts that were asked, whatever is put where they were not."""
-    cfg = check(compose(["method=plugin", "missing=dr"]))
-    [line] = advice(cfg, learned(cfg, [0, 1] * 10), EXPERTS, 20)
-    assert line.startswith("missing=dr: ")
-    mild = check(compose(["method=mild", "missing=dr"]))
-    assert advice(mild, make_method(mild, torch.rand(20, 2).double(), 2), EXPERTS, 20) == []
-
-
 @pytest.mark.parametrize(
     ("overrides", "rows", "said_"),
     [

@@ -12,8 +12,7 @@ from tests.running import build
 
 from l2d.core.metrics import calibration
 from l2d.core.results import ExtremeShares, RowCounts
-from l2d.training.fitted import Fitted
-from l2d.training.learned_rows import LearnedRows
+from l2d.training.fitted import Fitted, LearnedRows
 from l2d.training.score import RoutedRows, calibration_on, guard_of, held_out, score_router
 from l2d.utils.errors import L2DError
 

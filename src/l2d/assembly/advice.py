@@ -17,14 +17,7 @@ MANY, LARGE_BATCH = 50_000, 1024
 
 def advice(experiment: Experiment, method: Method, experts: Sequence[str], rows: int) -> list[str]:
     """method: after it has learned its evidence. experts: their names. rows: that it trains on."""
-    found = []
-    settings = experiment.settings
-    if settings.aux == "none" and settings.aux_weight != 1:
-        found.append(f"aux_weight={settings.aux_weight:g}: has no effect with aux=none")
-    if settings.missing != "direct" and method.learns_from_logs:
-        why = "which learns from the experts that were asked; methods that need every cost, such as mild, use it"
-        found.append(f"missing={settings.missing}: has no effect with method={experiment.method.name}, {why}")
-    batch = experiment.recipe.batch_size
+    found, batch = list[str](), experiment.recipe.batch_size
     network = find(experiment.router)  # a network of one's own may not say what it reads
     reads_rows = issubclass(network, Network) and network.expects == "rows"
     if rows >= MANY and batch < LARGE_BATCH and not method.fitted and reads_rows:

@@ -197,13 +197,6 @@ class Router(TrainedRouter):
 
 def router_of(run: RebuiltRun, device: str = "cpu") -> Router:
     """A router from the parts of a run."""
-    return Router(
-        network=run.network.to(device).eval(),
-        method=run.method.to(device).eval(),
-        description=run.description,
-        config=run.config,
-        encoder=run.encoder,
-        held_out=run.held_out,
-        training_inputs=run.training_inputs,
-        device=device,
-    )
+    run.network.to(device).eval()
+    run.method.to(device).eval()
+    return Router(**vars(run), device=device)

@@ -3,10 +3,9 @@
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
 import torch
 
 from l2d.assembly.assemble import Splits
@@ -19,9 +18,7 @@ from l2d.core.results import RunMetrics
 from l2d.data.arrays import Arrays
 from l2d.data.splits import cross_validation_fold, pooled, with_test_fold
 from l2d.runs.folder import RunFolder
-from l2d.training.fold_scores import Fold, score_fold, score_out_of_fold
-from l2d.training.learned_rows import read_learned
-from l2d.training.score import RoutedRows
+from l2d.training.fold_scores import Fold, read_fold, score_fold, score_out_of_fold
 from l2d.training.walk import Source, Tell, holding, is_main_process, train
 from l2d.utils.errors import Busy, L2DError, ParameterError
 from l2d.utils.seeding import derive_seed
@@ -145,7 +142,7 @@ class FoldedRows:
             if train(replace(self.experiment, logger=CSV), run, source, tell=lambda _: None) is None:
                 return None
             wait_for_others()
-        return Fold(rows, read_routed(run), read_learned(run.path / "test.npz"), run.metrics())
+        return read_fold(run, rows)
 
     def splits(self, arrays: Arrays, which: str, experiment: Experiment, *, everything: bool = False) -> Splits:
         """which: tells the experts' cache which rows these are."""
@@ -164,9 +161,3 @@ def wait_for_others() -> None:
     """If several processes train one run: until the main one has written the fold, which all read."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
-
-
-def read_routed(run: RunFolder) -> RoutedRows:
-    with np.load(run.path / "test.npz") as found:
-        names = [field.name for field in fields(RoutedRows) if field.name in found]
-        return RoutedRows(**{name: torch.from_numpy(found[name]) for name in names})

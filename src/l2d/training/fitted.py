@@ -1,4 +1,4 @@
-"""A router that training has finished with, and the trainer that asks it."""
+"""A router that training has finished with, the trainer that asks it, and its expectations on rows that it learned from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,3 +38,43 @@ class Fitted:
         """The network's outputs for the rows of each loader."""
         found: Any = self.trainer.predict(self.router, dataloaders=list(loaders))
         return [at_least_float32(torch.cat(batches).cpu()) for batches in (found if len(loaders) > 1 else [found])]
+
+
+@dataclass(frozen=True)
+class LearnedRows:
+    """Expectations on rows that a router learned from: a budget compares there the routers of folds with the one deployed.
+    rows [m], counted from 0 among all rows; errors [m, p] that it expects there, and prices [m, p] if rows have their own."""
+
+    rows: Tensor
+    errors: Tensor
+    prices: Tensor | None
+
+    def take(self, rows: Tensor) -> "LearnedRows":
+        """In the order of `rows`, all of which it must have."""
+        ordered, order = self.rows.sort()
+        places = order[torch.searchsorted(ordered, rows)]
+        return LearnedRows(rows, self.errors[places], None if self.prices is None else self.prices[places])
+
+    def arrays(self) -> dict[str, Tensor]:
+        """For a fold's test.npz."""
+        return {f"learned_{name}": value for name, value in vars(self).items() if value is not None}
+
+
+def learned_rows(fitted: Fitted, numbers: Tensor, among: Tensor) -> LearnedRows | None:
+    """Each row once, however often the router learned from it. None if there is none, or the method's prices cannot change.
+    numbers: of the rows that are not for testing, among all rows. among: the rows to look at."""
+    method, places = fitted.method, fitted.splits.train.rows.unique()
+    places = places[torch.isin(numbers[places], among)]
+    if not method.takes_prices_later or not len(places):
+        return None
+    [outputs] = fitted.outputs([fitted.data.in_order(places)])
+    errors = method.expected_errors(outputs)
+    assert errors is not None  # a method that takes prices later expects errors
+    return LearnedRows(numbers[places], errors, method.expected_prices(outputs))
+
+
+def joined(parts: Sequence[LearnedRows]) -> LearnedRows:
+    """The rows of all parts, which are different."""
+    rows, errors = (torch.cat([vars(part)[name] for part in parts]) for name in ("rows", "errors"))
+    prices = [part.prices for part in parts if part.prices is not None]
+    return LearnedRows(rows, errors, torch.cat(prices) if prices else None)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,8 @@ from l2d.core import metrics as metrics_
 from l2d.core.results import DecisionLosses, RowCounts, RunMetrics, Score
 from l2d.data.arrays import Arrays
 from l2d.methods.method import Method
-from l2d.training.fitted import Fitted
-from l2d.training.learned_rows import LearnedRows, joined, learned_rows
+from l2d.runs.folder import RunFolder
+from l2d.training.fitted import Fitted, LearnedRows, joined, learned_rows
 from l2d.training.score import (
     Judged,
     RoutedRows,
@@ -38,6 +38,15 @@ class Fold:
     routed: RoutedRows
     learned: LearnedRows | None
     metrics: RunMetrics
+
+
+def read_fold(run: RunFolder, rows: Tensor) -> Fold:
+    """rows: see Fold."""
+    with np.load(run.path / "test.npz") as found:
+        known = {name: torch.from_numpy(found[name]) for name in found if name not in ("ids", "train_ids")}
+    routed: dict[str, Any] = {field.name: known.get(field.name) for field in fields(RoutedRows)}
+    learned: dict[str, Any] = {field.name: known.get(f"learned_{field.name}") for field in fields(LearnedRows)}
+    return Fold(rows, RoutedRows(**routed), LearnedRows(**learned) if "learned_rows" in known else None, run.metrics())
 
 
 def score_fold(others: Tensor, following: Tensor, fitted: Fitted) -> Scored:

@@ -28,8 +28,7 @@ from l2d.core.results import (
 from l2d.data.split import Split
 from l2d.methods.method import Method
 from l2d.training.baselines import simple_scores
-from l2d.training.fitted import Fitted
-from l2d.training.learned_rows import LearnedRows
+from l2d.training.fitted import Fitted, LearnedRows
 from l2d.utils.errors import L2DError
 
 
