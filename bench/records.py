@@ -76,9 +76,8 @@ def collect_or_docs(
 ) -> None:
     """Run a script that keeps finished runs in a CSV file (collect RUNS_DIR) and writes documents from it (docs)."""
     parser = parser_of(about)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("collect").add_argument("runs_dir", type=Path)
-    commands.add_parser("docs")
+    parser.add_argument("command", choices=["collect", "docs"])
+    parser.add_argument("runs_dir", type=Path, nargs="?", default=Path("runs"))
     options = parser.parse_args()
     if options.command == "collect":
         results.add(collected(options.runs_dir))

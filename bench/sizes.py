@@ -10,7 +10,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-GUIDE = Path(__file__).resolve().parent.parent / "docs" / "guide.md"
+from provenance import machine, versions
+from records import DOCS, put
+
 LEFT_OUT = ("dev",)  # for people who work on l2d
 
 
@@ -42,9 +44,6 @@ def _size(one: Distribution) -> int:
 
 
 def main() -> None:
-    from provenance import machine, versions
-    from records import put
-
     base = needed("l2d")
     provided = distribution("l2d").metadata.get_all("Provides-Extra") or []
     extras = [str(extra) for extra in provided if extra not in LEFT_OUT]
@@ -56,7 +55,7 @@ def main() -> None:
     where = f"Files on disk without bytecode, on {machine()}, {versions()}."
     note = f"torch with its CUDA packages is {megabytes(torch):,.0f} MB of the first line, the rest {megabytes(rest):,.0f} MB."
     lines += ["", f"{where} {note}"]
-    put(GUIDE, "sizes", "\n".join(lines))
+    put(DOCS / "guide.md", "sizes", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from l2d.config import check, compose
 from l2d.core.results import read_metrics
 from l2d.data.arrays import channel_statistics
 from l2d.data.augment import crop_flip
-from l2d.data.sets.prepared import is_prepared
+from l2d.data.sets.prepared import is_prepared, write_prepared
 from provenance import about
 from records import MADE, Results, parser_of
 
@@ -95,11 +95,11 @@ def sized(arguments: argparse.Namespace, dataset: str) -> list[Row]:
 def write_random_pixels(folder: Path, dataset: str) -> None:
     """A set of the right shape and size in a data_dir."""
     train, test, size, classes = SHAPES[dataset]
-    generator, place = np.random.default_rng(0), folder / dataset
-    place.mkdir()
+    generator, arrays = np.random.default_rng(0), dict[str, np.ndarray]()
     for split, n in (("train", train), ("test", test)):
-        np.save(place / f"{split}_images.npy", generator.integers(0, 256, (n, size, size, 3), dtype=np.uint8))
-        np.save(place / f"{split}_labels.npy", np.arange(n) % classes)
+        arrays[f"{split}_images"] = generator.integers(0, 256, (n, size, size, 3), dtype=np.uint8)
+        arrays[f"{split}_labels"] = np.arange(n) % classes
+    write_prepared(folder / dataset, arrays, classes)
 
 
 def parts(arguments: argparse.Namespace) -> tuple[Any, Any]:

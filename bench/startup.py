@@ -95,7 +95,7 @@ def run(case: Case, folder: Path, more: Mapping[str, str] | None = None) -> tupl
 
 
 def imported(package: str, text: str) -> bool:
-    """Whether the lines of `python -X importtime` name a package."""
+    """True if the lines of `python -X importtime` name a package."""
     return re.search(rf"^import time:.*\|\s+{re.escape(package)}$", text, re.MULTILINE) is not None
 
 

@@ -67,12 +67,6 @@ def test_posterior_recovers_p_at_the_minimiser(experts: int, seed: int) -> None:
     np.testing.assert_allclose(posterior, p, atol=1e-6)
 
 
-@given(st.integers(2, 6), st.floats(0.1, 50), st.integers(0, 999))
-def test_equal_rho_is_softmax(p: int, rho: float, seed: int) -> None:
-    f = torch.randn(3, p, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * rho
-    torch.testing.assert_close(comp_sum_posterior(f, torch.full((p,), rho)), torch.softmax(f / rho, dim=-1))
-
-
 @pytest.mark.parametrize("tau", [0.0, 0.5, 1.0, 1.25, 1.9, 3.0])
 def test_posterior_makes_the_surrogate_stationary(tau: float) -> None:
     """The defining property, through autograd: at any f, p̂(f) is the p for which f is a minimiser."""
@@ -92,8 +86,8 @@ def test_large_scores_keep_their_differences() -> None:
     torch.testing.assert_close(comp_sum_posterior(scores, torch.full((3,), 1e-2)).double(), exact, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("rho", [[1e-2] * 3, [1e3] * 3, [1e-2, 1.0, 1e3], [1e3, 1.0, 1e-2]])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("rho", [[1e-2, 1.0, 1e3], [1e3, 1.0, 1e-2]])
 def test_posterior_of_extreme_scores(dtype: torch.dtype, rho: list[float]) -> None:
     scores = torch.tensor([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0]], dtype=dtype)
     p: Tensor = comp_sum_posterior(scores, torch.tensor(rho))

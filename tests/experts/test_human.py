@@ -15,6 +15,7 @@ from l2d.assembly.make import make
 from l2d.config import check, compose
 from l2d.config.identity import expert_identity
 from l2d.data.arrays import Arrays
+from l2d.data.sets.prepared import write_prepared
 from l2d.experts.cache import Cache
 from l2d.experts.human import HumanExperts, machine_cache
 from l2d.experts.request import ComputeOptions, ExpertRequest
@@ -149,13 +150,11 @@ def test_the_machine_is_configured_as_it_would_be_alone(machine: str) -> None:
 def write_images(data_dir: Path, dataset: str) -> int:
     """Prepared arrays in which each training image carries its row in its pixels. Returns how many there are."""
     published = 100 if dataset == "cifar100n" else TRAIN
-    folder = data_dir / dataset.removesuffix("n")
-    folder.mkdir()
-    for split, labels in (("train", np.arange(published) % 10), ("test", LABELS[1])):
-        images = np.zeros((len(labels), 8, 8, 3), np.uint8)
-        images[:] = np.arange(len(labels))[:, None, None, None]
-        np.save(folder / f"{split}_images.npy", images)
-        np.save(folder / f"{split}_labels.npy", labels)
+    arrays = {"train_labels": np.arange(published) % 10, "test_labels": LABELS[1]}
+    for split in ("train", "test"):
+        numbers = np.arange(len(arrays[f"{split}_labels"]), dtype=np.uint8)
+        arrays[f"{split}_images"] = np.tile(numbers[:, None, None, None], (8, 8, 3))
+    write_prepared(data_dir / dataset.removesuffix("n"), arrays, 10)
     torch.save(ten(clean_label=np.arange(TRAIN) % 10), data_dir / "human" / TEN)
     return published
 

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from l2d.assembly.module import RouterModule
 from l2d.config import Recipe
-from l2d.core.costs import cheapest
 from l2d.core.out_of_memory import free_memory
 from l2d.data.arrays import Arrays
 from l2d.data.batches import Batches, Inputs, place
@@ -26,10 +25,6 @@ from l2d.experts.classifier import Classifiers
 from l2d.experts.request import ComputeOptions
 from l2d.lightning.learner import Learner, make_trainer, on_gpu
 from l2d.methods.comp_sum import CompSum
-from l2d.methods.cross_entropy import CrossEntropy
-from l2d.methods.focal import Focal
-from l2d.methods.method import Method
-from l2d.methods.one_vs_all import OneVsAll
 from l2d.networks.network import Network
 from l2d.networks.tabular import MLP
 
@@ -215,30 +210,6 @@ def test_scores_are_in_full_precision() -> None:
             assert (scores - full).abs().max() < 0.05
             top = scores.sort(dim=1).values
             assert (top[:, -1] > top[:, -2]).all()
-
-
-def test_losses_of_half_precision_scores_are_finite() -> None:
-    """At the corners of the scores that a method supports."""
-    costs = 1 - torch.eye(P)
-    given: dict[str, Any] = {"costs": costs, "num_classes": P, "decision": "argmax"}
-    methods: list[Method] = [
-        CompSum(**given, rewards="sum_others", rho=0.5, tau=1.0),
-        CrossEntropy(**given, weighted=True, beta=1.0),
-        Focal(**given, gamma=2.0),
-        OneVsAll(**given, rule="argmax", threshold=0.5, order=None),
-    ]
-    for method in methods:
-        method.to(GPU)
-        ends = torch.tensor([-method.score_range, 0.0, method.score_range])
-        for dtype in (torch.float16, torch.bfloat16):
-            scores = torch.cartesian_prod(*[ends] * P).to(GPU, dtype).requires_grad_()
-            rows = costs.to(GPU)[torch.arange(len(scores)) % P]
-            with torch.autocast("cuda", dtype):
-                loss = method.loss(scores, rows, cheapest(rows))
-            loss.double().sum().backward()
-            assert loss.isfinite().all(), type(method)
-            assert scores.grad is not None
-            assert scores.grad.isfinite().all(), type(method)
 
 
 def test_the_devices_random_stream_is_in_the_checkpoint() -> None:

@@ -88,8 +88,8 @@ def test_sigterm_ends_with_its_own_status() -> None:
     assert not isinstance(caught.value, SIGTERMException)
 
 
-@pytest.mark.parametrize("code", ["please install foo", 3, 1, None])
-def test_another_exit_keeps_its_message_and_status(code: str | int | None) -> None:
+@pytest.mark.parametrize("code", ["please install foo", 1])
+def test_another_exit_keeps_its_message_and_status(code: str | int) -> None:
     with pytest.raises((SystemExit, KeyboardInterrupt)) as caught:
         train_two_steps(Ending(lambda: sys.exit(code)))
     assert isinstance(caught.value, SystemExit)
@@ -256,12 +256,11 @@ def test_a_gpu_is_hidden_only_where_there_is_none_and_nothing_is_said(
 @pytest.mark.parametrize(
     ("train", "validation", "named"), [("inf", 1, "train/loss"), ("nan", 1, "train/loss"), (1, "inf", "val/loss")]
 )
-@pytest.mark.parametrize("key", ["recipe", "experts.recipe"])
-def test_a_loss_that_is_not_finite_ends_the_training(train: float, validation: float, named: str, key: str) -> None:
+def test_a_loss_that_is_not_finite_ends_the_training(train: float, validation: float, named: str) -> None:
     """The losses of an epoch are those before its last step: a last step that diverges shows in the validation loss."""
-    learner: Any = SimpleNamespace(loss_sum=torch.tensor(float(train)), rows_seen=1, current_epoch=2, recipe_key=key)
+    learner: Any = SimpleNamespace(loss_sum=torch.tensor(float(train)), rows_seen=1, current_epoch=2, recipe_key="r")
     learner.trainer = SimpleNamespace(callback_metrics={"val/loss": torch.tensor(float(validation))})
-    with pytest.raises(L2DError, match=rf"{named} .*epoch 3.*{key}\.optimizer\.lr"):
+    with pytest.raises(L2DError, match=rf"{named} .*epoch 3.*r\.optimizer\.lr"):
         Learner.on_train_epoch_end(learner)
 
 

@@ -68,16 +68,6 @@ def test_the_average_looks_ahead() -> None:
     assert torch.allclose(kernel.flatten(1).double(), expected.double(), atol=1e-6)
 
 
-def test_what_is_not_said_is_as_with_adamw() -> None:
-    kernels = kernels_of((2, 2, 1, 1))
-    optimizer, adamw = Muon(kernels), AdamW(kernels)
-    for key in ("lr", "weight_decay"):
-        assert optimizer.param_groups[0][key] == adamw.param_groups[0][key]
-    assert optimizer.momentum == 0.95
-    told = Muon(kernels, momentum=0.0, fused=True)
-    assert (told.momentum, told.defaults["fused"], optimizer.defaults["fused"]) == (0, True, None)
-
-
 def test_decay_alone_and_no_gradient() -> None:
     kernel, frozen = kernels_of((4, 3, 3, 3), (4, 3, 3, 3))
     before = [weight.detach().clone() for weight in (kernel, frozen)]

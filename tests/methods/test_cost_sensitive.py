@@ -41,15 +41,6 @@ def test_rewards_are_in_units_of_the_largest_cost() -> None:
     torch.testing.assert_close(method(rewards="complement").rewards(COSTS), 1 - COSTS / 1.7, atol=1e-6, rtol=0)
 
 
-def test_rho_by_the_mass_of_the_rewards() -> None:
-    """Expert 1 is right in three rows of four, expert 2 in the other: masses of 3 and 1, of which ρ has the cube roots."""
-    costs = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]])
-    rule = {"rule": "theory", "total": 1.0, "offset": 0.0, "counts": "reward_mass", "groups": None, "values": None}
-    root = 3 ** (1 / 3)
-    found = method(costs, rewards="complement", rho=rule).rho
-    torch.testing.assert_close(found, torch.tensor([root, 1]) / (root + 1))
-
-
 def test_by_hand() -> None:
     """f = (0, 1, −1), ρ = 2, k = 1: margins −½ and ½ over the others, costs ½ and 1.
 
@@ -266,8 +257,3 @@ def test_hinge_by_hand() -> None:
     assert built.loss(torch.zeros(2, 3), COSTS, torch.zeros(2)).tolist() == pytest.approx([8, 12])
     lifted = built.loss(torch.tensor([[0.0, 0.0, 1.0]]), COSTS[:1], torch.zeros(1))
     assert float(lifted) == pytest.approx(3 * (1.3 + 0.8))
-
-
-def test_rho_is_that_of_the_row() -> None:
-    """(f_k − f_k')/ρ_k: f = (0, 1), ρ = (1, 4)."""
-    assert pair_margins(torch.tensor([[0.0, 1.0]]), torch.tensor([1.0, 4.0]))[0].tolist() == [[0, -1], [0.25, 0]]

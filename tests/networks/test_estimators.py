@@ -249,16 +249,6 @@ def test_rare_labels_and_rows_without_one() -> None:
         LabelClassifier().fit(some_rows(labelled=False))
 
 
-class Constant(Estimator):
-    """Always the same estimate."""
-
-    def fit(self, rows: FitRows) -> None:
-        self.shape = rows.right.shape[1]
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return torch.full((len(inputs), self.shape), 0.01)
-
-
 def test_outputs_are_logits_and_images_are_rows_of_pixels() -> None:
     network = EstimatorNetwork(Ridge())
     network.fit(ROWS)

@@ -4,11 +4,21 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import nnls
-from tests.networks.test_estimators import NEW, ROWS, Constant, fitted
+from tests.networks.test_estimators import NEW, ROWS, fitted
 
 from l2d.networks.estimators.estimator import Estimator, FitRows
 from l2d.networks.estimators.linear import Ridge
 from l2d.networks.estimators.mixture import Mixture, left_out_estimates, relative_weights
+
+
+class Constant(Estimator):
+    """Always the same estimate."""
+
+    def fit(self, rows: FitRows) -> None:
+        self.shape = rows.right.shape[1]
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(inputs), self.shape), 0.01)
 
 
 def test_weights_by_hand() -> None:

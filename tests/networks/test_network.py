@@ -1,7 +1,6 @@
 """What all networks have in common: what they read, what they refuse, and what their parameters may be."""
 
 import inspect
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,17 +69,6 @@ def test_the_advice_names_a_router_that_reads_it() -> None:
     for kind, choices in READERS.items():
         experiment = check(compose([f"router={choices.split()[0]}", *choices.split()[1:]]))
         assert find(experiment.router).expects == kind
-
-
-def test_only_the_text_encoder_reads_text_and_keeps_something(tmp_path: Path) -> None:
-    for network in NETWORKS.values():
-        network.keep(tmp_path)
-        assert network.kept_arguments(tmp_path) == {}
-        assert not network.reads_text
-    assert not list(tmp_path.iterdir())
-    assert TextEncoder.reads_text
-    assert TextEncoder.expects == "tokens"
-    assert TextEncoder.kept_arguments(tmp_path)["pretrained"] is False
 
 
 SHARES_BELOW_ONE = (0, 0.5), (-0.1, 1.0, "x")

@@ -342,7 +342,7 @@ def test_other_prices_keep_the_budget(run: Untrained, tmp_path: Path) -> None:
     ):
         assert found.operating_point == wanted.operating_point
     assert takes_prices(saved)
-    with pytest.raises(ParameterError, match=r"^budget=0\.45: .*cheapest"):
+    with pytest.raises(ParameterError, match=r"^budget=0\.45: .*least"):
         inside.at([1.0, 1.0, 1.0])
     assert router.at(prices).operating_point is None
 
@@ -380,7 +380,7 @@ def test_no_budget_without_prices() -> None:
 
 def test_budgets_that_cannot_be_kept(run: Untrained) -> None:
     router = priced_router(run, SPREAD)
-    with pytest.raises(ParameterError, match=r"^budget=0\.05: .*b \(0\.1\)"):
+    with pytest.raises(ParameterError, match=r"^budget=0\.05: .*0\.1"):
         router.at(budget=0.05)
     with pytest.raises(ParameterError, match=r"^confidence=0\.9: needs a budget"):
         router.at([0.1, 0.1, 0.1], confidence=0.9)

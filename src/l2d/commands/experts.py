@@ -47,8 +47,8 @@ def made(splits: "Splits") -> list[str]:
     from l2d.experts.llm.asking import LanguageModelPanel
 
     if isinstance(splits.panel, LanguageModelPanel):
-        pairs = zip(splits.panel.names, splits.panel.entries, strict=True)
-        found = [(f"{name}: ", entry.cache, entry.new) for name, entry in pairs]
+        each = zip(splits.panel.names, splits.panel.caches, splits.panel.new, strict=True)
+        found = [(f"{name}: ", cache, new) for name, cache, new in each]
     else:
         found = [("", splits.cache, splits.expert_seconds >= (splits.cache.seconds or 0))]
     return [

@@ -3,8 +3,8 @@
 A bootstrap of the rows says how much the spend may differ, and how likely it exceeds the budget.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from l2d.core.costs import paid
 from l2d.core.guard import Guard, HeldOut, fit_guard, paired
-from l2d.core.prices import Prices
+from l2d.core.prices import ERRORS, Prices
 from l2d.utils.errors import ParameterError
 from l2d.utils.seeding import stream
 from l2d.utils.text import Z
@@ -33,9 +33,8 @@ class OperatingPoint:
     factor: on the prices, to decide by. spend, spend_interval: the mean price of the chosen experts, and its 95 % interval.
     overspend: how likely the mean spend exceeds the budget. Money is in the unit of the budget. error, error_se: the mean error and
     its standard error. guard: what is deployed; if it falls back, then to an expert within the budget. rows: how many say so.
-    currency: the sign of the money, if it has one. with_latency: whether prices, and so the budget, contain latency. crossed:
-    whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed. allowed: the
-    experts, counted from 0, that are within the budget alone. confidence: as it was asked for.
+    crossed: whether the routers of folds made the errors. They learned from fewer rows than the router that is deployed. allowed:
+    the experts, counted from 0, that are within the budget alone. confidence: as it was asked for. unit: prints the amounts.
     """
 
     budget: float
@@ -47,28 +46,31 @@ class OperatingPoint:
     error_se: float
     guard: Guard
     rows: int
-    currency: str = ""
-    with_latency: bool = False
     crossed: bool = False
     allowed: tuple[int, ...] = ()
     confidence: float | None = None
+    unit: Prices = field(default=ERRORS, compare=False)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        kept = asdict(self)
+        del kept["unit"]
+        return kept | self.unit.printed
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "OperatingPoint":
-        pairs = {name: tuple(content[name]) for name in ("spend_interval", "allowed")}
-        return cls(**{**content, **pairs, "guard": Guard.from_dict(content["guard"])})
+        kept = {**content, "guard": Guard.from_dict(content["guard"])}
+        kept |= {name: tuple(content[name]) for name in ("spend_interval", "allowed")}
+        unit = Prices.from_printed(**{name: kept.pop(name) for name in ERRORS.printed if name in kept})
+        return cls(**kept, unit=unit)
 
     def __str__(self) -> str:
-        spend, low, high = (f"{self.currency}{amount:.4g}" for amount in (self.spend, *self.spend_interval))
-        what = " for money and latency" if self.with_latency else ""
+        spend, low, high = map(self.unit.short, (self.spend, *self.spend_interval))
+        what = " for money and latency" if self.unit.has_latency else ""
         deployed = self.guard.constant is None
         factor = f"prices are multiplied by {self.factor:.4g}" if deployed else "everything goes to one expert"
         judges = "judged by routers of the other folds" if self.crossed else "that the router did not see"
         return (
-            f"budget {self.currency}{self.budget:g} per query{what}: {factor}; expected spend"
+            f"budget {self.unit.sign}{self.budget:g} per query{what}: {factor}; expected spend"
             f" {spend} (95 % interval {low} to {high}); chance of overspending {self.overspend:.0%}; error rate"
             f" {self.error:.4f} ± {Z * self.error_se:.4f} (95 %; {self.rows:,} rows {judges})"
         )
@@ -183,9 +185,7 @@ def factors_to_try(crossings: Tensor) -> Tensor:
     return torch.cat([torch.ones(1, dtype=torch.float64), crossings * (1 + BEYOND), top * 2])
 
 
-def keep_within(
-    held_out: HeldOut, prices: Prices, budget: float, confidence: float | None, names: tuple[str, ...]
-) -> OperatingPoint:
+def keep_within(held_out: HeldOut, prices: Prices, budget: float, confidence: float | None) -> OperatingPoint:
     """The least factor on the prices that keeps the mean spend within the budget, an amount in the unit of the prices in
     training. prices: without a list, each row has its own, which the held-out rows say. confidence: with .95, the chance of
     overspending is at most 5 %. None: it is about one half where the budget binds."""
@@ -202,7 +202,11 @@ def keep_within(
 
     within, affordable = kept(curve.spend, curve.resampled), kept(curve.alone, curve.alone_resampled)
     if not within.any() and not affordable.any():
-        problem = why_refused(curve, most, confidence, names, lambda price: f"{prices.sign}{prices.amount(price):g}")
+        least = float(torch.cat([curve.spend, curve.alone]).min())
+        told = f"the least mean spend, {prices.sign}{prices.amount(least):g}"
+        problem = f"is less than {told}"
+        if most >= least:
+            problem = f"cannot be kept with confidence {confidence:g}: {told}, is uncertain; raise it"
         raise ParameterError("budget", problem, f"{prices.sign}{budget:g}")
     place = int(within.to(torch.uint8).argmax()) if within.any() else len(within) - 1
     guard, decisions = guard_within(curve, place, held_out, affordable, alone=not within.any())
@@ -222,31 +226,17 @@ def keep_within(
         error_se=error_se or 0.0,
         guard=guard,
         rows=len(decisions),
-        currency=prices.sign,
-        with_latency=prices.has_latency,
         # Runs of an earlier l2d have the latter alone.
         crossed=held_out.learned is not None or held_out.deployed is not None,
         allowed=tuple(affordable.nonzero().flatten().tolist()),
         confidence=confidence,
+        unit=prices,
     )
 
 
 def chance_above(most: float, resampled: Tensor) -> Tensor:
     """The share of resamples whose mean is above `most`, as in the interval of the mean. [resamples, …] -> […]"""
     return (resampled > most).double().mean(dim=0)
-
-
-def why_refused(
-    curve: SpendCurve, most: float, confidence: float | None, names: tuple[str, ...], told: Callable[[float], str]
-) -> str:
-    """The reason why neither a factor nor a single expert keeps a budget. told: writes an amount."""
-    cheapest = int(curve.alone.argmin())
-    least, alone = min(float(curve.spend.min()), float(curve.alone[cheapest])), float(curve.alone[cheapest])
-    if most >= least:
-        return f"cannot be kept with confidence {confidence:g}: the least mean spend, {told(least)}, is uncertain; raise it"
-    if least < alone * (1 - ROUNDING):
-        return f"is less than the least that can be spent by choosing for each query, {told(least)}"
-    return f"is less than the price of the cheapest expert, {names[cheapest]} ({told(alone)})"
 
 
 def guard_within(

@@ -1,4 +1,4 @@
-"""Sums by group."""
+"""Sums and means by group."""
 
 import torch
 from torch import Tensor
@@ -9,3 +9,9 @@ def group_sums(member: Tensor, values: Tensor, groups: int) -> tuple[Tensor, Ten
     zeros = torch.zeros(groups, values.shape[1], dtype=values.dtype)
     known = ~values.isnan()
     return zeros.index_add(0, member, values.where(known, 0.0)), zeros.index_add(0, member, known.to(values))
+
+
+def smoothed_means(member: Tensor, values: Tensor, groups: int, overall: Tensor) -> Tensor:
+    """The means by group, pulled towards `overall` [p] as if by one row. [n], [n, p] -> [groups, p]"""
+    sums, sizes = group_sums(member, values, groups)
+    return (sums + overall) / (sizes + 1)

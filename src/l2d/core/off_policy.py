@@ -1,4 +1,4 @@
-"""What a routing would cost, from a log that knows only the costs of the experts that were asked."""
+"""The cost of a routing, estimated from a log that knows only the costs of the experts that were asked."""
 
 from dataclasses import dataclass
 
@@ -65,6 +65,6 @@ def _self_normalised(weighted: Tensor, weights: Tensor) -> Estimate | None:
 
 
 def policy_value(known: Tensor) -> Estimate:
-    """What the log's own policy paid: the mean over rows of the mean cost of the experts that it asked. known [n, p], NaN where
+    """The cost of the log's own policy: the mean over rows of the mean cost of the experts that it asked. known [n, p], NaN where
     one was not asked."""
     return Estimate(*paired(known.double().nanmean(dim=1)))

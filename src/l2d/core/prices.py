@@ -98,6 +98,15 @@ class Prices:
         return {"error_price": self.error_price, "latency_price": self.latency_price}
 
     @property
+    def printed(self) -> dict[str, Any]:
+        """All that printed amounts need to know, as saved routers keep it."""
+        return {"currency": self.sign, "with_latency": self.has_latency}
+
+    @classmethod
+    def from_printed(cls, currency: str = "", with_latency: bool = False) -> "Prices":
+        return cls(error_price=1.0 if currency else None, latency_price=float(with_latency))
+
+    @property
     def counted(self) -> bool:
         """True if prices are part of the costs."""
         return any(self.listed or ()) or bool(self.scale)

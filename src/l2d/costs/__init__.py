@@ -1,1 +1,1 @@
-"""What an expert costs: the classes that conf/cost names."""
+"""The costs of experts: the classes that conf/cost names."""

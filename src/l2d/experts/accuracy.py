@@ -1,4 +1,4 @@
-"""How good each expert is on its own classes, on the others', and overall."""
+"""The accuracy of each expert on its own classes, on the others', and overall."""
 
 from dataclasses import dataclass
 

@@ -43,21 +43,17 @@ def read_annotations(file: Path, columns: Sequence[str], arrays: Arrays) -> list
 
 def read_columns(file: Path, columns: Sequence[str], size: int, num_classes: int) -> dict[str, Tensor]:
     """Columns of labels, int64 [size], from a dict of NumPy arrays that torch.save wrote."""
-    content = _load(file)
+    packed = _packed(file)
+    try:
+        with torch.serialization.safe_globals(SAFE):
+            content = torch.load(packed, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged or foreign pickle may raise anything
+        raise L2DError(f"{file}: not opened: damaged, or more than NumPy arrays of integers; {SEE}") from error
     if not isinstance(content, dict):
         raise L2DError(f"{file}: expected a dict of arrays, found {type(content).__name__}; {SEE}")
     if missing := [column for column in columns if column not in content]:
         raise L2DError(f"{file}: has no {', '.join(missing)}; {SEE}")
     return {column: _labels(file, column, content[column], size, num_classes) for column in columns}
-
-
-def _load(file: Path) -> Any:
-    packed = _packed(file)
-    try:
-        with torch.serialization.safe_globals(SAFE):
-            return torch.load(packed, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged or foreign pickle may raise anything
-        raise L2DError(f"{file}: not opened: damaged, or more than NumPy arrays of integers; {SEE}") from error
 
 
 def _labels(file: Path, column: str, values: Any, size: int, num_classes: int) -> Tensor:
@@ -74,7 +70,7 @@ def _shape(array: np.ndarray) -> str:
 
 
 def read_votes(file: Path, people: int, arrays: Arrays) -> np.ndarray:
-    """How many people chose each class for each test image, int64 [N, classes]."""
+    """The number of people who chose each class for each test image, int64 [N, classes]."""
     packed = _packed(file)
     try:
         counts: np.ndarray = np.lib.format.read_array(packed, allow_pickle=False)

@@ -92,7 +92,7 @@ class Cache:
 
     @property
     def seconds(self) -> float | None:
-        """How long this entry took to make; None if there is no entry."""
+        """The seconds that this entry took to make; None if there is no entry."""
         try:
             return float(json.loads((self.entry / "entry.json").read_text(encoding="utf-8"))["seconds"])
         except (OSError, ValueError, KeyError, TypeError):

@@ -89,7 +89,7 @@ class HumanExperts(Experts):
         return Panel(names, learned, judged, coverage, knows, machine.learned)
 
     def _answers(self, request: ExpertRequest) -> tuple[Tensor, Tensor]:
-        """What the people say on the training and test rows, int64 [N, people] each."""
+        """The labels of the people on the training and test rows, int64 [N, people] each."""
         from l2d.experts.annotations import draw_votes, read_annotations, read_votes
 
         arrays, folder = request.arrays, request.data_dir / FOLDER

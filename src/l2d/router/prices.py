@@ -41,7 +41,7 @@ def repriced(router: R, given: PriceList | None, budget: float | None, confidenc
         guard = held_out.guard_at(torch.tensor(listed))
     if budget is not None:
         prices = router.prices if listed is None else router.prices.with_list(listed)
-        point = keep_within(held_out, prices, budget, confidence, router.experts)
+        point = keep_within(held_out, prices, budget, confidence)
         guard, factor = point.guard, point.factor
         method = method_at(method, listed, factor, asked)
     described = replace(router.description, prices=listed, guard=guard, factor=factor)
@@ -55,7 +55,7 @@ def own_budget(router: TrainedRouter, given: PriceList | None, confidence: float
     if point is None:
         problem = "missing; an earlier l2d saved this router within a budget and did not write down which; give it too"
         raise ParameterError("budget", problem)
-    if given is not None and point.with_latency:
+    if given is not None and point.unit.has_latency:
         raise ParameterError("prices", "the budget contains latency, these prices do not; give a budget too")
     return point.budget, point.confidence if confidence is None else confidence
 

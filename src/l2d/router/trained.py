@@ -84,7 +84,7 @@ def knows_prices(router: TrainedRouter) -> bool:
 def takes_prices(router: TrainedRouter) -> bool:
     """True if `Router.at` takes other prices alone. False if the router's own budget cannot be kept at them."""
     point = router.operating_point
-    keeps = not has_budget(router) if point is None else not point.with_latency
+    keeps = not has_budget(router) if point is None else not point.unit.has_latency
     return keeps and knows_prices(router)
 
 

@@ -12,7 +12,8 @@ from l2d.experts.llm.experts import LLMExperts
 from l2d.experts.llm.scoring import LetterOutcomes
 
 LETTERS = ["A", "B", "C", "D"]
-WORDS = ["what", "is", "the", "sum", "of", "two", "and", "three", "in", "a", "small", "world", "where", "rivers", "run", "north"]
+WORDS = ["what", "is", "the", "sum", "of", "two", "and", "three"]
+WORDS += ["in", "a", "small", "world", "where", "rivers", "run", "north"]
 CHAT = "{% for turn in messages %}<{{ turn['role'] }}>{{ turn['content'] }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 
 

@@ -22,18 +22,11 @@ from l2d.utils.errors import L2DError, ParameterError
 
 
 @dataclass(frozen=True)
-class KeptAnswers:
-    """Where a model's answers are kept, and whether it was asked just now."""
-
-    cache: Cache
-    new: bool
-
-
-@dataclass(frozen=True)
 class LanguageModelPanel(Panel):
-    """entries: one per expert."""
+    """caches: where each expert's answers are kept. new: whether it was asked just now."""
 
-    entries: tuple[KeptAnswers, ...] = ()
+    caches: tuple[Cache, ...] = ()
+    new: tuple[bool, ...] = ()
 
 
 def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelPanel:
@@ -41,8 +34,8 @@ def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelP
     arrays = request.arrays
     train, test = check_questions(request, experts.letters)
     prompts, right = [*train, *test], (arrays.train_labels, arrays.test_labels)
-    asked = [ask_model(experts, model, prompts, request) for model in experts.models]
-    outcomes = dict(zip(experts.names, (one for one, _ in asked), strict=True))
+    asked, caches, new = zip(*(ask_model(experts, model, prompts, request) for model in experts.models), strict=True)
+    outcomes = dict(zip(experts.names, asked, strict=True))
     if experts.table is not None:
         told: dict[str, Sequence[str]] = {}
         if arrays.train_categories is not None and arrays.categories is not None:
@@ -52,7 +45,7 @@ def ask_panel(experts: LanguageModels, request: ExpertRequest) -> LanguageModelP
         write_sheet(Path(experts.table).expanduser(), columns)
     answers = torch.from_numpy(np.stack([one.answers for one in outcomes.values()], axis=1)).tensor_split([len(train)])
     learned, judged = (Answers(expert_errors(part, labels), part) for part, labels in zip(answers, right, strict=True))
-    return LanguageModelPanel(experts.names, learned, judged, entries=tuple(entry for _, entry in asked))
+    return LanguageModelPanel(experts.names, learned, judged, caches=caches, new=new)
 
 
 def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -75,23 +68,17 @@ def check_questions(request: ExpertRequest, letters: Sequence[str]) -> tuple[lis
 
 def ask_model(
     experts: LanguageModels, model: ModelName, prompts: list[str], request: ExpertRequest
-) -> tuple[LetterOutcomes, KeptAnswers]:
-    """The outcomes of one model, from the cache or by asking it."""
+) -> tuple[LetterOutcomes, Cache, bool]:
+    """The outcomes of one model, from the cache or by asking it; the cache, and whether it was asked."""
     gpu = on_gpu(request.compute.accelerator)
     dtype = experts.dtype if experts.dtype != "auto" else "bfloat16" if gpu else "float32"
     identity = {"experts": "llm", **model.identity(), "dtype": dtype, "chat": experts.chat, "scoring": SCORING}
     identity |= {"suffix": SUFFIX, "letters": experts.letters, "questions": fingerprint_of_texts(prompts)}
     cache = replace(request.cache, title=f"llm-{model.short}", identity=identity)
-    new = False
-
-    def make() -> dict[str, np.ndarray]:
-        nonlocal new
-        new = True
-        return run_model(experts, model, dtype, prompts, request.compute, cache.parts)
-
-    made = cache.get(make)
+    new = cache.renew or cache.seconds is None
+    made = cache.get(lambda: run_model(experts, model, dtype, prompts, request.compute, cache.parts))
     made.pop("commit", None)
-    return LetterOutcomes(**made), KeptAnswers(cache, new)
+    return LetterOutcomes(**made), cache, new
 
 
 def run_model(

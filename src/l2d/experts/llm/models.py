@@ -38,7 +38,7 @@ class ModelName:
         return (self.folder.resolve() if self.folder else Path(self.source)).name
 
     def identity(self) -> dict[str, Any]:
-        """What its answers depend on: the content of a folder, wherever it lies; or the name and revision of a model on the hub."""
+        """All that its answers depend on: the content of a folder, not its place; or a name and revision on the hub."""
         if self.folder is None:
             return {"model": self.source, "revision": self.revision}
         return {"model": model_fingerprint(self.folder)}

@@ -44,9 +44,6 @@ class LetterOutcomes:
     tokens: np.ndarray
     seconds: np.ndarray
 
-    def __getitem__(self, rows: Any) -> "LetterOutcomes":
-        return LetterOutcomes(**{name: values[rows] for name, values in self.arrays().items()})
-
     def arrays(self) -> dict[str, np.ndarray]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
@@ -95,8 +92,9 @@ def score_letters(
                 outcomes = LetterOutcomes(**found)
             done.append(outcomes)
             bar.update(len(rows))
-    arrays = {name: np.concatenate([getattr(one, name) for one in done]) for name in done[0].arrays()}
-    return LetterOutcomes(**arrays)[np.argsort(np.array(order))]
+    place = np.argsort(np.array(order))
+    names = done[0].arrays()
+    return LetterOutcomes(**{name: np.concatenate([getattr(one, name) for one in done])[place] for name in names})
 
 
 def prompt_lengths(
@@ -140,8 +138,8 @@ def question_text(tokenizer: Any, prompt: str, chat: bool) -> str:
 
 
 def gap_before(tokenizer: Any, letter: str) -> str:
-    """What a chat template writes between the opening of the model's turn and its text. Llama 2 and Mistral have a space there, so
-    these models learned to say " A"; most others have nothing."""
+    """The space that a chat template writes between the opening of the model's turn and its text. Llama 2 and Mistral have one, so
+    these models learned to say " A"; most others have none."""
     turns = [{"role": "user", "content": SUFFIX}, {"role": "assistant", "content": letter}]
     opening = render_chat(tokenizer, turns[:1], opened=True)
     try:
@@ -200,9 +198,13 @@ class LetterScorer:
         seconds: list[float] = []
         while len(seconds) < len(questions):
             batch = questions[len(seconds) : len(seconds) + self.batch_size]
-            begun = time.perf_counter()
-            found = self._try(batch)
-            if found is None:
+            begun, found = time.perf_counter(), None
+            try:
+                found = log_likelihoods(self.model, batch)
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+            if found is None:  # after the handler: the error references the tensors that used up the memory
                 self._shrink(batch)
                 continue
             scores.append(found)
@@ -213,15 +215,6 @@ class LetterScorer:
         tokens = np.array([len(question.prefix) for question in questions], dtype=np.int64)
         answers = probabilities.numpy().argmax(axis=1)
         return LetterOutcomes(answers, probabilities.float().numpy(), tokens, np.array(seconds))
-
-    def _try(self, batch: Sequence[TokenizedQuestion]) -> Tensor | None:
-        """None when out of memory. Returning frees the exception and the tensors that it references."""
-        try:
-            return log_likelihoods(self.model, batch)
-        except RuntimeError as error:
-            if is_out_of_memory(error):
-                return None
-            raise
 
     def _shrink(self, batch: Sequence[TokenizedQuestion]) -> None:
         free_memory()

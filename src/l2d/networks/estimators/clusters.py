@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from l2d.core.groups import group_sums
+from l2d.core.groups import group_sums, smoothed_means
 from l2d.networks.estimators.estimator import FitRows, Scaled, not_converged_is_fine, simplest, squared
 from l2d.utils.errors import ParameterError
 
@@ -13,14 +13,13 @@ CLUSTERS = (8, 16, 32, 64)  # numbers to choose from
 class Clusters(Scaled):
     """The mean over the cluster of the row (k-means). k: the number of clusters; None: chosen by leave-one-out."""
 
+    fitted = ("centres", "table")
     centres: Tensor
     table: Tensor
 
     def __init__(self, k: int | None = None) -> None:
         super().__init__()
         self.asked = k
-        for name in ("centres", "table"):
-            self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
         from sklearn.cluster import MiniBatchKMeans
@@ -48,7 +47,9 @@ class Clusters(Scaled):
         self.set_scale(rows.inputs, unit=chosen[1])
 
     def add_expert(self, inputs: Tensor, right: Tensor) -> None:
-        self.table = torch.cat([self.table, smoothed(self.cluster(inputs), right, len(self.centres))], dim=1)
+        right = right.float()
+        column = smoothed_means(self.cluster(inputs), right[:, None], len(self.centres), right.mean())
+        self.table = torch.cat([self.table, column], dim=1)
 
     def cluster(self, inputs: Tensor) -> Tensor:
         """The number of the nearest centre, [B, F] -> [B]."""
@@ -56,9 +57,3 @@ class Clusters(Scaled):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.table[self.cluster(inputs)]
-
-
-def smoothed(member: Tensor, right: Tensor, groups: int) -> Tensor:
-    """One expert's mean in each group, pulled towards its mean over all rows as if by one row. [n], [n] -> [groups, 1]"""
-    sums, sizes = group_sums(member, right.float()[:, None], groups)
-    return (sums + right.float().mean()) / (sizes + 1)

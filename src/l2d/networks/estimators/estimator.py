@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -59,8 +59,10 @@ def resize_buffers(module: nn.Module, state: Mapping[str, Tensor], prefix: str, 
 
 
 class Scaled(Estimator):
-    """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared."""
+    """Standardises columns; with `unit`, rows then have length 1, as embeddings of text are compared. fitted: the names of a
+    subclass's own buffers, empty until `fit`."""
 
+    fitted: ClassVar[tuple[str, ...]] = ()
     mean: Tensor
     std: Tensor
     unit: Tensor
@@ -70,6 +72,8 @@ class Scaled(Estimator):
         for name in ("mean", "std"):
             self.register_buffer(name, torch.zeros(0))
         self.register_buffer("unit", torch.tensor(False))
+        for name in self.fitted:
+            self.register_buffer(name, torch.zeros(0))
 
     def set_scale(self, inputs: Tensor, *, unit: bool) -> None:
         values = inputs.float()

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from l2d.core.groups import group_sums
+from l2d.core.groups import smoothed_means
 from l2d.core.ridge import fit_left_out
 from l2d.networks.estimators.estimator import FitRows, Scaled, not_converged_is_fine, shuffled, simplest, squared
 from l2d.utils.errors import ParameterError
@@ -16,13 +16,9 @@ STRENGTHS = (0.001, 0.01, 0.1)  # C of the classifier: the inverse of its penalt
 class Ridge(Scaled):
     """Linear regression with a penalty whose strength is chosen by leave-one-out."""
 
+    fitted = ("weight", "bias")
     weight: Tensor
     bias: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("weight", "bias"):
-            self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
         self.set_scale(rows.inputs, unit=False)
@@ -48,14 +44,10 @@ class LabelClassifier(Scaled):
     """A linear classifier of the label and, by label, how right each expert is: Σ_y p(y|x) E[right|y]. The classifier's penalty is
     chosen on a fifth of the training rows."""
 
+    fitted = ("weight", "bias", "table")
     weight: Tensor
     bias: Tensor
     table: Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        for name in ("weight", "bias", "table"):
-            self.register_buffer(name, torch.zeros(0))
 
     def fit(self, rows: FitRows) -> None:
         known = rows.labels >= 0
@@ -64,8 +56,7 @@ class LabelClassifier(Scaled):
         self.set_scale(rows.inputs, unit=False)
         found, labels = rows.labels[known].unique(return_inverse=True)
         points, right = self.scaled(rows.inputs[known]), rows.right.float()
-        sums, sizes = group_sums(labels, right[known], len(found))
-        self.table = (sums + right.nanmean(dim=0)) / (sizes + 1)
+        self.table = smoothed_means(labels, right[known], len(found), right.nanmean(dim=0))
         order = shuffled(len(points), "classifier")
         judged, learned = order[: len(order) // 5], order[len(order) // 5 :]
         scores = {}

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from l2d.core.groups import group_sums
+from l2d.core.groups import smoothed_means
 from l2d.networks.estimators.estimator import Estimator, FitRows
 from l2d.networks.tabular import CONSTANT
 from l2d.utils.errors import ParameterError
@@ -34,9 +34,8 @@ class Lookup(Estimator):
         if 2 * len(self.different) > len(rows):
             problem = f"{len(self.different):,} of {len(rows):,} training rows are different; let the router see only the category"
             raise ParameterError("", f"{problem}: dataset.text=topic dataset.category=topic")
-        sums, sizes = group_sums(member, right, len(self.different))
         self.overall = right.nanmean(dim=0)
-        self.table = (sums + self.overall) / (sizes + 1)  # smoothed by one row
+        self.table = smoothed_means(member, right, len(self.different), self.overall)
 
     def scaled(self, values: Tensor) -> Tensor:
         """Centred and in double precision: of numbers such as 5,001 and 5,002 the difference must be left."""
@@ -47,8 +46,8 @@ class Lookup(Estimator):
         near, known = self.category(inputs)
         self.overall = torch.cat([self.overall, right.float().mean()[None]])
         mine = right.float().where(known[:, 0], torch.nan)[:, None]
-        sums, sizes = group_sums(near, mine, len(self.different))
-        self.table = torch.cat([self.table, (sums + self.overall[-1]) / (sizes + 1)], dim=1)
+        column = smoothed_means(near, mine, len(self.different), self.overall[-1])
+        self.table = torch.cat([self.table, column], dim=1)
 
     def category(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """The nearest of the different rows [B], and whether it is equal [B, 1]."""

@@ -16,6 +16,7 @@ class Neighbours(Scaled):
     """The mean over the k nearest training rows; if some experts were not asked on some rows, for each expert over the k nearest
     rows on which it was. k (if None) and the scale are chosen by leave-one-out on the training rows."""
 
+    fitted = ("kept", "right")
     kept: Tensor
     right: Tensor
     unasked: Tensor  # bool [n, p]; empty if all experts were asked on all rows
@@ -24,8 +25,6 @@ class Neighbours(Scaled):
     def __init__(self, k: int | None = None) -> None:
         super().__init__()
         self.asked_for = k
-        for name in ("kept", "right"):
-            self.register_buffer(name, torch.zeros(0))
         for name in ("unasked", "counted"):
             self.register_buffer(name, torch.zeros(0, dtype=torch.bool))
 
