@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -97,17 +98,14 @@ def draft(config: dict[str, Any]) -> Cell:
 def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tuple[str, ...], dict[str, Any]]:
     """The resolved config of each combination of overrides.
 
-    Composing takes a tenth of a second, and a table has 84 combinations. If the method's file sets only the method, one config per
-    method and one per combination of the other choices are enough: see `separable`.
+    Composing takes a tenth of a second, and a table has 84 combinations. If another method changes the method alone, and the other
+    choices do not change the method, one config per method and one per combination of the other choices are enough.
     """
-    plain: dict[tuple[str, ...], dict[str, Any]] = {}
-    interpolated: dict[tuple[str, ...], bool] = {}
 
-    def direct(frame: tuple[str, ...]) -> dict[str, Any]:
-        if frame not in plain:
-            raw = compose(list(frame))
-            plain[frame], interpolated[frame] = to_plain(raw), is_interpolated(raw)
-        return plain[frame]
+    @cache
+    def composed(frame: tuple[str, ...]) -> tuple[dict[str, Any], bool]:
+        raw = compose(list(frame))
+        return to_plain(raw), is_interpolated(raw)
 
     parts = {frame: split_method(frame) for frame in frames}
     whole = {part: frame for frame, part in parts.items()}
@@ -116,11 +114,12 @@ def compose_all(frames: Sequence[tuple[str, ...]], compose: Compose) -> dict[tup
         first_rest, first_method = parts[frames[0]]
         along, across = whole.get((rest, first_method)), whole.get((first_rest, method))
         if along is None or across is None or frame in (along, across):
-            found[frame] = direct(frame)
+            found[frame] = composed(frame)[0]
             continue
-        alike = separable(direct(along), direct(across), direct(frames[0]))
-        mixed = {**direct(along), "method": direct(across)["method"]}
-        found[frame] = mixed if alike and not (interpolated[along] or interpolated[across]) else direct(frame)
+        (others, one), (methods, two), (corner, _) = composed(along), composed(across), composed(frames[0])
+        alike = others["method"] == corner["method"] and {**methods, "method": 0} == {**corner, "method": 0}
+        mixed = {**others, "method": methods["method"]}
+        found[frame] = mixed if alike and not one and not two else composed(frame)[0]
     return found
 
 
@@ -128,15 +127,6 @@ def split_method(overrides: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, 
     """The overrides of the other groups, and those of the method."""
     method = tuple(text for text in overrides if re.match(r"[+~]*method\b", text))
     return tuple(text for text in overrides if text not in method), method
-
-
-def separable(along: Mapping[str, Any], across: Mapping[str, Any], corner: Mapping[str, Any]) -> bool:
-    """True if another method changes the method alone, and the other choices do not change the method.
-
-    along: the corner with other choices; across: the corner with another method.
-    """
-    rest = {key: value for key, value in across.items() if key != "method"}
-    return along["method"] == corner["method"] and rest == {k: v for k, v in corner.items() if k != "method"}
 
 
 def is_interpolated(config: Any) -> bool:
