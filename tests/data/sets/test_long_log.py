@@ -230,7 +230,7 @@ def test_without_one_of_the_experts(tmp_path: Path, capsys: Captured) -> None:
     arrays = load(write(tmp_path, cells), experts=["big", "small"], features=["x"])
     assert panel_of(arrays).train.propensities is None
     printed = capsys.readouterr().err
-    assert "left out 2 rows " in printed
+    assert "left out 2 rows without an outcome of big, small" in printed
     assert "propensities are estimated anew" in printed
 
 

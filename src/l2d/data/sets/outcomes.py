@@ -142,7 +142,7 @@ def answers_of(sheet: Sheet, experts: list[Expert], labels: list[str] | None) ->
         if np.isnan(column).all():
             where = f"{sheet.column} {sheet.in_file(expert.column)}"
             raise L2DError(f"{sheet.path}: {where}: {expert.name} has no outcome; leave it out (dataset.experts)")
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for key, prefixes in BESIDE.items():
         columns = _columns_beside(sheet, experts, prefixes)
         each = zip(experts, columns.values(), np.isnan(errors.T), strict=False)

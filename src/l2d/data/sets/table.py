@@ -113,7 +113,7 @@ class Table(DatasetBase):
         named, sheet = self.named, self._sheet(data_dir)
         experts = self._experts(sheet)  # first: a log whose outcome is misspelt is no table, and its ids may repeat
         whole = _kept_rows(sheet, named)
-        sheet = _asked_rows(whole, experts)
+        sheet = _asked_rows(whole, experts, named.experts is not None)
         roles = roles_of(sheet, named, experts)
         seen = Seen(tuple(feature_columns(sheet, named, roles)), named.text, named.image)
         words = None if named.label is None else sheet.words(named.label)
@@ -204,8 +204,8 @@ def _kept_rows(sheet: Sheet, named: Named) -> Sheet:
     return sheet.take(np.array([category in named.only for category in found]))
 
 
-def _asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
-    """Without the rows on which no expert was asked."""
+def _asked_rows(sheet: Sheet, experts: list[Expert], chosen: bool) -> Sheet:
+    """Without the rows on which no expert was asked. chosen: whether the user chose the experts, so others may have been."""
     if not experts:
         return sheet
     asked = ~np.logical_and.reduce([missing(sheet.columns[expert.column]) for expert in experts])
@@ -213,7 +213,8 @@ def _asked_rows(sheet: Sheet, experts: list[Expert]) -> Sheet:
         return sheet
     if not asked.any():
         raise L2DError(f"{sheet.path}: no row has an outcome of any expert")
-    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {NO_OUTCOME}")
+    lacking = f"an outcome of {listed([expert.name for expert in experts])}" if chosen else NO_OUTCOME
+    sheet.note(f"left out {counted(int((~asked).sum()), 'row')} without {lacking}")
     return sheet.take(asked)
 
 
