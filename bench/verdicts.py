@@ -5,7 +5,6 @@ python bench/verdicts.py collect RUNS_DIR    # adds the finished runs there that
 python bench/verdicts.py docs                # rewrites the tables of docs/verdicts.md
 """
 
-import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -43,13 +42,12 @@ def collected(runs_dir: Path) -> list[Row]:
     return rows
 
 
-def measured(rows: Sequence[Row]) -> list[Measured]:
+def measured(rows: Sequence[Row], column: str = "test") -> list[Measured]:
     found: dict[tuple[str, ...], Measured] = {}
     for row in rows:
         names = tuple(row[name] for name in NAMES)
-        one = found.setdefault((*names, row["recipe"]), Measured(names, row["recipe"], {}, {}))
-        one.test[int(row["seed"])] = float(row["test"])
-        one.validation[int(row["seed"])] = float(row["validation"])
+        one = found.setdefault((*names, row["recipe"]), Measured(names, row["recipe"], {}))
+        one.test[int(row["seed"])] = float(row[column])
     return list(found.values())
 
 
@@ -63,7 +61,7 @@ def page(rows: Sequence[Row]) -> str:
     parts = [
         f"The paper prints {len(found)} deferral losses: {summary}.",
         "## Every number",
-        numbers(ours, {one.number.names: one for one in found}),
+        numbers(ours, measured(rows, "validation"), {one.number.names: one for one in found}),
         foot(rows),
         "## Theorems, lemmas and claims",
         records.markdown(("where", "what the paper says", "verdict"), claims),
@@ -71,8 +69,9 @@ def page(rows: Sequence[Row]) -> str:
     return "\n\n".join(parts)
 
 
-def numbers(ours: Sequence[Measured], judged: Mapping[Names, PaperVerdict]) -> str:
-    """A line for each cell and recipe that has both methods, in the order of the paper. Language models have none."""
+def numbers(ours: Sequence[Measured], validated: Sequence[Measured], judged: Mapping[Names, PaperVerdict]) -> str:
+    """A line for each cell and recipe that has both methods, in the order of the paper. Language models have none. validated: the
+    same runs by their validation losses, which choose the best method."""
     by_names = {(one.names, one.recipe): one for one in ours}
     cells = dict.fromkeys([*(names[:4] for names in judged), *sorted(one.names[:4] for one in ours)])
     lines, differences = [], []
@@ -83,8 +82,8 @@ def numbers(ours: Sequence[Measured], judged: Mapping[Names, PaperVerdict]) -> s
         apart = paired_interval(mild.test, tdef.test)
         assert apart is not None
         differences.append(apart)
-        here = [one for one in ours if (one.names[:4], one.recipe) == (cell, recipe) and len(one.test) >= FEW]
-        best = min(here, key=lambda one: statistics.fmean(one.validation.values()))
+        here = [one for one in validated if (one.names[:4], one.recipe) == (cell, recipe) and len(one.test) >= FEW]
+        best = by_names[min(here, key=lambda one: one.mean).names, recipe]
         places = [" ".join((records.title_of(cell[0]), *cell[1:3])), cell[3].replace("_", " "), recipe]
         compared = [text for one in (tdef, mild) for text in beside(one, judged.get(one.names))]
         shown = f"{apart[0]:+.4f} [{apart[1]:+.4f}, {apart[2]:+.4f}]"

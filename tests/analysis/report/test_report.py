@@ -176,19 +176,6 @@ def test_the_reference_is_the_plain_tdef(runs: Path) -> None:
     assert "against_reference" not in plain
 
 
-def test_seeds_are_averaged(runs: Path) -> None:
-    alike = [ExpertAlone("expert", error_rate=0.6, price=0.5, standard_error=0.1)] * 3
-    write_run(runs, "svhn/I/synthetic/error/ce/dddd", 0, 0.1)
-    write_run(runs, "svhn/I/synthetic/error/ce/dddd", 1, 0.1, experts=alike, calibration=[[1.0, 0.25, 0.5]])
-    write_run(runs, "svhn/I/synthetic/error/ce/dddd", 2, 0.1, experts=alike, calibration=None)
-    ce = entry(summarise(read_cells(runs)), "ce")
-    assert [expert["error_rate"] for expert in ce["experts_alone"]] == pytest.approx([1.6 / 3, 1.9 / 3, 2 / 3])
-    assert [expert["price"] for expert in ce["experts_alone"]] == pytest.approx([1 / 3] * 3)
-    # .5 at (.2, .25) and 1 at (.25, .5) meet in one bin
-    assert ce["calibration"][0] == pytest.approx([0.75, 0.7 / 3, 1.25 / 3])
-    assert ce["calibration"][1] == pytest.approx([0.25, 0.8, 0.7])
-
-
 def test_the_numbers_of_an_entry_are_means_over_its_seeds(tmp_path: Path) -> None:
     """The second seed collapsed. A probability of 1 belongs into the last bin."""
     cell, oracle = "svhn/I/synthetic/error_plus_cost/mild/aaaa", example_score(0.0, [0.2, 0.3, 0.5])
@@ -196,7 +183,8 @@ def test_the_numbers_of_an_entry_are_means_over_its_seeds(tmp_path: Path) -> Non
     second = {"confusion": [[2, 2, 0], [0, 4, 0], [1, 0, 1]], "calibration": [[1.0, 1.0, 0.7]], "collapsed_expert": 1}
     write_run(tmp_path, cell, 0, 0.3, error_rate=0.1, mean_price=0.2, **first)
     baselines = dataclasses.replace(baselines_of(0.4), oracle=oracle)
-    write_run(tmp_path, cell, 1, 0.9, error_rate=0.3, mean_price=0.6, **second, baselines=baselines)
+    alike = [ExpertAlone("expert", error_rate=0.6, price=0.5, standard_error=0.1)] * 3
+    write_run(tmp_path, cell, 1, 0.9, error_rate=0.3, mean_price=0.6, **second, baselines=baselines, experts=alike)
     entries = summarise(read_cells(tmp_path))
     mild = entry(entries, "mild")
     assert (mild["error_rate"], mild["mean_price"]) == pytest.approx((0.2, 0.4))
@@ -204,6 +192,9 @@ def test_the_numbers_of_an_entry_are_means_over_its_seeds(tmp_path: Path) -> Non
     assert mild["oracle_ratios"] == pytest.approx([0.4, 0.3, 0.3])
     low, high = mild["calibration"]
     assert (low, high) == (pytest.approx([0.25, 0.15, 0.1]), pytest.approx([0.75, 1.475 / 1.5, 1.15 / 1.5]))
+    assert [tuple(one.values()) for one in mild["experts_alone"]] == [
+        pytest.approx((error, 0.25)) for error in (0.5, 0.65, 0.7)
+    ]
     assert mild["collapsed"] == 1
     assert "| 50.0 / 30.0 / 20.0 (collapsed) |" in markdown_tables(entries, {})
     assert [entry(entries, f"{name} expert")["mean"] for name in ("random", "majority")] == pytest.approx([0.6, 0.4])

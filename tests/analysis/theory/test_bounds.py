@@ -160,8 +160,6 @@ def test_bound_by_hand() -> None:
     first = bounds.first_margin_bound(0.1, 0.01, 2, 200, delta=0.05, constants=PAPER)
     assert [first.empirical, first.complexity, first.uniform] == pytest.approx([0.1, 0.08, 0])
     assert first.confidence == pytest.approx(math.sqrt(math.log(20) / 400))
-    with pytest.raises(ValueError, match=r"\(0, 1\.0\]"):  # ρ above the ceiling
-        bounds.margin_bound(0.1, 0.01, f64([1.5, 1.0]), 10, delta=0.05, constants=PAPER, ceiling=1.0)
 
 
 @given(st.lists(st.floats(1e-6, 1), min_size=1, max_size=4), st.sampled_from([1.0, 4.0]))

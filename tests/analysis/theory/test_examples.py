@@ -43,15 +43,6 @@ def f64(values: object) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def test_triangles_cover_the_simplex(simplex: Any) -> None:
-    corners = simplex.simplex_triangles(7)
-    assert corners.shape == (49, 3, 3)
-    np.testing.assert_allclose(corners.sum(dim=-1), 1)
-    assert float(corners.min()) >= -1e-15
-    areas = [abs(np.linalg.det(np.stack([b - a, c - a]))) for a, b, c in corners.numpy()[:, :, :2]]
-    np.testing.assert_allclose(areas, 1 / 49)
-
-
 def test_regions_of_the_simplex(simplex: Any) -> None:
     """At the centre of each triangle argmax takes the largest p/ρ, and the posterior the largest p. Wrong regions are dark."""
     rho = f64([1.0, 0.6, 0.3])

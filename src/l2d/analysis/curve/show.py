@@ -15,10 +15,7 @@ from l2d.utils.text import aligned, counted, markdown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NO_CASCADE = (
-    "no confidence cascade: needs a finished run of one_vs_all, threshold or cascade with these data and this router"
-    " (the same command with method=one_vs_all cost.scale=0 makes one)"
-)
+NO_CASCADE = "no confidence cascade: run the same command with method=one_vs_all cost.scale=0"
 LABELS = {"router": "router", "mixture": "random mixtures", "cascade": "confidence cascade", "oracle": "oracle"}
 STYLES: dict[str, dict[str, Any]] = {
     "mixture": {"color": "0.5", "linestyle": "--"},

@@ -78,7 +78,7 @@ def reference_of(cell: FinishedCell, members: Sequence[FinishedCell]) -> Finishe
 
     A tuned cell may also differ in what the search set.
     """
-    varied = ("method.", *(cell.tuned.keys if cell.tuned else ()))
+    varied = ("method.", *(text.split("=")[0] for text in (cell.tuned.chosen if cell.tuned else ())))
     rest = cell.settings_but(*varied)
     alike = [other for other in members if other.runs and other.settings_but(*varied) == rest]
     found = next(filter(is_papers_tdef, alike), None) or min(alike, key=mean_loss)

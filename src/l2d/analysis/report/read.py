@@ -33,10 +33,6 @@ class Tuned:
     tried: int
     chosen: tuple[str, ...]
 
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(text.split("=")[0] for text in self.chosen)
-
 
 @dataclass(frozen=True, eq=False)
 class FinishedCell:

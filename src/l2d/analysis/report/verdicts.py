@@ -4,7 +4,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from l2d.analysis.report.averages import mean_std
 from l2d.analysis.report.compare import FEW, losses_of
@@ -29,12 +29,11 @@ HEAD += ["ours, paper's recipe (seeds)", "ours, recipe=fast (seeds)", "verdict"]
 
 @dataclass(frozen=True)
 class Measured:
-    """Test and validation deferral losses by seed, of the paper's experiment with one recipe: paper or fast."""
+    """Test deferral losses by seed, of the paper's experiment with one recipe: paper or fast."""
 
     names: Names
     recipe: str
-    test: dict[int, float] = field(default_factory=dict)
-    validation: dict[int, float] = field(default_factory=dict)
+    test: dict[int, float]
 
     @property
     def mean(self) -> float:
@@ -72,14 +71,11 @@ class PaperVerdict:
 
 def measured_in(cells: Iterable[FinishedCell]) -> list[Measured]:
     """The cells that are the paper's experiments, with any method."""
-    blocks, found = paper_blocks(), []
+    blocks = paper_blocks()
     wanted = [cell for cell in cells if cell.runs and cell.block in blocks and not cell.tuned]
     recipes = papers_recipes((cell.names[:5], cell.settings) for cell in wanted)
-    for cell, recipe in zip(wanted, recipes, strict=True):
-        if recipe is not None:
-            validation = {seed: run.validation.deferral_loss for seed, run in cell.runs.items()}
-            found.append(Measured(cell.names[:5], recipe, losses_of(cell), validation))
-    return found
+    pairs = zip(wanted, recipes, strict=True)
+    return [Measured(cell.names[:5], recipe, losses_of(cell)) for cell, recipe in pairs if recipe is not None]
 
 
 def verdicts(measured: Sequence[Measured]) -> list[PaperVerdict]:

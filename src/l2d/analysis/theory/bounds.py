@@ -131,8 +131,6 @@ def margin_bound(
     complexity = contraction(p, constants) * rademacher
     if ceiling is None:
         return MarginBound(empirical, complexity, confidence, 0.0)
-    if not 0 < float(rho.min()) <= float(rho.max()) <= ceiling:
-        raise ValueError(f"rho must lie in (0, {ceiling}]")
     steps = torch.floor(torch.log2(ceiling / rho)) + 1
     union = p * math.log(math.pi**2 / 6) + 2 * float(steps.log().sum())
     uniform = 3 * math.sqrt((log_terms + union) / (2 * m)) - confidence

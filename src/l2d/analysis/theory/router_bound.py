@@ -1,6 +1,6 @@
 """The margin bound for a trained router: its terms, its verdict, and its caveats."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import product
 
@@ -141,9 +141,9 @@ def with_margins(method: Method, key: str) -> CompSum | CostSensitive:
 def bound_text(report: BoundReport, router: LinearRouter) -> str:
     m, p = router.costs.shape
     by_expert = {"ρ_j": report.rho, "m_j = Σ_i c̄_j/C": report.counts, "X_j": report.norms}
-    experts = [[name, *_numbers(values.tolist())] for name, values in by_expert.items()]
+    experts = [[name, *(f"{x:.4g}" for x in values.tolist())] for name, values in by_expert.items()]
     header = ["", "empirical margin loss", "complexity", "confidence", "uniform in ρ", "bound"]
-    terms = [[name, *_numbers([*astuple(bound), bound.total])] for name, bound in report.rows.items()]
+    terms = [[name, *(f"{x:.4g}" for x in (*astuple(bound), bound.total))] for name, bound in report.rows.items()]
     ratio = report.rademacher[BY_EXPERT] / report.best_complexity
     lines = [
         f"S: the training split, m = {m} points, {p} experts. Rewards: {report.rewards}, divided by"
@@ -198,7 +198,3 @@ def _caveats(report: BoundReport, router: LinearRouter) -> list[str]:
         agree = float((router.method.decide(router.scores.float()) == argmax_last(router.scores)).double().mean())
         lines.append(f"The run decides by the posterior; the bound is about argmax f. They agree on {agree:.2%} of S.")
     return lines
-
-
-def _numbers(values: Iterable[float]) -> list[str]:
-    return [f"{value:.4g}" for value in values]
