@@ -1,4 +1,4 @@
-"""What a run says of its settings before it trains."""
+"""Advice on a run's settings before it trains."""
 
 import re
 

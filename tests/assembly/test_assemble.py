@@ -232,7 +232,7 @@ def test_evidence_is_of_rows_that_experts_did_not_learn_from(experts: SyntheticE
 
 
 def test_evidence_has_the_noise_of_the_training_costs() -> None:
-    """What is known of the experts is known by them; validation stays clean."""
+    """Experts are known by the noisy costs; validation stays clean."""
     noisy = build(priced(noise=0.2), sampling="under", with_evidence=True)
     errors = evidence_of(noisy).errors
     assert torch.equal(errors, noisy.train_costs - noisy.train.prices)
@@ -243,7 +243,7 @@ def test_evidence_has_the_noise_of_the_training_costs() -> None:
 
 
 def every_second(labels: torch.Tensor) -> torch.Tensor:
-    """Of each label, the first left where the one before it began: counted over all rows by label, the 1st, 3rd, 5th, …"""
+    """The 1st, 3rd, 5th, … row, counted over all rows by label."""
     rows, place = torch.zeros(len(labels), dtype=torch.bool), 0
     for label in sorted(set(labels.tolist())):
         for row in (labels == label).nonzero().flatten().tolist():
@@ -307,7 +307,7 @@ def test_experts_with_a_seed_of_their_own_are_shared_by_the_runs() -> None:
 
 
 def test_which_rows_are_drawn_again_goes_by_the_seed() -> None:
-    """Of 40 rows of the first expert, two are kept beside the second expert's two."""
+    """Two of the first expert's 40 rows are kept beside the second expert's two."""
     costs = torch.tensor([[0.0, 1.0]] * 40 + [[1.0, 0.0]] * 2)
     whole = Split(costs, torch.arange(42), Answers(costs), costs, torch.zeros(2), torch.full((42,), -1))
     under = [replace(DIVISION, sampling="under", seed=seed) for seed in (0, 0, 1, 2)]

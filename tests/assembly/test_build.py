@@ -1,4 +1,4 @@
-"""What is refused, when, and under which name."""
+"""Refusals: when, and under which name."""
 
 from collections.abc import Callable
 from dataclasses import replace

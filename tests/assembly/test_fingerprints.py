@@ -45,7 +45,7 @@ def test_a_list_and_a_mapping_are_one_run(ending: str, tiny: Tiny, tmp_path: Pat
 
 
 def people(coverage: list[float], number: int) -> tuple[str, ...]:
-    """What the panel of people beside simulated experts calls them."""
+    """The names that the panel of people beside simulated experts gives them."""
     labels = torch.arange(10)
     arrays = Arrays(torch.zeros(10, 1), labels, torch.zeros(10, 1), labels, 10)
     experts = HumanExperts(dataset="cifar10", people=number, machine=SyntheticExperts())

@@ -131,7 +131,6 @@ def slow(*values: str) -> Any:
     ("override", "said"),
     [
         ("dataset.features=[x]", r"^router=text_encoder: reads one text"),
-        slow("dataset.text=null", r"^router=text_encoder: reads one text"),
         slow(f"router.model={Path(__file__).parent}", r"^router\.reads\.model=.*tests/assembly: cannot be loaded"),
         slow("router.reads.max_length=100", r"^router\.reads\.max_length=100: .* 64 tokens"),
     ],

@@ -21,13 +21,13 @@ assert not {"torch", "numpy"} & {*sys.modules}
 
 
 def test_import_is_quick_and_light() -> None:
-    """The quickest of a few, since other tests may keep the machine busy."""
-    seconds = []
+    """One of a few tries is, since other tests may keep the machine busy."""
     for _ in range(4):
         done = subprocess.run([sys.executable, "-c", TIMED], capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr
-        seconds.append(float(done.stdout))
-    assert min(seconds) < 0.05
+        if float(done.stdout) < 0.05:
+            return
+    pytest.fail(f"import l2d takes {done.stdout.strip()} s")
 
 
 def test_names() -> None:

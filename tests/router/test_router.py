@@ -199,7 +199,7 @@ def test_a_raw_router_ranks_without_the_offsets(plain: Untrained) -> None:
 
 
 def test_the_guard_decides_unless_raw(plain: Untrained) -> None:
-    """Of experts a, b and c, the last gets everything from the first two guards. A choice says what the guard did to it."""
+    """Expert c gets everything from the first two guards. A choice says what the guard did to it."""
     run = plain
     own = ["abc"[k] for k in run.router.method.decide(run.outputs)]
     assert {"c"} < {*own}
@@ -227,7 +227,7 @@ def test_the_guard_decides_unless_raw(plain: Untrained) -> None:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Untrained:
-    """Of a method that takes other prices later."""
+    """A run of a method that takes other prices later."""
     return untrained(tmp_path_factory.mktemp("priced"), *PRICED, "method=cost_regression")
 
 

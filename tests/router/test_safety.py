@@ -36,7 +36,7 @@ def folder(run: Untrained, tmp_path: Path) -> Path:
 
 
 def evil_targets(marker: Path) -> dict[str, Config]:
-    """What would leave `marker` behind if it were called."""
+    """Components that would leave `marker` behind if they were called."""
     return {
         "shutil.copy": {"_target_": "shutil.copy", "src": __file__, "dst": str(marker)},
         "os.system": {"_target_": "os.system", "command": f"touch {marker}"},

@@ -83,7 +83,7 @@ def test_half_written_files_of_a_killed_process_go(tmp_path: Path) -> None:
 
 
 def test_data_are_written_down_once_and_never_for_a_finished_run(tmp_path: Path) -> None:
-    """Of one that was finished without, nobody knows what it was run on."""
+    """Nobody knows what a run that was finished without them was run on."""
     run = RunFolder(tmp_path)
     run.check_data("")
     assert not (tmp_path / "data.txt").exists()
@@ -100,7 +100,7 @@ def test_data_are_written_down_once_and_never_for_a_finished_run(tmp_path: Path)
 
 
 def test_the_config_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Of a finished run, or of a router that was saved without one."""
+    """The config of a finished run, or of a router that was saved without one."""
     run, config = RunFolder(tmp_path), {"seed": 3, "dataset": {"name": "Zürich", "label": None}}
     run.write_config(config)
     said = (tmp_path / "config.yaml").read_text(encoding="utf-8")

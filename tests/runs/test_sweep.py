@@ -225,7 +225,7 @@ def test_a_killed_run_is_tried_again_and_given_up(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [False, True])
 def test_what_a_worker_is_told(force: bool, tmp_path: Path) -> None:
-    """What makes the run, its places from the root, and where to answer. With force=true it is told though the run is finished."""
+    """The overrides that make the run, its places from the root, and where to answer. With force=true it is told though the run is finished."""
     cell = replace(some_cells(tmp_path, 1)[0], places=("runs_dir='/a'",))
     if force:
         finish(cell)

@@ -1,4 +1,4 @@
-"""What a learned router is compared with."""
+"""Baselines of a learned router."""
 
 from dataclasses import replace
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What the guard falls back to is chosen on rows that the experts did not learn."""
+"""Scores of a trained router, and the guard, whose fallback is chosen on rows that the experts did not learn."""
 
 from collections.abc import Callable
 from dataclasses import replace

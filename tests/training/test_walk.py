@@ -1,4 +1,4 @@
-"""What the walk hands to Lightning and to the tracker. Whole walks are in tests/commands/test_train.py."""
+"""Arguments that the walk hands to Lightning and to the tracker. Whole walks are in tests/commands/test_train.py."""
 
 from dataclasses import replace
 from itertools import product
@@ -68,7 +68,7 @@ def test_what_a_tracker_is_told(tmp_path: Path) -> None:
 
 
 def test_force_is_for_other_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was there is cleared before the data are compared with it; without force they are refused."""
+    """The folder is cleared before the data are compared with it; without force they are refused."""
     made_anew = check(compose(["force=true"]))
     goes_on = replace(made_anew, settings=replace(made_anew.settings, force=False))
     network = MLP(width=2, depth=0, dropout=0, mean=[0], std=[1], num_outputs=2, head="linear")
@@ -141,7 +141,7 @@ class Walk:
 
 @pytest.mark.parametrize(("checkpoint", "kept"), [("best", 2), ("last", 4)])
 def test_the_steps_of_a_run(checkpoint: str, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that ran out of memory before, so that its batches come in two parts."""
+    """A run that ran out of memory before, so that its batches come in two parts."""
     patience = ["recipe.patience=3"] if checkpoint == "best" else []
     steps = Walk(tmp_path, monkeypatch, f"checkpoint={checkpoint}", "stop_after=4", *patience)
     steps.run.divide_batches(2)
